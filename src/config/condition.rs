@@ -1,0 +1,78 @@
+//! Keys that mean something only while another key has a certain value.
+//!
+//! Invariant: a key written in the same layer as its selector, or in a stronger one, must have an
+//! effect; otherwise it is an error, never silently ignored. Written in a weaker layer it is
+//! simply switched off: `--set num_workers=4` over a pipeline with `decode.workers = 2` is a
+//! change of mode, not a contradiction.
+//!
+//! May use: `value`.
+
+use super::value::Value;
+
+/// When a key has an effect.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Condition {
+    pub selector: &'static str,
+    pub accepts: Accepts,
+    /// Completes "... has no effect with `selector = value`: ".
+    pub because: &'static str,
+    /// How to get the effect after all.
+    pub remedy: &'static str,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Accepts {
+    Word(&'static str),
+    AnyNumber,
+}
+
+impl Condition {
+    pub(super) fn holds(&self, selected: &Value) -> bool {
+        match (self.accepts, selected) {
+            (Accepts::Word(word), Value::Text(text)) => text == word,
+            (Accepts::AnyNumber, Value::Integer(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// The condition in words, for the reference.
+    pub(super) fn words(&self) -> String {
+        match self.accepts {
+            Accepts::Word(word) => format!("`{} = \"{word}\"`", self.selector),
+            Accepts::AnyNumber => format!("`{}` set to a number", self.selector),
+        }
+    }
+}
+
+pub(super) const PER_STAGE: &str = "per-stage";
+pub(super) const RANDOM_RESIZED: &str = "random-resized";
+pub(super) const CENTER: &str = "center";
+
+pub(super) const STAGES_HAVE_WORKERS: Condition = Condition {
+    selector: "num_workers",
+    accepts: Accepts::Word(PER_STAGE),
+    because: "num_workers makes every worker assemble whole batches, read to collate, \
+              so the stages have no workers and queues of their own",
+    remedy: "drop one of the two; `num_workers = \"per-stage\"` gives every stage its own workers again",
+};
+
+pub(super) const WORKERS_MAKE_BATCHES: Condition = Condition {
+    selector: "num_workers",
+    accepts: Accepts::AnyNumber,
+    because: "prefetch_factor counts batches per whole-batch worker, and there are none",
+    remedy: "set num_workers to a number too, or size the stages' queues with `read.prefetch` and so on",
+};
+
+pub(super) const CROPS_AT_RANDOM: Condition = Condition {
+    selector: "preprocess.crop",
+    accepts: Accepts::Word(RANDOM_RESIZED),
+    because: "a centre crop takes no random part of the image",
+    remedy: "drop it, or set `preprocess.crop = \"random-resized\"`",
+};
+
+pub(super) const CROPS_THE_CENTER: Condition = Condition {
+    selector: "preprocess.crop",
+    accepts: Accepts::Word(CENTER),
+    because: "a random-resized crop goes from the original image to preprocess.size directly",
+    remedy: "drop it, or set `preprocess.crop = \"center\"`",
+};

@@ -1,0 +1,209 @@
+//! The kinds of value a key takes, and the one place where a typed value is held against them.
+//!
+//! Invariant: a value that passed [`Kind::check`] is normalised, so that reading it as its type
+//! cannot fail: numbers are `Float`, sizes are `Integer` bytes, devices are canonical text.
+//!
+//! May use: `resolved` (the device grammar), `suggest`, `value`.
+
+use super::resolved::DeviceConfig;
+use super::suggest;
+use super::value::{Value, parse_bytes};
+
+/// What a key accepts.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Flag,
+    Whole {
+        least: u64,
+        most: u64,
+    },
+    /// A whole number from 0, or one word that stands for "none of that".
+    WholeOr(&'static str),
+    Number(Span),
+    /// Exactly `count` numbers.
+    Numbers {
+        count: usize,
+        span: Span,
+    },
+    Choice(&'static [&'static str]),
+    Path,
+    Device,
+    /// A size: `"256MiB"`, or a whole number of bytes.
+    Bytes {
+        least: u64,
+    },
+}
+
+/// The numbers a key accepts, always finite.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Span {
+    Any,
+    Positive,
+    /// Both ends included.
+    Between(f64, f64),
+}
+
+/// Why a value was turned down. `what` completes "`key` ...".
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub what: String,
+    pub hint: Option<String>,
+    /// The type is right but the value is not: the key's own advice is worth showing.
+    pub is_near: bool,
+}
+
+impl Refusal {
+    fn new(what: String) -> Refusal {
+        Refusal {
+            what,
+            hint: None,
+            is_near: false,
+        }
+    }
+
+    fn near(what: String) -> Refusal {
+        Refusal {
+            what,
+            hint: None,
+            is_near: true,
+        }
+    }
+}
+
+impl Kind {
+    /// Holds `value` against this kind; the accepted value comes back normalised.
+    pub(super) fn check(&self, value: &Value) -> Result<Value, Refusal> {
+        match (self, value) {
+            (Kind::Flag, Value::Bool(_)) => Ok(value.clone()),
+            (Kind::Whole { least, most }, Value::Integer(number)) => whole(*number, *least, *most),
+            (Kind::WholeOr(_), Value::Integer(number)) => whole(*number, 0, u64::MAX),
+            (Kind::WholeOr(word), Value::Text(text)) if text == word => Ok(value.clone()),
+            (Kind::Number(span), _) => self.number(*span, value).map(Value::Float),
+            (Kind::Numbers { count, span }, Value::List(items)) if items.len() == *count => {
+                let numbers = items
+                    .iter()
+                    .map(|item| self.number(*span, item).map(Value::Float));
+                numbers.collect::<Result<_, _>>().map(Value::List)
+            }
+            (Kind::Choice(words), Value::Text(text)) => self.choice(words, text, value),
+            (Kind::Path, Value::Text(text)) if !text.is_empty() => Ok(value.clone()),
+            (Kind::Device, Value::Text(text)) => match text.parse::<DeviceConfig>() {
+                Ok(device) => Ok(Value::Text(device.to_string())),
+                Err(what) => Err(Refusal::new(what)),
+            },
+            (Kind::Bytes { least }, Value::Integer(number)) => whole(*number, *least, u64::MAX),
+            (Kind::Bytes { least }, Value::Text(text)) => match parse_bytes(text) {
+                Some(bytes) => whole(i64::try_from(bytes).unwrap_or(i64::MAX), *least, u64::MAX),
+                None => Err(Refusal {
+                    is_near: true,
+                    ..self.mismatch(value)
+                }),
+            },
+            _ => Err(self.mismatch(value)),
+        }
+    }
+
+    /// What the kind accepts, as a noun phrase for messages and for the reference.
+    pub(super) fn expects(&self) -> String {
+        match self {
+            Kind::Flag => "true or false".to_owned(),
+            Kind::Whole {
+                least: 0,
+                most: u64::MAX,
+            } => "a whole number".to_owned(),
+            Kind::Whole {
+                least,
+                most: u64::MAX,
+            } => format!("a whole number, at least {least}"),
+            Kind::Whole { least, most } => format!("a whole number from {least} to {most}"),
+            Kind::WholeOr(word) => format!("a whole number, or \"{word}\""),
+            Kind::Number(span) => format!("a number{}", span.words()),
+            Kind::Numbers { count, span } => format!("a list of {count} numbers{}", span.words()),
+            Kind::Choice(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                match words.as_slice() {
+                    [only] => only.clone(),
+                    _ => format!("one of {}", words.join(", ")),
+                }
+            }
+            Kind::Path => "a path".to_owned(),
+            Kind::Device => "\"cpu\" or \"cuda:N\"".to_owned(),
+            Kind::Bytes { .. } => "a size such as \"256MiB\"".to_owned(),
+        }
+    }
+
+    /// Whether bare text on the command line is taken literally, so that `--set source.path=2024`
+    /// is the folder and not the number.
+    pub(super) fn takes_bare_text(&self) -> bool {
+        matches!(
+            self,
+            Kind::Choice(_) | Kind::Path | Kind::Device | Kind::Bytes { .. }
+        )
+    }
+
+    fn mismatch(&self, value: &Value) -> Refusal {
+        Refusal::new(format!(
+            "expects {}, found {}",
+            self.expects(),
+            value.describe()
+        ))
+    }
+
+    fn number(&self, span: Span, value: &Value) -> Result<f64, Refusal> {
+        let number = match value {
+            Value::Integer(number) => *number as f64,
+            Value::Float(number) => *number,
+            _ => return Err(self.mismatch(value)),
+        };
+        if number.is_finite() && span.holds(number) {
+            Ok(number)
+        } else {
+            Err(self.mismatch(value))
+        }
+    }
+
+    fn choice(&self, words: &[&'static str], text: &str, value: &Value) -> Result<Value, Refusal> {
+        if words.contains(&text) {
+            return Ok(value.clone());
+        }
+        let near = suggest::nearest(text, words.iter().copied());
+        let hint = near.map(|word| format!("did you mean \"{word}\"?"));
+        Err(Refusal {
+            hint,
+            ..self.mismatch(value)
+        })
+    }
+}
+
+impl Span {
+    fn holds(self, number: f64) -> bool {
+        match self {
+            Span::Any => true,
+            Span::Positive => number > 0.0,
+            Span::Between(least, most) => (least..=most).contains(&number),
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Span::Any => String::new(),
+            Span::Positive => " above 0".to_owned(),
+            Span::Between(least, most) => format!(" from {least} to {most}"),
+        }
+    }
+}
+
+fn whole(number: i64, least: u64, most: u64) -> Result<Value, Refusal> {
+    match u64::try_from(number) {
+        Ok(size) if size < least => Err(Refusal::near(format!(
+            "must be at least {least}, found {size}"
+        ))),
+        Ok(size) if size > most => Err(Refusal::near(format!(
+            "must be at most {most}, found {size}"
+        ))),
+        Ok(_) => Ok(Value::Integer(number)),
+        Err(_) => Err(Refusal::near(format!(
+            "must not be negative, found {number}"
+        ))),
+    }
+}

@@ -1,0 +1,42 @@
+//! Configuration: what the user typed, and what a run is built from.
+//!
+//! Two stages, in this order and never mixed:
+//!
+//! 1. [`Settings`]: every dotted key that a pipeline file, an experiment file or `--set` gave a
+//!    value, with where it was given. Nothing is decided here.
+//! 2. [`Resolved`]: typed, defaulted and cross-checked. Whoever holds one need check nothing again.
+//!
+//! Invariants: [`schema::KEYS`] is the only list of keys; parsing, error messages, `--set`, the
+//! listing of `stallscope config` and `docs/configuration.md` all read it. A later layer wins over
+//! an earlier one: defaults, pipeline file, experiment file, `--set`. Every bad key is reported at
+//! once, each with the place it was written.
+//!
+//! May use: nothing else of this crate.
+
+mod condition;
+mod document;
+mod error;
+mod kind;
+mod lookup;
+mod origin;
+mod reference;
+mod resolve;
+mod resolved;
+mod schema;
+mod settings;
+mod suggest;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{ConfigError, Problem};
+pub use origin::{Excerpt, Origin};
+pub use reference::reference_markdown;
+pub use resolved::{
+    BatchConfig, DecodeConfig, Decoder, DeviceConfig, GenerateConfig, ImageFormat, Mode,
+    ModelConfig, ModelKind, OnError, PipelineConfig, PreprocessConfig, PreprocessStageConfig,
+    Resolved, SourceConfig, SourceKind, Spatial, StageConfig, TraceConfig, WorkerMode,
+};
+pub use settings::{Row, Settings};
+pub use value::{Value, format_bytes, parse_bytes};

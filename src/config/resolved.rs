@@ -1,0 +1,257 @@
+//! A configuration that a run can be built from: typed, complete and free of contradictions.
+//!
+//! Invariants (made by `resolve`, so nobody downstream checks them again): every stage has at least
+//! one worker, except `copy`, where 0 means "in the trainer's thread"; every queue holds at least
+//! one item; sizes, steps and rates are positive; ranges are ordered.
+//!
+//! May use: nothing else of `config`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+/// One experiment, ready to run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Resolved {
+    /// The experiment file's stem.
+    pub name: String,
+    pub pipeline: PipelineConfig,
+    pub model: ModelConfig,
+    pub device: DeviceConfig,
+    /// Measured steps, after the warm-up.
+    pub steps: u64,
+    pub warmup_steps: u64,
+    /// Passes over the data at most; `None` repeats it for as long as the steps last.
+    pub epochs: Option<u64>,
+    pub seed: u64,
+    pub mode: Mode,
+    pub trace: TraceConfig,
+    /// Off only to measure what the recorder itself costs.
+    pub recorder: bool,
+    pub generate: Option<GenerateConfig>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Loader, copies and trainer.
+    Normal,
+    /// The loader alone, its batches thrown away: the rate the trainer could be fed at.
+    LoaderOnly,
+}
+
+/// The stage graph, from the sampler to the device.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PipelineConfig {
+    pub source: SourceConfig,
+    pub shuffle: bool,
+    pub drop_last: bool,
+    pub ordered: bool,
+    pub on_error: OnError,
+    pub workers: WorkerMode,
+    pub read: StageConfig,
+    pub decode: DecodeConfig,
+    pub preprocess: PreprocessStageConfig,
+    pub batch: BatchConfig,
+    pub copy: StageConfig,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SourceConfig {
+    pub kind: SourceKind,
+    /// Relative to the current directory.
+    pub path: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceKind {
+    /// One folder a class, image files inside.
+    ImageFolder,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnError {
+    Fail,
+    Skip,
+}
+
+/// How workers are spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkerMode {
+    /// Every stage has workers and a queue of its own.
+    PerStage,
+    /// Each worker assembles whole batches, read to collate, as PyTorch's `DataLoader` does;
+    /// 0 workers load inline in the trainer's thread.
+    WholeBatch {
+        num_workers: usize,
+        prefetch_factor: usize,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct StageConfig {
+    pub workers: usize,
+    /// Capacity of the stage's output queue: samples for read, decode and preprocess, batches for
+    /// batch and copy.
+    pub prefetch: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct DecodeConfig {
+    #[serde(flatten)]
+    pub stage: StageConfig,
+    pub decoder: Decoder,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decoder {
+    /// The pure-Rust `image` crate.
+    Image,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PreprocessStageConfig {
+    #[serde(flatten)]
+    pub stage: StageConfig,
+    #[serde(flatten)]
+    pub transform: PreprocessConfig,
+}
+
+/// What happens to one decoded sample.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PreprocessConfig {
+    pub spatial: Spatial,
+    /// Probability of a horizontal flip.
+    pub flip: f32,
+    /// Per channel (red, green, blue), of values scaled to 0..1.
+    pub mean: [f32; 3],
+    pub std: [f32; 3],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spatial {
+    /// A random part of the image, resized to `size` x `size` pixels.
+    RandomResizedCrop {
+        size: usize,
+        scale: [f32; 2],
+        ratio: [f32; 2],
+    },
+    /// The shorter side resized to `resize` pixels, then the middle `size` x `size`.
+    ResizeCenterCrop { resize: usize, size: usize },
+}
+
+impl Spatial {
+    /// Width and height of what comes out, in pixels.
+    pub fn size(&self) -> usize {
+        match self {
+            Spatial::RandomResizedCrop { size, .. } | Spatial::ResizeCenterCrop { size, .. } => {
+                *size
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct BatchConfig {
+    #[serde(flatten)]
+    pub stage: StageConfig,
+    /// Samples in a batch.
+    pub size: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ModelConfig {
+    pub kind: ModelKind,
+    pub learning_rate: f64,
+    /// `None`: as many as the source has.
+    pub classes: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelKind {
+    SmallCnn,
+}
+
+/// What executes the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceConfig {
+    Cpu,
+    /// The CUDA device of this ordinal.
+    Cuda(usize),
+}
+
+impl fmt::Display for DeviceConfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceConfig::Cpu => formatter.write_str("cpu"),
+            DeviceConfig::Cuda(ordinal) => write!(formatter, "cuda:{ordinal}"),
+        }
+    }
+}
+
+impl FromStr for DeviceConfig {
+    /// Completes "`device` ...".
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceConfig, String> {
+        if text.starts_with("emulated") {
+            let known = "this version runs on \"cpu\" and \"cuda:N\"";
+            return Err(format!(
+                "names an emulated device, \"{text}\", which is not built yet: {known}"
+            ));
+        }
+        let ordinal = match text {
+            "cpu" => return Ok(DeviceConfig::Cpu),
+            "cuda" => Some(0),
+            other => other
+                .strip_prefix("cuda:")
+                .and_then(|digits| digits.parse().ok()),
+        };
+        let expected =
+            || format!("expects \"cpu\" or \"cuda:N\" (\"cuda:0\" is the first), found \"{text}\"");
+        ordinal.map(DeviceConfig::Cuda).ok_or_else(expected)
+    }
+}
+
+impl Serialize for DeviceConfig {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TraceConfig {
+    pub enabled: bool,
+    /// `None`: `trace.json` in the run's own folder.
+    pub path: Option<PathBuf>,
+    /// The first step traced, counted from 0, warm-up steps included.
+    pub start_step: u64,
+    /// How many steps are traced.
+    pub steps: u64,
+    pub max_bytes: u64,
+    pub compress: bool,
+}
+
+/// Data to make when the source's path does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct GenerateConfig {
+    pub images: usize,
+    pub classes: usize,
+    pub format: ImageFormat,
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ImageFormat {
+    Jpeg,
+    Png,
+}

@@ -1,0 +1,282 @@
+//! The table of keys: name, kind, default and meaning. Everything that knows a key knows it here.
+//!
+//! Invariants: names are unique over both files; every default passes its own kind; every
+//! selector of a condition is a key with a default. A test holds all three.
+//!
+//! May use: `condition`, `kind`, `value`.
+
+use super::condition::{
+    CENTER, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, PER_STAGE, RANDOM_RESIZED,
+    STAGES_HAVE_WORKERS, WORKERS_MAKE_BATCHES,
+};
+use super::kind::{Kind, Span};
+use super::value::Value;
+
+/// One key and all there is to say about it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Key {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub default: Default,
+    /// One line, with units.
+    pub doc: &'static str,
+    pub condition: Option<Condition>,
+    /// The default when whole-batch workers are chosen, where it differs.
+    pub whole_batch_default: Option<&'static str>,
+    /// What to try when a value is turned down and the kind has nothing better to say.
+    pub advice: Option<&'static str>,
+    /// For the project's own benchmarks: accepted, but not in the reference.
+    pub hidden: bool,
+}
+
+/// What holds when nobody typed the key.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Default {
+    /// A TOML value.
+    Toml(&'static str),
+    /// Nothing, and the words for what happens then.
+    Unset(&'static str),
+    /// An error.
+    Required,
+}
+
+impl Key {
+    const fn new(name: &'static str, kind: Kind, default: Default, doc: &'static str) -> Key {
+        let (condition, whole_batch_default, advice) = (None, None, None);
+        Key {
+            name,
+            kind,
+            default,
+            doc,
+            condition,
+            whole_batch_default,
+            advice,
+            hidden: false,
+        }
+    }
+
+    const fn only_when(self, condition: Condition) -> Key {
+        Key {
+            condition: Some(condition),
+            ..self
+        }
+    }
+
+    const fn in_whole_batches(self, default: &'static str) -> Key {
+        Key {
+            whole_batch_default: Some(default),
+            ..self
+        }
+    }
+
+    const fn advice(self, advice: &'static str) -> Key {
+        Key {
+            advice: Some(advice),
+            ..self
+        }
+    }
+
+    const fn hidden(self) -> Key {
+        Key {
+            hidden: true,
+            ..self
+        }
+    }
+
+    /// The default as a checked value; `None` if there is none.
+    pub(super) fn default_value(&self, whole_batches: bool) -> Option<Value> {
+        let text = match (self.whole_batch_default, self.default) {
+            (Some(text), _) if whole_batches => text,
+            (_, Default::Toml(text)) => text,
+            _ => return None,
+        };
+        let parsed: toml_edit::Value = text.parse().ok()?;
+        self.kind.check(&Value::from_toml(&parsed)?).ok()
+    }
+}
+
+const AT_LEAST_ONE: Kind = Kind::Whole {
+    least: 1,
+    most: u64::MAX,
+};
+const FROM_ZERO: Kind = Kind::Whole {
+    least: 0,
+    most: u64::MAX,
+};
+const NO_WORKERS: &str =
+    "a stage needs a worker; `num_workers = 0` loads inline in the trainer's thread instead";
+const NO_ROOM: &str = "a queue needs room for at least one item: 1 is the least prefetch";
+
+const fn workers(name: &'static str, doc: &'static str) -> Key {
+    let key = Key::new(name, AT_LEAST_ONE, Default::Toml("1"), doc);
+    key.only_when(STAGES_HAVE_WORKERS).advice(NO_WORKERS)
+}
+
+const fn prefetch(name: &'static str, default: &'static str, doc: &'static str) -> Key {
+    let key = Key::new(name, AT_LEAST_ONE, Default::Toml(default), doc);
+    key.only_when(STAGES_HAVE_WORKERS).advice(NO_ROOM)
+}
+
+const fn flag(name: &'static str, default: &'static str, doc: &'static str) -> Key {
+    Key::new(name, Kind::Flag, Default::Toml(default), doc)
+}
+
+/// Keys of `pipelines/*.toml`; an experiment file may set them too.
+#[rustfmt::skip]
+pub(super) const PIPELINE: &[Key] = &[
+    Key::new("source.kind", Kind::Choice(&["image-folder"]), Default::Toml("\"image-folder\""),
+        "How the data lies on disk; `image-folder` is one folder a class with JPEG or PNG files inside."),
+    Key::new("source.path", Kind::Path, Default::Required,
+        "Where the data lies, relative to the current directory."),
+    flag("shuffle", "true", "Visit the samples in a new random order every epoch."),
+    flag("drop_last", "true", "Leave out the last batch of an epoch when it is not full."),
+    flag("ordered", "true",
+        "Deliver batches in sampling order; off, whichever is ready first goes first."),
+    Key::new("on_error", Kind::Choice(&["fail", "skip"]), Default::Toml("\"fail\""),
+        "What a sample that cannot be read or decoded does to the run: stop it, or be left out and counted."),
+
+    Key::new("num_workers", Kind::WholeOr(PER_STAGE), Default::Toml("\"per-stage\""),
+        "Workers that each assemble whole batches, as PyTorch's DataLoader means it; 0 loads inline in the trainer's thread."),
+    Key::new("prefetch_factor", AT_LEAST_ONE, Default::Toml("2"),
+        "Batches each whole-batch worker may have outstanding.")
+        .only_when(WORKERS_MAKE_BATCHES).advice(NO_ROOM),
+
+    workers("read.workers", "Threads that read files."),
+    prefetch("read.prefetch", "16", "Capacity of the queue after read, in samples."),
+    workers("decode.workers", "Threads that decode images."),
+    prefetch("decode.prefetch", "16", "Capacity of the queue after decode, in samples."),
+    Key::new("decode.decoder", Kind::Choice(&["image"]), Default::Toml("\"image\""),
+        "What decodes: `image` is the pure-Rust image crate."),
+    workers("preprocess.workers", "Threads that crop, resize, flip and normalise."),
+    prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples."),
+    Key::new("preprocess.crop", Kind::Choice(&[RANDOM_RESIZED, CENTER]), Default::Toml("\"random-resized\""),
+        "A random part of the image resized (training), or a resize and the middle (evaluation)."),
+    Key::new("preprocess.size", Kind::Whole { least: 1, most: 16384 }, Default::Toml("224"),
+        "Width and height of a preprocessed image, in pixels."),
+    Key::new("preprocess.resize", Kind::Whole { least: 1, most: 16384 }, Default::Toml("256"),
+        "Length of the shorter side before the centre crop, in pixels.")
+        .only_when(CROPS_THE_CENTER),
+    Key::new("preprocess.scale", Kind::Numbers { count: 2, span: Span::Positive }, Default::Toml("[0.08, 1.0]"),
+        "Least and largest share of the image's area that a random crop takes.")
+        .only_when(CROPS_AT_RANDOM),
+    Key::new("preprocess.ratio", Kind::Numbers { count: 2, span: Span::Positive }, Default::Toml("[0.75, 1.3333333333333333]"),
+        "Least and largest width / height of a random crop.")
+        .only_when(CROPS_AT_RANDOM),
+    Key::new("preprocess.flip", Kind::Number(Span::Between(0.0, 1.0)), Default::Toml("0.5"),
+        "Probability of a horizontal flip."),
+    Key::new("preprocess.mean", Kind::Numbers { count: 3, span: Span::Any }, Default::Toml("[0.485, 0.456, 0.406]"),
+        "Subtracted from red, green and blue in 0..1; the default is ImageNet's mean."),
+    Key::new("preprocess.std", Kind::Numbers { count: 3, span: Span::Positive }, Default::Toml("[0.229, 0.224, 0.225]"),
+        "Red, green and blue are divided by it; the default is ImageNet's standard deviation."),
+    workers("batch.workers", "Threads that collate samples into batches."),
+    prefetch("batch.prefetch", "2", "Capacity of the queue after batch, in batches."),
+    Key::new("batch.size", AT_LEAST_ONE, Default::Toml("32"), "Samples in a batch."),
+    Key::new("copy.workers", Kind::Whole { least: 0, most: 1 }, Default::Toml("1"),
+        "Threads that copy batches to the device: 1, or 0 to copy in the trainer's thread.")
+        .in_whole_batches("0"),
+    Key::new("copy.prefetch", AT_LEAST_ONE, Default::Toml("2"),
+        "Batches that may wait on the device for the trainer; without a copy worker it has no effect.")
+        .advice(NO_ROOM),
+];
+
+/// Keys of `configs/*.toml` only.
+#[rustfmt::skip]
+pub(super) const EXPERIMENT: &[Key] = &[
+    Key::new("pipeline", Kind::Path, Default::Unset("the pipeline's keys stand in this file"),
+        "The pipeline file, relative to the file that names it (with `--set`: to the current directory)."),
+    Key::new("model.kind", Kind::Choice(&["small-cnn"]), Default::Toml("\"small-cnn\""),
+        "What is trained: `small-cnn` is three convolutions and a linear layer."),
+    Key::new("model.learning_rate", Kind::Number(Span::Positive), Default::Toml("0.01"),
+        "Learning rate of plain SGD."),
+    Key::new("model.classes", AT_LEAST_ONE, Default::Unset("as many as the source has"),
+        "Outputs of the model."),
+    Key::new("device", Kind::Device, Default::Toml("\"cpu\""), "What executes the steps."),
+    Key::new("steps", AT_LEAST_ONE, Default::Toml("200"),
+        "Steps that are measured, after the warm-up.")
+        .advice("to run the loader without training, use `mode = \"loader-only\"`"),
+    Key::new("warmup_steps", FROM_ZERO, Default::Toml("3"), "Steps before the measured ones."),
+    Key::new("epochs", AT_LEAST_ONE, Default::Unset("as often as the steps need"),
+        "Passes over the data at most; the run ends early when they are used up."),
+    Key::new("seed", FROM_ZERO, Default::Toml("0"),
+        "Seed of the sampling order, the augmentation and the model's weights."),
+    Key::new("mode", Kind::Choice(&["normal", "loader-only"]), Default::Toml("\"normal\""),
+        "`loader-only` throws the batches away and so measures the rate the loader can feed at."),
+
+    flag("trace.enabled", "true", "Write a trace file."),
+    Key::new("trace.path", Kind::Path, Default::Unset("`trace.json` in the run's folder"),
+        "The trace file, relative to the current directory."),
+    Key::new("trace.start_step", FROM_ZERO, Default::Toml("0"),
+        "The first step traced, counted from 0 with the warm-up steps."),
+    Key::new("trace.steps", AT_LEAST_ONE, Default::Toml("200"), "How many steps are traced.")
+        .advice("`trace.enabled = false` writes no trace"),
+    Key::new("trace.max_bytes", Kind::Bytes { least: 4096 }, Default::Toml("\"256MiB\""),
+        "The trace stops growing at this size, and says what it left out.")
+        .advice("units are B, KiB, MiB, GiB, TiB (1024) and kB, MB, GB, TB (1000)"),
+    flag("trace.compress", "false", "Compress the trace (gzip) when the run closes cleanly."),
+
+    Key::new("generate.images", AT_LEAST_ONE, Default::Toml("1000"),
+        "Images to make when `source.path` does not exist; any `generate` key turns this on."),
+    Key::new("generate.classes", AT_LEAST_ONE, Default::Toml("10"), "Classes (folders) to spread them over."),
+    Key::new("generate.format", Kind::Choice(&["jpeg", "png"]), Default::Toml("\"jpeg\""), "File format of generated images."),
+    Key::new("generate.seed", FROM_ZERO, Default::Toml("0"), "Seed of the generated images."),
+
+    flag("recorder", "true", "Off only to measure what the recorder itself costs.").hidden(),
+];
+
+/// Every key, pipeline first.
+pub(super) fn keys() -> impl Iterator<Item = &'static Key> + Clone {
+    PIPELINE.iter().chain(EXPERIMENT)
+}
+
+pub(super) fn find(name: &str) -> Option<&'static Key> {
+    keys().find(|key| key.name == name)
+}
+
+/// Names that may be suggested to a user.
+pub(super) fn public_names() -> impl Iterator<Item = &'static str> + Clone {
+    keys().filter(|key| !key.hidden).map(|key| key.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sound() {
+        let mut names = std::collections::BTreeSet::new();
+        for key in keys() {
+            assert!(names.insert(key.name), "{} stands twice", key.name);
+            if let Default::Toml(_) = key.default {
+                assert!(
+                    key.default_value(false).is_some(),
+                    "default of {}",
+                    key.name
+                );
+            }
+            if key.whole_batch_default.is_some() {
+                assert!(key.default_value(true).is_some(), "default of {}", key.name);
+            }
+            if let Some(condition) = key.condition {
+                let selector = find(condition.selector).unwrap();
+                assert!(selector.default_value(false).is_some(), "{}", selector.name);
+            }
+            assert!(
+                key.doc.ends_with('.') && !key.doc.contains('\n'),
+                "{}",
+                key.name
+            );
+        }
+    }
+
+    #[test]
+    fn no_key_is_also_a_table() {
+        for key in keys() {
+            let inside = format!("{}.", key.name);
+            assert!(
+                !keys().any(|other| other.name.starts_with(&inside)),
+                "{}",
+                key.name
+            );
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! What the user typed: every dotted key that was given a value, and where.
+//!
+//! Invariants: layers are kept apart until they are asked for, so that a message can say what
+//! overrides what. Only a file that cannot be read or is not TOML fails here; keys that are wrong
+//! are remembered and reported by [`Settings::resolve`], all of them together.
+//!
+//! May use: `document`, `error`, `kind`, `lookup`, `origin`, `resolve`, `schema`, `suggest`, `value`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::document::{self, Found};
+use super::error::{ConfigError, Problem};
+use super::kind::Kind;
+use super::lookup::Lookup;
+use super::origin::{Excerpt, Layer, Origin};
+use super::resolve;
+use super::resolved::Resolved;
+use super::schema::{self, Key};
+use super::suggest;
+use super::value::{Value, format_bytes};
+
+/// One value that somebody typed.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub value: Value,
+    pub origin: Origin,
+    pub layer: Layer,
+    pub key_at: Option<Excerpt>,
+    pub value_at: Option<Excerpt>,
+}
+
+/// Everything that was typed, before any of it is judged.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    path: PathBuf,
+    /// Weakest first; the last one counts.
+    entries: BTreeMap<&'static str, Vec<Entry>>,
+    problems: Vec<Problem>,
+}
+
+/// One line of `stallscope config`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    pub key: &'static str,
+    /// As TOML; `None` where nothing is set.
+    pub value: Option<String>,
+    pub origin: Origin,
+    /// The weaker layers this value won over, strongest first.
+    pub overrides: Vec<Origin>,
+    /// Why the key has no effect here, if it has none.
+    pub unused_because: Option<String>,
+}
+
+static DEFAULT: Origin = Origin::Default;
+
+impl Settings {
+    /// Reads an experiment file, the pipeline file it names, and `--set` texts (`key=value`).
+    pub fn load(config_path: &Path, sets: &[String]) -> Result<Settings, ConfigError> {
+        let mut settings = Settings {
+            path: config_path.to_owned(),
+            entries: BTreeMap::new(),
+            problems: Vec::new(),
+        };
+        let text = read(config_path, "configuration")?;
+        settings.take_file(config_path, &text, Layer::Experiment)?;
+        for set in sets {
+            settings.take_set(set);
+        }
+        if let Some((path, text)) = settings.read_pipeline()? {
+            settings.take_file(&path, &text, Layer::Pipeline)?;
+        }
+        for layers in settings.entries.values_mut() {
+            layers.sort_by_key(|entry| entry.layer);
+        }
+        Ok(settings)
+    }
+
+    /// Types, defaults and cross-checks everything; on failure every bad key is named.
+    pub fn resolve(&self) -> Result<Resolved, ConfigError> {
+        resolve::resolve(self).map_err(|problems| ConfigError::Problems {
+            config: self.path.clone(),
+            problems,
+        })
+    }
+
+    /// Where `key`'s value comes from; `None` for a key that does not exist.
+    pub fn get_origin(&self, key: &str) -> Option<&Origin> {
+        let key = schema::find(key)?;
+        Some(
+            self.winner(key.name)
+                .map_or(&DEFAULT, |entry| &entry.origin),
+        )
+    }
+
+    /// The file this was loaded from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Every key with its value and where that comes from, in the order of the reference.
+    pub fn rows(&self) -> Vec<Row> {
+        let (lookup, _) = Lookup::new(self);
+        schema::keys().map(|key| self.row(&lookup, key)).collect()
+    }
+
+    fn row(&self, lookup: &Lookup, key: &'static Key) -> Row {
+        let value = lookup.value(key.name).map(|value| match (key.kind, value) {
+            (Kind::Bytes { .. }, Value::Integer(bytes)) => {
+                format!("\"{}\"", format_bytes(bytes.unsigned_abs()))
+            }
+            _ => value.to_string(),
+        });
+        let losers = self.typed(key.name).iter().rev().skip(1);
+        let unused = key.condition.filter(|condition| !lookup.holds(condition));
+        Row {
+            key: key.name,
+            value,
+            origin: self
+                .get_origin(key.name)
+                .cloned()
+                .unwrap_or(Origin::Default),
+            overrides: losers.map(|entry| entry.origin.clone()).collect(),
+            unused_because: unused.map(|condition| format!("needs {}", condition.words())),
+        }
+    }
+
+    pub(super) fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// All that was typed for `key`, weakest layer first.
+    pub(super) fn typed(&self, key: &str) -> &[Entry] {
+        self.entries.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn winner(&self, key: &str) -> Option<&Entry> {
+        self.typed(key).last()
+    }
+
+    fn take_file(&mut self, path: &Path, text: &str, layer: Layer) -> Result<(), ConfigError> {
+        for found in document::parse(path, text)? {
+            let origin = Origin::File {
+                path: path.to_owned(),
+                line: found.key_at.line,
+                column: found.key_at.column(),
+            };
+            let Some(key) = schema::find(&found.key) else {
+                let problem = unknown(
+                    &found.key,
+                    Some(&found.description),
+                    origin,
+                    Some(found.key_at),
+                );
+                self.problems.push(problem);
+                continue;
+            };
+            self.take_found(key, found, origin, layer);
+        }
+        Ok(())
+    }
+
+    fn take_found(&mut self, key: &'static Key, found: Found, origin: Origin, layer: Layer) {
+        if layer == Layer::Pipeline
+            && schema::EXPERIMENT
+                .iter()
+                .any(|other| other.name == key.name)
+        {
+            let what = format!(
+                "`{}` belongs to the experiment, not to a pipeline file",
+                key.name
+            );
+            let hint = format!("move it to {}", self.path.display());
+            self.problems.push(
+                Problem::new(origin, Some(found.key_at), what)
+                    .about(key.name)
+                    .hint(hint),
+            );
+            return;
+        }
+        let Some(value) = found.value else {
+            let what = format!(
+                "`{}` expects {}, found {}",
+                key.name,
+                key.kind.expects(),
+                found.description
+            );
+            self.problems
+                .push(Problem::new(origin, Some(found.value_at), what).about(key.name));
+            return;
+        };
+        let (key_at, value_at) = (Some(found.key_at), Some(found.value_at));
+        self.entries.entry(key.name).or_default().push(Entry {
+            value,
+            origin,
+            layer,
+            key_at,
+            value_at,
+        });
+    }
+
+    /// Takes one `key=value` of the command line. Later ones win.
+    fn take_set(&mut self, set: &str) {
+        let origin = Origin::Set(set.to_owned());
+        let Some((name, text)) = set.split_once('=') else {
+            let hint = "write it as key=value, for example --set decode.workers=4";
+            self.problems
+                .push(Problem::new(origin, None, "there is no `=` in it").hint(hint));
+            return;
+        };
+        let (name, text) = (name.trim(), text.trim());
+        let Some(key) = schema::find(name) else {
+            self.problems.push(unknown(name, None, origin, None));
+            return;
+        };
+        let value = command_line_value(key, text);
+        let entry = Entry {
+            value,
+            origin,
+            layer: Layer::Set,
+            key_at: None,
+            value_at: None,
+        };
+        self.entries.entry(key.name).or_default().push(entry);
+    }
+
+    /// The pipeline file's path and text, if one is named.
+    fn read_pipeline(&mut self) -> Result<Option<(PathBuf, String)>, ConfigError> {
+        let Some(entry) = self.winner("pipeline") else {
+            return Ok(None);
+        };
+        let Value::Text(named) = &entry.value else {
+            return Ok(None); // The wrong type is reported with all the others.
+        };
+        // Relative to the file that names it; on the command line, to where the user stands.
+        let path = match (&entry.origin, self.path.parent()) {
+            (Origin::File { .. }, Some(folder)) => tidy(folder.join(named)),
+            _ => PathBuf::from(named),
+        };
+        match read(&path, "pipeline") {
+            Ok(text) => Ok(Some((path, text))),
+            Err(ConfigError::Read { source, hint, .. }) => {
+                let what = format!("cannot read the pipeline file {}: {source}", path.display());
+                let problem = Problem::new(entry.origin.clone(), entry.value_at.clone(), what);
+                let problem = problem.about("pipeline").maybe_hint(hint);
+                let config = self.path.clone();
+                Err(ConfigError::Problems {
+                    config,
+                    problems: vec![problem],
+                })
+            }
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// Reads a value of the command line: TOML where it is TOML, otherwise the bare text; keys that
+/// take text take it literally unless it is quoted.
+fn command_line_value(key: &Key, text: &str) -> Value {
+    let bare = || Value::Text(text.to_owned());
+    if key.kind.takes_bare_text() && !text.starts_with(['"', '\'']) {
+        return bare();
+    }
+    match text.parse::<toml_edit::Value>() {
+        Ok(value) => Value::from_toml(&value).unwrap_or_else(bare),
+        Err(_) => bare(),
+    }
+}
+
+/// A key that does not exist. `found` describes its value, where there is one.
+fn unknown(name: &str, found: Option<&str>, origin: Origin, at: Option<Excerpt>) -> Problem {
+    let problem = |what: String| Problem::new(origin.clone(), at.clone(), what).about(name);
+    let inside = format!("{name}.");
+    let members: Vec<_> = schema::public_names()
+        .filter(|key| key.starts_with(&inside))
+        .collect();
+    if !members.is_empty() {
+        let found = found.map_or_else(String::new, |found| format!(", found {found}"));
+        return problem(format!("`{name}` is a table of keys{found}"))
+            .hint(format!("the keys in it are {}", members.join(", ")));
+    }
+    let outer = schema::keys().find(|key| name.starts_with(&format!("{}.", key.name)));
+    if let Some(key) = outer {
+        let what = format!(
+            "`{}` expects {}, found a table with `{name}`",
+            key.name,
+            key.kind.expects()
+        );
+        return problem(what);
+    }
+    let near = suggest::key(name, schema::public_names());
+    let hint = match near {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`stallscope keys` lists every key".to_owned(),
+    };
+    problem(format!("unknown key `{name}`")).hint(hint)
+}
+
+fn read(path: &Path, role: &'static str) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| {
+        let hint = if source.kind() == io::ErrorKind::NotFound {
+            neighbour(path)
+        } else {
+            None
+        };
+        ConfigError::Read {
+            role,
+            path: path.to_owned(),
+            source,
+            hint,
+        }
+    })
+}
+
+/// The file beside `path` whose name is nearest, or those that are there.
+fn neighbour(path: &Path) -> Option<String> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.retain(|name| name.ends_with(".toml"));
+    names.sort();
+    let wanted = path.file_name()?.to_str()?;
+    let place = |name: &str| folder.map_or_else(|| PathBuf::from(name), |at| at.join(name));
+    if let Some(near) = suggest::nearest(wanted, names.iter().map(String::as_str)) {
+        return Some(format!("did you mean {}?", place(near).display()));
+    }
+    names.truncate(5);
+    (!names.is_empty()).then(|| format!("that folder has {}", names.join(", ")))
+}
+
+/// `configs/../pipelines/x.toml` as `pipelines/x.toml`, if that is the same file.
+fn tidy(path: PathBuf) -> PathBuf {
+    let mut short = PathBuf::new();
+    for part in path.components() {
+        let poppable = short.file_name().is_some();
+        match part {
+            std::path::Component::ParentDir if poppable => {
+                short.pop();
+            }
+            std::path::Component::CurDir => {}
+            other => short.push(other),
+        }
+    }
+    // With a symbolic link in between, `..` may lead elsewhere.
+    match (path.canonicalize(), short.canonicalize()) {
+        (Ok(long), Ok(same)) if long == same => short,
+        (Err(_), Err(_)) => short,
+        _ => path,
+    }
+}

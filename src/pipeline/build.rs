@@ -1,0 +1,257 @@
+//! Builds a running pipeline from a plan: queues, threads, and the trainer's end.
+
+use super::admission::{Admission, Tickets};
+use super::assembly::{Assembly, Outlet};
+use super::error::{Control, PipelineError, StopSignal};
+use super::feed::{Feed, HostSource, Supply};
+use super::item::{HostBatch, Job};
+use super::logbook::Logbook;
+use super::plan::{BatchPlanner, Layout, Plan};
+use super::queue::{Handoff, Receiver, Sender, queue};
+use super::work::{HostToDevice, SampleWork};
+use super::worker::{CopyPost, Credit, Post, Served};
+use crate::timeline::{Clock, ClockThread, LaneKind, Recorder, Stage, UnitRef, spawn_on};
+use std::sync::Arc;
+
+/// Starts a pipeline: `work` loads samples as `plan` says, `device` takes the batches. The calling
+/// thread is the trainer's. `stop` may be given from anywhere.
+///
+/// # Errors
+/// Where the data set cannot fill a batch, or the system gives no threads.
+pub fn start<W: SampleWork, H: HostToDevice>(
+    plan: &Plan,
+    work: Arc<W>,
+    device: H,
+    clock: &Arc<dyn Clock>,
+    recorder: &Recorder,
+    stop: &StopSignal,
+) -> Result<Feed<W, H>, PipelineError> {
+    let planner = BatchPlanner::new(work.samples(), plan)?;
+    let control = Arc::new(Control::new(stop.clone(), plan.on_error));
+    let builder = Builder { plan, work, control, clock, recorder, threads: Vec::new() };
+    builder.build(planner, device)
+}
+
+struct Builder<'a, W> {
+    plan: &'a Plan,
+    work: Arc<W>,
+    control: Arc<Control>,
+    clock: &'a Arc<dyn Clock>,
+    recorder: &'a Recorder,
+    threads: Vec<ClockThread<()>>,
+}
+
+impl<W: SampleWork> Builder<'_, W> {
+    fn build<H: HostToDevice>(
+        mut self,
+        planner: BatchPlanner,
+        device: H,
+    ) -> Result<Feed<W, H>, PipelineError> {
+        let (tickets, source) = self.host_stages()?;
+        let plan = self.plan;
+        let admission = Arc::new(Admission::new(
+            planner,
+            tickets,
+            plan.slabs(),
+            plan.batch_size,
+            self.work.sample_bytes(),
+            plan.seed,
+        ));
+        let credit = match plan.layout {
+            Layout::WholeBatch { num_workers: 1.., .. } => Credit::OnTake,
+            _ => Credit::AfterCopy,
+        };
+        let control = self.control.clone();
+        let copy = CopyPost { device, admission: admission.clone(), control, credit };
+        let supply = self.copy_stage(source, copy)?;
+        let handoff = Handoff {
+            ready_at: self.clock.now(),
+            cause: UnitRef::NONE,
+            lineage: UnitRef::NONE,
+            admitted: false,
+        };
+        admission.credit(plan.outstanding(), handoff);
+        let lane = self.recorder.lane("trainer", LaneKind::Trainer);
+        Ok(Feed {
+            supply: Some(supply),
+            control: self.control,
+            threads: self.threads,
+            logbook: Some(Logbook::new(self.clock.clone(), lane)),
+            step: None,
+        })
+    }
+
+    fn queue<T: Send>(&self, capacity: usize) -> (Sender<T>, Receiver<T>) {
+        queue(capacity, self.clock, &self.control.stop)
+    }
+
+    fn post(&self) -> Post<W> {
+        Post { work: self.work.clone(), control: self.control.clone() }
+    }
+
+    /// Spawns one worker thread with a lane of its own.
+    fn spawn(
+        &mut self,
+        stage: Stage,
+        name: String,
+        kind: LaneKind,
+        body: impl FnOnce(&mut Logbook) + Send + 'static,
+    ) -> Result<(), PipelineError> {
+        let lane = self.recorder.lane(name.clone(), kind);
+        let clock = self.clock.clone();
+        let thread = spawn_on(self.clock, &name, move || {
+            let mut logbook = Logbook::new(clock, lane);
+            body(&mut logbook);
+        });
+        match thread {
+            Ok(thread) => {
+                self.threads.push(thread);
+                Ok(())
+            }
+            Err(error) => {
+                self.control.stop.stop();
+                Err(PipelineError::Spawn { stage, reason: error.to_string() })
+            }
+        }
+    }
+
+    /// The stages up to batch; returns where tickets go in and host batches come out.
+    fn host_stages(&mut self) -> Result<(Tickets, HostSource<W>), PipelineError> {
+        match self.plan.layout {
+            Layout::PerStage { read, decode, preprocess, batch } => {
+                let in_flight = self.plan.slabs() * self.plan.batch_size;
+                let (tickets, to_read) = self.queue::<Job<()>>(in_flight);
+                let (encoded, to_decode) = self.queue(read.prefetch);
+                let (decoded, to_preprocess) = self.queue(decode.prefetch);
+                let (finished, to_batch) = self.queue(preprocess.prefetch);
+                let (batches, host) = self.queue(batch.prefetch);
+                self.read_stage(read.workers, &to_read, &encoded)?;
+                self.decode_stage(decode.workers, &to_decode, &decoded)?;
+                self.preprocess_stage(preprocess.workers, &to_preprocess, &finished)?;
+                self.batch_stage(batch.workers, &to_batch, &batches)?;
+                Ok((Tickets::Samples(tickets), HostSource::Queue(host)))
+            }
+            Layout::WholeBatch { num_workers: 0, .. } => {
+                let (sender, tickets) = self.queue(self.plan.outstanding());
+                let scratch = self.work.scratch();
+                let source = HostSource::Inline { tickets, post: self.post(), scratch };
+                Ok((Tickets::Batches(sender), source))
+            }
+            Layout::WholeBatch { num_workers, .. } => {
+                let outstanding = self.plan.outstanding();
+                let (sender, tickets) = self.queue(outstanding);
+                let (batches, host) = self.queue(outstanding);
+                let outlet = Arc::new(Outlet::new(self.plan.ordered));
+                for number in 0..num_workers {
+                    let (post, outlet) = (self.post(), outlet.clone());
+                    let (tickets, batches) = (tickets.clone(), batches.clone());
+                    let name = format!("worker {number}");
+                    self.spawn(Stage::Batch, name, LaneKind::BatchWorker, move |logbook| {
+                        post.serve_whole_batches(logbook, &tickets, &outlet, &batches);
+                    })?;
+                }
+                Ok((Tickets::Batches(sender), HostSource::Queue(host)))
+            }
+        }
+    }
+
+    fn read_stage(
+        &mut self,
+        workers: usize,
+        input: &Receiver<Job<()>>,
+        output: &Sender<Job<W::Encoded>>,
+    ) -> Result<(), PipelineError> {
+        for number in 0..workers {
+            let (post, input, output) = (self.post(), input.clone(), output.clone());
+            let stage = Stage::Read;
+            self.spawn(stage, format!("read {number}"), LaneKind::Worker(stage), move |logbook| {
+                post.serve_samples(logbook, stage, &input, &output, |work, key, (), _| {
+                    let output = work.read(key)?;
+                    let bytes = work.encoded_bytes(&output);
+                    Ok(Served { output, bytes_in: bytes, bytes_out: bytes })
+                });
+            })?;
+        }
+        Ok(())
+    }
+
+    fn decode_stage(
+        &mut self,
+        workers: usize,
+        input: &Receiver<Job<W::Encoded>>,
+        output: &Sender<Job<W::Decoded>>,
+    ) -> Result<(), PipelineError> {
+        for number in 0..workers {
+            let (post, input, output) = (self.post(), input.clone(), output.clone());
+            let mut scratch = self.work.scratch();
+            let (stage, name) = (Stage::Decode, format!("decode {number}"));
+            self.spawn(stage, name, LaneKind::Worker(stage), move |logbook| {
+                post.serve_samples(logbook, stage, &input, &output, |work, key, encoded, _| {
+                    let bytes_in = work.encoded_bytes(&encoded);
+                    let output = work.decode(key, encoded, &mut scratch)?;
+                    let bytes_out = work.decoded_bytes(&output);
+                    Ok(Served { output, bytes_in, bytes_out })
+                });
+            })?;
+        }
+        Ok(())
+    }
+
+    fn preprocess_stage(
+        &mut self,
+        workers: usize,
+        input: &Receiver<Job<W::Decoded>>,
+        output: &Sender<Job<()>>,
+    ) -> Result<(), PipelineError> {
+        for number in 0..workers {
+            let (post, input, output) = (self.post(), input.clone(), output.clone());
+            let mut scratch = self.work.scratch();
+            let (stage, name) = (Stage::Preprocess, format!("preprocess {number}"));
+            self.spawn(stage, name, LaneKind::Worker(stage), move |logbook| {
+                post.serve_samples(logbook, stage, &input, &output, |work, key, decoded, out| {
+                    let bytes_in = work.decoded_bytes(&decoded);
+                    work.preprocess(key, decoded, &mut scratch, out)?;
+                    Ok(Served { output: (), bytes_in, bytes_out: out.len() as u64 })
+                });
+            })?;
+        }
+        Ok(())
+    }
+
+    fn batch_stage(
+        &mut self,
+        workers: usize,
+        input: &Receiver<Job<()>>,
+        output: &Sender<HostBatch>,
+    ) -> Result<(), PipelineError> {
+        let assembly = Arc::new(Assembly::default());
+        let outlet = Arc::new(Outlet::new(self.plan.ordered));
+        for number in 0..workers {
+            let (post, input, output) = (self.post(), input.clone(), output.clone());
+            let (assembly, outlet) = (assembly.clone(), outlet.clone());
+            let (stage, name) = (Stage::Batch, format!("batch {number}"));
+            self.spawn(stage, name, LaneKind::Worker(stage), move |logbook| {
+                post.serve_batches(logbook, &input, &assembly, &outlet, &output);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn copy_stage<H: HostToDevice>(
+        &mut self,
+        source: HostSource<W>,
+        copy: CopyPost<H>,
+    ) -> Result<Supply<W, H>, PipelineError> {
+        match source {
+            HostSource::Queue(host) if self.plan.copy.workers > 0 => {
+                let (copied, device) = self.queue(self.plan.copy.prefetch);
+                let kind = LaneKind::Worker(Stage::Copy);
+                self.spawn(Stage::Copy, "copy 0".to_owned(), kind, move |logbook| {
+                    copy.serve(logbook, &host, &copied);
+                })?;
+                Ok(Supply::Copied(device))
+            }
+            source => Ok(Supply::Here { source, copy }),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What can go wrong in a pipeline, and the switch that stops it.
+
+use crate::timeline::{Clock, Stage, WaitKey};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Why one sample could not be loaded; the loader's own error type, boxed.
+pub type SampleError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a pipeline ended early.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum PipelineError {
+    /// A sample failed and `on_error = "fail"`.
+    #[error(
+        "{stage} failed on sample {sample} ({name}): {reason}; fix or remove the file, or set on_error = \"skip\""
+    )]
+    Sample { stage: Stage, sample: u64, name: String, reason: String },
+    /// A worker panicked; the pipeline stopped.
+    #[error(
+        "a {stage} worker panicked on {what}: {message}; this is a bug in the {stage} stage, not in your data: please report it with this sample"
+    )]
+    Panic { stage: Stage, what: String, message: String },
+    /// The host-to-device copy failed.
+    #[error("copying batch {batch} to the device failed: {reason}")]
+    Copy { batch: u64, reason: String },
+    /// No sample of a whole epoch could be loaded.
+    #[error(
+        "every sample of batches {first} to {last} was skipped ({skipped} in all); the last reason: {reason}"
+    )]
+    NothingLeft { first: u64, last: u64, skipped: u64, reason: String },
+    /// The operating system gave no thread.
+    #[error("cannot start the {stage} worker threads: {reason}; try fewer workers")]
+    Spawn { stage: Stage, reason: String },
+    /// The data set cannot fill one batch.
+    #[error(
+        "the data set has {samples} samples, fewer than one batch of {batch_size}; lower batch.size or set drop_last = false"
+    )]
+    TooFewSamples { samples: usize, batch_size: usize },
+}
+
+/// What to do with a sample that cannot be loaded.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ErrorPolicy {
+    /// Stop the run and name the sample.
+    Fail,
+    /// Leave it out of its batch, count it and list it.
+    Skip,
+}
+
+/// A sample left out, and why.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct SkippedSample {
+    pub sample: u64,
+    pub name: String,
+    pub stage: Stage,
+    pub reason: String,
+}
+
+/// Samples left out so far.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct Skipped {
+    /// How many, repeats in later epochs included.
+    pub count: u64,
+    /// The first of them.
+    pub listed: Vec<SkippedSample>,
+}
+
+/// Skipped samples listed by name; more are only counted.
+const SKIPPED_LISTED: usize = 1000;
+
+/// A switch that stops every thread of a pipeline, wherever it waits. Cheap to clone.
+#[derive(Clone)]
+pub struct StopSignal {
+    inner: Arc<StopInner>,
+}
+
+struct StopInner {
+    stopped: AtomicBool,
+    /// Dropping the sender makes every select on the receiver ready.
+    trigger: Mutex<Option<Sender<()>>>,
+    triggered: Receiver<()>,
+    keys: Mutex<Vec<WaitKey>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl StopSignal {
+    /// A signal that has not been given.
+    pub fn new(clock: Arc<dyn Clock>) -> StopSignal {
+        let (trigger, triggered) = bounded(0);
+        let inner = StopInner {
+            stopped: AtomicBool::new(false),
+            trigger: Mutex::new(Some(trigger)),
+            triggered,
+            keys: Mutex::default(),
+            clock,
+        };
+        StopSignal { inner: Arc::new(inner) }
+    }
+
+    /// Stops the pipeline: every wait returns at once, work in progress is finished and dropped.
+    pub fn stop(&self) {
+        self.inner.stopped.store(true, Ordering::Release);
+        drop(self.inner.trigger.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if let Some(scheduler) = self.inner.clock.scheduler() {
+            for key in self.inner.keys.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                scheduler.wake(*key);
+            }
+        }
+    }
+
+    /// Whether it was given.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.inner.stopped.load(Ordering::Acquire)
+    }
+
+    pub(super) fn triggered(&self) -> &Receiver<()> {
+        &self.inner.triggered
+    }
+
+    pub(super) fn watch(&self, key: WaitKey) {
+        self.inner.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+    }
+}
+
+/// What all threads of a pipeline share: the stop signal, the first failure, the skipped samples.
+pub(super) struct Control {
+    pub(super) stop: StopSignal,
+    policy: ErrorPolicy,
+    failure: Mutex<Option<PipelineError>>,
+    skipped: Mutex<Skipped>,
+}
+
+impl Control {
+    pub(super) fn new(stop: StopSignal, policy: ErrorPolicy) -> Control {
+        Control { stop, policy, failure: Mutex::default(), skipped: Mutex::default() }
+    }
+
+    /// Keeps the first failure and stops the pipeline.
+    pub(super) fn fail(&self, error: PipelineError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.stop.stop();
+    }
+
+    pub(super) fn failure(&self) -> Option<PipelineError> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Skips the sample or fails the run, as the policy says.
+    pub(super) fn sample_failed(&self, stage: Stage, sample: u64, name: String, error: &SampleError) {
+        let reason = error_chain(error.as_ref());
+        if self.policy == ErrorPolicy::Fail {
+            self.fail(PipelineError::Sample { stage, sample, name, reason });
+            return;
+        }
+        let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
+        skipped.count += 1;
+        if skipped.listed.len() < SKIPPED_LISTED {
+            skipped.listed.push(SkippedSample { sample, name, stage, reason });
+        }
+    }
+
+    pub(super) fn skipped(&self) -> Skipped {
+        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// An error and its sources in one line.
+fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,167 @@
+//! The trainer's end of the pipeline: device batches, one at a time.
+
+use super::error::{Control, PipelineError, Skipped, StopSignal};
+use super::item::{BatchJob, HostBatch};
+use super::logbook::{Logbook, Opening, Subject};
+use super::queue::{Envelope, Receiver};
+use super::work::{HostToDevice, SampleWork};
+use super::worker::{Copied, CopyPost, Post, batch_subject};
+use crate::timeline::{ClockThread, ItemId, Stage};
+use std::sync::Arc;
+
+/// A batch on the device.
+#[derive(Debug)]
+pub struct Delivered<B> {
+    /// Number of the batch in the run, from zero.
+    pub number: u64,
+    pub epoch: u64,
+    /// Samples in it; skipped ones are not.
+    pub samples: usize,
+    pub batch: B,
+}
+
+/// Where host batches come from.
+pub(super) enum HostSource<W: SampleWork> {
+    Queue(Receiver<HostBatch>),
+    /// No workers: they are assembled here, in the trainer's thread.
+    Inline { tickets: Receiver<BatchJob>, post: Post<W>, scratch: W::Scratch },
+}
+
+/// Where device batches come from.
+pub(super) enum Supply<W: SampleWork, H: HostToDevice> {
+    /// A thread of its own copies ahead.
+    Copied(Receiver<Copied<H::Batch>>),
+    /// The trainer's thread copies.
+    Here { source: HostSource<W>, copy: CopyPost<H> },
+}
+
+/// A running pipeline, as its trainer sees it. Dropping it stops the pipeline.
+pub struct Feed<W: SampleWork, H: HostToDevice> {
+    pub(super) supply: Option<Supply<W, H>>,
+    pub(super) control: Arc<Control>,
+    pub(super) threads: Vec<ClockThread<()>>,
+    pub(super) logbook: Option<Logbook>,
+    pub(super) step: Option<(Opening, Subject)>,
+}
+
+impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
+    /// The next batch on the device, in order; `None` at the end of the run or after a stop.
+    /// Closes the step in progress, so that the wait is not part of it.
+    ///
+    /// # Errors
+    /// The first failure of any stage.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<Delivered<H::Batch>>, PipelineError> {
+        self.finish_step();
+        loop {
+            let Some(copied) = self.receive() else {
+                return self.control.failure().map_or(Ok(None), Err);
+            };
+            // A batch whose samples were all skipped is no step.
+            if copied.samples > 0 {
+                let Copied { number, epoch, samples, batch } = copied;
+                return Ok(Some(Delivered { number, epoch, samples, batch }));
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Option<Copied<H::Batch>> {
+        let logbook = self.logbook.as_mut()?;
+        match self.supply.as_mut()? {
+            Supply::Copied(receiver) => {
+                let received = receiver.recv(logbook.current()).ok()?;
+                let Envelope { handoff, value: copied } = received.envelope;
+                let opening = logbook.open(handoff, received.waited, received.depth);
+                self.step = Some((opening, step_subject(&copied)));
+                Some(copied)
+            }
+            Supply::Here { source, copy } => {
+                let (batch, opening) = host_batch(source, logbook)?;
+                let unit = logbook.current();
+                let (copied, subject, end) = copy.copy(batch, &opening, logbook)?;
+                logbook.close(subject, &opening, end, None);
+                self.step = Some((logbook.continue_with(unit), step_subject(&copied)));
+                Some(copied)
+            }
+        }
+    }
+
+    /// Closes the step in progress, at now.
+    pub fn finish_step(&mut self) {
+        if let (Some((opening, subject)), Some(logbook)) = (self.step.take(), self.logbook.as_mut())
+        {
+            let end = logbook.ended();
+            logbook.close(subject, &opening, end, None);
+        }
+    }
+
+    /// The trainer's logbook, for its spans.
+    pub fn logbook(&mut self) -> Option<&mut Logbook> {
+        self.logbook.as_mut()
+    }
+
+    /// Samples skipped so far.
+    pub fn skipped(&self) -> Skipped {
+        self.control.skipped()
+    }
+
+    /// The switch that stops this pipeline.
+    pub fn stop_signal(&self) -> StopSignal {
+        self.control.stop.clone()
+    }
+
+    /// Stops the pipeline and waits for its threads.
+    pub fn shut_down(&mut self) {
+        self.finish_step();
+        self.control.stop.stop();
+        self.supply = None;
+        self.logbook = None;
+        for thread in self.threads.drain(..) {
+            // A worker's panic has been reported with its sample.
+            thread.join().ok();
+        }
+    }
+}
+
+impl<W: SampleWork, H: HostToDevice> Drop for Feed<W, H> {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+fn step_subject<B>(copied: &Copied<B>) -> Subject {
+    Subject {
+        stage: Stage::Step,
+        item: ItemId { batch: copied.number, slot: 0 },
+        sample: copied.samples as u64,
+        skipped: copied.samples == 0,
+        bytes_in: 0,
+        bytes_out: 0,
+    }
+}
+
+/// The next host batch and the opening of its copy.
+fn host_batch<W: SampleWork>(
+    source: &mut HostSource<W>,
+    logbook: &mut Logbook,
+) -> Option<(HostBatch, Opening)> {
+    match source {
+        HostSource::Queue(receiver) => {
+            let received = receiver.recv(logbook.current()).ok()?;
+            let Envelope { handoff, value: batch } = received.envelope;
+            let opening = logbook.open(handoff, received.waited, received.depth);
+            Some((batch, opening))
+        }
+        HostSource::Inline { tickets, post, scratch } => {
+            let received = tickets.recv(logbook.current()).ok()?;
+            let Envelope { handoff, value: job } = received.envelope;
+            let opening = logbook.open(handoff, received.waited, received.depth);
+            let (batch, opening, last) = post.assemble(logbook, job, opening, scratch);
+            let subject = batch_subject(Stage::Batch, &batch, u64::from(last));
+            let unit = logbook.current();
+            let end = logbook.ended();
+            logbook.close(subject, &opening, end, None);
+            Some((batch, logbook.continue_with(unit)))
+        }
+    }
+}

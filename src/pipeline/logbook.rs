@@ -1,0 +1,178 @@
+//! A worker's logbook: it takes the timestamps of each unit of work and records it.
+//!
+//! A unit costs one clock reading, one more if its worker had waited for it. With recording off it
+//! costs nothing.
+
+use super::queue::{Handoff, Sent};
+use super::usage::UsageMeter;
+use crate::timeline::{
+    BusySpan, Clock, HostSpan, HostWork, ItemId, LaneRecorder, Nanos, Record, Stage, UnitRecord,
+    UnitRef,
+};
+use crate::timeline::DevicePhase;
+use std::sync::Arc;
+
+/// Waits shorter than this are not asked for their run delay, which would take as long.
+const SHORT_WAIT: Nanos = Nanos::from_micros(50);
+
+/// A thread's clock, lane and meter.
+pub struct Logbook {
+    clock: Arc<dyn Clock>,
+    lane: LaneRecorder,
+    meter: UsageMeter,
+    /// When the last unit was out of the worker's hands.
+    free_at: Nanos,
+    on: bool,
+}
+
+/// The beginning of a unit: what its start was bound by.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Opening {
+    pub(super) handoff: Handoff,
+    pub(super) waited: bool,
+    pub(super) start: Nanos,
+    pub(super) wake_run_delay: u32,
+    pub(super) depth: u16,
+}
+
+/// What a unit worked on.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Subject {
+    pub(super) stage: Stage,
+    pub(super) item: ItemId,
+    pub(super) sample: u64,
+    pub(super) skipped: bool,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+}
+
+impl Logbook {
+    /// A logbook for the calling thread, which writes to `lane` from now on.
+    pub fn new(clock: Arc<dyn Clock>, lane: LaneRecorder) -> Logbook {
+        let on = lane.is_on();
+        let meter = UsageMeter::new(on && clock.scheduler().is_none());
+        let free_at = clock.now();
+        Logbook { clock, lane, meter, free_at, on }
+    }
+
+    /// The clock the thread runs on.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// The unit in progress.
+    #[inline]
+    pub(super) fn current(&self) -> UnitRef {
+        self.lane.current()
+    }
+
+    /// The time now.
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// Opens a unit for an input that was just taken.
+    #[inline]
+    pub(super) fn open(&mut self, handoff: Handoff, waited: bool, depth: u16) -> Opening {
+        let mut opening =
+            Opening { handoff, waited, start: self.free_at, wake_run_delay: 0, depth };
+        if waited && self.on {
+            opening.start = self.clock.now();
+            if opening.start - handoff.ready_at > SHORT_WAIT {
+                opening.wake_run_delay = self.meter.run_delay(opening.start);
+            }
+        }
+        opening
+    }
+
+    /// Opens a unit that follows the worker's previous one at once; `lineage` made its input.
+    #[inline]
+    pub(super) fn continue_with(&self, lineage: UnitRef) -> Opening {
+        let handoff =
+            Handoff { ready_at: self.free_at, cause: lineage, lineage, admitted: false };
+        Opening { handoff, waited: false, start: self.free_at, wake_run_delay: 0, depth: 0 }
+    }
+
+    /// The end of service.
+    #[inline]
+    pub(super) fn ended(&self) -> Nanos {
+        if self.on { self.clock.now() } else { Nanos::ZERO }
+    }
+
+    /// The handoff of what the unit in progress made.
+    #[inline]
+    pub(super) fn handoff(&self, ready_at: Nanos) -> Handoff {
+        let unit = self.current();
+        Handoff { ready_at, cause: unit, lineage: unit, admitted: false }
+    }
+
+    /// Records the unit and closes it; `sent` is `None` where nothing was handed to a queue.
+    #[inline]
+    pub(super) fn close(
+        &mut self,
+        subject: Subject,
+        opening: &Opening,
+        end: Nanos,
+        sent: Option<Sent>,
+    ) {
+        if !self.on {
+            return;
+        }
+        let (pushed, room_from) =
+            sent.and_then(|s| s.blocked).unwrap_or((end, UnitRef::NONE));
+        let run_delay = self.meter.run_delay(end);
+        self.lane.unit(&UnitRecord {
+            stage: subject.stage,
+            ordinal: 0,
+            item: subject.item,
+            sample: subject.sample,
+            waited: opening.waited,
+            admitted: opening.handoff.admitted,
+            skipped: subject.skipped,
+            ready_at: opening.handoff.ready_at,
+            cause: opening.handoff.cause,
+            start: opening.start,
+            end,
+            pushed: pushed.max(end),
+            room_from,
+            lineage: opening.handoff.lineage,
+            wake_run_delay: opening.wake_run_delay,
+            run_delay,
+            bytes_in: subject.bytes_in,
+            bytes_out: subject.bytes_out,
+            input_depth: opening.depth,
+            output_depth: sent.map_or(0, |s| s.depth),
+        });
+        self.free_at = pushed.max(end);
+        if let Some(usage) = self.meter.usage(end) {
+            self.lane.write(&Record::Usage(usage));
+        }
+    }
+
+    /// Records that the device was busy.
+    pub fn busy(&mut self, phase: DevicePhase, batch: u64, start: Nanos, end: Nanos) {
+        self.lane.write(&Record::Busy(BusySpan { phase, batch, start, end }));
+    }
+
+    /// Records what the trainer's own code did.
+    pub fn host(&mut self, work: HostWork, batch: u64, start: Nanos, end: Nanos) {
+        self.lane.write(&Record::Host(HostSpan { work, batch, start, end }));
+    }
+
+    /// Whether anything is recorded.
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+}
+
+impl Drop for Logbook {
+    /// The thread's last figures.
+    fn drop(&mut self) {
+        if self.meter.is_on() {
+            let now = self.clock.now();
+            let usage = self.meter.usage_now(now);
+            self.lane.write(&Record::Usage(usage));
+        }
+    }
+}

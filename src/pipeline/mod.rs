@@ -1,0 +1,29 @@
+//! The pipeline engine: stages on bounded queues that feed a trainer.
+//!
+//! Data flows one way, sampler -> read -> decode -> preprocess -> batch -> copy -> trainer. Every wait
+//! goes through a [`Clock`](crate::timeline::Clock), every unit of work is recorded with its binding
+//! predecessor. Invariants: nothing is lost or delivered twice; delivery in order does not depend on
+//! the number of workers; no lock is held across a wait. May use `data`, `timeline` and `config`.
+
+mod admission;
+mod assembly;
+mod build;
+mod error;
+mod feed;
+mod item;
+mod logbook;
+mod plan;
+mod queue;
+pub mod stages;
+mod usage;
+mod work;
+mod worker;
+
+pub use build::start;
+pub use error::{ErrorPolicy, PipelineError, SampleError, Skipped, SkippedSample, StopSignal};
+pub use feed::{Delivered, Feed};
+pub use item::HostBatch;
+pub use logbook::Logbook;
+pub use plan::{Layout, Plan, StageKnobs};
+pub use usage::UsageMeter;
+pub use work::{Discard, HostToDevice, SampleKey, SampleWork};

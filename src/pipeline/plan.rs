@@ -1,0 +1,137 @@
+//! What to build: batches, order, and how workers are spent.
+
+use super::error::{ErrorPolicy, PipelineError};
+use crate::data::sampler::epoch_order;
+use crate::timeline::Stage;
+
+/// Worker threads of a stage and the capacity of its output queue.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct StageKnobs {
+    pub workers: usize,
+    /// Samples for read, decode and preprocess; batches for batch and copy.
+    pub prefetch: usize,
+}
+
+/// The two ways to spend workers.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// Each stage has workers of its own and a queue to the next.
+    PerStage { read: StageKnobs, decode: StageKnobs, preprocess: StageKnobs, batch: StageKnobs },
+    /// As PyTorch's DataLoader: each worker assembles whole batches, read to collate, and at most
+    /// `num_workers * prefetch_factor` batches are outstanding. With 0 workers batches are assembled
+    /// in the trainer's thread.
+    WholeBatch { num_workers: usize, prefetch_factor: usize },
+}
+
+/// Everything a pipeline needs to know beside the work itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub layout: Layout,
+    /// `workers` 0 copies in the trainer's thread; otherwise one thread copies ahead.
+    pub copy: StageKnobs,
+    pub batch_size: usize,
+    /// Batches to deliver in all; the epochs repeat until then.
+    pub batches: u64,
+    pub drop_last: bool,
+    pub shuffle: bool,
+    /// Deliver batches in the sampler's order whatever the number of workers.
+    pub ordered: bool,
+    pub seed: u64,
+    pub on_error: ErrorPolicy,
+}
+
+impl Plan {
+    /// Worker threads of `stage`; 0 where its work is done in the trainer's thread. In the
+    /// whole-batch layout every stage up to batch shares the same workers.
+    pub fn workers(&self, stage: Stage) -> usize {
+        match (self.layout, stage) {
+            (_, Stage::Copy) => self.copy.workers,
+            (_, Stage::Step) => 1,
+            (Layout::WholeBatch { num_workers, .. }, _) => num_workers,
+            (Layout::PerStage { read, .. }, Stage::Read) => read.workers,
+            (Layout::PerStage { decode, .. }, Stage::Decode) => decode.workers,
+            (Layout::PerStage { preprocess, .. }, Stage::Preprocess) => preprocess.workers,
+            (Layout::PerStage { batch, .. }, Stage::Batch) => batch.workers,
+        }
+    }
+
+    /// Host batch buffers needed so that buffers never bind before the queues do.
+    pub(super) fn slabs(&self) -> usize {
+        match self.layout {
+            Layout::WholeBatch { .. } => self.outstanding() + 1,
+            Layout::PerStage { read, decode, preprocess, batch } => {
+                let stages = [read, decode, preprocess];
+                let in_flight: usize = stages.iter().map(|s| s.workers + s.prefetch).sum();
+                let assembling = in_flight.div_ceil(self.batch_size) + 1;
+                assembling + batch.workers + batch.prefetch + 1
+            }
+        }
+    }
+
+    /// Batches admitted and not yet taken by the consumer, at most (whole-batch layout).
+    pub(super) fn outstanding(&self) -> usize {
+        match self.layout {
+            Layout::WholeBatch { num_workers, prefetch_factor } => {
+                (num_workers * prefetch_factor).max(1)
+            }
+            Layout::PerStage { .. } => self.slabs(),
+        }
+    }
+}
+
+/// One batch to assemble: its number in the run, its epoch and its samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BatchPlan {
+    pub(super) number: u64,
+    pub(super) epoch: u64,
+    pub(super) samples: Vec<u32>,
+}
+
+/// Deals the samples of one epoch after another into batches.
+pub(super) struct BatchPlanner {
+    samples: usize,
+    plan: Plan,
+    next: u64,
+    epoch_order: Option<(u64, Vec<u32>)>,
+}
+
+impl BatchPlanner {
+    pub(super) fn new(samples: usize, plan: &Plan) -> Result<BatchPlanner, PipelineError> {
+        let batch_size = plan.batch_size;
+        if samples == 0 || (plan.drop_last && samples < batch_size) {
+            return Err(PipelineError::TooFewSamples { samples, batch_size });
+        }
+        Ok(BatchPlanner { samples, plan: plan.clone(), next: 0, epoch_order: None })
+    }
+
+    fn batches_per_epoch(&self) -> u64 {
+        let batches = if self.plan.drop_last {
+            self.samples / self.plan.batch_size
+        } else {
+            self.samples.div_ceil(self.plan.batch_size)
+        };
+        batches as u64
+    }
+}
+
+impl Iterator for BatchPlanner {
+    type Item = BatchPlan;
+
+    fn next(&mut self) -> Option<BatchPlan> {
+        if self.next >= self.plan.batches {
+            return None;
+        }
+        let number = self.next;
+        self.next += 1;
+        let epoch = number / self.batches_per_epoch();
+        if self.epoch_order.as_ref().is_none_or(|(of, _)| *of != epoch) {
+            let order = epoch_order(self.samples, self.plan.seed, epoch, self.plan.shuffle);
+            self.epoch_order = Some((epoch, order));
+        }
+        let order = self.epoch_order.as_ref().map_or(&[][..], |(_, order)| order);
+        let first = (number % self.batches_per_epoch()) as usize * self.plan.batch_size;
+        let last = (first + self.plan.batch_size).min(self.samples);
+        Some(BatchPlan { number, epoch, samples: order[first..last].to_vec() })
+    }
+}

@@ -1,0 +1,1 @@
+//! The work of the stages on images: kernels without threads or queues.

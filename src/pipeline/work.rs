@@ -1,0 +1,99 @@
+//! What the stages do: the traits that a data set and a device implement for the engine.
+
+use super::error::SampleError;
+use super::item::HostBatch;
+
+/// Which sample of which epoch; seeds the random parameters of its preprocessing.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct SampleKey {
+    /// Index in the data set.
+    pub index: u32,
+    pub epoch: u64,
+    /// The run's seed.
+    pub seed: u64,
+}
+
+/// The work of the sample stages on one data set. Called from many threads at once.
+pub trait SampleWork: Send + Sync + 'static {
+    /// What the read stage hands on, such as a mapped file.
+    type Encoded: Send + 'static;
+    /// What the decode stage hands on, such as pixels.
+    type Decoded: Send + 'static;
+    /// What a worker keeps from sample to sample, such as buffers.
+    type Scratch: Send + 'static;
+
+    /// Samples in the data set.
+    fn samples(&self) -> usize;
+    /// Bytes of one preprocessed sample.
+    fn sample_bytes(&self) -> usize;
+    /// The class of a sample.
+    fn label(&self, index: u32) -> u32;
+    /// How to name a sample to the user, such as its path.
+    fn name(&self, index: u32) -> String;
+    /// A worker's own buffers.
+    fn scratch(&self) -> Self::Scratch;
+
+    /// Fetches the sample's bytes.
+    ///
+    /// # Errors
+    /// Why this sample cannot be read.
+    fn read(&self, key: SampleKey) -> Result<Self::Encoded, SampleError>;
+    /// Turns bytes into a sample.
+    ///
+    /// # Errors
+    /// Why this sample cannot be decoded.
+    fn decode(
+        &self,
+        key: SampleKey,
+        encoded: Self::Encoded,
+        scratch: &mut Self::Scratch,
+    ) -> Result<Self::Decoded, SampleError>;
+    /// Writes the finished sample to `out`, [`sample_bytes`](Self::sample_bytes) long: its own part
+    /// of the batch.
+    ///
+    /// # Errors
+    /// Why this sample cannot be preprocessed.
+    fn preprocess(
+        &self,
+        key: SampleKey,
+        decoded: Self::Decoded,
+        scratch: &mut Self::Scratch,
+        out: &mut [u8],
+    ) -> Result<(), SampleError>;
+    /// Finishes a batch whose samples are all in place.
+    ///
+    /// # Errors
+    /// Why this batch cannot be used.
+    fn collate(&self, _batch: &mut HostBatch) -> Result<(), SampleError> {
+        Ok(())
+    }
+
+    /// Size of what [`read`](Self::read) returned, in bytes.
+    fn encoded_bytes(&self, encoded: &Self::Encoded) -> u64;
+    /// Size of what [`decode`](Self::decode) returned, in bytes.
+    fn decoded_bytes(&self, decoded: &Self::Decoded) -> u64;
+}
+
+/// Brings a batch from host memory to where the trainer's device reads it.
+pub trait HostToDevice: Send + 'static {
+    /// A batch on the device.
+    type Batch: Send + 'static;
+
+    /// Copies one batch. The host buffer is reused as soon as this returns.
+    ///
+    /// # Errors
+    /// Why the device did not take it.
+    fn copy(&mut self, batch: &HostBatch) -> Result<Self::Batch, SampleError>;
+}
+
+/// A device that takes nothing: for running the loader alone.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Discard;
+
+impl HostToDevice for Discard {
+    type Batch = ();
+
+    fn copy(&mut self, _batch: &HostBatch) -> Result<(), SampleError> {
+        Ok(())
+    }
+}

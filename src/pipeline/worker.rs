@@ -1,0 +1,364 @@
+//! The loops that worker threads run: one for the sample stages, one for the batch stage, one that
+//! assembles whole batches, one that copies.
+
+use super::admission::Admission;
+use super::assembly::{Assembly, Outlet};
+use super::error::{Control, PipelineError, SampleError};
+use super::item::{BatchJob, HostBatch, Job, join};
+use super::logbook::{Logbook, Opening, Subject};
+use super::queue::{Envelope, Handoff, Receiver, Sender};
+use super::work::{HostToDevice, SampleKey, SampleWork};
+use crate::timeline::{ItemId, Nanos, Stage, UnitRef};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What every worker of the loader has.
+pub(super) struct Post<W> {
+    pub(super) work: Arc<W>,
+    pub(super) control: Arc<Control>,
+}
+
+/// A served sample: what goes on and how large it was before and after.
+pub(super) struct Served<O> {
+    pub(super) output: O,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+}
+
+/// The text of a panic's payload.
+fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "(no message)".to_owned())
+}
+
+impl<W: SampleWork> Post<W> {
+    /// Runs one service, turning its error or panic into what the error policy says.
+    fn guarded<O>(
+        &self,
+        stage: Stage,
+        key: SampleKey,
+        service: impl FnOnce(&W) -> Result<Served<O>, SampleError>,
+    ) -> Option<Served<O>> {
+        match catch_unwind(AssertUnwindSafe(|| service(&self.work))) {
+            Ok(Ok(served)) => Some(served),
+            Ok(Err(error)) => {
+                let name = self.work.name(key.index);
+                self.control.sample_failed(stage, u64::from(key.index), name, &error);
+                None
+            }
+            Err(payload) => {
+                let what = format!("sample {} ({})", key.index, self.work.name(key.index));
+                let message = panic_message(payload.as_ref());
+                self.control.fail(PipelineError::Panic { stage, what, message });
+                None
+            }
+        }
+    }
+
+    /// Serves samples until the input ends or the pipeline stops.
+    pub(super) fn serve_samples<I: Send, O: Send>(
+        &self,
+        logbook: &mut Logbook,
+        stage: Stage,
+        input: &Receiver<Job<I>>,
+        output: &Sender<Job<O>>,
+        mut service: impl FnMut(&W, SampleKey, I, &mut [u8]) -> Result<Served<O>, SampleError>,
+    ) {
+        while let Ok(received) = input.recv(logbook.current()) {
+            let Envelope { handoff, value: job } = received.envelope;
+            let opening = logbook.open(handoff, received.waited, received.depth);
+            let (item, key) = (job.item, job.key);
+            let (payload, mut job) = job.split();
+            let served = payload.and_then(|payload| {
+                self.guarded(stage, key, |work| service(work, key, payload, &mut job.slot))
+            });
+            let (bytes_in, bytes_out) =
+                served.as_ref().map_or((0, 0), |s| (s.bytes_in, s.bytes_out));
+            let subject = Subject {
+                stage,
+                item,
+                sample: u64::from(key.index),
+                skipped: served.is_none(),
+                bytes_in,
+                bytes_out,
+            };
+            let end = logbook.ended();
+            let value = job.with(served.map(|s| s.output));
+            let sent = output.send(Envelope { handoff: logbook.handoff(end), value });
+            logbook.close(subject, &opening, end, sent.ok());
+            if sent.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Finishes batch `parts`: joins them, lets the loader collate.
+    fn finish_batch(&self, number: u64, epoch: u64, parts: Vec<Job<()>>) -> HostBatch {
+        let mut batch = join(number, epoch, parts, |index| self.work.label(index));
+        let collated = catch_unwind(AssertUnwindSafe(|| self.work.collate(&mut batch)));
+        let what = format!("batch {number}");
+        match collated {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.control.fail(PipelineError::Sample {
+                stage: Stage::Batch,
+                sample: number,
+                name: what,
+                reason: error.to_string(),
+            }),
+            Err(payload) => {
+                let message = panic_message(payload.as_ref());
+                self.control.fail(PipelineError::Panic { stage: Stage::Batch, what, message });
+            }
+        }
+        batch
+    }
+
+    /// The batch stage: gathers samples, hands batches on.
+    pub(super) fn serve_batches(
+        &self,
+        logbook: &mut Logbook,
+        input: &Receiver<Job<()>>,
+        assembly: &Assembly,
+        outlet: &Outlet,
+        output: &Sender<HostBatch>,
+    ) {
+        // The last sample that this worker had to wait for since its last batch: what it did after
+        // that was work, so that sample is what bound the batch's start.
+        let mut bound: Option<Opening> = None;
+        while let Ok(received) = input.recv(logbook.current()) {
+            let Envelope { handoff, value: job } = received.envelope;
+            let opening = logbook.open(handoff, received.waited, received.depth);
+            if opening.waited {
+                bound = Some(opening);
+            }
+            let (number, epoch, last) = (job.item.batch, job.key.epoch, job.key.index);
+            let Some(parts) = assembly.add(job) else { continue };
+            let opening = bound.take().map_or(opening, |waited_for| Opening {
+                handoff: Handoff { lineage: handoff.lineage, ..waited_for.handoff },
+                ..waited_for
+            });
+            let batch = self.finish_batch(number, epoch, parts);
+            if !self.hand_on(logbook, batch, &opening, last, outlet, output) {
+                return;
+            }
+        }
+    }
+
+    /// Hands a finished batch on and records it; false once the pipeline has stopped.
+    fn hand_on(
+        &self,
+        logbook: &mut Logbook,
+        batch: HostBatch,
+        opening: &Opening,
+        last_sample: u32,
+        outlet: &Outlet,
+        output: &Sender<HostBatch>,
+    ) -> bool {
+        let subject = batch_subject(Stage::Batch, &batch, u64::from(last_sample));
+        let end = logbook.ended();
+        let handoff = logbook.handoff(end);
+        let sent = outlet.deliver(batch, handoff, output, logbook);
+        logbook.close(subject, opening, end, sent.ok());
+        sent.is_ok()
+    }
+
+    /// The whole-batch worker: read to collate, one batch after another.
+    pub(super) fn serve_whole_batches(
+        &self,
+        logbook: &mut Logbook,
+        input: &Receiver<BatchJob>,
+        outlet: &Outlet,
+        output: &Sender<HostBatch>,
+    ) {
+        let mut scratch = self.work.scratch();
+        while let Ok(received) = input.recv(logbook.current()) {
+            let Envelope { handoff, value: job } = received.envelope;
+            let opening = logbook.open(handoff, received.waited, received.depth);
+            let (batch, opening, last) = self.assemble(logbook, job, opening, &mut scratch);
+            if self.control.stop.is_stopped()
+                || !self.hand_on(logbook, batch, &opening, last, outlet, output)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Assembles one batch; returns it with the opening of its batch unit and its last sample.
+    pub(super) fn assemble(
+        &self,
+        logbook: &mut Logbook,
+        job: BatchJob,
+        mut opening: Opening,
+        scratch: &mut W::Scratch,
+    ) -> (HostBatch, Opening, u32) {
+        let BatchJob { mut jobs, number, epoch } = job;
+        for job in &mut jobs {
+            if self.control.stop.is_stopped() {
+                job.payload = None;
+                continue;
+            }
+            opening = self.load_sample(logbook, job, opening, scratch);
+        }
+        let last = jobs.last().map_or(0, |job| job.key.index);
+        (self.finish_batch(number, epoch, jobs), opening, last)
+    }
+
+    /// Reads, decodes and preprocesses one sample in this thread, a unit of work each.
+    fn load_sample(
+        &self,
+        logbook: &mut Logbook,
+        job: &mut Job<()>,
+        opening: Opening,
+        scratch: &mut W::Scratch,
+    ) -> Opening {
+        let key = job.key;
+        let read = self.guarded(Stage::Read, key, |work| {
+            let output = work.read(key)?;
+            let bytes = work.encoded_bytes(&output);
+            Ok(Served { output, bytes_in: bytes, bytes_out: bytes })
+        });
+        let (read, opening) = note(logbook, Stage::Read, job, read, opening);
+        let decoded = read.and_then(|encoded| {
+            self.guarded(Stage::Decode, key, |work| {
+                let bytes_in = work.encoded_bytes(&encoded);
+                let output = work.decode(key, encoded, scratch)?;
+                let bytes_out = work.decoded_bytes(&output);
+                Ok(Served { output, bytes_in, bytes_out })
+            })
+        });
+        let (decoded, opening) = note(logbook, Stage::Decode, job, decoded, opening);
+        let finished = decoded.and_then(|decoded| {
+            self.guarded(Stage::Preprocess, key, |work| {
+                let bytes_in = work.decoded_bytes(&decoded);
+                work.preprocess(key, decoded, scratch, &mut job.slot)?;
+                Ok(Served { output: (), bytes_in, bytes_out: job.slot.len() as u64 })
+            })
+        });
+        let (finished, opening) = note(logbook, Stage::Preprocess, job, finished, opening);
+        job.payload = finished;
+        opening
+    }
+}
+
+/// Records one unit of a whole-batch worker; the next follows at once.
+fn note<O>(
+    logbook: &mut Logbook,
+    stage: Stage,
+    job: &Job<()>,
+    served: Option<Served<O>>,
+    opening: Opening,
+) -> (Option<O>, Opening) {
+    let (bytes_in, bytes_out) = served.as_ref().map_or((0, 0), |s| (s.bytes_in, s.bytes_out));
+    let subject = Subject {
+        stage,
+        item: job.item,
+        sample: u64::from(job.key.index),
+        skipped: served.is_none(),
+        bytes_in,
+        bytes_out,
+    };
+    let unit = logbook.current();
+    let end = logbook.ended();
+    logbook.close(subject, &opening, end, None);
+    (served.map(|s| s.output), logbook.continue_with(unit))
+}
+
+/// What a batch's unit worked on.
+pub(super) fn batch_subject(stage: Stage, batch: &HostBatch, sample: u64) -> Subject {
+    let bytes = (batch.len() * batch.sample_bytes) as u64;
+    Subject {
+        stage,
+        item: ItemId { batch: batch.number, slot: 0 },
+        sample,
+        skipped: false,
+        bytes_in: bytes,
+        bytes_out: bytes,
+    }
+}
+
+/// A batch on the device, on its way to the trainer.
+pub(super) struct Copied<B> {
+    pub(super) number: u64,
+    pub(super) epoch: u64,
+    pub(super) samples: usize,
+    pub(super) batch: B,
+}
+
+/// When a batch's successor may start.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Credit {
+    /// When its consumer takes it out of the queue, as PyTorch's DataLoader.
+    OnTake,
+    /// When it has been copied and its buffer is free.
+    AfterCopy,
+}
+
+/// The copy stage, on a thread of its own or in the trainer's.
+pub(super) struct CopyPost<H> {
+    pub(super) device: H,
+    pub(super) admission: Arc<Admission>,
+    pub(super) control: Arc<Control>,
+    pub(super) credit: Credit,
+}
+
+impl<H: HostToDevice> CopyPost<H> {
+    /// Copies until the input ends or the pipeline stops.
+    pub(super) fn serve(
+        mut self,
+        logbook: &mut Logbook,
+        input: &Receiver<HostBatch>,
+        output: &Sender<Copied<H::Batch>>,
+    ) {
+        while let Ok(received) = input.recv(logbook.current()) {
+            let Envelope { handoff, value: batch } = received.envelope;
+            let opening = logbook.open(handoff, received.waited, received.depth);
+            let Some((copied, subject, end)) = self.copy(batch, &opening, logbook) else { return };
+            let sent =
+                output.send(Envelope { handoff: logbook.handoff(end), value: copied });
+            logbook.close(subject, &opening, end, sent.ok());
+            if sent.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Copies one batch and gives its buffer back; `None` where the device refused it.
+    pub(super) fn copy(
+        &mut self,
+        batch: HostBatch,
+        opening: &Opening,
+        logbook: &Logbook,
+    ) -> Option<(Copied<H::Batch>, Subject, Nanos)> {
+        let unit = logbook.current();
+        if self.credit == Credit::OnTake {
+            let taken = freed(opening.start.max(opening.handoff.ready_at), unit);
+            self.admission.credit(1, taken);
+        }
+        let copied = catch_unwind(AssertUnwindSafe(|| self.device.copy(&batch)))
+            .unwrap_or_else(|payload| Err(panic_message(payload.as_ref()).into()));
+        let on_device = match copied {
+            Ok(on_device) => on_device,
+            Err(error) => {
+                let reason = error.to_string();
+                self.control.fail(PipelineError::Copy { batch: batch.number, reason });
+                return None;
+            }
+        };
+        let subject = batch_subject(Stage::Copy, &batch, 0);
+        let HostBatch { number, epoch, labels, data, .. } = batch;
+        let end = logbook.ended();
+        self.admission.release(data, freed(end, unit));
+        if self.credit == Credit::AfterCopy {
+            self.admission.credit(1, freed(end, unit));
+        }
+        let copied = Copied { number, epoch, samples: labels.len(), batch: on_device };
+        Some((copied, subject, end))
+    }
+}
+
+/// A slot freed by `unit` at `at`.
+fn freed(at: Nanos, unit: UnitRef) -> Handoff {
+    Handoff { ready_at: at, cause: unit, lineage: unit, admitted: true }
+}

@@ -1,0 +1,164 @@
+//! The clock that queues, workers and the trainer take, and the threads that run on it.
+//!
+//! With [`MonotonicClock`] waiting is the operating system's. A clock with a [`Scheduler`]
+//! (the virtual clock) decides itself which thread runs: every wait of the engine goes through it, so
+//! the same queues and workers run under it, instantly and repeatably.
+
+use super::Nanos;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Identifies what a thread waits for under a [`Scheduler`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WaitKey(u64);
+
+impl WaitKey {
+    /// A key that nothing else in this process has.
+    pub fn unique() -> WaitKey {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        WaitKey(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A monotonic clock and the way to let its time pass.
+pub trait Clock: Send + Sync + 'static {
+    /// The time now.
+    fn now(&self) -> Nanos;
+
+    /// Blocks the calling thread until `deadline`.
+    fn sleep_until(&self, deadline: Nanos);
+
+    /// The scheduler that runs the threads of this clock, where it has one.
+    fn scheduler(&self) -> Option<&dyn Scheduler> {
+        None
+    }
+
+    /// Blocks the calling thread for `length`.
+    fn sleep(&self, length: Nanos) {
+        if length > Nanos::ZERO {
+            self.sleep_until(self.now() + length);
+        }
+    }
+}
+
+/// Decides which thread of a virtual clock runs. Exactly one runs at a time.
+pub trait Scheduler: Send + Sync {
+    /// Announces a thread about to be spawned; returns its ticket.
+    fn admit(&self) -> u64;
+    /// The spawned thread's first call: blocks until it is its turn.
+    fn enter(&self, ticket: u64);
+    /// The thread's last call: it will not run again.
+    fn leave(&self);
+    /// Blocks the caller until somebody wakes `key`. Spurious returns are allowed.
+    fn wait(&self, key: WaitKey);
+    /// Makes every thread that waits for `key` runnable; the caller keeps running.
+    fn wake(&self, key: WaitKey);
+}
+
+/// The real clock: `CLOCK_MONOTONIC` counted from the clock's creation.
+#[derive(Clone, Debug)]
+pub struct MonotonicClock {
+    origin: Instant,
+}
+
+impl MonotonicClock {
+    /// A clock that starts at zero now.
+    pub fn new() -> MonotonicClock {
+        MonotonicClock { origin: Instant::now() }
+    }
+}
+
+impl Default for MonotonicClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for MonotonicClock {
+    fn now(&self) -> Nanos {
+        // A run would have to last 584 years to overflow.
+        Nanos(self.origin.elapsed().as_nanos() as u64)
+    }
+
+    fn sleep_until(&self, deadline: Nanos) {
+        let left = deadline - self.now();
+        if left > Nanos::ZERO {
+            std::thread::sleep(Duration::from_nanos(left.0));
+        }
+    }
+}
+
+/// A thread that takes part in a [`Clock`]: joining it lets a virtual clock run the others.
+pub struct ClockThread<T> {
+    handle: JoinHandle<T>,
+    clock: Arc<dyn Clock>,
+    finished: Arc<AtomicBool>,
+    key: WaitKey,
+}
+
+/// Spawns a named thread that takes part in `clock`.
+///
+/// # Errors
+/// What the operating system says when it has no thread to give.
+pub fn spawn_on<T: Send + 'static>(
+    clock: &Arc<dyn Clock>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<ClockThread<T>> {
+    let finished = Arc::new(AtomicBool::new(false));
+    let key = WaitKey::unique();
+    let ticket = clock.scheduler().map(|s| s.admit());
+    let member = Member { clock: clock.clone(), finished: finished.clone(), key, ticket };
+    // Linux keeps 15 bytes of a thread's name.
+    let short: String = name.chars().take(15).collect();
+    let handle = std::thread::Builder::new().name(short).spawn(move || {
+        member.enter();
+        let result = body();
+        drop(member);
+        result
+    })?;
+    Ok(ClockThread { handle, clock: clock.clone(), finished, key })
+}
+
+/// Leaves the clock's scheduler when dropped, so that a panicking thread leaves it too.
+struct Member {
+    clock: Arc<dyn Clock>,
+    finished: Arc<AtomicBool>,
+    key: WaitKey,
+    ticket: Option<u64>,
+}
+
+impl Member {
+    fn enter(&self) {
+        if let (Some(scheduler), Some(ticket)) = (self.clock.scheduler(), self.ticket) {
+            scheduler.enter(ticket);
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.finished.store(true, Ordering::Release);
+        if let Some(scheduler) = self.clock.scheduler() {
+            scheduler.wake(self.key);
+            scheduler.leave();
+        }
+    }
+}
+
+impl<T> ClockThread<T> {
+    /// Waits for the thread to end and returns what it returned, or its panic.
+    ///
+    /// # Errors
+    /// The panic's payload where the thread panicked.
+    pub fn join(self) -> std::thread::Result<T> {
+        if let Some(scheduler) = self.clock.scheduler() {
+            while !self.finished.load(Ordering::Acquire) {
+                scheduler.wait(self.key);
+            }
+        }
+        self.handle.join()
+    }
+}

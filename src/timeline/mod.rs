@@ -1,0 +1,23 @@
+//! The shared language of stallscope: time, intervals, records and the clock.
+//!
+//! A live run, a trace file and (later) a foreign trace all become the types of this module, so one
+//! analysis serves them all. Invariants: every timestamp is integer [`Nanos`] on one monotonic clock;
+//! records flow one way, from [`recorder`] to the analysis and the trace. Uses no other module.
+
+mod clock;
+mod interval;
+mod record;
+mod recorder;
+mod ring;
+mod time;
+mod virtual_clock;
+
+pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, spawn_on};
+pub use interval::{Interval, IntervalSet};
+pub use record::{
+    BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Stage, ThreadUsage, UnitRecord,
+    UnitRef,
+};
+pub use recorder::{Drain, LaneInfo, LaneKind, LaneRecorder, Recorder};
+pub use time::Nanos;
+pub use virtual_clock::VirtualClock;

@@ -1,0 +1,202 @@
+//! A clock whose time passes only when every thread waits, for repeatable tests of the real engine.
+//!
+//! One thread runs at a time and hands its turn on when it sleeps or waits. When nobody can run, time
+//! jumps to the earliest sleeper. Ties run in the order in which they became runnable, so a run is
+//! repeatable to the nanosecond. When nobody can ever run again the clock panics: the engine has a
+//! deadlock.
+
+use super::{Clock, Nanos, Scheduler, WaitKey};
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+thread_local! {
+    static TICKET: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// A virtual clock; see the module's description.
+#[derive(Default)]
+pub struct VirtualClock {
+    now: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next_ticket: u64,
+    order: u64,
+    running: Option<u64>,
+    ready: VecDeque<u64>,
+    sleepers: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    waiting: HashMap<WaitKey, Vec<u64>>,
+    seats: HashMap<u64, Arc<Condvar>>,
+    deadlocked: bool,
+}
+
+impl VirtualClock {
+    /// A clock at time zero with nobody on it.
+    pub fn new() -> Arc<VirtualClock> {
+        Arc::new(VirtualClock::default())
+    }
+
+    /// Runs `body` on the calling thread as a member of the clock.
+    pub fn run<T>(&self, body: impl FnOnce() -> T) -> T {
+        let ticket = self.admit();
+        self.enter(ticket);
+        let _leave = LeaveOnDrop(self);
+        body()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Gives the turn to the next runnable thread, letting time pass when there is none.
+    fn hand_on(&self, state: &mut State) {
+        state.running = None;
+        let next = state.ready.pop_front().or_else(|| {
+            let Reverse((time, _, ticket)) = state.sleepers.pop()?;
+            let now = self.now.load(Ordering::Relaxed).max(time);
+            self.now.store(now, Ordering::Release);
+            Some(ticket)
+        });
+        match next {
+            Some(ticket) => {
+                state.running = Some(ticket);
+                state.seats[&ticket].notify_one();
+            }
+            None if state.seats.is_empty() => {}
+            None => {
+                state.deadlocked = true;
+                state.seats.values().for_each(|seat| seat.notify_one());
+            }
+        }
+    }
+
+    /// Blocks until it is `ticket`'s turn.
+    fn take_turn(&self, mut state: MutexGuard<'_, State>, ticket: u64) {
+        let seat = state.seats[&ticket].clone();
+        while state.running != Some(ticket) && !state.deadlocked {
+            state = seat.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        let dead = state.deadlocked;
+        drop(state);
+        assert!(!dead || std::thread::panicking(), "virtual clock: every thread waits for another");
+    }
+
+    fn current(&self) -> u64 {
+        TICKET.get().expect("only threads spawned on the virtual clock may wait on it")
+    }
+}
+
+struct LeaveOnDrop<'a>(&'a VirtualClock);
+
+impl Drop for LeaveOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Nanos {
+        Nanos(self.now.load(Ordering::Acquire))
+    }
+
+    fn sleep_until(&self, deadline: Nanos) {
+        let ticket = self.current();
+        let mut state = self.lock();
+        state.order += 1;
+        let order = state.order;
+        state.sleepers.push(Reverse((deadline.0, order, ticket)));
+        self.hand_on(&mut state);
+        self.take_turn(state, ticket);
+    }
+
+    fn scheduler(&self) -> Option<&dyn Scheduler> {
+        Some(self)
+    }
+}
+
+impl Scheduler for VirtualClock {
+    fn admit(&self) -> u64 {
+        let mut state = self.lock();
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        state.seats.insert(ticket, Arc::new(Condvar::new()));
+        state.ready.push_back(ticket);
+        ticket
+    }
+
+    fn enter(&self, ticket: u64) {
+        TICKET.set(Some(ticket));
+        let mut state = self.lock();
+        if state.running.is_none() {
+            self.hand_on(&mut state);
+        }
+        self.take_turn(state, ticket);
+    }
+
+    fn leave(&self) {
+        let ticket = self.current();
+        TICKET.set(None);
+        let mut state = self.lock();
+        state.seats.remove(&ticket);
+        self.hand_on(&mut state);
+    }
+
+    fn wait(&self, key: WaitKey) {
+        let ticket = self.current();
+        let mut state = self.lock();
+        state.waiting.entry(key).or_default().push(ticket);
+        self.hand_on(&mut state);
+        self.take_turn(state, ticket);
+    }
+
+    fn wake(&self, key: WaitKey) {
+        let mut state = self.lock();
+        if let Some(woken) = state.waiting.remove(&key) {
+            state.ready.extend(woken);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::spawn_on;
+
+    #[test]
+    fn sleepers_wake_in_order_and_take_no_real_time() {
+        let clock = VirtualClock::new();
+        let shared: Arc<dyn Clock> = clock.clone();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        clock.run(|| {
+            let threads: Vec<_> = [30u64, 10, 20]
+                .into_iter()
+                .map(|seconds| {
+                    let (clock, log) = (shared.clone(), log.clone());
+                    spawn_on(&shared, "sleeper", move || {
+                        clock.sleep(Nanos(seconds * 1_000_000_000));
+                        log.lock().unwrap().push((seconds, clock.now()));
+                    })
+                    .unwrap()
+                })
+                .collect();
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        });
+        let seconds: Vec<u64> = log.lock().unwrap().iter().map(|entry| entry.0).collect();
+        assert_eq!(seconds, [10, 20, 30]);
+        assert_eq!(clock.now(), Nanos(30_000_000_000));
+    }
+
+    #[test]
+    #[should_panic(expected = "every thread waits")]
+    fn a_deadlock_panics() {
+        let clock = VirtualClock::new();
+        clock.run(|| clock.wait(WaitKey::unique()));
+    }
+}

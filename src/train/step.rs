@@ -1,0 +1,72 @@
+//! The training loop, generic over what a step does: the same loop runs burn and the tests' planted
+//! steps.
+
+use crate::pipeline::{Delivered, Feed, HostToDevice, Logbook, PipelineError, SampleWork};
+use crate::timeline::HostWork;
+
+/// Why training stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    /// The model or the device refused a step.
+    #[error("training step {step} failed: {reason}")]
+    Step { step: u64, reason: String },
+    /// The device cannot be used on this machine.
+    #[error("device {device} is not usable here: {reason}")]
+    Device { device: String, reason: String },
+}
+
+/// What one optimizer update does with a batch on the device.
+pub trait TrainStep {
+    /// The batch as the copy stage left it.
+    type Batch;
+
+    /// Runs forward, backward and optimizer on `batch` and returns the loss, where there is one.
+    /// Reports through `logbook` when the device was busy and what the host did beside.
+    ///
+    /// # Errors
+    /// Why the step could not be run.
+    fn step(
+        &mut self,
+        batch: Delivered<Self::Batch>,
+        logbook: &mut Logbook,
+    ) -> Result<Option<f64>, TrainError>;
+}
+
+/// Where training stands, for progress and logs.
+#[derive(Copy, Clone, Debug)]
+pub struct StepDone {
+    /// Steps done, warm-up included.
+    pub steps: u64,
+    /// Samples in this step.
+    pub samples: usize,
+    pub epoch: u64,
+    pub loss: Option<f64>,
+}
+
+/// Trains on every batch that `feed` delivers; returns the number of steps.
+///
+/// `after_step` is the trainer's own code after each step; its time is the host's ("logging").
+///
+/// # Errors
+/// The first failure of the pipeline or of a step.
+pub fn train<W: SampleWork, H: HostToDevice>(
+    feed: &mut Feed<W, H>,
+    trainer: &mut impl TrainStep<Batch = H::Batch>,
+    mut after_step: impl FnMut(StepDone),
+) -> Result<u64, TrainError> {
+    let mut steps = 0;
+    while let Some(delivered) = feed.next()? {
+        let (number, epoch, samples) = (delivered.number, delivered.epoch, delivered.samples);
+        let Some(logbook) = feed.logbook() else { break };
+        let loss = trainer.step(delivered, logbook)?;
+        steps += 1;
+        let logging_from = logbook.now();
+        after_step(StepDone { steps, samples, epoch, loss });
+        let logging_to = logbook.now();
+        logbook.host(HostWork::Logging, number, logging_from, logging_to);
+    }
+    feed.finish_step();
+    Ok(steps)
+}
