@@ -1,7 +1,11 @@
 //! stallscope runs a training input pipeline stage by stage and tells which stage every millisecond of
 //! device idle time belongs to.
 
+pub mod cli;
+pub mod config;
 pub mod data;
+pub mod device;
 pub mod pipeline;
 pub mod timeline;
+pub mod trace;
 pub mod train;

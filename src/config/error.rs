@@ -49,7 +49,7 @@ impl Problem {
         self
     }
 
-    /// The order a reader goes through them: his experiment, its pipeline, the command line, what
+    /// The order a reader goes through them: the experiment, its pipeline, the command line, what
     /// is written nowhere.
     pub(super) fn reading_order(&self, experiment: &Path) -> (u8, usize, usize) {
         match &self.origin {
@@ -86,11 +86,11 @@ impl fmt::Display for Problem {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file could not be read at all.
-    #[error("cannot read the {role} file {}: {source}{}", path.display(), trailer(hint))]
+    #[error("cannot read the {role} file {}: {cause}{}", path.display(), trailer(hint))]
     Read {
         role: &'static str,
         path: PathBuf,
-        source: std::io::Error,
+        cause: std::io::Error,
         hint: Option<String>,
     },
     /// A file is not TOML.

@@ -69,6 +69,12 @@ impl<'a> Lookup<'a> {
             .is_some_and(|selected| condition.holds(selected))
     }
 
+    /// Whether data is to be made when there is none: any key of `generate` says so.
+    pub(super) fn generates(&self) -> bool {
+        let mut keys = schema::keys().filter(|key| key.name.starts_with("generate."));
+        keys.any(|key| self.is_typed(key.name))
+    }
+
     /// `num_workers = 4 (configs/x.toml:5:1)`.
     pub(super) fn cite(&self, key: &str) -> String {
         let value = self

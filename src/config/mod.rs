@@ -6,7 +6,7 @@
 //!    value, with where it was given. Nothing is decided here.
 //! 2. [`Resolved`]: typed, defaulted and cross-checked. Whoever holds one need check nothing again.
 //!
-//! Invariants: [`schema::KEYS`] is the only list of keys; parsing, error messages, `--set`, the
+//! Invariants: `schema` has the only list of keys; parsing, error messages, `--set`, the
 //! listing of `stallscope config` and `docs/configuration.md` all read it. A later layer wins over
 //! an earlier one: defaults, pipeline file, experiment file, `--set`. Every bad key is reported at
 //! once, each with the place it was written.

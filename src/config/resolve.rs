@@ -169,8 +169,7 @@ impl Reader<'_> {
     }
 
     fn generate(&mut self) -> Option<GenerateConfig> {
-        let mut keys = schema::keys().filter(|key| key.name.starts_with("generate."));
-        if !keys.any(|key| self.lookup.is_typed(key.name)) {
+        if !self.lookup.generates() {
             return None;
         }
         let formats = [("jpeg", ImageFormat::Jpeg), ("png", ImageFormat::Png)];

@@ -48,6 +48,8 @@ pub struct Row {
     pub key: &'static str,
     /// As TOML; `None` where nothing is set.
     pub value: Option<String>,
+    /// What happens instead where nothing is set.
+    pub unset_means: Option<&'static str>,
     pub origin: Origin,
     /// The weaker layers this value won over, strongest first.
     pub overrides: Vec<Origin>,
@@ -104,7 +106,8 @@ impl Settings {
     /// Every key with its value and where that comes from, in the order of the reference.
     pub fn rows(&self) -> Vec<Row> {
         let (lookup, _) = Lookup::new(self);
-        schema::keys().map(|key| self.row(&lookup, key)).collect()
+        let shown = schema::keys().filter(|key| !key.hidden || lookup.is_typed(key.name));
+        shown.map(|key| self.row(&lookup, key)).collect()
     }
 
     fn row(&self, lookup: &Lookup, key: &'static Key) -> Row {
@@ -115,16 +118,19 @@ impl Settings {
             _ => value.to_string(),
         });
         let losers = self.typed(key.name).iter().rev().skip(1);
-        let unused = key.condition.filter(|condition| !lookup.holds(condition));
         Row {
             key: key.name,
+            unset_means: match (&value, key.default) {
+                (None, schema::Default::Unset(words)) => Some(words),
+                _ => None,
+            },
             value,
             origin: self
                 .get_origin(key.name)
                 .cloned()
                 .unwrap_or(Origin::Default),
             overrides: losers.map(|entry| entry.origin.clone()).collect(),
-            unused_because: unused.map(|condition| format!("needs {}", condition.words())),
+            unused_because: unused_because(lookup, key),
         }
     }
 
@@ -242,8 +248,8 @@ impl Settings {
         };
         match read(&path, "pipeline") {
             Ok(text) => Ok(Some((path, text))),
-            Err(ConfigError::Read { source, hint, .. }) => {
-                let what = format!("cannot read the pipeline file {}: {source}", path.display());
+            Err(ConfigError::Read { cause, hint, .. }) => {
+                let what = format!("cannot read the pipeline file {}: {cause}", path.display());
                 let problem = Problem::new(entry.origin.clone(), entry.value_at.clone(), what);
                 let problem = problem.about("pipeline").maybe_hint(hint);
                 let config = self.path.clone();
@@ -255,6 +261,14 @@ impl Settings {
             Err(other) => Err(other),
         }
     }
+}
+
+fn unused_because(lookup: &Lookup, key: &Key) -> Option<String> {
+    if key.name.starts_with("generate.") && !lookup.generates() {
+        return Some("no generate key is set".to_owned());
+    }
+    let unmet = key.condition.filter(|condition| !lookup.holds(condition))?;
+    Some(format!("needs {}", unmet.words()))
 }
 
 /// Reads a value of the command line: TOML where it is TOML, otherwise the bare text; keys that
@@ -300,8 +314,8 @@ fn unknown(name: &str, found: Option<&str>, origin: Origin, at: Option<Excerpt>)
 }
 
 fn read(path: &Path, role: &'static str) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|source| {
-        let hint = if source.kind() == io::ErrorKind::NotFound {
+    std::fs::read_to_string(path).map_err(|cause| {
+        let hint = if cause.kind() == io::ErrorKind::NotFound {
             neighbour(path)
         } else {
             None
@@ -309,7 +323,7 @@ fn read(path: &Path, role: &'static str) -> Result<String, ConfigError> {
         ConfigError::Read {
             role,
             path: path.to_owned(),
-            source,
+            cause,
             hint,
         }
     })

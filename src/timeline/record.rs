@@ -202,6 +202,8 @@ pub enum HostWork {
     Launch,
     LossReadback,
     Logging,
+    /// Anything of the trainer's thread that reported no name.
+    Other,
 }
 
 impl HostWork {
@@ -211,6 +213,7 @@ impl HostWork {
             HostWork::Launch => "launch",
             HostWork::LossReadback => "loss read-back",
             HostWork::Logging => "logging",
+            HostWork::Other => "other",
         }
     }
 }
@@ -297,7 +300,8 @@ impl Record {
                 Some(Record::Busy(BusySpan { phase, batch: words[1], start, end }))
             }
             HOST => {
-                let works = [HostWork::Launch, HostWork::LossReadback, HostWork::Logging];
+                let works =
+                    [HostWork::Launch, HostWork::LossReadback, HostWork::Logging, HostWork::Other];
                 let work = *works.get(code as usize)?;
                 Some(Record::Host(HostSpan { work, batch: words[1], start, end }))
             }

@@ -1,0 +1,77 @@
+//! Why the device was idle: the causes and how much time each has.
+
+use crate::timeline::{HostWork, Interval, Nanos, Stage};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What held the device back at one instant.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// In service at a stage, or waiting for one of its workers.
+    Capacity(Stage),
+    /// A stage's latency, exposed because it could only start when a slot was freed downstream although
+    /// its worker had been free before.
+    PrefetchDepth(Stage),
+    /// The trainer's own code.
+    Host(HostWork),
+    /// The device itself, between two pieces of work it already had.
+    DeviceSide,
+    /// Runnable but not running: too few cores for the threads.
+    CpuContention,
+    /// A thread that was woken late.
+    WakeUp,
+    /// A record was dropped, so nobody can tell.
+    Unattributed,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Capacity(Stage::Copy) => f.pad("copy"),
+            Cause::Capacity(stage) => f.pad(&format!("{stage} capacity")),
+            Cause::PrefetchDepth(stage) => f.pad(&format!("prefetch depth ({stage})")),
+            Cause::Host(work) => f.pad(&format!("host: {}", work.name())),
+            Cause::DeviceSide => f.pad("device side"),
+            Cause::CpuContention => f.pad("CPU contention"),
+            Cause::WakeUp => f.pad("wake-up"),
+            Cause::Unattributed => f.pad("unattributed"),
+        }
+    }
+}
+
+/// A piece of device idle time with its cause.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct IdleSpan {
+    pub interval: Interval,
+    pub cause: Cause,
+}
+
+/// Idle time by cause.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CauseTotals {
+    totals: BTreeMap<Cause, Nanos>,
+}
+
+impl CauseTotals {
+    /// Adds `length` to `cause`.
+    pub fn add(&mut self, cause: Cause, length: Nanos) {
+        *self.totals.entry(cause).or_default() += length;
+    }
+
+    /// The time of one cause.
+    pub fn of(&self, cause: Cause) -> Nanos {
+        self.totals.get(&cause).copied().unwrap_or_default()
+    }
+
+    /// The sum over all causes: device idle, to the nanosecond.
+    pub fn total(&self) -> Nanos {
+        self.totals.values().copied().sum()
+    }
+
+    /// The causes, longest first; ties in the order of the enum.
+    pub fn ranked(&self) -> Vec<(Cause, Nanos)> {
+        let mut ranked: Vec<(Cause, Nanos)> = self.totals.iter().map(|(c, n)| (*c, *n)).collect();
+        ranked.sort_by_key(|(cause, length)| (std::cmp::Reverse(*length), *cause));
+        ranked
+    }
+}

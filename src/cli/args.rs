@@ -1,0 +1,284 @@
+//! The command line: verbs, their arguments, and the help texts.
+//!
+//! Invariant: this file only describes; what a verb does is in the verb's own file. Flags that
+//! stand for a configuration key become `--set` texts (see [`RunArgs::overrides`]), so that a
+//! key's grammar and its errors live in `config` alone.
+//!
+//! May use: nothing of this crate.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Profile the input pipeline of a training job: which loader stage starves the device, and what
+/// to change.
+///
+/// A run feeds a model from a pipeline of stages (read, decode, preprocess, batch, copy), records
+/// when each of them works and waits, and says whose fault every millisecond of device idle is.
+#[derive(Debug, Parser)]
+#[command(
+    name = "stallscope",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+#[command(after_help = "\
+Examples:
+  stallscope doctor                              (what this machine can measure)
+  stallscope run configs/quickstart.toml         (profile the example)
+  stallscope run configs/quickstart.toml --set decode.workers=2
+  stallscope keys                                (every configuration key)")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run an experiment and say what its device waited for.
+    Run(RunArgs),
+    /// Make or look at data.
+    Data {
+        #[command(subcommand)]
+        command: DataCommand,
+    },
+    /// Check what this machine has and can measure: cores, memory, disk, GPU.
+    Doctor(DoctorArgs),
+    /// Print every key of a configuration with its value and where that was written.
+    Config(ConfigArgs),
+    /// Print the reference of all configuration keys, as Markdown.
+    Keys,
+    /// Print a completion script for a shell.
+    Completions(CompletionsArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope run configs/quickstart.toml
+  stallscope run configs/quickstart.toml --set decode.workers=2 --set batch.size=64
+  stallscope run configs/quickstart.toml --set num_workers=4   (like PyTorch's DataLoader)
+  stallscope run configs/quickstart.toml --mode loader-only    (how fast can it feed?)
+  stallscope run configs/quickstart.toml --device cuda:0 --trace /tmp/trace.json")]
+pub struct RunArgs {
+    /// The experiment file, such as configs/quickstart.toml.
+    pub config: PathBuf,
+
+    /// Override a configuration key; may be given again and again, the last one wins.
+    ///
+    /// The value is TOML (`4`, `true`, `[0.5, 1.0]`); text needs no quotes. `stallscope keys`
+    /// lists all keys.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// What to run; the same as `--set mode=...`.
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeArg>,
+
+    /// What executes the steps: cpu or cuda:N; the same as `--set device=...`.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+
+    /// Where to write the trace, or `none`; the same as `--set trace.path=...`.
+    #[arg(long, value_name = "PATH|none")]
+    pub trace: Option<String>,
+
+    /// Print no progress, only the result.
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// The folder for what the run writes [default: traces/CONFIG-TIMESTAMP].
+    #[arg(long, visible_alias = "out", value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+}
+
+impl RunArgs {
+    /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
+    pub fn overrides(&self) -> Vec<String> {
+        let mut overrides = self.set.clone();
+        if let Some(mode) = self.mode {
+            overrides.push(format!("mode={}", mode.word()));
+        }
+        if let Some(device) = &self.device {
+            overrides.push(format!("device={device}"));
+        }
+        match self.trace.as_deref() {
+            Some("none") => overrides.push("trace.enabled=false".to_owned()),
+            Some(path) => {
+                overrides.push("trace.enabled=true".to_owned());
+                overrides.push(format!("trace.path={path}"));
+            }
+            None => {}
+        }
+        overrides
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// Loader, copies and training.
+    Normal,
+    /// The loader alone, its batches thrown away.
+    LoaderOnly,
+}
+
+impl ModeArg {
+    fn word(self) -> &'static str {
+        match self {
+            ModeArg::Normal => "normal",
+            ModeArg::LoaderOnly => "loader-only",
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DataCommand {
+    /// Make an image folder (one folder a class) to measure with.
+    Generate(GenerateArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope data generate data/quickstart
+  stallscope data generate data/large --images 50000 --classes 100 --jobs 8
+  stallscope data generate data/png --format png --seed 7")]
+pub struct GenerateArgs {
+    /// The folder to make; it must be absent or empty.
+    pub out: PathBuf,
+
+    /// How many images.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one)]
+    pub images: usize,
+
+    /// How many classes to spread them over.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub classes: usize,
+
+    /// The images' file format.
+    #[arg(long, value_enum, default_value_t = FormatArg::Jpeg)]
+    pub format: FormatArg,
+
+    /// The same seed makes the same images.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+
+    /// Threads to make them with [default: one a usable core].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub jobs: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FormatArg {
+    Jpeg,
+    Png,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope doctor
+  stallscope doctor --data data/quickstart    (its disk, and how much of it is cached)
+  stallscope doctor --json | jq .sections")]
+pub struct DoctorArgs {
+    /// The data's folder: its disk is measured instead of the current directory's, and the share
+    /// of it in the page cache.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope config configs/quickstart.toml
+  stallscope config configs/quickstart.toml --set num_workers=4
+  stallscope config configs/quickstart.toml --json | jq '.[] | select(.origin != \"default\")'")]
+pub struct ConfigArgs {
+    /// The experiment file.
+    pub config: PathBuf,
+
+    /// Override a configuration key, as in `run`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope completions bash > ~/.local/share/bash-completion/completions/stallscope
+  stallscope completions zsh > ~/.zfunc/_stallscope
+  stallscope completions fish > ~/.config/fish/completions/stallscope.fish")]
+pub struct CompletionsArgs {
+    /// The shell.
+    pub shell: Shell,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err("it must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run(words: &[&str]) -> RunArgs {
+        let words = ["stallscope", "run", "x.toml"].iter().chain(words);
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Run(args) => args,
+            other => panic!("not a run: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_become_overrides_and_come_last() {
+        let args = run(&[
+            "--mode",
+            "loader-only",
+            "--set",
+            "mode=normal",
+            "--device",
+            "cuda:1",
+        ]);
+        assert_eq!(
+            args.overrides(),
+            ["mode=normal", "mode=loader-only", "device=cuda:1"]
+        );
+        assert_eq!(
+            run(&["--trace", "none"]).overrides(),
+            ["trace.enabled=false"]
+        );
+        let traced = run(&["--trace", "a.json", "--out", "d", "-q"]);
+        assert_eq!(
+            traced.overrides(),
+            ["trace.enabled=true", "trace.path=a.json"]
+        );
+        assert_eq!((traced.run_dir, traced.quiet), (Some("d".into()), true));
+    }
+
+    #[test]
+    fn nothing_can_be_generated_in_zero_pieces() {
+        for flag in ["--images", "--classes", "--jobs"] {
+            let words = ["stallscope", "data", "generate", "out", flag, "0"];
+            assert!(Cli::try_parse_from(words).is_err(), "{flag}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `stallscope doctor`: what this machine has, what can be measured on it, and how to get the rest.
+//!
+//! Invariants: never fails over what it finds, only over not being able to print it; changes
+//! nothing; takes a few seconds at most.
+//!
+//! May use: `page_cache`, `device::probe`.
+
+mod cgroup;
+mod checklist;
+mod disk;
+mod gpu;
+mod memory;
+mod processor;
+mod storage;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+pub use checklist::{Checklist, Row, Section, Status};
+
+/// What to look at, and how to print it.
+#[derive(Debug, Clone, Default)]
+pub struct DoctorOptions {
+    /// The data's folder; `None` measures the current directory's disk.
+    pub data: Option<PathBuf>,
+    pub json: bool,
+}
+
+impl From<&super::args::DoctorArgs> for DoctorOptions {
+    fn from(args: &super::args::DoctorArgs) -> DoctorOptions {
+        DoctorOptions {
+            data: args.data.clone(),
+            json: args.json,
+        }
+    }
+}
+
+/// Examines the machine and prints what was found.
+pub fn doctor(options: &DoctorOptions, out: &mut dyn Write) -> anyhow::Result<()> {
+    let checklist = examine(options.data.as_deref());
+    if options.json {
+        serde_json::to_writer_pretty(&mut *out, &checklist)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{checklist}")?;
+    }
+    Ok(())
+}
+
+/// Examines the machine.
+pub fn examine(data: Option<&Path>) -> Checklist {
+    // The timer first: the disk's measurement would disturb it.
+    let (processor, measuring) = (processor::section(), processor::measuring());
+    let sections = vec![
+        processor,
+        memory::section(),
+        storage::section(data),
+        gpu::section(),
+        measuring,
+    ];
+    Checklist { sections }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_section_has_rows_and_every_trouble_a_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut out = Vec::new();
+        let options = DoctorOptions {
+            data: Some(folder.path().to_owned()),
+            json: true,
+        };
+        doctor(&options, &mut out).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let sections = json["sections"].as_array().unwrap();
+        assert_eq!(sections.len(), 5);
+        for row in sections
+            .iter()
+            .flat_map(|section| section["rows"].as_array().unwrap())
+        {
+            assert!(row["status"] == "ok" || row["remedy"].is_string(), "{row}");
+        }
+    }
+}

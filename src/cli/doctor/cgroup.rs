@@ -1,0 +1,96 @@
+//! Limits that a container or a service manager put on this process, cgroup v1 and v2.
+//!
+//! Invariant: a limit counts wherever it stands between the process's own group and the root, and
+//! the tightest one wins. What cannot be read is no limit.
+//!
+//! May use: nothing of this crate.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// The tightest CPU quota, in cores.
+pub fn cpu_quota_cores() -> Option<f64> {
+    let unified = groups("").into_iter().filter_map(|group| {
+        let text = read(&group, "cpu.max")?;
+        let (quota, period) = text.split_once(' ')?;
+        Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+    });
+    let legacy = groups("cpu").into_iter().filter_map(|group| {
+        // -1 is "no limit".
+        let quota = read(&group, "cpu.cfs_quota_us")?
+            .parse::<f64>()
+            .ok()
+            .filter(|us| *us > 0.0)?;
+        Some(quota / read(&group, "cpu.cfs_period_us")?.parse::<f64>().ok()?)
+    });
+    unified.chain(legacy).min_by(f64::total_cmp)
+}
+
+/// The tightest memory limit, in bytes.
+pub fn memory_limit_bytes() -> Option<u64> {
+    let unified = groups("")
+        .into_iter()
+        .filter_map(|group| read(&group, "memory.max"));
+    let legacy = groups("memory")
+        .into_iter()
+        .filter_map(|group| read(&group, "memory.limit_in_bytes"));
+    let limits = unified
+        .chain(legacy)
+        .filter_map(|text| text.parse::<u64>().ok());
+    // Version 1 writes "no limit" as the largest multiple of a page.
+    limits.filter(|bytes| *bytes < 1 << 60).min()
+}
+
+fn read(group: &Path, file: &str) -> Option<String> {
+    fs::read_to_string(group.join(file))
+        .ok()
+        .map(|text| text.trim().to_owned())
+}
+
+/// This process's group for a version 1 controller, or for version 2 (`""`), and all above it.
+fn groups(controller: &str) -> Vec<PathBuf> {
+    let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some(group) = own_group(&text, controller) else {
+        return Vec::new();
+    };
+    let mounts: &[&str] = if controller.is_empty() {
+        &["", "unified"]
+    } else {
+        &[controller]
+    };
+    let mut groups = Vec::new();
+    for mount in mounts {
+        // In a container the path may be the host's and not exist: the mount's root always does.
+        let ancestors = Path::new(group.trim_start_matches('/')).ancestors();
+        groups.extend(ancestors.map(|inside| Path::new(ROOT).join(mount).join(inside)));
+    }
+    groups
+}
+
+/// The path in a line `number:controllers:path`.
+fn own_group<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        controllers
+            .split(',')
+            .any(|name| name == controller)
+            .then_some(path)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_own_group_in_both_versions() {
+        let text = "4:memory:/a/b\n3:cpu,cpuacct:/c\n0::/d\n";
+        assert_eq!(own_group(text, "memory"), Some("/a/b"));
+        assert_eq!(own_group(text, "cpu"), Some("/c"));
+        assert_eq!(own_group(text, ""), Some("/d"));
+        assert_eq!(own_group(text, "pids"), None);
+    }
+}

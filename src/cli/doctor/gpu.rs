@@ -1,0 +1,146 @@
+//! What `--device cuda:N` needs, piece by piece.
+//!
+//! May use: `checklist`, `device::probe`.
+
+use super::checklist::{Row, Section, size};
+use crate::device::probe::{self, CudaProbe, Missing, Piece};
+
+pub fn section() -> Section {
+    Section {
+        title: "GPU",
+        rows: rows(&probe::cuda()),
+    }
+}
+
+fn rows(probe: &CudaProbe) -> Vec<Row> {
+    let mut rows = Vec::new();
+    match &probe.driver {
+        Ok(driver) => {
+            let finding = format!("supports CUDA up to {}", driver.cuda_version);
+            rows.push(
+                Row::ok("driver", finding).fact("cuda_version", driver.cuda_version.as_str()),
+            );
+            for gpu in &driver.devices {
+                let finding = format!("{}, {}", gpu.name, size(gpu.memory_bytes));
+                let row = Row::ok(&format!("cuda:{}", gpu.ordinal), finding);
+                rows.push(
+                    row.fact("name", gpu.name.as_str())
+                        .fact("memory_bytes", gpu.memory_bytes),
+                );
+            }
+        }
+        Err(missing) => rows.push(absent("driver", missing)),
+    }
+    rows.push(piece(
+        "NVML",
+        &probe.nvml,
+        "GPU-Util, as nvidia-smi shows it",
+    ));
+    rows.push(piece("CUPTI", &probe.cupti, "kernel and copy times"));
+    rows.push(piece("NVRTC", &probe.nvrtc, "compiles kernels"));
+    rows.push(piece(
+        "CUDA headers",
+        &probe.headers,
+        "what kernels are compiled with",
+    ));
+    rows.push(verdict(probe));
+    rows
+}
+
+fn piece(subject: &str, piece: &Result<Piece, Missing>, purpose: &str) -> Row {
+    match piece {
+        Ok(piece) => {
+            let version = piece
+                .version
+                .as_ref()
+                .map_or_else(String::new, |version| format!("{version} "));
+            let finding = format!("{version}({}): {purpose}", piece.path.display());
+            let row = Row::ok(subject, finding).fact("path", piece.path.to_string_lossy());
+            row.fact("version", piece.version.clone())
+        }
+        Err(missing) => absent(subject, missing),
+    }
+}
+
+fn absent(subject: &str, missing: &Missing) -> Row {
+    // The subject is the piece's name already: what is left to say is the file in brackets.
+    let file = missing
+        .piece
+        .split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'));
+    let finding = format!("{}: {}", file.unwrap_or(missing.piece), missing.detail);
+    Row::missing(subject, finding, missing.remedy.as_str())
+}
+
+fn verdict(probe: &CudaProbe) -> Row {
+    match probe.require(0) {
+        Ok(gpu) => Row::ok("--device cuda:0", format!("ready ({})", gpu.name)),
+        Err(missing) => {
+            let pieces: Vec<&str> = missing.iter().map(|missing| missing.piece).collect();
+            let finding = format!("needs {}", pieces.join(", "));
+            Row::missing(
+                "--device cuda:0",
+                finding,
+                "`--device cpu` needs none of this",
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::checklist::Checklist;
+    use super::*;
+    use crate::device::probe::{Driver, Gpu};
+
+    fn found(path: &str, version: &str) -> Result<Piece, Missing> {
+        Ok(Piece {
+            path: path.into(),
+            version: Some(version.to_owned()),
+        })
+    }
+
+    fn shown(probe: &CudaProbe) -> String {
+        Checklist {
+            sections: vec![Section {
+                title: "GPU",
+                rows: rows(probe),
+            }],
+        }
+        .to_string()
+    }
+
+    #[test]
+    fn says_what_is_there_and_what_is_not() {
+        let gpu = Gpu {
+            ordinal: 0,
+            name: "NVIDIA H200".to_owned(),
+            memory_bytes: 143_771 << 20,
+        };
+        let mut probe = CudaProbe {
+            driver: Ok(Driver {
+                cuda_version: "13.0".to_owned(),
+                devices: vec![gpu],
+            }),
+            nvml: found("libnvidia-ml.so.1", "580.159.03"),
+            cupti: found(
+                "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13",
+                "API 130000",
+            ),
+            nvrtc: found("libnvrtc.so", "13.0"),
+            headers: found("/usr/local/cuda/include", "13.0"),
+        };
+        insta::assert_snapshot!("complete", shown(&probe));
+        let piece = "CUDA headers (include/cuda_runtime.h)";
+        let (detail, remedy) = (
+            "not in /x/include".to_owned(),
+            "install the toolkit".to_owned(),
+        );
+        probe.headers = Err(Missing {
+            piece,
+            detail,
+            remedy,
+        });
+        insta::assert_snapshot!("without_headers", shown(&probe));
+    }
+}

@@ -1,0 +1,9 @@
+//! The command line: one file per verb.
+//!
+//! May use: everything below it.
+
+pub mod args;
+pub mod completions;
+pub mod config;
+pub mod doctor;
+mod page_cache;

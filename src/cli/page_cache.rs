@@ -1,0 +1,145 @@
+//! The kernel's page cache: how much of a file is in it, and putting a file out of it.
+//!
+//! The one file of `cli` that is `unsafe`: `mincore` and `posix_fadvise` have no safe form in the
+//! standard library. Linux since 5.2 tells residency only to those who own a file or may write it;
+//! asked about another's file it answers "all resident", so such files are refused here.
+//!
+//! May use: nothing of this crate.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::ptr;
+
+/// How much of a file is in memory, in bytes, counted in whole pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Residency {
+    pub resident_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// Asks which pages of `path` are in the page cache; reads none of them.
+pub fn residency(path: &Path) -> io::Result<Residency> {
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if !may_ask(path, &metadata) {
+        let text = "the kernel tells this only to the file's owner";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    let total_bytes = metadata.len();
+    let length = usize::try_from(total_bytes).map_err(io::Error::other)?;
+    if length == 0 {
+        return Ok(Residency::default());
+    }
+    let page = page_size();
+    let mut pages = vec![0_u8; length.div_ceil(page)];
+    let mapping = Mapping::new(&file, length)?;
+    // SAFETY: the address and length are those of a live mapping, and `pages` has one byte for
+    // each page of it.
+    let status =
+        unsafe { libc::mincore(mapping.address, mapping.length, pages.as_mut_ptr().cast()) };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Only the lowest bit is defined.
+    let resident = pages.iter().filter(|byte| **byte & 1 == 1).count();
+    let resident_bytes = ((resident * page) as u64).min(total_bytes);
+    Ok(Residency {
+        resident_bytes,
+        total_bytes,
+    })
+}
+
+/// Asks the kernel to put a file out of the page cache. Pages not yet written stay.
+pub fn drop_cached(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; length 0 is "to the end".
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+/// Whether `mincore` will tell the truth about this file.
+fn may_ask(path: &Path, metadata: &fs::Metadata) -> bool {
+    // The owner of /proc/self is this process's effective user.
+    let user = fs::metadata("/proc/self").map(|own| own.uid());
+    let owns = user.is_ok_and(|user| user == 0 || user == metadata.uid());
+    owns || OpenOptions::new().write(true).open(path).is_ok()
+}
+
+fn page_size() -> usize {
+    // SAFETY: sysconf only reads a number.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size)
+        .ok()
+        .filter(|size| *size > 0)
+        .unwrap_or(4096)
+}
+
+/// A read-only mapping that is never read through, so a file cut short meanwhile cannot fault.
+struct Mapping {
+    address: *mut libc::c_void,
+    length: usize,
+}
+
+impl Mapping {
+    fn new(file: &File, length: usize) -> io::Result<Mapping> {
+        // SAFETY: a new shared mapping at an address of the kernel's choice, of an open file, and
+        // of a length above 0, touches no memory of this program.
+        let address = unsafe {
+            let fd = file.as_raw_fd();
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapping { address, length })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the address and length are those that mmap returned, and nothing points inside.
+        unsafe { libc::munmap(self.address, self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_just_written_is_resident() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, vec![7; 100_000]).unwrap();
+        let full = Residency {
+            resident_bytes: 100_000,
+            total_bytes: 100_000,
+        };
+        assert_eq!(residency(&path).unwrap(), full);
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        drop_cached(&file).unwrap();
+        // Whether it went is up to the file system (a tmpfs keeps everything).
+        assert!(residency(&path).unwrap().resident_bytes <= 100_000);
+    }
+
+    #[test]
+    fn empty_and_absent_files_are_no_trouble() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("empty");
+        fs::write(&path, "").unwrap();
+        assert_eq!(residency(&path).unwrap(), Residency::default());
+        assert!(residency(&folder.path().join("absent")).is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! What a generated folder says about itself, and how one comes into being under a hidden name.
+//!
+//! Invariants: a folder with a manifest under its own name is complete. The partial folder is locked while it is
+//! filled, so two runs never fill the same one.
+//!
+//! May use: `data::{error, folder, generate}`.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, class_name};
+use crate::data::{DataError, ImageFolder};
+
+/// Name of the manifest inside a generated folder.
+pub const MANIFEST_NAME: &str = "stallscope-data.json";
+/// Raised whenever the same options would give other bytes.
+const GENERATOR_VERSION: u32 = 1;
+
+/// The options that determine the bytes, as the manifest records them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    generator_version: u32,
+    pub(super) images: u64,
+    classes: u64,
+    format: ImageFormat,
+    seed: u64,
+    width_range: RangeInclusive<u32>,
+    height_range: RangeInclusive<u32>,
+    grey_fraction: f32,
+    quality: u8,
+}
+
+impl Manifest {
+    pub(super) fn of(options: &GenerateOptions) -> Manifest {
+        Manifest {
+            generator_version: GENERATOR_VERSION,
+            images: options.images as u64,
+            classes: options.classes as u64,
+            format: options.format,
+            seed: options.seed,
+            width_range: options.width_range.clone(),
+            height_range: options.height_range.clone(),
+            grey_fraction: options.grey_fraction,
+            quality: options.quality,
+        }
+    }
+
+    fn fields(&self) -> [(&'static str, String); 9] {
+        [
+            ("generator version", self.generator_version.to_string()),
+            ("images", self.images.to_string()),
+            ("classes", self.classes.to_string()),
+            ("format", self.format.extension().to_string()),
+            ("seed", self.seed.to_string()),
+            ("width", format!("{:?}", self.width_range)),
+            ("height", format!("{:?}", self.height_range)),
+            ("grey fraction", self.grey_fraction.to_string()),
+            ("quality", self.quality.to_string()),
+        ]
+    }
+
+    /// `images: 100 there, 200 asked; ...`, empty when equal.
+    fn differences(&self, asked: &Manifest) -> String {
+        let pairs = self.fields().into_iter().zip(asked.fields());
+        let differing = pairs.filter(|(there, asked)| there != asked);
+        let words = differing
+            .map(|((name, there), (_, asked))| format!("{name}: {there} there, {asked} asked"));
+        words.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// A report when `out` already holds what is asked for, an error when it holds anything else.
+pub(super) fn report_existing(
+    out: &Path,
+    asked: &Manifest,
+) -> Result<Option<GenerateReport>, DataError> {
+    let manifest_path = out.join(MANIFEST_NAME);
+    let text = match fs::read_to_string(&manifest_path) {
+        Ok(text) => text,
+        Err(_) if !out.exists() => return Ok(None),
+        Err(_)
+            if out.is_dir()
+                && fs::read_dir(out)
+                    .map_err(DataError::io("list", out))?
+                    .next()
+                    .is_none() =>
+        {
+            return Ok(None);
+        }
+        Err(_) => {
+            return Err(DataError::NotOurs {
+                path: out.to_path_buf(),
+            });
+        }
+    };
+    let there: Manifest = serde_json::from_str(&text).map_err(|source| DataError::Manifest {
+        path: manifest_path,
+        source,
+    })?;
+    if there != *asked {
+        return Err(DataError::OtherOptions {
+            path: out.to_path_buf(),
+            differences: there.differences(asked),
+        });
+    }
+    let folder = ImageFolder::open(out)?;
+    if folder.len() as u64 != asked.images {
+        return Err(DataError::Damaged {
+            path: out.to_path_buf(),
+            wanted: asked.images,
+            found: folder.len() as u64,
+        });
+    }
+    Ok(Some(GenerateReport {
+        outcome: GenerateOutcome::AlreadyThere,
+        images: asked.images,
+        bytes: folder.total_bytes()?,
+    }))
+}
+
+/// The hidden sibling that is filled before it takes the name of `out`.
+pub(super) fn partial_folder(out: &Path) -> Result<PathBuf, DataError> {
+    let Some(name) = out.file_name() else {
+        return Err(DataError::BadOption {
+            option: "out",
+            value: out.display().to_string(),
+            want: "a folder name to create",
+        });
+    };
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(".partial");
+    Ok(out.with_file_name(hidden))
+}
+
+/// Creates or takes over the partial folder and locks it. Leftovers made with other options are removed.
+pub(super) fn prepare_partial(
+    partial: &Path,
+    options: &GenerateOptions,
+    manifest: &Manifest,
+) -> Result<File, DataError> {
+    fs::create_dir_all(partial).map_err(DataError::io("create", partial))?;
+    let path = partial.join(MANIFEST_NAME);
+    let open = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path);
+    let mut file = open.map_err(DataError::io("create", &path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(DataError::Busy {
+                path: options.out.clone(),
+            });
+        }
+        Err(TryLockError::Error(source)) => return Err(DataError::io("lock", path)(source)),
+    }
+    let mut text = String::new();
+    let read = file.read_to_string(&mut text);
+    let resumable = read.is_ok()
+        && serde_json::from_str::<Manifest>(&text).is_ok_and(|there| there == *manifest);
+    if !resumable {
+        remove_class_folders(partial)?;
+        let json =
+            serde_json::to_string_pretty(manifest).map_err(|source| DataError::Manifest {
+                path: path.clone(),
+                source,
+            })?;
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{json}"));
+        written.map_err(DataError::io("write", &path))?;
+    }
+    for class in 0..options.classes {
+        let folder = partial.join(class_name(class, options.classes));
+        fs::create_dir_all(&folder).map_err(DataError::io("create", folder))?;
+    }
+    Ok(file)
+}
+
+fn remove_class_folders(partial: &Path) -> Result<(), DataError> {
+    for entry in fs::read_dir(partial).map_err(DataError::io("list", partial))? {
+        let path = entry.map_err(DataError::io("list", partial))?.path();
+        if path.is_dir() {
+            fs::remove_dir_all(&path).map_err(DataError::io("remove", path))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! Device timelines, and what is known about a device before a run touches it.
+//!
+//! May use: `timeline`.
+
+pub mod probe;

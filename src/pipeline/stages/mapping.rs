@@ -1,0 +1,361 @@
+//! Files mapped into memory, and what happens when one shrinks while it is mapped. The only file with `unsafe` for
+//! this concern.
+//!
+//! A read past the end of a file that was truncated after it was mapped raises SIGBUS, which would kill a training
+//! run for one bad sample. A handler installed with the first mapping puts an anonymous zero page under the faulting
+//! address and marks the mapping, so the reader sees zeros and asks [`MappedFile::faulted`] afterwards. A SIGBUS that
+//! is not ours goes to whoever handled it before.
+//!
+//! Invariants: every live mapping is in the registry before its bytes can be read and leaves it before it is
+//! unmapped. The handler uses atomics, `mmap` and `sigaction` only: no locks, no allocation. Registering costs O(1).
+//! When the registry is full a file is read into memory instead, which is slower and still correct.
+//!
+//! May use: nothing else of this crate. Linux only.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use memmap2::{Advice, Mmap};
+
+/// Live mappings that can be guarded at once.
+const SLOTS: usize = 4096;
+/// The smallest page any supported machine has; touching one byte in each is enough for larger pages too.
+const TOUCH_STRIDE_BYTES: usize = 4096;
+
+/// A file that cannot be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("{path} is empty; remove it from the data set or fetch it again")]
+    Empty { path: PathBuf },
+    #[error("{path} is not a regular file; only files can be samples")]
+    NotAFile { path: PathBuf },
+}
+
+/// The read-only bytes of one file.
+#[derive(Debug)]
+pub struct MappedFile {
+    backing: Backing,
+}
+
+#[derive(Debug)]
+enum Backing {
+    Guarded { map: Mmap, slot: u32 },
+    Read(Vec<u8>),
+}
+
+impl MappedFile {
+    /// Maps `path` as it is now. Nothing is read yet; see [`MappedFile::touch`].
+    pub fn open(path: &Path) -> Result<MappedFile, MapError> {
+        let io = |action| {
+            let path = path.to_path_buf();
+            move |source| MapError::Io {
+                action,
+                path,
+                source,
+            }
+        };
+        let file = File::open(path).map_err(io("open"))?;
+        let metadata = file.metadata().map_err(io("stat"))?;
+        let path = path.to_path_buf();
+        if !metadata.is_file() {
+            return Err(MapError::NotAFile { path });
+        }
+        if metadata.len() == 0 {
+            return Err(MapError::Empty { path });
+        }
+        install_handler_once().map_err(io("install the SIGBUS handler for"))?;
+        let backing = match REGISTRY.take_slot() {
+            Some(slot) => map_guarded(&file, slot).map_err(io("map"))?,
+            None => read_whole(file).map_err(io("read"))?,
+        };
+        Ok(MappedFile { backing })
+    }
+
+    /// The file's bytes. Zeros stand where the file has shrunk since it was opened.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.backing {
+            Backing::Guarded { map, .. } => map,
+            Backing::Read(bytes) => bytes,
+        }
+    }
+
+    /// Faults every page in, so that the caller's stage pays for the disk and not whoever reads the bytes next.
+    pub fn touch(&self) {
+        let Backing::Guarded { map, .. } = &self.backing else {
+            return;
+        };
+        // One system call where the kernel has MADV_POPULATE_READ (Linux 5.14) and the file has not shrunk.
+        if map.advise(Advice::PopulateRead).is_ok() {
+            return;
+        }
+        for offset in (0..map.len()).step_by(TOUCH_STRIDE_BYTES) {
+            // SAFETY: `offset` is below the mapping's length. Volatile, so that the read is not optimised away.
+            unsafe { std::ptr::read_volatile(map.as_ptr().add(offset)) };
+        }
+    }
+
+    /// True once a read of `bytes()` ran past the end of a file that has shrunk. Check it after decoding: what was
+    /// decoded then is partly zeros.
+    pub fn faulted(&self) -> bool {
+        match &self.backing {
+            Backing::Guarded { slot, .. } => REGISTRY.slots[*slot as usize]
+                .faulted
+                .load(Ordering::Acquire),
+            Backing::Read(_) => false,
+        }
+    }
+
+    /// False when the registry was full and the file was read instead.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.backing, Backing::Guarded { .. })
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        // Before the field `map` unmaps: afterwards the addresses may belong to someone else.
+        if let Backing::Guarded { slot, .. } = &self.backing {
+            REGISTRY.release(*slot);
+        }
+    }
+}
+
+/// Maps `file` and has `slot` guard it; gives the slot back when that fails.
+fn map_guarded(file: &File, slot: u32) -> io::Result<Backing> {
+    // SAFETY: the mapping is read-only, owned by the returned value, and outlives every slice of it. Another process
+    // may still write or truncate the file: decoders treat the bytes as untrusted input, and the signal handler turns
+    // a truncation into zeros.
+    match unsafe { Mmap::map(file) } {
+        Ok(map) => {
+            REGISTRY.publish(slot, map.as_ptr() as usize, map.len());
+            Ok(Backing::Guarded { map, slot })
+        }
+        Err(error) => {
+            REGISTRY.release(slot);
+            Err(error)
+        }
+    }
+}
+
+fn read_whole(mut file: File) -> io::Result<Backing> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(Backing::Read(bytes))
+}
+
+static REGISTRY: Registry = Registry::new();
+
+/// Fixed table of live mappings. Free slots form a stack whose head carries a counter against ABA.
+struct Registry {
+    slots: [Slot; SLOTS],
+    /// High 32 bits: a counter that changes with every update. Low 32 bits: first free slot, or `END`.
+    free_head: AtomicU64,
+}
+
+struct Slot {
+    start: AtomicUsize,
+    /// Zero while the slot guards nothing.
+    len_bytes: AtomicUsize,
+    faulted: AtomicBool,
+    next_free: AtomicU32,
+}
+
+const END: u32 = u32::MAX;
+
+impl Registry {
+    const fn new() -> Registry {
+        let mut slots = [const {
+            Slot {
+                start: AtomicUsize::new(0),
+                len_bytes: AtomicUsize::new(0),
+                faulted: AtomicBool::new(false),
+                next_free: AtomicU32::new(END),
+            }
+        }; SLOTS];
+        let mut i = 0;
+        while i + 1 < SLOTS {
+            slots[i].next_free = AtomicU32::new(i as u32 + 1);
+            i += 1;
+        }
+        Registry {
+            slots,
+            free_head: AtomicU64::new(0),
+        }
+    }
+
+    fn take_slot(&self) -> Option<u32> {
+        let mut head = self.free_head.load(Ordering::Acquire);
+        loop {
+            let slot = head as u32;
+            if slot == END {
+                return None;
+            }
+            let next = self.slots[slot as usize].next_free.load(Ordering::Relaxed);
+            match self.swap_head(head, next) {
+                Ok(()) => return Some(slot),
+                Err(current) => head = current,
+            }
+        }
+    }
+
+    /// Makes the handler guard `start..start + len_bytes`.
+    fn publish(&self, slot: u32, start: usize, len_bytes: usize) {
+        let slot = &self.slots[slot as usize];
+        slot.faulted.store(false, Ordering::Relaxed);
+        slot.start.store(start, Ordering::Release);
+        slot.len_bytes.store(len_bytes, Ordering::Release);
+    }
+
+    fn release(&self, slot: u32) {
+        let entry = &self.slots[slot as usize];
+        entry.len_bytes.store(0, Ordering::Release);
+        let mut head = self.free_head.load(Ordering::Acquire);
+        loop {
+            entry.next_free.store(head as u32, Ordering::Relaxed);
+            match self.swap_head(head, slot) {
+                Ok(()) => return,
+                Err(current) => head = current,
+            }
+        }
+    }
+
+    fn swap_head(&self, head: u64, first: u32) -> Result<(), u64> {
+        let counter = (head >> 32).wrapping_add(1) << 32;
+        let next = counter | u64::from(first);
+        self.free_head
+            .compare_exchange_weak(head, next, Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| ())
+    }
+
+    /// The slot that guards `address`. Called from the signal handler: atomics only. The length is read on both sides
+    /// of the start, so a slot that changes hands meanwhile is never matched with one's start and the other's length.
+    /// The mapping that faults cannot change: the faulting thread holds a reference to it.
+    fn find(&self, address: usize) -> Option<&Slot> {
+        self.slots.iter().find(|slot| {
+            let len_bytes = slot.len_bytes.load(Ordering::Acquire);
+            let start = slot.start.load(Ordering::Acquire);
+            address.wrapping_sub(start) < len_bytes
+                && slot.len_bytes.load(Ordering::Acquire) == len_bytes
+        })
+    }
+}
+
+static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
+/// The action in force before ours, as a pointer that is written once and never freed.
+static PREVIOUS: std::sync::atomic::AtomicPtr<libc::sigaction> =
+    std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
+static INSTALL: Once = Once::new();
+static INSTALL_ERRNO: AtomicU32 = AtomicU32::new(0);
+
+fn install_handler_once() -> io::Result<()> {
+    INSTALL.call_once(|| {
+        if let Err(error) = install_handler() {
+            INSTALL_ERRNO.store(
+                error.raw_os_error().unwrap_or(libc::EIO) as u32,
+                Ordering::Relaxed,
+            );
+        }
+    });
+    match INSTALL_ERRNO.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno as i32)),
+    }
+}
+
+fn install_handler() -> io::Result<()> {
+    // SAFETY: sysconf has no preconditions; sigaction is given zeroed structures of its own type, and the previous
+    // action is published before ours can run.
+    unsafe {
+        let page_bytes = libc::sysconf(libc::_SC_PAGESIZE);
+        if page_bytes > 0 {
+            PAGE_BYTES.store(page_bytes as usize, Ordering::Release);
+        }
+        let mut previous: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        PREVIOUS.store(Box::into_raw(Box::new(previous)), Ordering::Release);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_sigbus as *const () as libc::sighandler_t;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        libc::sigemptyset(&mut action.sa_mask);
+        if libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Runs on the thread that faulted, in the middle of whatever it was doing.
+extern "C" fn on_sigbus(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
+    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo. Everything called here is async-signal-safe. errno
+    // belongs to the interrupted code and is put back.
+    unsafe {
+        let errno = libc::__errno_location();
+        let saved_errno = *errno;
+        // Codes above zero come from the kernel and carry an address; others were sent with kill().
+        let is_fault = (*info).si_code > 0;
+        if !(is_fault && replace_page((*info).si_addr() as usize)) {
+            hand_over(signal, is_fault);
+        }
+        *errno = saved_errno;
+    }
+}
+
+/// Puts a zero page under `address` if it lies in one of our mappings.
+fn replace_page(address: usize) -> bool {
+    let Some(slot) = REGISTRY.find(address) else {
+        return false;
+    };
+    let page_bytes = PAGE_BYTES.load(Ordering::Acquire);
+    let page = address & !(page_bytes - 1);
+    // SAFETY: the page lies inside a mapping that the faulting thread is reading, so it stays ours until this
+    // returns; only pages that cannot be read fault, so no bytes are lost. The later munmap covers the new page too.
+    let mapped = unsafe {
+        let flags = libc::MAP_FIXED | libc::MAP_ANONYMOUS | libc::MAP_PRIVATE;
+        libc::mmap(
+            page as *mut libc::c_void,
+            page_bytes,
+            libc::PROT_READ,
+            flags,
+            -1,
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        return false;
+    }
+    slot.faulted.store(true, Ordering::Release);
+    true
+}
+
+/// Restores the action in force before ours. A fault repeats by itself on return; a sent signal has to be sent again.
+fn hand_over(signal: libc::c_int, is_fault: bool) {
+    let previous = PREVIOUS.load(Ordering::Acquire);
+    // SAFETY: `previous` was published before the handler was installed and is never freed; sigaction, signal and
+    // raise are async-signal-safe.
+    unsafe {
+        if previous.is_null() || libc::sigaction(signal, previous, std::ptr::null_mut()) != 0 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        if !is_fault {
+            libc::raise(signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

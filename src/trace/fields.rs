@@ -1,0 +1,85 @@
+//! The parts that events are made of: arguments, values, and the fields that several kinds of event share.
+//!
+//! Invariant: each function appends its part with the comma that precedes it, so an event is its parts in a row.
+//! May use: nothing.
+
+use super::text::{push_f64, push_i64, push_micros, push_string, push_u64};
+
+/// One argument of a span or an instant.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Arg<'a> {
+    Int(i64),
+    UInt(u64),
+    Float(f64),
+    Text(&'a str),
+    Bool(bool),
+}
+
+/// One counter value.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Number {
+    Int(i64),
+    UInt(u64),
+    Float(f64),
+}
+
+pub(super) fn push_head(out: &mut Vec<u8>, head: &str, pid: u32, tid: u32) {
+    out.extend_from_slice(head.as_bytes());
+    push_u64(out, u64::from(pid));
+    out.extend_from_slice(b",\"tid\":");
+    push_u64(out, u64::from(tid));
+}
+
+pub(super) fn push_time(out: &mut Vec<u8>, nanos: u64) {
+    out.extend_from_slice(b",\"ts\":");
+    push_micros(out, nanos);
+}
+
+pub(super) fn push_label(out: &mut Vec<u8>, name: &str, category: &str) {
+    out.extend_from_slice(b",\"name\":");
+    push_string(out, name);
+    out.extend_from_slice(b",\"cat\":");
+    push_string(out, category);
+}
+
+pub(super) fn push_args(out: &mut Vec<u8>, args: &[(&str, Arg)]) {
+    if args.is_empty() {
+        return;
+    }
+    out.extend_from_slice(b",\"args\":{");
+    for (index, (key, value)) in args.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        push_string(out, key);
+        out.push(b':');
+        match *value {
+            Arg::Int(value) => push_i64(out, value),
+            Arg::UInt(value) => push_u64(out, value),
+            Arg::Float(value) => push_f64(out, value),
+            Arg::Text(value) => push_string(out, value),
+            Arg::Bool(value) => out.extend_from_slice(if value { b"true" } else { b"false" }),
+        }
+    }
+    out.push(b'}');
+}
+
+pub(super) fn push_metadata_head(out: &mut Vec<u8>, kind: &str, pid: u32, tid: Option<u32>) {
+    out.extend_from_slice(b"{\"ph\":\"M\",\"pid\":");
+    push_u64(out, u64::from(pid));
+    if let Some(tid) = tid {
+        out.extend_from_slice(b",\"tid\":");
+        push_u64(out, u64::from(tid));
+    }
+    out.extend_from_slice(b",\"name\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(b"\",\"args\":{");
+}
+
+pub(super) fn push_number(out: &mut Vec<u8>, value: Number) {
+    match value {
+        Number::Int(value) => push_i64(out, value),
+        Number::UInt(value) => push_u64(out, value),
+        Number::Float(value) => push_f64(out, value),
+    }
+}

@@ -1,0 +1,23 @@
+//! The trace file: Chrome JSON that Perfetto opens, written while the run goes on.
+//!
+//! [`TraceWriter`] writes our own lanes (workers, trainer, device, counters, batch flows), [`host_spans`] brings
+//! coarse `tracing` spans into the same file. May use: `timeline`. Knows nothing of pipelines, devices or reports.
+
+mod compress;
+mod error;
+mod event_file;
+mod fields;
+mod host_gate;
+mod host_lanes;
+pub mod host_spans;
+mod host_stream;
+mod shared;
+mod text;
+mod writer;
+
+pub use error::TraceError;
+pub use fields::{Arg, Number};
+pub use host_spans::{HostSpans, HostSpansError, HostSpansGuard, HostSpansOptions};
+pub use host_stream::TraceClock;
+pub use shared::SharedTrace;
+pub use writer::{FlowPoint, TraceOptions, TraceSummary, TraceWriter};
