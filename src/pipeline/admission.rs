@@ -56,7 +56,9 @@ impl Admission {
             seed,
             credits: 0,
         };
-        Admission { inner: Mutex::new(inner) }
+        Admission {
+            inner: Mutex::new(inner),
+        }
     }
 
     /// Lets `batches` more batches start; `handoff` says since when and thanks to whom.
@@ -101,10 +103,17 @@ impl Inner {
 
     fn issue(&mut self, batch: BatchPlan, mut slab: BytesMut, handoff: Handoff) {
         let (seed, sample_bytes) = (self.seed, self.sample_bytes);
-        let BatchPlan { number, epoch, samples } = batch;
+        let BatchPlan {
+            number,
+            epoch,
+            samples,
+        } = batch;
         let batch_samples = samples.len() as u32;
         let mut jobs = samples.into_iter().enumerate().map(|(slot, index)| Job {
-            item: ItemId { batch: number, slot: slot as u32 },
+            item: ItemId {
+                batch: number,
+                slot: slot as u32,
+            },
             key: SampleKey { index, epoch, seed },
             batch_samples,
             slot: slab.split_to(sample_bytes),
@@ -116,7 +125,11 @@ impl Inner {
                 jobs.all(|value| sender.send(Envelope { handoff, value }).is_ok());
             }
             Some(Tickets::Batches(sender)) => {
-                let value = BatchJob { jobs: jobs.collect(), number, epoch };
+                let value = BatchJob {
+                    jobs: jobs.collect(),
+                    number,
+                    epoch,
+                };
                 sender.send(Envelope { handoff, value }).ok();
             }
             None => {}

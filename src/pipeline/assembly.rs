@@ -17,9 +17,15 @@ impl Assembly {
     pub(super) fn add(&self, job: Job<()>) -> Option<Vec<Job<()>>> {
         let mut partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         let (batch, expected) = (job.item.batch, job.batch_samples as usize);
-        let parts = partial.entry(batch).or_insert_with(|| Vec::with_capacity(expected));
+        let parts = partial
+            .entry(batch)
+            .or_insert_with(|| Vec::with_capacity(expected));
         parts.push(job);
-        if parts.len() == expected { partial.remove(&batch) } else { None }
+        if parts.len() == expected {
+            partial.remove(&batch)
+        } else {
+            None
+        }
     }
 }
 
@@ -39,7 +45,10 @@ struct OutletState {
 
 impl Outlet {
     pub(super) fn new(ordered: bool) -> Outlet {
-        Outlet { ordered, state: Mutex::default() }
+        Outlet {
+            ordered,
+            state: Mutex::default(),
+        }
     }
 
     /// Hands on `batch` and every later one that was waiting for it. What was only waiting becomes
@@ -52,11 +61,17 @@ impl Outlet {
         logbook: &Logbook,
     ) -> Result<Sent, Closed> {
         let own = batch.number;
-        let envelope = Envelope { handoff, value: batch };
+        let envelope = Envelope {
+            handoff,
+            value: batch,
+        };
         if !self.ordered {
             return output.send(envelope);
         }
-        let mut result = Sent { blocked: None, depth: 0 };
+        let mut result = Sent {
+            blocked: None,
+            depth: 0,
+        };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.early.insert(own, envelope);
         if state.handing_on {
@@ -77,7 +92,10 @@ impl Outlet {
             state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             match sent {
                 Ok(sent) => {
-                    result = Sent { blocked: sent.blocked.or(result.blocked), depth: sent.depth };
+                    result = Sent {
+                        blocked: sent.blocked.or(result.blocked),
+                        depth: sent.depth,
+                    };
                 }
                 Err(closed) => {
                     state.handing_on = false;

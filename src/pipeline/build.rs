@@ -28,7 +28,14 @@ pub fn start<W: SampleWork, H: HostToDevice>(
 ) -> Result<Feed<W, H>, PipelineError> {
     let planner = BatchPlanner::new(work.samples(), plan)?;
     let control = Arc::new(Control::new(stop.clone(), plan.on_error));
-    let builder = Builder { plan, work, control, clock, recorder, threads: Vec::new() };
+    let builder = Builder {
+        plan,
+        work,
+        control,
+        clock,
+        recorder,
+        threads: Vec::new(),
+    };
     builder.build(planner, device)
 }
 
@@ -58,11 +65,18 @@ impl<W: SampleWork> Builder<'_, W> {
             plan.seed,
         ));
         let credit = match plan.layout {
-            Layout::WholeBatch { num_workers: 1.., .. } => Credit::OnTake,
+            Layout::WholeBatch {
+                num_workers: 1.., ..
+            } => Credit::OnTake,
             _ => Credit::AfterCopy,
         };
         let control = self.control.clone();
-        let copy = CopyPost { device, admission: admission.clone(), control, credit };
+        let copy = CopyPost {
+            device,
+            admission: admission.clone(),
+            control,
+            credit,
+        };
         let supply = self.copy_stage(source, copy)?;
         let handoff = Handoff {
             ready_at: self.clock.now(),
@@ -86,7 +100,10 @@ impl<W: SampleWork> Builder<'_, W> {
     }
 
     fn post(&self) -> Post<W> {
-        Post { work: self.work.clone(), control: self.control.clone() }
+        Post {
+            work: self.work.clone(),
+            control: self.control.clone(),
+        }
     }
 
     /// Spawns one worker thread with a lane of its own.
@@ -110,7 +127,10 @@ impl<W: SampleWork> Builder<'_, W> {
             }
             Err(error) => {
                 self.control.stop.stop();
-                Err(PipelineError::Spawn { stage, reason: error.to_string() })
+                Err(PipelineError::Spawn {
+                    stage,
+                    reason: error.to_string(),
+                })
             }
         }
     }
@@ -118,7 +138,12 @@ impl<W: SampleWork> Builder<'_, W> {
     /// The stages up to batch; returns where tickets go in and host batches come out.
     fn host_stages(&mut self) -> Result<(Tickets, HostSource<W>), PipelineError> {
         match self.plan.layout {
-            Layout::PerStage { read, decode, preprocess, batch } => {
+            Layout::PerStage {
+                read,
+                decode,
+                preprocess,
+                batch,
+            } => {
                 let in_flight = self.plan.slabs() * self.plan.batch_size;
                 let (tickets, to_read) = self.queue::<Job<()>>(in_flight);
                 let (encoded, to_decode) = self.queue(read.prefetch);
@@ -134,7 +159,11 @@ impl<W: SampleWork> Builder<'_, W> {
             Layout::WholeBatch { num_workers: 0, .. } => {
                 let (sender, tickets) = self.queue(self.plan.outstanding());
                 let scratch = self.work.scratch();
-                let source = HostSource::Inline { tickets, post: self.post(), scratch };
+                let source = HostSource::Inline {
+                    tickets,
+                    post: self.post(),
+                    scratch,
+                };
                 Ok((Tickets::Batches(sender), source))
             }
             Layout::WholeBatch { num_workers, .. } => {
@@ -164,13 +193,22 @@ impl<W: SampleWork> Builder<'_, W> {
         for number in 0..workers {
             let (post, input, output) = (self.post(), input.clone(), output.clone());
             let stage = Stage::Read;
-            self.spawn(stage, format!("read {number}"), LaneKind::Worker(stage), move |logbook| {
-                post.serve_samples(logbook, stage, &input, &output, |work, key, (), _| {
-                    let output = work.read(key)?;
-                    let bytes = work.encoded_bytes(&output);
-                    Ok(Served { output, bytes_in: bytes, bytes_out: bytes })
-                });
-            })?;
+            self.spawn(
+                stage,
+                format!("read {number}"),
+                LaneKind::Worker(stage),
+                move |logbook| {
+                    post.serve_samples(logbook, stage, &input, &output, |work, key, (), _| {
+                        let output = work.read(key)?;
+                        let bytes = work.encoded_bytes(&output);
+                        Ok(Served {
+                            output,
+                            bytes_in: bytes,
+                            bytes_out: bytes,
+                        })
+                    });
+                },
+            )?;
         }
         Ok(())
     }
@@ -190,7 +228,11 @@ impl<W: SampleWork> Builder<'_, W> {
                     let bytes_in = work.encoded_bytes(&encoded);
                     let output = work.decode(key, encoded, &mut scratch)?;
                     let bytes_out = work.decoded_bytes(&output);
-                    Ok(Served { output, bytes_in, bytes_out })
+                    Ok(Served {
+                        output,
+                        bytes_in,
+                        bytes_out,
+                    })
                 });
             })?;
         }
@@ -208,11 +250,21 @@ impl<W: SampleWork> Builder<'_, W> {
             let mut scratch = self.work.scratch();
             let (stage, name) = (Stage::Preprocess, format!("preprocess {number}"));
             self.spawn(stage, name, LaneKind::Worker(stage), move |logbook| {
-                post.serve_samples(logbook, stage, &input, &output, |work, key, decoded, out| {
-                    let bytes_in = work.decoded_bytes(&decoded);
-                    work.preprocess(key, decoded, &mut scratch, out)?;
-                    Ok(Served { output: (), bytes_in, bytes_out: out.len() as u64 })
-                });
+                post.serve_samples(
+                    logbook,
+                    stage,
+                    &input,
+                    &output,
+                    |work, key, decoded, out| {
+                        let bytes_in = work.decoded_bytes(&decoded);
+                        work.preprocess(key, decoded, &mut scratch, out)?;
+                        Ok(Served {
+                            output: (),
+                            bytes_in,
+                            bytes_out: out.len() as u64,
+                        })
+                    },
+                );
             })?;
         }
         Ok(())

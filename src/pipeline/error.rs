@@ -15,12 +15,21 @@ pub enum PipelineError {
     #[error(
         "{stage} failed on sample {sample} ({name}): {reason}; fix or remove the file, or set on_error = \"skip\""
     )]
-    Sample { stage: Stage, sample: u64, name: String, reason: String },
+    Sample {
+        stage: Stage,
+        sample: u64,
+        name: String,
+        reason: String,
+    },
     /// A worker panicked; the pipeline stopped.
     #[error(
         "a {stage} worker panicked on {what}: {message}; this is a bug in the {stage} stage, not in your data: please report it with this sample"
     )]
-    Panic { stage: Stage, what: String, message: String },
+    Panic {
+        stage: Stage,
+        what: String,
+        message: String,
+    },
     /// The host-to-device copy failed.
     #[error("copying batch {batch} to the device failed: {reason}")]
     Copy { batch: u64, reason: String },
@@ -28,7 +37,12 @@ pub enum PipelineError {
     #[error(
         "every sample of batches {first} to {last} was skipped ({skipped} in all); the last reason: {reason}"
     )]
-    NothingLeft { first: u64, last: u64, skipped: u64, reason: String },
+    NothingLeft {
+        first: u64,
+        last: u64,
+        skipped: u64,
+        reason: String,
+    },
     /// The operating system gave no thread.
     #[error("cannot start the {stage} worker threads: {reason}; try fewer workers")]
     Spawn { stage: Stage, reason: String },
@@ -95,15 +109,29 @@ impl StopSignal {
             keys: Mutex::default(),
             clock,
         };
-        StopSignal { inner: Arc::new(inner) }
+        StopSignal {
+            inner: Arc::new(inner),
+        }
     }
 
     /// Stops the pipeline: every wait returns at once, work in progress is finished and dropped.
     pub fn stop(&self) {
         self.inner.stopped.store(true, Ordering::Release);
-        drop(self.inner.trigger.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(
+            self.inner
+                .trigger
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
         if let Some(scheduler) = self.inner.clock.scheduler() {
-            for key in self.inner.keys.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            for key in self
+                .inner
+                .keys
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .iter()
+            {
                 scheduler.wake(*key);
             }
         }
@@ -120,7 +148,11 @@ impl StopSignal {
     }
 
     pub(super) fn watch(&self, key: WaitKey) {
-        self.inner.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+        self.inner
+            .keys
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(key);
     }
 }
 
@@ -134,35 +166,65 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new(stop: StopSignal, policy: ErrorPolicy) -> Control {
-        Control { stop, policy, failure: Mutex::default(), skipped: Mutex::default() }
+        Control {
+            stop,
+            policy,
+            failure: Mutex::default(),
+            skipped: Mutex::default(),
+        }
     }
 
     /// Keeps the first failure and stops the pipeline.
     pub(super) fn fail(&self, error: PipelineError) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(error);
         self.stop.stop();
     }
 
     pub(super) fn failure(&self) -> Option<PipelineError> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Skips the sample or fails the run, as the policy says.
-    pub(super) fn sample_failed(&self, stage: Stage, sample: u64, name: String, error: &SampleError) {
+    pub(super) fn sample_failed(
+        &self,
+        stage: Stage,
+        sample: u64,
+        name: String,
+        error: &SampleError,
+    ) {
         let reason = error_chain(error.as_ref());
         if self.policy == ErrorPolicy::Fail {
-            self.fail(PipelineError::Sample { stage, sample, name, reason });
+            self.fail(PipelineError::Sample {
+                stage,
+                sample,
+                name,
+                reason,
+            });
             return;
         }
         let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
         skipped.count += 1;
         if skipped.listed.len() < SKIPPED_LISTED {
-            skipped.listed.push(SkippedSample { sample, name, stage, reason });
+            skipped.listed.push(SkippedSample {
+                sample,
+                name,
+                stage,
+                reason,
+            });
         }
     }
 
     pub(super) fn skipped(&self) -> Skipped {
-        self.skipped.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.skipped
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 

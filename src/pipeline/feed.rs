@@ -24,7 +24,11 @@ pub struct Delivered<B> {
 pub(super) enum HostSource<W: SampleWork> {
     Queue(Receiver<HostBatch>),
     /// No workers: they are assembled here, in the trainer's thread.
-    Inline { tickets: Receiver<BatchJob>, post: Post<W>, scratch: W::Scratch },
+    Inline {
+        tickets: Receiver<BatchJob>,
+        post: Post<W>,
+        scratch: W::Scratch,
+    },
 }
 
 /// Where device batches come from.
@@ -32,7 +36,10 @@ pub(super) enum Supply<W: SampleWork, H: HostToDevice> {
     /// A thread of its own copies ahead.
     Copied(Receiver<Copied<H::Batch>>),
     /// The trainer's thread copies.
-    Here { source: HostSource<W>, copy: CopyPost<H> },
+    Here {
+        source: HostSource<W>,
+        copy: CopyPost<H>,
+    },
 }
 
 /// A running pipeline, as its trainer sees it. Dropping it stops the pipeline.
@@ -59,8 +66,18 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
             };
             // A batch whose samples were all skipped is no step.
             if copied.samples > 0 {
-                let Copied { number, epoch, samples, batch } = copied;
-                return Ok(Some(Delivered { number, epoch, samples, batch }));
+                let Copied {
+                    number,
+                    epoch,
+                    samples,
+                    batch,
+                } = copied;
+                return Ok(Some(Delivered {
+                    number,
+                    epoch,
+                    samples,
+                    batch,
+                }));
             }
         }
     }
@@ -70,7 +87,10 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
         match self.supply.as_mut()? {
             Supply::Copied(receiver) => {
                 let received = receiver.recv(logbook.current()).ok()?;
-                let Envelope { handoff, value: copied } = received.envelope;
+                let Envelope {
+                    handoff,
+                    value: copied,
+                } = received.envelope;
                 let opening = logbook.open(handoff, received.waited, received.depth);
                 self.step = Some((opening, step_subject(&copied)));
                 Some(copied)
@@ -132,7 +152,10 @@ impl<W: SampleWork, H: HostToDevice> Drop for Feed<W, H> {
 fn step_subject<B>(copied: &Copied<B>) -> Subject {
     Subject {
         stage: Stage::Step,
-        item: ItemId { batch: copied.number, slot: 0 },
+        item: ItemId {
+            batch: copied.number,
+            slot: 0,
+        },
         sample: copied.samples as u64,
         skipped: copied.samples == 0,
         bytes_in: 0,
@@ -148,13 +171,23 @@ fn host_batch<W: SampleWork>(
     match source {
         HostSource::Queue(receiver) => {
             let received = receiver.recv(logbook.current()).ok()?;
-            let Envelope { handoff, value: batch } = received.envelope;
+            let Envelope {
+                handoff,
+                value: batch,
+            } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
             Some((batch, opening))
         }
-        HostSource::Inline { tickets, post, scratch } => {
+        HostSource::Inline {
+            tickets,
+            post,
+            scratch,
+        } => {
             let received = tickets.recv(logbook.current()).ok()?;
-            let Envelope { handoff, value: job } = received.envelope;
+            let Envelope {
+                handoff,
+                value: job,
+            } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
             let (batch, opening, last) = post.assemble(logbook, job, opening, scratch);
             let subject = batch_subject(Stage::Batch, &batch, u64::from(last));

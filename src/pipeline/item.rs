@@ -17,14 +17,41 @@ pub(super) struct Job<P> {
 impl<P> Job<P> {
     /// The same job with another payload.
     pub(super) fn with<Q>(self, payload: Option<Q>) -> Job<Q> {
-        let Job { item, key, batch_samples, slot, .. } = self;
-        Job { item, key, batch_samples, slot, payload }
+        let Job {
+            item,
+            key,
+            batch_samples,
+            slot,
+            ..
+        } = self;
+        Job {
+            item,
+            key,
+            batch_samples,
+            slot,
+            payload,
+        }
     }
 
     /// Takes the payload out.
     pub(super) fn split(self) -> (Option<P>, Job<()>) {
-        let Job { item, key, batch_samples, slot, payload } = self;
-        (payload, Job { item, key, batch_samples, slot, payload: Some(()) })
+        let Job {
+            item,
+            key,
+            batch_samples,
+            slot,
+            payload,
+        } = self;
+        (
+            payload,
+            Job {
+                item,
+                key,
+                batch_samples,
+                slot,
+                payload: Some(()),
+            },
+        )
     }
 }
 
@@ -86,7 +113,12 @@ pub(super) fn join(
 ) -> HostBatch {
     parts.sort_unstable_by_key(|part| part.item.slot);
     let sample_bytes = parts.first().map_or(0, |part| part.slot.len());
-    let mut batch = HostBatch { number, epoch, sample_bytes, ..HostBatch::default() };
+    let mut batch = HostBatch {
+        number,
+        epoch,
+        sample_bytes,
+        ..HostBatch::default()
+    };
     let mut kept = Vec::with_capacity(parts.len());
     for (place, part) in parts.into_iter().enumerate() {
         if place == 0 {
@@ -103,7 +135,9 @@ pub(super) fn join(
     for (to, from) in kept.into_iter().enumerate() {
         if to != from {
             let start = from * sample_bytes;
-            batch.data.copy_within(start..start + sample_bytes, to * sample_bytes);
+            batch
+                .data
+                .copy_within(start..start + sample_bytes, to * sample_bytes);
         }
     }
     batch
@@ -118,7 +152,11 @@ mod tests {
         let mut parts: Vec<Job<()>> = (0..4u32)
             .map(|slot| Job {
                 item: ItemId { batch: 7, slot },
-                key: SampleKey { index: 10 + slot, epoch: 0, seed: 0 },
+                key: SampleKey {
+                    index: 10 + slot,
+                    epoch: 0,
+                    seed: 0,
+                },
                 batch_samples: 4,
                 slot: buffer.split_to(8),
                 payload: (!skip.contains(&slot)).then_some(()),
@@ -135,7 +173,12 @@ mod tests {
     #[test]
     fn joins_in_order_without_moving() {
         let shuffled = parts(&[]);
-        let first = shuffled.iter().find(|p| p.item.slot == 0).unwrap().slot.as_ptr();
+        let first = shuffled
+            .iter()
+            .find(|p| p.item.slot == 0)
+            .unwrap()
+            .slot
+            .as_ptr();
         let batch = join(7, 0, shuffled, |index| index * 2);
         assert_eq!(batch.data.as_ptr(), first);
         assert_eq!(batch.labels, [20, 22, 24, 26]);
@@ -148,6 +191,10 @@ mod tests {
         let batch = join(7, 0, parts(&[0, 2]), |index| index);
         assert_eq!(batch.labels, [11, 13]);
         assert_eq!(batch.bytes(), [[11u8; 8], [13; 8]].concat());
-        assert_eq!(batch.data.len(), 32, "the whole buffer goes back to be reused");
+        assert_eq!(
+            batch.data.len(),
+            32,
+            "the whole buffer goes back to be reused"
+        );
     }
 }

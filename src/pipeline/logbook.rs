@@ -5,11 +5,11 @@
 
 use super::queue::{Handoff, Sent};
 use super::usage::UsageMeter;
+use crate::timeline::DevicePhase;
 use crate::timeline::{
     BusySpan, Clock, HostSpan, HostWork, ItemId, LaneRecorder, Nanos, Record, Stage, UnitRecord,
     UnitRef,
 };
-use crate::timeline::DevicePhase;
 use std::sync::Arc;
 
 /// Waits shorter than this are not asked for their run delay, which would take as long.
@@ -52,7 +52,13 @@ impl Logbook {
         let on = lane.is_on();
         let meter = UsageMeter::new(on && clock.scheduler().is_none());
         let free_at = clock.now();
-        Logbook { clock, lane, meter, free_at, on }
+        Logbook {
+            clock,
+            lane,
+            meter,
+            free_at,
+            on,
+        }
     }
 
     /// The clock the thread runs on.
@@ -75,8 +81,13 @@ impl Logbook {
     /// Opens a unit for an input that was just taken.
     #[inline]
     pub(super) fn open(&mut self, handoff: Handoff, waited: bool, depth: u16) -> Opening {
-        let mut opening =
-            Opening { handoff, waited, start: self.free_at, wake_run_delay: 0, depth };
+        let mut opening = Opening {
+            handoff,
+            waited,
+            start: self.free_at,
+            wake_run_delay: 0,
+            depth,
+        };
         if waited && self.on {
             opening.start = self.clock.now();
             if opening.start - handoff.ready_at > SHORT_WAIT {
@@ -89,22 +100,41 @@ impl Logbook {
     /// Opens a unit that follows the worker's previous one at once; `lineage` made its input.
     #[inline]
     pub(super) fn continue_with(&self, lineage: UnitRef) -> Opening {
-        let handoff =
-            Handoff { ready_at: self.free_at, cause: lineage, lineage, admitted: false };
-        Opening { handoff, waited: false, start: self.free_at, wake_run_delay: 0, depth: 0 }
+        let handoff = Handoff {
+            ready_at: self.free_at,
+            cause: lineage,
+            lineage,
+            admitted: false,
+        };
+        Opening {
+            handoff,
+            waited: false,
+            start: self.free_at,
+            wake_run_delay: 0,
+            depth: 0,
+        }
     }
 
     /// The end of service.
     #[inline]
     pub(super) fn ended(&self) -> Nanos {
-        if self.on { self.clock.now() } else { Nanos::ZERO }
+        if self.on {
+            self.clock.now()
+        } else {
+            Nanos::ZERO
+        }
     }
 
     /// The handoff of what the unit in progress made.
     #[inline]
     pub(super) fn handoff(&self, ready_at: Nanos) -> Handoff {
         let unit = self.current();
-        Handoff { ready_at, cause: unit, lineage: unit, admitted: false }
+        Handoff {
+            ready_at,
+            cause: unit,
+            lineage: unit,
+            admitted: false,
+        }
     }
 
     /// Records the unit and closes it; `sent` is `None` where nothing was handed to a queue.
@@ -119,8 +149,7 @@ impl Logbook {
         if !self.on {
             return;
         }
-        let (pushed, room_from) =
-            sent.and_then(|s| s.blocked).unwrap_or((end, UnitRef::NONE));
+        let (pushed, room_from) = sent.and_then(|s| s.blocked).unwrap_or((end, UnitRef::NONE));
         let run_delay = self.meter.run_delay(end);
         self.lane.unit(&UnitRecord {
             stage: subject.stage,
@@ -152,12 +181,22 @@ impl Logbook {
 
     /// Records that the device was busy.
     pub fn busy(&mut self, phase: DevicePhase, batch: u64, start: Nanos, end: Nanos) {
-        self.lane.write(&Record::Busy(BusySpan { phase, batch, start, end }));
+        self.lane.write(&Record::Busy(BusySpan {
+            phase,
+            batch,
+            start,
+            end,
+        }));
     }
 
     /// Records what the trainer's own code did.
     pub fn host(&mut self, work: HostWork, batch: u64, start: Nanos, end: Nanos) {
-        self.lane.write(&Record::Host(HostSpan { work, batch, start, end }));
+        self.lane.write(&Record::Host(HostSpan {
+            work,
+            batch,
+            start,
+            end,
+        }));
     }
 
     /// Whether anything is recorded.

@@ -17,11 +17,19 @@ pub struct StageKnobs {
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// Each stage has workers of its own and a queue to the next.
-    PerStage { read: StageKnobs, decode: StageKnobs, preprocess: StageKnobs, batch: StageKnobs },
+    PerStage {
+        read: StageKnobs,
+        decode: StageKnobs,
+        preprocess: StageKnobs,
+        batch: StageKnobs,
+    },
     /// As PyTorch's DataLoader: each worker assembles whole batches, read to collate, and at most
     /// `num_workers * prefetch_factor` batches are outstanding. With 0 workers batches are assembled
     /// in the trainer's thread.
-    WholeBatch { num_workers: usize, prefetch_factor: usize },
+    WholeBatch {
+        num_workers: usize,
+        prefetch_factor: usize,
+    },
 }
 
 /// Everything a pipeline needs to know beside the work itself.
@@ -60,7 +68,12 @@ impl Plan {
     pub(super) fn slabs(&self) -> usize {
         match self.layout {
             Layout::WholeBatch { .. } => self.outstanding() + 1,
-            Layout::PerStage { read, decode, preprocess, batch } => {
+            Layout::PerStage {
+                read,
+                decode,
+                preprocess,
+                batch,
+            } => {
                 let stages = [read, decode, preprocess];
                 let in_flight: usize = stages.iter().map(|s| s.workers + s.prefetch).sum();
                 let assembling = in_flight.div_ceil(self.batch_size) + 1;
@@ -72,9 +85,10 @@ impl Plan {
     /// Batches admitted and not yet taken by the consumer, at most (whole-batch layout).
     pub(super) fn outstanding(&self) -> usize {
         match self.layout {
-            Layout::WholeBatch { num_workers, prefetch_factor } => {
-                (num_workers * prefetch_factor).max(1)
-            }
+            Layout::WholeBatch {
+                num_workers,
+                prefetch_factor,
+            } => (num_workers * prefetch_factor).max(1),
             Layout::PerStage { .. } => self.slabs(),
         }
     }
@@ -100,9 +114,17 @@ impl BatchPlanner {
     pub(super) fn new(samples: usize, plan: &Plan) -> Result<BatchPlanner, PipelineError> {
         let batch_size = plan.batch_size;
         if samples == 0 || (plan.drop_last && samples < batch_size) {
-            return Err(PipelineError::TooFewSamples { samples, batch_size });
+            return Err(PipelineError::TooFewSamples {
+                samples,
+                batch_size,
+            });
         }
-        Ok(BatchPlanner { samples, plan: plan.clone(), next: 0, epoch_order: None })
+        Ok(BatchPlanner {
+            samples,
+            plan: plan.clone(),
+            next: 0,
+            epoch_order: None,
+        })
     }
 
     fn batches_per_epoch(&self) -> u64 {
@@ -129,9 +151,16 @@ impl Iterator for BatchPlanner {
             let order = epoch_order(self.samples, self.plan.seed, epoch, self.plan.shuffle);
             self.epoch_order = Some((epoch, order));
         }
-        let order = self.epoch_order.as_ref().map_or(&[][..], |(_, order)| order);
+        let order = self
+            .epoch_order
+            .as_ref()
+            .map_or(&[][..], |(_, order)| order);
         let first = (number % self.batches_per_epoch()) as usize * self.plan.batch_size;
         let last = (first + self.plan.batch_size).min(self.samples);
-        Some(BatchPlan { number, epoch, samples: order[first..last].to_vec() })
+        Some(BatchPlan {
+            number,
+            epoch,
+            samples: order[first..last].to_vec(),
+        })
     }
 }

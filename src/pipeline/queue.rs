@@ -97,8 +97,14 @@ pub(super) fn queue<T: Send>(
     stop.watch(core.not_full);
     let (sender, receiver) = channel::bounded(capacity);
     (
-        Sender { channel: Some(sender), core: core.clone() },
-        Receiver { channel: Some(receiver), core },
+        Sender {
+            channel: Some(sender),
+            core: core.clone(),
+        },
+        Receiver {
+            channel: Some(receiver),
+            core,
+        },
     )
 }
 
@@ -116,7 +122,10 @@ impl<T: Send> Sender<T> {
             Err(TrySendError::Full(envelope)) => Some(self.send_blocked(channel, envelope)?),
         };
         self.core.wake(self.core.not_empty);
-        Ok(Sent { blocked, depth: depth(channel.len()) })
+        Ok(Sent {
+            blocked,
+            depth: depth(channel.len()),
+        })
     }
 
     #[cold]
@@ -162,11 +171,18 @@ impl<T: Send> Receiver<T> {
         };
         self.core.last_taker.store(taker.word(), Ordering::Release);
         self.core.wake(self.core.not_full);
-        Ok(Received { envelope, waited, depth: depth(channel.len()) })
+        Ok(Received {
+            envelope,
+            waited,
+            depth: depth(channel.len()),
+        })
     }
 
     #[cold]
-    fn recv_blocked(&self, channel: &channel::Receiver<Envelope<T>>) -> Result<Envelope<T>, Closed> {
+    fn recv_blocked(
+        &self,
+        channel: &channel::Receiver<Envelope<T>>,
+    ) -> Result<Envelope<T>, Closed> {
         match self.core.clock.scheduler() {
             None => select! {
                 recv(channel) -> received => received.map_err(|_| Closed),
@@ -189,13 +205,19 @@ impl<T: Send> Receiver<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        Sender { channel: self.channel.clone(), core: self.core.clone() }
+        Sender {
+            channel: self.channel.clone(),
+            core: self.core.clone(),
+        }
     }
 }
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
-        Receiver { channel: self.channel.clone(), core: self.core.clone() }
+        Receiver {
+            channel: self.channel.clone(),
+            core: self.core.clone(),
+        }
     }
 }
 
@@ -296,7 +318,13 @@ mod tests {
         clock.run(|| {
             let stop = StopSignal::new(shared.clone());
             let (sender, receiver) = queue(1, &shared, &stop);
-            assert_eq!(sender.send(item(1)), Ok(Sent { blocked: None, depth: 1 }));
+            assert_eq!(
+                sender.send(item(1)),
+                Ok(Sent {
+                    blocked: None,
+                    depth: 1
+                })
+            );
             let clock2 = shared.clone();
             let consumer = spawn_on(&shared, "consumer", move || {
                 clock2.sleep(Nanos(70));

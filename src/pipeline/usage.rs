@@ -25,7 +25,9 @@ pub struct UsageMeter {
 impl UsageMeter {
     /// A meter for the calling thread. One that is not `on` reads nothing.
     pub fn new(on: bool) -> UsageMeter {
-        let schedstat = on.then(|| File::open("/proc/thread-self/schedstat").ok()).flatten();
+        let schedstat = on
+            .then(|| File::open("/proc/thread-self/schedstat").ok())
+            .flatten();
         let mut meter = UsageMeter {
             schedstat,
             on,
@@ -39,7 +41,10 @@ impl UsageMeter {
 
     fn read_run_delay(&self) -> u64 {
         let mut text = [0u8; 80];
-        let Some(length) = self.schedstat.as_ref().and_then(|f| f.read_at(&mut text, 0).ok())
+        let Some(length) = self
+            .schedstat
+            .as_ref()
+            .and_then(|f| f.read_at(&mut text, 0).ok())
         else {
             return 0;
         };

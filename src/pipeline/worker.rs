@@ -45,13 +45,18 @@ impl<W: SampleWork> Post<W> {
             Ok(Ok(served)) => Some(served),
             Ok(Err(error)) => {
                 let name = self.work.name(key.index);
-                self.control.sample_failed(stage, u64::from(key.index), name, &error);
+                self.control
+                    .sample_failed(stage, u64::from(key.index), name, &error);
                 None
             }
             Err(payload) => {
                 let what = format!("sample {} ({})", key.index, self.work.name(key.index));
                 let message = panic_message(payload.as_ref());
-                self.control.fail(PipelineError::Panic { stage, what, message });
+                self.control.fail(PipelineError::Panic {
+                    stage,
+                    what,
+                    message,
+                });
                 None
             }
         }
@@ -67,15 +72,21 @@ impl<W: SampleWork> Post<W> {
         mut service: impl FnMut(&W, SampleKey, I, &mut [u8]) -> Result<Served<O>, SampleError>,
     ) {
         while let Ok(received) = input.recv(logbook.current()) {
-            let Envelope { handoff, value: job } = received.envelope;
+            let Envelope {
+                handoff,
+                value: job,
+            } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
             let (item, key) = (job.item, job.key);
             let (payload, mut job) = job.split();
             let served = payload.and_then(|payload| {
-                self.guarded(stage, key, |work| service(work, key, payload, &mut job.slot))
+                self.guarded(stage, key, |work| {
+                    service(work, key, payload, &mut job.slot)
+                })
             });
-            let (bytes_in, bytes_out) =
-                served.as_ref().map_or((0, 0), |s| (s.bytes_in, s.bytes_out));
+            let (bytes_in, bytes_out) = served
+                .as_ref()
+                .map_or((0, 0), |s| (s.bytes_in, s.bytes_out));
             let subject = Subject {
                 stage,
                 item,
@@ -86,7 +97,10 @@ impl<W: SampleWork> Post<W> {
             };
             let end = logbook.ended();
             let value = job.with(served.map(|s| s.output));
-            let sent = output.send(Envelope { handoff: logbook.handoff(end), value });
+            let sent = output.send(Envelope {
+                handoff: logbook.handoff(end),
+                value,
+            });
             logbook.close(subject, &opening, end, sent.ok());
             if sent.is_err() {
                 return;
@@ -109,7 +123,11 @@ impl<W: SampleWork> Post<W> {
             }),
             Err(payload) => {
                 let message = panic_message(payload.as_ref());
-                self.control.fail(PipelineError::Panic { stage: Stage::Batch, what, message });
+                self.control.fail(PipelineError::Panic {
+                    stage: Stage::Batch,
+                    what,
+                    message,
+                });
             }
         }
         batch
@@ -128,15 +146,23 @@ impl<W: SampleWork> Post<W> {
         // that was work, so that sample is what bound the batch's start.
         let mut bound: Option<Opening> = None;
         while let Ok(received) = input.recv(logbook.current()) {
-            let Envelope { handoff, value: job } = received.envelope;
+            let Envelope {
+                handoff,
+                value: job,
+            } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
             if opening.waited {
                 bound = Some(opening);
             }
             let (number, epoch, last) = (job.item.batch, job.key.epoch, job.key.index);
-            let Some(parts) = assembly.add(job) else { continue };
+            let Some(parts) = assembly.add(job) else {
+                continue;
+            };
             let opening = bound.take().map_or(opening, |waited_for| Opening {
-                handoff: Handoff { lineage: handoff.lineage, ..waited_for.handoff },
+                handoff: Handoff {
+                    lineage: handoff.lineage,
+                    ..waited_for.handoff
+                },
                 ..waited_for
             });
             let batch = self.finish_batch(number, epoch, parts);
@@ -174,7 +200,10 @@ impl<W: SampleWork> Post<W> {
     ) {
         let mut scratch = self.work.scratch();
         while let Ok(received) = input.recv(logbook.current()) {
-            let Envelope { handoff, value: job } = received.envelope;
+            let Envelope {
+                handoff,
+                value: job,
+            } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
             let (batch, opening, last) = self.assemble(logbook, job, opening, &mut scratch);
             if self.control.stop.is_stopped()
@@ -193,7 +222,11 @@ impl<W: SampleWork> Post<W> {
         mut opening: Opening,
         scratch: &mut W::Scratch,
     ) -> (HostBatch, Opening, u32) {
-        let BatchJob { mut jobs, number, epoch } = job;
+        let BatchJob {
+            mut jobs,
+            number,
+            epoch,
+        } = job;
         for job in &mut jobs {
             if self.control.stop.is_stopped() {
                 job.payload = None;
@@ -217,7 +250,11 @@ impl<W: SampleWork> Post<W> {
         let read = self.guarded(Stage::Read, key, |work| {
             let output = work.read(key)?;
             let bytes = work.encoded_bytes(&output);
-            Ok(Served { output, bytes_in: bytes, bytes_out: bytes })
+            Ok(Served {
+                output,
+                bytes_in: bytes,
+                bytes_out: bytes,
+            })
         });
         let (read, opening) = note(logbook, Stage::Read, job, read, opening);
         let decoded = read.and_then(|encoded| {
@@ -225,7 +262,11 @@ impl<W: SampleWork> Post<W> {
                 let bytes_in = work.encoded_bytes(&encoded);
                 let output = work.decode(key, encoded, scratch)?;
                 let bytes_out = work.decoded_bytes(&output);
-                Ok(Served { output, bytes_in, bytes_out })
+                Ok(Served {
+                    output,
+                    bytes_in,
+                    bytes_out,
+                })
             })
         });
         let (decoded, opening) = note(logbook, Stage::Decode, job, decoded, opening);
@@ -233,7 +274,11 @@ impl<W: SampleWork> Post<W> {
             self.guarded(Stage::Preprocess, key, |work| {
                 let bytes_in = work.decoded_bytes(&decoded);
                 work.preprocess(key, decoded, scratch, &mut job.slot)?;
-                Ok(Served { output: (), bytes_in, bytes_out: job.slot.len() as u64 })
+                Ok(Served {
+                    output: (),
+                    bytes_in,
+                    bytes_out: job.slot.len() as u64,
+                })
             })
         });
         let (finished, opening) = note(logbook, Stage::Preprocess, job, finished, opening);
@@ -250,7 +295,9 @@ fn note<O>(
     served: Option<Served<O>>,
     opening: Opening,
 ) -> (Option<O>, Opening) {
-    let (bytes_in, bytes_out) = served.as_ref().map_or((0, 0), |s| (s.bytes_in, s.bytes_out));
+    let (bytes_in, bytes_out) = served
+        .as_ref()
+        .map_or((0, 0), |s| (s.bytes_in, s.bytes_out));
     let subject = Subject {
         stage,
         item: job.item,
@@ -270,7 +317,10 @@ pub(super) fn batch_subject(stage: Stage, batch: &HostBatch, sample: u64) -> Sub
     let bytes = (batch.len() * batch.sample_bytes) as u64;
     Subject {
         stage,
-        item: ItemId { batch: batch.number, slot: 0 },
+        item: ItemId {
+            batch: batch.number,
+            slot: 0,
+        },
         sample,
         skipped: false,
         bytes_in: bytes,
@@ -312,11 +362,18 @@ impl<H: HostToDevice> CopyPost<H> {
         output: &Sender<Copied<H::Batch>>,
     ) {
         while let Ok(received) = input.recv(logbook.current()) {
-            let Envelope { handoff, value: batch } = received.envelope;
+            let Envelope {
+                handoff,
+                value: batch,
+            } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
-            let Some((copied, subject, end)) = self.copy(batch, &opening, logbook) else { return };
-            let sent =
-                output.send(Envelope { handoff: logbook.handoff(end), value: copied });
+            let Some((copied, subject, end)) = self.copy(batch, &opening, logbook) else {
+                return;
+            };
+            let sent = output.send(Envelope {
+                handoff: logbook.handoff(end),
+                value: copied,
+            });
             logbook.close(subject, &opening, end, sent.ok());
             if sent.is_err() {
                 return;
@@ -342,23 +399,42 @@ impl<H: HostToDevice> CopyPost<H> {
             Ok(on_device) => on_device,
             Err(error) => {
                 let reason = error.to_string();
-                self.control.fail(PipelineError::Copy { batch: batch.number, reason });
+                self.control.fail(PipelineError::Copy {
+                    batch: batch.number,
+                    reason,
+                });
                 return None;
             }
         };
         let subject = batch_subject(Stage::Copy, &batch, 0);
-        let HostBatch { number, epoch, labels, data, .. } = batch;
+        let HostBatch {
+            number,
+            epoch,
+            labels,
+            data,
+            ..
+        } = batch;
         let end = logbook.ended();
         self.admission.release(data, freed(end, unit));
         if self.credit == Credit::AfterCopy {
             self.admission.credit(1, freed(end, unit));
         }
-        let copied = Copied { number, epoch, samples: labels.len(), batch: on_device };
+        let copied = Copied {
+            number,
+            epoch,
+            samples: labels.len(),
+            batch: on_device,
+        };
         Some((copied, subject, end))
     }
 }
 
 /// A slot freed by `unit` at `at`.
 fn freed(at: Nanos, unit: UnitRef) -> Handoff {
-    Handoff { ready_at: at, cause: unit, lineage: unit, admitted: true }
+    Handoff {
+        ready_at: at,
+        cause: unit,
+        lineage: unit,
+        admitted: true,
+    }
 }

@@ -66,7 +66,9 @@ pub struct MonotonicClock {
 impl MonotonicClock {
     /// A clock that starts at zero now.
     pub fn new() -> MonotonicClock {
-        MonotonicClock { origin: Instant::now() }
+        MonotonicClock {
+            origin: Instant::now(),
+        }
     }
 }
 
@@ -110,7 +112,12 @@ pub fn spawn_on<T: Send + 'static>(
     let finished = Arc::new(AtomicBool::new(false));
     let key = WaitKey::unique();
     let ticket = clock.scheduler().map(|s| s.admit());
-    let member = Member { clock: clock.clone(), finished: finished.clone(), key, ticket };
+    let member = Member {
+        clock: clock.clone(),
+        finished: finished.clone(),
+        key,
+        ticket,
+    };
     // Linux keeps 15 bytes of a thread's name.
     let short: String = name.chars().take(15).collect();
     let handle = std::thread::Builder::new().name(short).spawn(move || {
@@ -119,7 +126,12 @@ pub fn spawn_on<T: Send + 'static>(
         drop(member);
         result
     })?;
-    Ok(ClockThread { handle, clock: clock.clone(), finished, key })
+    Ok(ClockThread {
+        handle,
+        clock: clock.clone(),
+        finished,
+        key,
+    })
 }
 
 /// Leaves the clock's scheduler when dropped, so that a panicking thread leaves it too.

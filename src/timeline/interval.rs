@@ -12,7 +12,10 @@ pub struct Interval {
 impl Interval {
     /// The interval from `start` to `end`; empty where `end <= start`.
     pub fn new(start: Nanos, end: Nanos) -> Interval {
-        Interval { start, end: end.max(start) }
+        Interval {
+            start,
+            end: end.max(start),
+        }
     }
 
     /// Its length in nanoseconds.

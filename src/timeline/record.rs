@@ -6,9 +6,7 @@
 use super::Nanos;
 
 /// A kind of work: the five loader stages, and the trainer's step.
-#[derive(
-    Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize,
-)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
     Read,
@@ -23,8 +21,13 @@ pub enum Stage {
 
 impl Stage {
     /// The loader stages, in order of the data's way.
-    pub const LOADER: [Stage; 5] =
-        [Stage::Read, Stage::Decode, Stage::Preprocess, Stage::Batch, Stage::Copy];
+    pub const LOADER: [Stage; 5] = [
+        Stage::Read,
+        Stage::Decode,
+        Stage::Preprocess,
+        Stage::Batch,
+        Stage::Copy,
+    ];
 
     /// The name used in configuration, output and traces.
     pub const fn name(self) -> &'static str {
@@ -44,9 +47,16 @@ impl Stage {
     }
 
     fn from_code(code: u8) -> Option<Stage> {
-        [Stage::Read, Stage::Decode, Stage::Preprocess, Stage::Batch, Stage::Copy, Stage::Step]
-            .get(code as usize)
-            .copied()
+        [
+            Stage::Read,
+            Stage::Decode,
+            Stage::Preprocess,
+            Stage::Batch,
+            Stage::Copy,
+            Stage::Step,
+        ]
+        .get(code as usize)
+        .copied()
     }
 }
 
@@ -74,7 +84,10 @@ impl ItemId {
     }
 
     fn unpack(word: u64) -> ItemId {
-        ItemId { batch: word >> SLOT_BITS, slot: (word & ((1 << SLOT_BITS) - 1)) as u32 }
+        ItemId {
+            batch: word >> SLOT_BITS,
+            slot: (word & ((1 << SLOT_BITS) - 1)) as u32,
+        }
     }
 }
 
@@ -261,9 +274,7 @@ impl Record {
     pub(super) fn encode(&self) -> [u64; WORDS] {
         match self {
             Record::Unit(u) => encode_unit(u),
-            Record::Busy(b) => {
-                span_words(BUSY | (b.phase as u64) << 8, b.batch, b.start, b.end)
-            }
+            Record::Busy(b) => span_words(BUSY | (b.phase as u64) << 8, b.batch, b.start, b.end),
             Record::Host(h) => span_words(HOST | (h.work as u64) << 8, h.batch, h.start, h.end),
             Record::Usage(t) => {
                 let mut words = [0; WORDS];
@@ -297,13 +308,27 @@ impl Record {
                     DevicePhase::Step,
                 ];
                 let phase = *phases.get(code as usize)?;
-                Some(Record::Busy(BusySpan { phase, batch: words[1], start, end }))
+                Some(Record::Busy(BusySpan {
+                    phase,
+                    batch: words[1],
+                    start,
+                    end,
+                }))
             }
             HOST => {
-                let works =
-                    [HostWork::Launch, HostWork::LossReadback, HostWork::Logging, HostWork::Other];
+                let works = [
+                    HostWork::Launch,
+                    HostWork::LossReadback,
+                    HostWork::Logging,
+                    HostWork::Other,
+                ];
                 let work = *works.get(code as usize)?;
-                Some(Record::Host(HostSpan { work, batch: words[1], start, end }))
+                Some(Record::Host(HostSpan {
+                    work,
+                    batch: words[1],
+                    start,
+                    end,
+                }))
             }
             USAGE => Some(Record::Usage(ThreadUsage {
                 at: Nanos(words[1]),
@@ -423,10 +448,25 @@ mod tests {
     #[test]
     fn other_records_survive_encoding() {
         let (start, end) = (Nanos(5), Nanos(9));
-        let usage = ThreadUsage { at: end, user: start, minor_faults: 7, ..ThreadUsage::default() };
+        let usage = ThreadUsage {
+            at: end,
+            user: start,
+            minor_faults: 7,
+            ..ThreadUsage::default()
+        };
         for record in [
-            Record::Busy(BusySpan { phase: DevicePhase::Optimizer, batch: 3, start, end }),
-            Record::Host(HostSpan { work: HostWork::Logging, batch: 4, start, end }),
+            Record::Busy(BusySpan {
+                phase: DevicePhase::Optimizer,
+                batch: 3,
+                start,
+                end,
+            }),
+            Record::Host(HostSpan {
+                work: HostWork::Logging,
+                batch: 4,
+                start,
+                end,
+            }),
             Record::Usage(usage),
         ] {
             assert_eq!(Record::decode(&record.encode()), Some(record));

@@ -47,12 +47,20 @@ impl Recorder {
 
     /// A recorder with rings of at least `records_per_lane` records.
     pub fn with_capacity(records_per_lane: usize) -> Recorder {
-        Recorder { lanes: Arc::default(), records_per_lane, on: true }
+        Recorder {
+            lanes: Arc::default(),
+            records_per_lane,
+            on: true,
+        }
     }
 
     /// A recorder that records nothing: only for measuring what recording costs.
     pub fn off() -> Recorder {
-        Recorder { lanes: Arc::default(), records_per_lane: 0, on: false }
+        Recorder {
+            lanes: Arc::default(),
+            records_per_lane: 0,
+            on: false,
+        }
     }
 
     /// Whether it records.
@@ -66,10 +74,21 @@ impl Recorder {
         let number = lanes.len() as u16;
         let ring = self.on.then(|| Arc::new(Ring::new(self.records_per_lane)));
         if let Some(ring) = &ring {
-            let info = LaneInfo { name: name.into(), kind };
-            lanes.push(Lane { info, ring: ring.clone() });
+            let info = LaneInfo {
+                name: name.into(),
+                kind,
+            };
+            lanes.push(Lane {
+                info,
+                ring: ring.clone(),
+            });
         }
-        LaneRecorder { ring, lane: number, ordinal: 0, tail_seen: 0 }
+        LaneRecorder {
+            ring,
+            lane: number,
+            ordinal: 0,
+            tail_seen: 0,
+        }
     }
 
     /// Moves every record written so far to `take`, lane by lane, each lane's in order.
@@ -136,7 +155,10 @@ impl LaneRecorder {
     /// Records the unit in progress (its ordinal is set here) and begins the next.
     #[inline]
     pub fn unit(&mut self, unit: &UnitRecord) {
-        self.write(&Record::Unit(UnitRecord { ordinal: self.ordinal, ..*unit }));
+        self.write(&Record::Unit(UnitRecord {
+            ordinal: self.ordinal,
+            ..*unit
+        }));
         self.ordinal += 1;
     }
 

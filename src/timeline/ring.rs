@@ -81,7 +81,9 @@ mod tests {
     fn a_full_ring_drops_and_counts() {
         let ring = Ring::new(4);
         let mut seen = 0;
-        let kept = (0..7).filter(|n| ring.push(&[*n; WORDS], &mut seen)).count();
+        let kept = (0..7)
+            .filter(|n| ring.push(&[*n; WORDS], &mut seen))
+            .count();
         assert_eq!((kept, ring.dropped()), (4, 3));
         assert_eq!(ring.pop(), Some([0; WORDS]));
         assert!(ring.push(&[9; WORDS], &mut seen));

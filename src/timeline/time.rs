@@ -7,9 +7,7 @@ use std::ops::{Add, AddAssign, Sub};
 ///
 /// Subtraction saturates at zero, because two threads may read the clock a few nanoseconds out of
 /// the order in which their events happened.
-#[derive(
-    Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize,
-)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 
@@ -73,7 +71,13 @@ impl fmt::Display for Nanos {
             1_000_000..1_000_000_000 => (self.0 as f64 / 1e6, "ms"),
             _ => (self.0 as f64 / 1e9, "s"),
         };
-        let decimals = if value < 9.995 { 2 } else if value < 99.95 { 1 } else { 0 };
+        let decimals = if value < 9.995 {
+            2
+        } else if value < 99.95 {
+            1
+        } else {
+            0
+        };
         write!(f, "{value:.decimals$} {unit}")
     }
 }

@@ -50,7 +50,9 @@ impl VirtualClock {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Gives the turn to the next runnable thread, letting time pass when there is none.
@@ -79,15 +81,22 @@ impl VirtualClock {
     fn take_turn(&self, mut state: MutexGuard<'_, State>, ticket: u64) {
         let seat = state.seats[&ticket].clone();
         while state.running != Some(ticket) && !state.deadlocked {
-            state = seat.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = seat
+                .wait(state)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
         }
         let dead = state.deadlocked;
         drop(state);
-        assert!(!dead || std::thread::panicking(), "virtual clock: every thread waits for another");
+        assert!(
+            !dead || std::thread::panicking(),
+            "virtual clock: every thread waits for another"
+        );
     }
 
     fn current(&self) -> u64 {
-        TICKET.get().expect("only threads spawned on the virtual clock may wait on it")
+        TICKET
+            .get()
+            .expect("only threads spawned on the virtual clock may wait on it")
     }
 }
 

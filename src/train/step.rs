@@ -63,7 +63,12 @@ pub fn train<W: SampleWork, H: HostToDevice>(
         let loss = trainer.step(delivered, logbook)?;
         steps += 1;
         let logging_from = logbook.now();
-        after_step(StepDone { steps, samples, epoch, loss });
+        after_step(StepDone {
+            steps,
+            samples,
+            epoch,
+            loss,
+        });
         let logging_to = logbook.now();
         logbook.host(HostWork::Logging, number, logging_from, logging_to);
     }
