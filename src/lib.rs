@@ -1,6 +1,7 @@
 //! stallscope runs a training input pipeline stage by stage and tells which stage every millisecond of
 //! device idle time belongs to.
 
+pub mod analysis;
 pub mod cli;
 pub mod config;
 pub mod data;

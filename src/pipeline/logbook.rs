@@ -72,6 +72,16 @@ impl Logbook {
         self.lane.current()
     }
 
+    /// The unit before the one in progress.
+    #[inline]
+    pub(super) fn previous(&self) -> UnitRef {
+        let current = self.current();
+        current
+            .ordinal()
+            .checked_sub(1)
+            .map_or(UnitRef::NONE, |n| UnitRef::new(current.lane(), n))
+    }
+
     /// The time now.
     #[inline]
     pub fn now(&self) -> Nanos {

@@ -328,12 +328,14 @@ mod tests {
             let clock2 = shared.clone();
             let consumer = spawn_on(&shared, "consumer", move || {
                 clock2.sleep(Nanos(70));
-                receiver.recv(UnitRef::new(3, 4)).map(|r| r.envelope.value)
+                let value = receiver.recv(UnitRef::new(3, 4)).map(|r| r.envelope.value);
+                // Dropping the receiver now would close the queue before the producer runs again.
+                (value, receiver)
             })
             .unwrap();
             let sent = sender.send(item(2)).unwrap();
             assert_eq!(sent.blocked, Some((Nanos(70), UnitRef::new(3, 4))));
-            assert_eq!(consumer.join().unwrap(), Ok(1));
+            assert_eq!(consumer.join().unwrap().0, Ok(1));
         });
     }
 

@@ -145,7 +145,11 @@ impl<W: SampleWork> Post<W> {
         // The last sample that this worker had to wait for since its last batch: what it did after
         // that was work, so that sample is what bound the batch's start.
         let mut bound: Option<Opening> = None;
-        while let Ok(received) = input.recv(logbook.current()) {
+        // Taking a sample costs nothing, so room in the queue is made by whatever let this worker take
+        // it: the sample it last waited for, or else the end of its last batch.
+        while let Ok(received) =
+            input.recv(bound.map_or_else(|| logbook.previous(), |opening| opening.handoff.cause))
+        {
             let Envelope {
                 handoff,
                 value: job,

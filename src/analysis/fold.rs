@@ -1,0 +1,243 @@
+//! Folds the critical path into causes of device idle time, segment by segment, oldest first.
+//!
+//! Between two points of the path lies one segment; the segments follow each other without a gap, so
+//! each nanosecond of device idle time gets exactly one cause.
+
+use super::cause::{Cause, CauseTotals, IdleSpan};
+use super::units::{Link, Visit};
+use crate::timeline::{HostSpan, HostWork, Interval, IntervalSet, Nanos, Stage};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How far ahead of the trainer a deeper queue could let a stage get at most: no queue is deeper than
+/// this much work.
+const LONGEST_LEAD: Nanos = Nanos::from_millis(2_000);
+
+/// When the device was busy and what the trainer's code did beside it, as far as not folded yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DeviceActivity {
+    pub(super) busy: IntervalSet,
+    pub(super) host: VecDeque<HostSpan>,
+}
+
+/// The folded part of the path.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fold {
+    /// Everything before has its cause.
+    cursor: Nanos,
+    /// Start of the window; nothing counts before it is known.
+    window_start: Option<Nanos>,
+    totals: CauseTotals,
+    /// Device busy time in the window up to the cursor.
+    busy: Nanos,
+    /// How much further ahead each stage could have been with a deeper queue behind it.
+    leads: BTreeMap<Stage, Lead>,
+}
+
+/// What a stage could have done ahead of the trainer while it waited for slots instead.
+#[derive(Clone, Debug, Default)]
+struct Lead {
+    time: Nanos,
+    /// The stage whose slots they were; `None` for the trainer's.
+    by: Option<Stage>,
+    /// For each lane, its time spent waiting for slots when the path last came through it.
+    seen: BTreeMap<u16, Nanos>,
+}
+
+impl Fold {
+    /// Opens the window. Nothing later than `at` may have been folded before.
+    pub(super) fn open_window(&mut self, at: Nanos) {
+        self.window_start.get_or_insert(at);
+    }
+
+    pub(super) fn window_start(&self) -> Option<Nanos> {
+        self.window_start
+    }
+
+    pub(super) fn totals(&self) -> &CauseTotals {
+        &self.totals
+    }
+
+    /// Device busy time in the folded part of the window.
+    pub(super) fn busy(&self) -> Nanos {
+        self.busy
+    }
+
+    /// End of the folded part.
+    pub(super) fn cursor(&self) -> Nanos {
+        self.cursor
+    }
+
+    /// Folds a path (oldest first) that continues where the last one ended; returns its idle spans.
+    pub(super) fn extend(&mut self, path: &[Visit], device: &DeviceActivity) -> Vec<IdleSpan> {
+        let mut spans = Vec::new();
+        for visit in path {
+            let segment = Interval::new(self.cursor, visit.time);
+            self.note_slots(&visit.link);
+            if !segment.is_empty() {
+                self.cursor = segment.end;
+                self.label(segment, &visit.link, device, &mut spans);
+            }
+        }
+        spans
+    }
+
+    /// Up to `end` nothing more is known: a record was dropped.
+    pub(super) fn close(&mut self, end: Nanos, device: &DeviceActivity) -> Vec<IdleSpan> {
+        let link = Link::Lost;
+        self.extend(&[Visit { time: end, link }], device)
+    }
+
+    /// Where the path comes to a stage through a freed slot, the time that its workers had waited for
+    /// slots until then is lead that a deeper queue would have given. Behind a loader stage that frees
+    /// its slots slowly only the last wait counts: that stage is to blame for what it let show.
+    fn note_slots(&mut self, link: &Link) {
+        if let Link::SlotFreed {
+            stage,
+            by,
+            lane,
+            slack,
+            ..
+        } = *link
+        {
+            let lead = self.leads.entry(stage).or_default();
+            let gained = slack - lead.seen.insert(lane, slack).unwrap_or_default();
+            lead.time = match by {
+                Some(_) => gained,
+                None if lead.by.is_some() => gained,
+                None => lead.time + Nanos(gained.0 / lead.seen.len() as u64),
+            };
+            lead.time = lead.time.min(LONGEST_LEAD);
+            lead.by = by;
+        }
+    }
+
+    /// Takes up to `most` of the lead that `stage` could have had, and says whose slots it lacked: a
+    /// deeper queue lets the stages before it get ahead, not those behind it. Stages wait for slots one
+    /// because of the other, the last of them first, so their leads are the same time.
+    fn use_lead(&mut self, stage: Stage, most: Nanos) -> Option<(Nanos, Option<Stage>)> {
+        let mut leads = self.leads.range(stage..).rev();
+        let (_, last) = leads.find(|(_, lead)| lead.time > Nanos::ZERO)?;
+        let (used, by) = (last.time.min(most), last.by);
+        for (_, lead) in self.leads.range_mut(stage..) {
+            lead.time = lead.time - used;
+        }
+        Some((used, by))
+    }
+
+    fn label(
+        &mut self,
+        segment: Interval,
+        link: &Link,
+        device: &DeviceActivity,
+        spans: &mut Vec<IdleSpan>,
+    ) {
+        let Some(window_start) = self.window_start else {
+            return;
+        };
+        let inside = Interval::new(segment.start.max(window_start), segment.end);
+        if inside.is_empty() {
+            return;
+        }
+        let gaps = device.busy.gaps_in(inside);
+        let idle: Nanos = gaps.iter().map(|gap| gap.length()).sum();
+        self.busy += inside.length() - idle;
+        let contention = match *link {
+            Link::Service { run_delay, .. } => {
+                let share =
+                    u128::from(idle.0) * u128::from(run_delay) / u128::from(segment.length().0);
+                Nanos(share as u64).min(idle)
+            }
+            Link::Woken { run_delay } | Link::SlotFreed { run_delay, .. } => {
+                Nanos(run_delay).min(idle)
+            }
+            _ => Nanos::ZERO,
+        };
+        let mut sorter = Sorter {
+            fold: self,
+            spans,
+            left: idle - contention,
+        };
+        for gap in gaps {
+            sorter.gap(gap, link, device);
+        }
+    }
+
+    fn add(&mut self, interval: Interval, cause: Cause, spans: &mut Vec<IdleSpan>) {
+        if interval.is_empty() {
+            return;
+        }
+        self.totals.add(cause, interval.length());
+        match spans.last_mut() {
+            Some(last) if last.cause == cause && last.interval.end == interval.start => {
+                last.interval.end = interval.end;
+            }
+            _ => spans.push(IdleSpan { interval, cause }),
+        }
+    }
+}
+
+/// Gives the idle time of one segment its causes.
+struct Sorter<'a> {
+    fold: &'a mut Fold,
+    spans: &'a mut Vec<IdleSpan>,
+    /// Idle time of the segment that is not CPU contention. Where in the segment a thread waited for a
+    /// core is not known; it is put at the end.
+    left: Nanos,
+}
+
+impl Sorter<'_> {
+    fn gap(&mut self, gap: Interval, link: &Link, device: &DeviceActivity) {
+        let own = Interval::new(gap.start, gap.end.min(gap.start + self.left));
+        self.left = self.left - own.length();
+        match *link {
+            Link::Service {
+                stage: Stage::Step, ..
+            }
+            | Link::WorkerFreed { stage: Stage::Step } => {
+                self.host(own, device);
+            }
+            Link::Service { stage, .. } | Link::WorkerFreed { stage } => self.stage(own, stage),
+            Link::Woken { .. } | Link::SlotFreed { .. } | Link::Began => {
+                self.fold.add(own, Cause::WakeUp, self.spans);
+            }
+            Link::Lost => self.fold.add(own, Cause::Unattributed, self.spans),
+        }
+        let rest = Interval::new(own.end, gap.end);
+        self.fold.add(rest, Cause::CpuContention, self.spans);
+    }
+
+    /// In service at a loader stage: latency that a deeper queue would have hidden, then capacity.
+    fn stage(&mut self, own: Interval, stage: Stage) {
+        let mut rest = own;
+        while !rest.is_empty()
+            && let Some((hidden, by)) = self.fold.use_lead(stage, rest.length())
+        {
+            let cut = rest.start + hidden;
+            let cause = by.map_or(Cause::PrefetchDepth(stage), Cause::Capacity);
+            self.fold
+                .add(Interval::new(rest.start, cut), cause, self.spans);
+            rest.start = cut;
+        }
+        self.fold.add(rest, Cause::Capacity(stage), self.spans);
+    }
+
+    /// In the trainer's own code: split by the spans it reported.
+    fn host(&mut self, own: Interval, device: &DeviceActivity) {
+        let mut cursor = own.start;
+        let first = device.host.partition_point(|span| span.end <= own.start);
+        for span in device.host.range(first..) {
+            if span.start >= own.end {
+                break;
+            }
+            let part = Interval::new(span.start.max(cursor), span.end.min(own.end));
+            let before = Interval::new(cursor, part.start);
+            self.fold
+                .add(before, Cause::Host(HostWork::Other), self.spans);
+            self.fold.add(part, Cause::Host(span.work), self.spans);
+            cursor = cursor.max(part.end);
+        }
+        let rest = Interval::new(cursor, own.end);
+        self.fold
+            .add(rest, Cause::Host(HostWork::Other), self.spans);
+    }
+}

@@ -1,0 +1,253 @@
+//! The analysis of a run in progress: takes records as they come, folds what is settled, keeps little.
+
+use super::cause::IdleSpan;
+use super::fold::{DeviceActivity, Fold};
+use super::summary::Summary;
+use super::tally::{Lengths, Tally};
+use super::units::{Moment, Point, Units, Visit};
+use crate::timeline::{Interval, LaneInfo, Nanos, Record, Stage, UnitRecord, UnitRef};
+
+/// Which part of the run is measured.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct WindowRule {
+    /// Steps before the window; with none it begins at `run_start`.
+    pub warmup_steps: u64,
+    /// Measured steps after which the window ends, where it is known.
+    pub steps: Option<u64>,
+    /// When the pipeline was started.
+    pub run_start: Nanos,
+}
+
+/// Steps seen so far.
+#[derive(Clone)]
+struct Steps {
+    seen: u64,
+    measured: u64,
+    samples: u64,
+    data_wait: Lengths,
+    data_wait_total: Nanos,
+    service: Lengths,
+    run_delay: Nanos,
+    first_batch: Option<Nanos>,
+    /// The last two steps: the older one's predecessors have surely arrived.
+    latest: Option<(UnitRef, Nanos)>,
+    before_latest: Option<(UnitRef, Nanos)>,
+}
+
+/// A run's analysis.
+pub struct Analysis {
+    rule: WindowRule,
+    /// Units left in memory at least, so that late records find what bound them.
+    keep: usize,
+    units: Units,
+    device: DeviceActivity,
+    fold: Fold,
+    tally: Tally,
+    steps: Steps,
+    window_end: Option<Nanos>,
+    cpu_at_start: Option<Nanos>,
+    cpu_at_end: Option<Nanos>,
+    records: u64,
+    dropped: u64,
+}
+
+impl Analysis {
+    /// Units remembered at least, whatever is in flight.
+    const KEEP: usize = 1024;
+
+    /// An analysis that has seen nothing. `in_flight` is the number of samples that the pipeline can
+    /// hold at once.
+    pub fn new(rule: WindowRule, in_flight: usize) -> Analysis {
+        let mut fold = Fold::default();
+        if rule.warmup_steps == 0 {
+            fold.open_window(rule.run_start);
+        }
+        let steps = Steps {
+            seen: 0,
+            measured: 0,
+            samples: 0,
+            data_wait: Lengths::new(),
+            data_wait_total: Nanos::ZERO,
+            service: Lengths::new(),
+            run_delay: Nanos::ZERO,
+            first_batch: None,
+            latest: None,
+            before_latest: None,
+        };
+        Analysis {
+            rule,
+            keep: Analysis::KEEP.max(4 * in_flight),
+            units: Units::default(),
+            device: DeviceActivity::default(),
+            fold,
+            tally: Tally::default(),
+            steps,
+            window_end: None,
+            cpu_at_start: None,
+            cpu_at_end: None,
+            records: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Takes one pass of the collector: every lane's records, each lane's in order. `dropped` and
+    /// `process_cpu` are the totals so far.
+    pub fn absorb(&mut self, records: &[(u16, Record)], dropped: u64, process_cpu: Option<Nanos>) {
+        self.dropped = dropped;
+        self.records += records.len() as u64;
+        // The trainer's steps say where the window begins and ends, so they come first.
+        for (lane, record) in records {
+            if let Record::Unit(unit) = record
+                && unit.stage == Stage::Step
+            {
+                self.step(UnitRef::new(*lane, unit.ordinal), unit);
+            }
+        }
+        if let (Some(cpu), Some(_)) = (process_cpu, self.fold.window_start()) {
+            self.cpu_at_start.get_or_insert(cpu);
+            if self.window_end.is_none() || self.cpu_at_end.is_none() {
+                self.cpu_at_end = Some(cpu);
+            }
+        }
+        for (lane, record) in records {
+            self.record(*lane, record);
+        }
+    }
+
+    fn record(&mut self, lane: u16, record: &Record) {
+        match record {
+            Record::Unit(unit) => {
+                if let Some(window) = self.open_window() {
+                    self.tally.unit(lane, unit, window);
+                }
+                self.units.insert(lane, *unit);
+            }
+            Record::Busy(busy) => {
+                let interval = Interval::new(busy.start, busy.end);
+                self.device.busy.insert(interval);
+            }
+            Record::Host(host) => self.device.host.push_back(*host),
+            Record::Usage(usage) => self.tally.usage(lane, *usage, self.open_window()),
+        }
+    }
+
+    /// The window as far as it is known; open at its end while the run goes on.
+    fn open_window(&self) -> Option<Interval> {
+        let end = self.window_end.unwrap_or(Nanos(u64::MAX));
+        self.fold
+            .window_start()
+            .map(|start| Interval::new(start, end))
+    }
+
+    fn step(&mut self, name: UnitRef, unit: &UnitRecord) {
+        let steps = &mut self.steps;
+        if steps.seen == 0 {
+            steps.first_batch = Some(unit.start - self.rule.run_start);
+        }
+        let previous_end = steps.latest.map_or(self.rule.run_start, |(_, end)| end);
+        steps.before_latest = steps.latest.replace((name, unit.pushed));
+        steps.seen += 1;
+        let number = steps.seen;
+        let beyond = self
+            .rule
+            .steps
+            .is_some_and(|measured| number > self.rule.warmup_steps + measured);
+        if number > self.rule.warmup_steps && !beyond {
+            let wait = unit.start - previous_end;
+            steps.measured += 1;
+            steps.samples += unit.sample;
+            steps.data_wait.add(wait);
+            steps.data_wait_total += wait;
+            steps.service.add(unit.end - unit.start);
+            steps.run_delay += Nanos(u64::from(unit.run_delay));
+        }
+        if number == self.rule.warmup_steps {
+            self.fold.open_window(unit.pushed);
+        }
+        if Some(number)
+            == self
+                .rule
+                .steps
+                .map(|measured| measured + self.rule.warmup_steps)
+        {
+            self.window_end = Some(unit.pushed);
+        }
+    }
+
+    /// Folds what no later record can change and forgets it; returns its idle spans, in order.
+    /// Call every second or so.
+    pub fn settle(&mut self) -> Vec<IdleSpan> {
+        let Some((_, end)) = self.steps.before_latest else {
+            return Vec::new();
+        };
+        let path = self.units.settle(self.keep, end, self.dropped > 0);
+        self.extend(&path)
+    }
+
+    /// Folds the rest of the run, up to the end of the last step.
+    pub fn finish(&mut self) -> Vec<IdleSpan> {
+        let Some((unit, end)) = self.steps.latest else {
+            return Vec::new();
+        };
+        let moment = Moment::Pushed;
+        let path = self.units.path_to(Point { unit, moment });
+        let mut spans = self.extend(&path);
+        // Nothing is left over unless the last step's own record was lost.
+        spans.extend(self.fold.close(end, &self.device));
+        spans
+    }
+
+    fn extend(&mut self, path: &[Visit]) -> Vec<IdleSpan> {
+        let spans = self.fold.extend(path, &self.device);
+        let done = self.fold.cursor();
+        self.device.busy.forget_before(done);
+        let host = self.device.host.partition_point(|span| span.end <= done);
+        self.device.host.drain(..host);
+        spans
+    }
+
+    /// Units in memory.
+    pub fn units_kept(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Measured steps so far.
+    pub fn steps(&self) -> u64 {
+        self.steps.measured
+    }
+
+    /// What has been found so far; `None` before the first measured step. `lanes` are the recorder's.
+    pub fn summary(&self, lanes: &[LaneInfo]) -> Option<Summary> {
+        let start = self.fold.window_start()?;
+        let (unit, end) = self.steps.latest.filter(|_| self.steps.measured > 0)?;
+        let mut fold = self.fold.clone();
+        if fold.cursor() < end {
+            let moment = Moment::Pushed;
+            fold.extend(&self.units.path_to(Point { unit, moment }), &self.device);
+            fold.close(end, &self.device);
+        }
+        let window = Interval::new(start, fold.cursor().max(start));
+        let workers = self.tally.workers(lanes, window.length());
+        let process_cpu = self
+            .cpu_at_start
+            .zip(self.cpu_at_end)
+            .map(|(start, end)| end - start);
+        Some(Summary {
+            window,
+            steps: self.steps.measured,
+            samples: self.steps.samples,
+            device_busy: fold.busy(),
+            causes: fold.totals().ranked(),
+            data_wait: self.steps.data_wait.summary(),
+            data_wait_total: self.steps.data_wait_total,
+            step: self.steps.service.summary(),
+            step_run_delay: self.steps.run_delay,
+            first_batch: self.steps.first_batch,
+            stages: self.tally.stage_summaries(&workers),
+            workers,
+            process_cpu,
+            records: self.records,
+            dropped: self.dropped,
+        })
+    }
+}

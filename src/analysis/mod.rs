@@ -1,0 +1,18 @@
+//! Why the device was idle, and which stage is to blame: pure computation over records.
+//!
+//! [`Analysis`] takes the records of a run as they come and keeps little of them. Invariant: the causes
+//! add up to device idle time to the nanosecond. May use `timeline` only.
+
+mod cause;
+mod fold;
+mod live;
+mod summary;
+mod tally;
+mod units;
+mod verdict;
+
+pub use cause::{Cause, CauseTotals, IdleSpan};
+pub use live::{Analysis, WindowRule};
+pub use summary::Summary;
+pub use tally::{LengthSummary, StageSummary, WorkerSummary};
+pub use verdict::{InputBound, LoaderShape, Suggestion, Verdict, Workers};

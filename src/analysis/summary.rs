@@ -1,0 +1,80 @@
+//! What the analysis found over the window: plain numbers, for the verdict and the report.
+
+use super::cause::Cause;
+use super::tally::{LengthSummary, StageSummary, WorkerSummary, share};
+use crate::timeline::{Interval, Nanos, Stage};
+
+/// Everything measured over the window. Times are in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    pub window: Interval,
+    /// Steps in the window.
+    pub steps: u64,
+    /// Samples of those steps.
+    pub samples: u64,
+    /// Union of the intervals in which the device was busy.
+    pub device_busy: Nanos,
+    /// Device idle time by cause, longest first; they add up to it to the nanosecond.
+    pub causes: Vec<(Cause, Nanos)>,
+    /// The trainer's waits for the next device batch, one per step.
+    pub data_wait: LengthSummary,
+    /// Sum of those waits.
+    pub data_wait_total: Nanos,
+    /// The trainer's own time per step, without the wait.
+    pub step: LengthSummary,
+    /// Of that, runnable but not running, over all steps.
+    pub step_run_delay: Nanos,
+    /// From the start of the pipeline to the first device batch in the trainer's hands.
+    pub first_batch: Option<Nanos>,
+    pub stages: Vec<StageSummary>,
+    pub workers: Vec<WorkerSummary>,
+    /// CPU time of the whole process in the window, where it is known.
+    pub process_cpu: Option<Nanos>,
+    /// Records taken in, over the whole run.
+    pub records: u64,
+    /// Records lost since the collector was too slow, over the whole run.
+    pub dropped: u64,
+}
+
+impl Summary {
+    /// Window minus device busy.
+    pub fn device_idle(&self) -> Nanos {
+        self.window.length() - self.device_busy
+    }
+
+    /// Device busy / window, 0 to 1.
+    pub fn busy_share(&self) -> f64 {
+        share(self.device_busy, self.window.length())
+    }
+
+    /// Data wait / window, 0 to 1: the share of the step time spent waiting for input.
+    pub fn data_wait_share(&self) -> f64 {
+        share(self.data_wait_total, self.window.length())
+    }
+
+    /// Samples per second over the window.
+    pub fn samples_per_second(&self) -> f64 {
+        if self.window.is_empty() {
+            return 0.0;
+        }
+        self.samples as f64 / self.window.length().seconds()
+    }
+
+    /// Time per step, waits included; zero where there was none.
+    pub fn period(&self) -> Nanos {
+        Nanos(self.window.length().0 / self.steps.max(1))
+    }
+
+    /// The row of one loader stage.
+    pub fn stage(&self, stage: Stage) -> Option<&StageSummary> {
+        self.stages.iter().find(|row| row.stage == stage)
+    }
+
+    /// Idle time of one cause.
+    pub fn cause(&self, cause: Cause) -> Nanos {
+        self.causes
+            .iter()
+            .find(|(named, _)| *named == cause)
+            .map_or(Nanos::ZERO, |(_, length)| *length)
+    }
+}

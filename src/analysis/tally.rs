@@ -1,0 +1,297 @@
+//! Running totals of stages and threads over the window.
+
+use crate::timeline::{Interval, LaneInfo, LaneKind, Nanos, Stage, ThreadUsage, UnitRecord};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+
+/// Lengths of time, to three significant digits.
+#[derive(Clone)]
+pub(super) struct Lengths {
+    histogram: Histogram<u64>,
+    sum: u128,
+}
+
+impl Lengths {
+    pub(super) fn new() -> Lengths {
+        // Three digits over any range is always a valid choice.
+        let histogram = Histogram::new(3).unwrap_or_else(|_| unreachable!("3 digits are allowed"));
+        Lengths { histogram, sum: 0 }
+    }
+
+    pub(super) fn add(&mut self, length: Nanos) {
+        self.histogram.saturating_record(length.0.max(1));
+        self.sum += u128::from(length.0);
+    }
+
+    /// The summary of what was added.
+    pub(super) fn summary(&self) -> LengthSummary {
+        let count = self.histogram.len();
+        let at = |quantile| Nanos(self.histogram.value_at_quantile(quantile));
+        if count == 0 {
+            return LengthSummary::default();
+        }
+        LengthSummary {
+            count,
+            mean: Nanos((self.sum / u128::from(count)) as u64),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            max: Nanos(self.histogram.max()),
+        }
+    }
+}
+
+/// How long something took, over many times.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct LengthSummary {
+    pub count: u64,
+    /// In nanoseconds, as the percentiles; these to three significant digits.
+    #[serde(rename = "mean_ns")]
+    pub mean: Nanos,
+    #[serde(rename = "p50_ns")]
+    pub p50: Nanos,
+    #[serde(rename = "p90_ns")]
+    pub p90: Nanos,
+    #[serde(rename = "p99_ns")]
+    pub p99: Nanos,
+    #[serde(rename = "max_ns")]
+    pub max: Nanos,
+}
+
+/// One stage over the window, all its workers together.
+#[derive(Clone)]
+pub(super) struct StageTally {
+    pub(super) items: u64,
+    pub(super) skipped: u64,
+    pub(super) service: Lengths,
+    pub(super) busy: Nanos,
+    pub(super) blocked: Nanos,
+    pub(super) run_delay: Nanos,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    pub(super) input_depths: u64,
+}
+
+impl StageTally {
+    fn new() -> StageTally {
+        StageTally {
+            items: 0,
+            skipped: 0,
+            service: Lengths::new(),
+            busy: Nanos::ZERO,
+            blocked: Nanos::ZERO,
+            run_delay: Nanos::ZERO,
+            bytes_in: 0,
+            bytes_out: 0,
+            input_depths: 0,
+        }
+    }
+}
+
+/// One thread over the window.
+#[derive(Clone, Default)]
+pub(super) struct LaneTally {
+    pub(super) busy: Nanos,
+    pub(super) blocked: Nanos,
+    pub(super) items: u64,
+    first_usage: Option<ThreadUsage>,
+    last_usage: Option<ThreadUsage>,
+}
+
+impl LaneTally {
+    /// What the kernel charged to the thread, from its first reading in the window to its last.
+    pub(super) fn usage(&self) -> ThreadUsage {
+        let (Some(first), Some(last)) = (self.first_usage, self.last_usage) else {
+            return ThreadUsage::default();
+        };
+        ThreadUsage {
+            at: last.at - first.at,
+            user: last.user - first.user,
+            system: last.system - first.system,
+            run_delay: last.run_delay - first.run_delay,
+            voluntary_switches: last.voluntary_switches - first.voluntary_switches,
+            involuntary_switches: last.involuntary_switches - first.involuntary_switches,
+            major_faults: last.major_faults - first.major_faults,
+            minor_faults: last.minor_faults - first.minor_faults,
+        }
+    }
+}
+
+/// All stages and lanes.
+#[derive(Clone, Default)]
+pub(super) struct Tally {
+    pub(super) stages: BTreeMap<Stage, StageTally>,
+    pub(super) lanes: BTreeMap<u16, LaneTally>,
+    before_window: BTreeMap<u16, ThreadUsage>,
+}
+
+impl Tally {
+    /// Counts the part of a unit that lies in `window`; its item counts where it ended.
+    pub(super) fn unit(&mut self, lane: u16, unit: &UnitRecord, window: Interval) {
+        let inside = |start, end| Interval::new(start, end).clip(window).length();
+        let (busy, blocked) = (inside(unit.start, unit.end), inside(unit.end, unit.pushed));
+        let stage = self
+            .stages
+            .entry(unit.stage)
+            .or_insert_with(StageTally::new);
+        stage.busy += busy;
+        stage.blocked += blocked;
+        let counts = unit.end > window.start && unit.end <= window.end;
+        if counts {
+            stage.items += 1;
+            stage.skipped += u64::from(unit.skipped);
+            stage.service.add(unit.end - unit.start);
+            stage.run_delay += Nanos(u64::from(unit.run_delay));
+            stage.bytes_in += unit.bytes_in;
+            stage.bytes_out += unit.bytes_out;
+            stage.input_depths += u64::from(unit.input_depth);
+        }
+        let tally = self.lanes.entry(lane).or_default();
+        tally.busy += busy;
+        tally.blocked += blocked;
+        tally.items += u64::from(counts);
+    }
+
+    /// Notes what the kernel has charged to a thread.
+    pub(super) fn usage(&mut self, lane: u16, usage: ThreadUsage, window: Option<Interval>) {
+        let Some(window) = window.filter(|window| usage.at >= window.start) else {
+            self.before_window.insert(lane, usage);
+            return;
+        };
+        if usage.at > window.end {
+            return;
+        }
+        let before = self.before_window.remove(&lane);
+        let tally = self.lanes.entry(lane).or_default();
+        // A reading just before the window is as good as one just inside it.
+        tally.first_usage.get_or_insert(before.unwrap_or(usage));
+        tally.last_usage = Some(usage);
+    }
+}
+
+/// What one thread did in the window.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct WorkerSummary {
+    pub name: String,
+    #[serde(skip)]
+    pub kind: LaneKind,
+    /// Units of work it ended.
+    pub items: u64,
+    #[serde(rename = "busy_ns")]
+    pub busy: Nanos,
+    /// Waiting for input; for the trainer, the data wait.
+    #[serde(rename = "starved_ns")]
+    pub starved: Nanos,
+    /// Waiting for room downstream.
+    #[serde(rename = "blocked_ns")]
+    pub blocked: Nanos,
+    /// From the kernel; all zero where it does not tell.
+    pub usage: ThreadUsage,
+}
+
+/// One stage in the window, all its workers together.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct StageSummary {
+    pub stage: Stage,
+    /// Threads that serve this stage.
+    pub workers: usize,
+    /// Whether these threads serve other stages too; then starved cannot be told apart by stage.
+    pub shared_workers: bool,
+    pub items: u64,
+    pub skipped: u64,
+    /// Time per item.
+    pub service: LengthSummary,
+    /// Sums over the workers.
+    #[serde(rename = "busy_ns")]
+    pub busy: Nanos,
+    #[serde(rename = "starved_ns")]
+    pub starved: Nanos,
+    #[serde(rename = "blocked_ns")]
+    pub blocked: Nanos,
+    /// Part of the service time in which the thread was runnable but not running.
+    #[serde(rename = "run_delay_ns")]
+    pub run_delay: Nanos,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// Items left in the input queue when one was taken, on average.
+    pub input_queue_mean: f64,
+}
+
+impl StageSummary {
+    /// Share of its workers' time spent in service, 0 to 1.
+    pub fn busy_share(&self, window: Nanos) -> f64 {
+        share(self.busy, Nanos(window.0 * self.workers.max(1) as u64))
+    }
+}
+
+/// `part / whole`, 0 where there is no whole.
+pub(super) fn share(part: Nanos, whole: Nanos) -> f64 {
+    if whole == Nanos::ZERO {
+        0.0
+    } else {
+        part.0 as f64 / whole.0 as f64
+    }
+}
+
+impl Tally {
+    pub(super) fn workers(&self, lanes: &[LaneInfo], window: Nanos) -> Vec<WorkerSummary> {
+        let tallies = lanes.iter().enumerate().map(|(number, info)| {
+            let tally = self
+                .lanes
+                .get(&(number as u16))
+                .cloned()
+                .unwrap_or_default();
+            let busy = tally.busy.min(window);
+            let blocked = tally.blocked.min(window - busy);
+            WorkerSummary {
+                name: info.name.clone(),
+                kind: info.kind,
+                items: tally.items,
+                busy,
+                blocked,
+                starved: window - busy - blocked,
+                usage: tally.usage(),
+            }
+        });
+        tallies.collect()
+    }
+
+    pub(super) fn stage_summaries(&self, workers: &[WorkerSummary]) -> Vec<StageSummary> {
+        self.stages
+            .iter()
+            .filter(|(stage, _)| **stage != Stage::Step)
+            .map(|(stage, tally)| stage_summary(*stage, tally, workers))
+            .collect()
+    }
+}
+
+fn stage_summary(stage: Stage, tally: &StageTally, workers: &[WorkerSummary]) -> StageSummary {
+    let own: Vec<&WorkerSummary> = workers
+        .iter()
+        .filter(|worker| worker.kind == LaneKind::Worker(stage))
+        .collect();
+    let shared = workers
+        .iter()
+        .filter(|worker| worker.kind == LaneKind::BatchWorker)
+        .count();
+    let sum = |of: fn(&WorkerSummary) -> Nanos| own.iter().map(|worker| of(worker)).sum();
+    StageSummary {
+        stage,
+        workers: if own.is_empty() {
+            shared.max(1)
+        } else {
+            own.len()
+        },
+        shared_workers: own.is_empty(),
+        items: tally.items,
+        skipped: tally.skipped,
+        service: tally.service.summary(),
+        busy: tally.busy,
+        starved: sum(|worker| worker.starved),
+        blocked: tally.blocked,
+        run_delay: tally.run_delay,
+        bytes_in: tally.bytes_in,
+        bytes_out: tally.bytes_out,
+        input_queue_mean: tally.input_depths as f64 / tally.items.max(1) as f64,
+    }
+}

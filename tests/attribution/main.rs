@@ -1,0 +1,342 @@
+//! Idle attribution, held against planted pipelines on the virtual clock: it sums exactly, and it is
+//! causal.
+
+mod planted;
+
+use planted::{Costs, Outcome, Planted};
+use proptest::prelude::*;
+use stallscope::analysis::Cause;
+use stallscope::pipeline::{Layout, StageKnobs};
+use stallscope::timeline::{Nanos, Stage};
+
+const MS: u64 = 1_000_000;
+
+fn knobs(workers: usize, prefetch: usize) -> StageKnobs {
+    StageKnobs { workers, prefetch }
+}
+
+fn any_knobs(most: usize) -> impl Strategy<Value = StageKnobs> {
+    (1..=most, 1usize..8).prop_map(|(workers, prefetch)| knobs(workers, prefetch))
+}
+
+fn any_layout() -> impl Strategy<Value = Layout> {
+    prop_oneof![
+        (any_knobs(3), any_knobs(4), any_knobs(3), any_knobs(2)).prop_map(
+            |(read, decode, preprocess, batch)| Layout::PerStage {
+                read,
+                decode,
+                preprocess,
+                batch
+            }
+        ),
+        (0usize..4, 1usize..4).prop_map(|(num_workers, prefetch_factor)| Layout::WholeBatch {
+            num_workers,
+            prefetch_factor
+        }),
+    ]
+}
+
+fn any_run() -> impl Strategy<Value = Planted> {
+    let costs = (prop::array::uniform6(0u64..4 * MS), 0.0..1.0, any::<u64>())
+        .prop_map(|(mean, spread, seed)| Costs { mean, spread, seed });
+    let shape = (any_layout(), 0usize..2, 1usize..4, 1usize..6, any::<bool>());
+    let rest = (0u64..2 * MS, 0u64..5, 1u64..60, 0u64..9);
+    (costs, shape, rest).prop_map(|(costs, shape, rest)| Planted {
+        layout: shape.0,
+        copy: knobs(shape.1, shape.2),
+        batch_size: shape.3,
+        ordered: shape.4,
+        costs,
+        launch: Nanos(rest.0),
+        warmup: rest.1,
+        steps: rest.2,
+        settle_every: rest.3,
+    })
+}
+
+fn check_sums(outcome: &Outcome) -> Result<(), TestCaseError> {
+    let summary = &outcome.summary;
+    prop_assert_eq!(summary.device_busy, outcome.true_busy);
+    prop_assert_eq!(outcome.causes_total(), summary.device_idle());
+    prop_assert_eq!(
+        outcome.idle_spans,
+        summary.device_idle(),
+        "the spans of the trace are the same time"
+    );
+    prop_assert_eq!(summary.cause(Cause::Unattributed), Nanos::ZERO);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn causes_add_up_to_idle_to_the_nanosecond(run in any_run()) {
+        let outcome = run.run();
+        prop_assert_eq!(outcome.summary.steps, run.steps);
+        check_sums(&outcome)?;
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Paths of workers that never wait need not meet; where one stands for all, it says nearly the same.
+    #[test]
+    fn folding_early_changes_little(run in any_run(), steps in 200u64..400) {
+        let long = Planted { steps, settle_every: 7, ..run };
+        let never = Planted { settle_every: 0, ..long.clone() };
+        let (long, never) = (long.run(), never.run());
+        check_sums(&long)?;
+        let window = long.summary.window.length().0 as f64;
+        for (cause, length) in &never.summary.causes {
+            let off = length.0.abs_diff(long.summary.cause(*cause).0) as f64 / window;
+            prop_assert!(off <= 0.01, "{cause} is off by {off}");
+        }
+    }
+}
+
+/// A stage that is slowed: its cost, and that of the others, none of which binds by itself.
+#[derive(Clone, Debug)]
+struct Slowed {
+    run: Planted,
+    stage: Stage,
+    /// Cost of the slowed stage when it is not slowed.
+    healthy: u64,
+}
+
+const STEP: u64 = 10 * MS;
+
+fn workers_of(layout: &Layout, stage: Stage) -> u64 {
+    let Layout::PerStage {
+        read,
+        decode,
+        preprocess,
+        batch,
+    } = layout
+    else {
+        return 1;
+    };
+    let workers = match stage {
+        Stage::Read => read.workers,
+        Stage::Decode => decode.workers,
+        Stage::Preprocess => preprocess.workers,
+        Stage::Batch => batch.workers,
+        _ => 1,
+    };
+    workers as u64
+}
+
+/// Per-stage pipelines in which every stage needs 10 to 60 % of a step for a batch, and one is then
+/// slowed to 1.3 to 4 steps.
+fn any_slowed() -> impl Strategy<Value = Slowed> {
+    let layout =
+        (any_knobs(3), any_knobs(4), any_knobs(3)).prop_map(|(read, decode, preprocess)| {
+            Layout::PerStage {
+                read,
+                decode,
+                preprocess,
+                batch: knobs(1, 2),
+            }
+        });
+    let needs = prop::array::uniform5(0.1..0.6f64);
+    let slow = (0usize..5, 1.3..4.0f64);
+    (layout, needs, slow, 1usize..6, 0.0..0.1f64, any::<u64>()).prop_map(
+        |(layout, needs, (slow, factor), batch_size, spread, seed)| {
+            let stage = Stage::LOADER[slow];
+            // Nanoseconds for one unit of `stage` such that a batch takes `steps` steps.
+            let cost = |stage: Stage, steps: f64| {
+                let units = if stage.per_batch() {
+                    1
+                } else {
+                    batch_size as u64
+                };
+                (steps * (STEP * workers_of(&layout, stage)) as f64) as u64 / units
+            };
+            let mut mean = [0; 6];
+            for (place, stage) in Stage::LOADER.into_iter().enumerate() {
+                mean[place] = cost(stage, needs[place]);
+            }
+            let healthy = mean[slow];
+            mean[slow] = cost(stage, factor);
+            mean[Stage::Step as usize] = STEP;
+            let run = Planted {
+                layout,
+                copy: knobs(1, 2),
+                batch_size,
+                ordered: true,
+                costs: Costs { mean, spread, seed },
+                launch: Nanos::ZERO,
+                warmup: 40,
+                steps: 120,
+                settle_every: 10,
+            };
+            Slowed {
+                run,
+                stage,
+                healthy,
+            }
+        },
+    )
+}
+
+/// The cause named first is the slowed stage, and its share is the idle time recovered when it is
+/// healthy, within 1 % of the window.
+fn check_counterfactual(slowed: &Slowed) -> Result<(), TestCaseError> {
+    let outcome = slowed.run.run();
+    check_sums(&outcome)?;
+    let mut healthy = slowed.run.clone();
+    healthy.costs.mean[slowed.stage as usize] = slowed.healthy;
+    let recovered = outcome.summary.device_idle() - healthy.run().summary.device_idle();
+    let cause = Cause::Capacity(slowed.stage);
+    let share = outcome.summary.cause(cause);
+    let off = share.0.abs_diff(recovered.0) as f64 / outcome.summary.window.length().0 as f64;
+    prop_assert_eq!(outcome.first_cause(), cause, "{:?}", outcome.summary.causes);
+    prop_assert!(
+        off <= 0.01,
+        "share {share}, recovered {recovered}, off by {off}: {:?}",
+        outcome.summary.causes
+    );
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    #[test]
+    fn the_slowed_stage_is_named_and_its_share_is_what_removing_it_recovers(slowed in any_slowed()) {
+        check_counterfactual(&slowed)?;
+    }
+}
+
+/// Decode takes 20 ms a batch, everything after it 8 ms, the step 14 ms. Each step waits 6 ms, in which
+/// the batch is partly in later stages; but only decode is to blame, since a faster later stage would
+/// change nothing.
+#[test]
+fn latency_behind_a_slow_stage_costs_nothing() {
+    let mut mean = [0; 6];
+    mean[Stage::Read as usize] = MS / 10;
+    mean[Stage::Decode as usize] = 20 * MS;
+    mean[Stage::Preprocess as usize] = 4 * MS;
+    mean[Stage::Batch as usize] = 2 * MS;
+    mean[Stage::Copy as usize] = 2 * MS;
+    mean[Stage::Step as usize] = 14 * MS;
+    let one = knobs(1, 2);
+    let run = Planted {
+        layout: Layout::PerStage {
+            read: one,
+            decode: one,
+            preprocess: one,
+            batch: one,
+        },
+        copy: one,
+        batch_size: 1,
+        ordered: true,
+        costs: Costs {
+            mean,
+            spread: 0.0,
+            seed: 7,
+        },
+        launch: Nanos::ZERO,
+        warmup: 20,
+        steps: 500,
+        settle_every: 10,
+    };
+    let outcome = run.run();
+    let idle = outcome.summary.device_idle();
+    assert_eq!(idle, Nanos(500 * 6 * MS));
+    let decode = outcome.summary.cause(Cause::Capacity(Stage::Decode));
+    let window = outcome.summary.window.length();
+    assert!(
+        (idle - decode).0 * 1000 <= window.0,
+        "{:?}",
+        outcome.summary.causes
+    );
+    check_counterfactual(&Slowed {
+        run,
+        stage: Stage::Decode,
+        healthy: 5 * MS,
+    })
+    .unwrap();
+}
+
+/// Assembly takes 8 ms or, every so often, 60 ms; the step takes 20 ms. With one batch in flight every
+/// long one shows; a deeper queue would have hidden it.
+#[test]
+fn latency_that_a_deeper_queue_hides_is_prefetch_depth() {
+    let mut mean = [MS / 100; 6];
+    mean[Stage::Decode as usize] = 15 * MS;
+    mean[Stage::Step as usize] = 20 * MS;
+    let run = |prefetch_factor| Planted {
+        layout: Layout::WholeBatch {
+            num_workers: 1,
+            prefetch_factor,
+        },
+        copy: knobs(0, 1),
+        batch_size: 1,
+        ordered: true,
+        costs: Costs {
+            mean,
+            spread: 1.0,
+            seed: 11,
+        },
+        launch: Nanos::ZERO,
+        warmup: 20,
+        steps: 400,
+        settle_every: 10,
+    };
+    let (shallow, deep) = (run(1).run(), run(16).run());
+    let hidden: Nanos = shallow
+        .summary
+        .causes
+        .iter()
+        .filter(|(cause, _)| matches!(cause, Cause::PrefetchDepth(_)))
+        .map(|(_, length)| *length)
+        .sum();
+    let recovered = shallow.summary.device_idle() - deep.summary.device_idle();
+    let off = hidden.0.abs_diff(recovered.0) as f64 / shallow.summary.window.length().0 as f64;
+    assert!(
+        off <= 0.02,
+        "hidden {hidden}, recovered {recovered}: {:?}",
+        shallow.summary.causes
+    );
+    assert!(hidden > shallow.summary.cause(Cause::Capacity(Stage::Decode)));
+}
+
+/// Long runs are folded in bounded memory.
+#[test]
+fn memory_does_not_grow_with_the_run() {
+    let mut mean = [MS / 10; 6];
+    mean[Stage::Decode as usize] = 3 * MS;
+    mean[Stage::Step as usize] = 8 * MS;
+    let one = knobs(1, 4);
+    let run = |steps| Planted {
+        layout: Layout::PerStage {
+            read: one,
+            decode: knobs(2, 4),
+            preprocess: one,
+            batch: one,
+        },
+        copy: one,
+        batch_size: 4,
+        ordered: true,
+        costs: Costs {
+            mean,
+            spread: 0.5,
+            seed: 3,
+        },
+        launch: Nanos(MS),
+        warmup: 5,
+        steps,
+        settle_every: 20,
+    };
+    let (short, long) = (run(400).run(), run(4000).run());
+    check_sums(&long).unwrap();
+    assert!(
+        long.units_kept <= short.units_kept * 11 / 10,
+        "{} units kept in 4000 steps, {} in 400",
+        long.units_kept,
+        short.units_kept
+    );
+}
