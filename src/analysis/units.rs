@@ -76,6 +76,8 @@ pub(super) struct Units {
     latest_step: Option<UnitRef>,
     /// Everything before has been folded: paths end here.
     horizon: Nanos,
+    /// The point that is the horizon; others of the same time may come after it.
+    root: Option<Point>,
 }
 
 impl Units {
@@ -227,7 +229,8 @@ impl Units {
 
     /// What bound `point`; nothing where all before it has been folded.
     fn step_back(&self, point: Point) -> (Link, Option<Point>) {
-        if self.time(point).is_none_or(|time| time <= self.horizon) {
+        let folded = self.root == Some(point);
+        if folded || self.time(point).is_none_or(|time| time < self.horizon) {
             return (Link::Began, None);
         }
         self.bound_by(point)
@@ -291,7 +294,8 @@ impl Units {
         if !dropped && path.iter().any(|visit| visit.link == Link::Lost) {
             return Vec::new();
         }
-        self.horizon = self.horizon.max(time);
+        self.horizon = time.max(self.horizon);
+        self.root = Some(point);
         self.forget(&young);
         path
     }
