@@ -7,6 +7,8 @@ pub mod config;
 pub mod data;
 pub mod device;
 pub mod pipeline;
+pub mod report;
+pub mod session;
 pub mod timeline;
 pub mod trace;
 pub mod train;

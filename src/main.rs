@@ -2,12 +2,12 @@
 
 use clap::Parser;
 use stallscope::cli::args::{Cli, Command};
-use stallscope::cli::{completions, config, doctor};
+use stallscope::cli::{completions, config, data, doctor, run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match dispatch(Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -15,16 +15,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(cli: Cli) -> anyhow::Result<()> {
+fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let out = &mut std::io::stdout();
     match cli.command {
-        Command::Doctor(args) => doctor::doctor(&(&args).into(), out),
-        Command::Config(args) => config::config(&args, out),
-        Command::Keys => config::keys(out),
-        Command::Completions(args) => Ok(completions::completions(&args, out)?),
-        Command::Run(_) => {
-            anyhow::bail!("`run` is being built: the engine is not wired to a trainer yet")
-        }
-        Command::Data { .. } => anyhow::bail!("`data` is being built"),
+        Command::Run(args) => return run::run(&args, out),
+        Command::Data { command } => data::data(&command, out)?,
+        Command::Doctor(args) => doctor::doctor(&(&args).into(), out)?,
+        Command::Config(args) => config::config(&args, out)?,
+        Command::Keys => config::keys(out)?,
+        Command::Completions(args) => completions::completions(&args, out)?,
     }
+    Ok(ExitCode::SUCCESS)
 }

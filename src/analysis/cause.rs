@@ -24,6 +24,16 @@ pub enum Cause {
     Unattributed,
 }
 
+impl Cause {
+    /// The stage it names, where it names one.
+    pub fn stage(self) -> Option<Stage> {
+        match self {
+            Cause::Capacity(stage) | Cause::PrefetchDepth(stage) => Some(stage),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

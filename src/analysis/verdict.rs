@@ -160,7 +160,7 @@ impl Judge<'_> {
         let mut evidence = Vec::new();
         let window = self.summary.window.length();
         let stage = top
-            .and_then(stage_of)
+            .and_then(Cause::stage)
             .filter(|_| input_bound != InputBound::Not);
         if let Some(row) = stage.and_then(|stage| self.summary.stage(stage)) {
             let busy = 100.0 * row.busy_share(window);
@@ -376,14 +376,6 @@ impl Judge<'_> {
             change: change.to_owned(),
             at_most: (self.summary.period().0 as f64 / floor).max(1.0),
         })
-    }
-}
-
-/// The stage a cause names.
-fn stage_of(cause: Cause) -> Option<Stage> {
-    match cause {
-        Cause::Capacity(stage) | Cause::PrefetchDepth(stage) => Some(stage),
-        _ => None,
     }
 }
 

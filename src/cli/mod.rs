@@ -5,5 +5,7 @@
 pub mod args;
 pub mod completions;
 pub mod config;
+pub mod data;
 pub mod doctor;
 mod page_cache;
+pub mod run;

@@ -1,0 +1,157 @@
+//! `stallscope run`: one run, with a progress bar, and its verdict.
+
+use super::args::RunArgs;
+use super::data::generate_with_progress;
+use crate::config::{GenerateConfig, ImageFormat as ConfigFormat, Resolved, Settings};
+use crate::data::{GenerateOptions, ImageFormat};
+use crate::report::{Status, render};
+use crate::session::{Outcome, Progress, RunOptions, Session};
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Exit status of a run that the user stopped, as shells report SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// Runs the experiment of `args`.
+///
+/// # Errors
+/// A configuration, data or a machine that the run cannot use.
+pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let settings = Settings::load(&args.config, &args.overrides())?;
+    let config = settings.resolve()?;
+    provide_data(&config, args.quiet)?;
+    let run_dir = args.run_dir.clone().unwrap_or_else(|| default_run_dir(&config.name));
+    let bar = progress_bar(&config, args.quiet);
+    let shown = bar.clone();
+    let options = RunOptions {
+        run_dir,
+        on_progress: Box::new(move |progress| show(&shown, progress)),
+    };
+    let session = Session::open(config, options)?;
+    let stop = session.stop_signal();
+    ctrlc::set_handler(move || stop.stop()).context("cannot listen for Ctrl-C")?;
+    silence_workers();
+    let outcome = session.run();
+    bar.finish_and_clear();
+    conclude(outcome?, out)
+}
+
+/// Prints the report and turns its status into the exit status.
+fn conclude(outcome: Outcome, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let report = &outcome.report;
+    write!(out, "{}", render(report))?;
+    writeln!(out)?;
+    if let Some(trace) = &report.trace {
+        writeln!(out, "trace    {} (open it in https://ui.perfetto.dev)", trace.path)?;
+    }
+    writeln!(out, "report   {}", outcome.report_path.display())?;
+    for warning in &outcome.warnings {
+        eprintln!("warning: {warning}");
+    }
+    match (outcome.error, report.status) {
+        (Some(error), _) => Err(error.into()),
+        (None, Status::Interrupted) => Ok(ExitCode::from(INTERRUPTED)),
+        (None, _) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Makes the data on first use, where the configuration says how.
+fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()> {
+    let path = &config.pipeline.source.path;
+    match &config.generate {
+        Some(generate) if !path.exists() => {
+            let options = generate_options(generate, path);
+            generate_with_progress(&options, quiet).map(|_| ())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn generate_options(generate: &GenerateConfig, path: &Path) -> GenerateOptions {
+    let mut options = GenerateOptions::new(path);
+    options.images = generate.images;
+    options.classes = generate.classes;
+    options.seed = generate.seed;
+    options.format = match generate.format {
+        ConfigFormat::Jpeg => ImageFormat::Jpeg,
+        ConfigFormat::Png => ImageFormat::Png,
+    };
+    options
+}
+
+fn default_run_dir(name: &str) -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let seconds = now.map_or(0, |since| since.as_secs());
+    let base = Path::new("traces").join(format!("{name}-{}", date_and_time(seconds)));
+    let numbered = (2..).map(|n| base.with_file_name(format!("{name}-{}-{n}", date_and_time(seconds))));
+    let mut names = std::iter::once(base.clone()).chain(numbered);
+    names.find(|name| !name.exists()).unwrap_or(base)
+}
+
+/// `20261121-053000`, in UTC (Hinnant's civil-from-days).
+fn date_and_time(unix_seconds: u64) -> String {
+    let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+}
+
+fn progress_bar(config: &Resolved, quiet: bool) -> ProgressBar {
+    if quiet {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(config.warmup_steps + config.steps);
+    let template = "{bar:30} step {pos}/{len}  {msg}  [{elapsed}]";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message("starting");
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: &Progress) {
+    bar.set_position(progress.steps);
+    let mut parts = match progress.samples_per_second {
+        Some(rate) => vec![format!("{rate:.0} samples/s")],
+        None => vec!["warming up".to_owned()],
+    };
+    parts.extend(progress.device_busy.map(|busy| format!("device busy {:.1} %", 100.0 * busy)));
+    parts.extend(progress.loss.map(|loss| format!("loss {loss:.3}")));
+    bar.set_message(parts.join(", "));
+}
+
+/// A worker's panic is caught and reported with its sample; the default message would come on top.
+fn silence_workers() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().name() == Some("main") {
+            default(info);
+        }
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date_and_time;
+
+    #[test]
+    fn dates_are_civil() {
+        assert_eq!(date_and_time(0), "19700101-000000");
+        assert_eq!(date_and_time(951_782_399), "20000228-235959");
+        assert_eq!(date_and_time(951_782_400), "20000229-000000");
+        assert_eq!(date_and_time(1_795_239_000), "20261121-053000");
+    }
+}

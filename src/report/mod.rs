@@ -1,0 +1,14 @@
+//! The report of a run: one model, written as JSON and printed to the terminal.
+//!
+//! Invariant: the JSON holds everything the terminal shows; its schema has a version. May use
+//! `analysis` and `timeline`.
+
+mod json;
+mod model;
+mod terminal;
+
+pub use json::write_json;
+pub use model::{
+    DeviceReport, IdleCause, Machine, RecorderReport, Report, Status, TraceReport, Training,
+};
+pub use terminal::render;

@@ -1,0 +1,195 @@
+//! What a report says.
+
+use crate::analysis::{Cause, LengthSummary, StageSummary, Summary, Verdict, WorkerSummary};
+use crate::timeline::{Nanos, Stage};
+use serde::Serialize;
+
+/// How the run stands.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Running,
+    Complete,
+    /// Stopped by the user; what was measured until then is whole.
+    Interrupted,
+    Failed,
+}
+
+/// The machine the run was measured on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    /// CPU cores that the process may use.
+    pub cores: usize,
+    pub operating_system: String,
+    pub architecture: &'static str,
+}
+
+/// The device over the window.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DeviceReport {
+    pub name: String,
+    pub busy_ns: Nanos,
+    pub idle_ns: Nanos,
+    /// Busy / window, 0 to 1.
+    pub busy_share: f64,
+}
+
+/// One cause of device idle time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct IdleCause {
+    pub cause: String,
+    /// The stage it names, where it names one.
+    pub stage: Option<Stage>,
+    pub ns: Nanos,
+    /// Of device idle, 0 to 1.
+    pub share: f64,
+}
+
+/// What the recorder cost and lost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RecorderReport {
+    pub on: bool,
+    pub records: u64,
+    /// Records lost since their ring was full; their time is `unattributed`.
+    pub dropped: u64,
+}
+
+/// The trace file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TraceReport {
+    pub path: String,
+    pub events: u64,
+    pub bytes: u64,
+    /// Events that are not in the file, past its size limit or after an error.
+    pub left_out_events: u64,
+    /// Steps in the traced part of the run.
+    pub step_slices_expected: u64,
+    /// Samples decoded for those steps.
+    pub decode_slices_expected: u64,
+    pub error: Option<String>,
+}
+
+/// What the training itself says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Training {
+    pub first_loss: Option<f64>,
+    pub last_loss: Option<f64>,
+    /// Epoch of the last step, from zero.
+    pub epoch: u64,
+    /// Steps done, warm-up included.
+    pub steps: u64,
+}
+
+/// Everything a report says. Times are in nanoseconds, shares from 0 to 1.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub schema: &'static str,
+    pub schema_version: u32,
+    pub stallscope_version: &'static str,
+    pub name: String,
+    pub status: Status,
+    /// Why the run ended early.
+    pub error: Option<String>,
+    /// Seconds since 1970, when this was written.
+    pub written_at_unix_seconds: f64,
+    pub machine: Machine,
+    /// The whole resolved configuration.
+    pub config: serde_json::Value,
+    /// Steps in the window.
+    pub steps: u64,
+    pub samples: u64,
+    pub window_ns: Nanos,
+    pub samples_per_second: f64,
+    pub device: Option<DeviceReport>,
+    /// Causes of device idle time; they add up to it to the nanosecond.
+    pub idle_causes: Vec<IdleCause>,
+    pub unattributed_share: f64,
+    pub data_wait: LengthSummary,
+    pub data_wait_share: f64,
+    pub step: LengthSummary,
+    pub first_batch_ns: Option<Nanos>,
+    pub stages: Vec<StageSummary>,
+    pub workers: Vec<WorkerSummary>,
+    pub process_cpu_ns: Option<Nanos>,
+    pub verdict: Option<Verdict>,
+    /// Samples left out: how many, and the first of them.
+    pub skipped: serde_json::Value,
+    pub recorder: RecorderReport,
+    pub trace: Option<TraceReport>,
+    pub training: Training,
+}
+
+/// Version of the JSON's schema: raised when a field changes its meaning or goes away.
+const SCHEMA_VERSION: u32 = 1;
+
+impl Report {
+    /// A report on a run that has measured nothing yet.
+    pub fn new(name: String, machine: Machine, config: serde_json::Value) -> Report {
+        Report {
+            schema: "stallscope-report",
+            schema_version: SCHEMA_VERSION,
+            stallscope_version: env!("CARGO_PKG_VERSION"),
+            name,
+            status: Status::Running,
+            error: None,
+            written_at_unix_seconds: 0.0,
+            machine,
+            config,
+            steps: 0,
+            samples: 0,
+            window_ns: Nanos::ZERO,
+            samples_per_second: 0.0,
+            device: None,
+            idle_causes: Vec::new(),
+            unattributed_share: 0.0,
+            data_wait: LengthSummary::default(),
+            data_wait_share: 0.0,
+            step: LengthSummary::default(),
+            first_batch_ns: None,
+            stages: Vec::new(),
+            workers: Vec::new(),
+            process_cpu_ns: None,
+            verdict: None,
+            skipped: serde_json::Value::Null,
+            recorder: RecorderReport::default(),
+            trace: None,
+            training: Training::default(),
+        }
+    }
+
+    /// Takes over what the analysis found. `device` names the device, where one executes steps.
+    pub fn measured(&mut self, summary: &Summary, device: Option<&str>) {
+        let idle = summary.device_idle();
+        let share = |length: Nanos| length.0 as f64 / idle.0.max(1) as f64;
+        self.steps = summary.steps;
+        self.samples = summary.samples;
+        self.window_ns = summary.window.length();
+        self.samples_per_second = summary.samples_per_second();
+        self.device = device.map(|name| DeviceReport {
+            name: name.to_owned(),
+            busy_ns: summary.device_busy,
+            idle_ns: idle,
+            busy_share: summary.busy_share(),
+        });
+        let mut causes = summary.causes.clone();
+        // Shown even at zero.
+        if !causes.iter().any(|(cause, _)| *cause == Cause::Unattributed) {
+            causes.push((Cause::Unattributed, Nanos::ZERO));
+        }
+        let causes = causes.into_iter().map(|(cause, ns)| IdleCause {
+            cause: cause.to_string(),
+            stage: cause.stage(),
+            ns,
+            share: share(ns),
+        });
+        self.idle_causes = causes.collect();
+        self.unattributed_share = share(summary.cause(Cause::Unattributed));
+        self.data_wait = summary.data_wait;
+        self.data_wait_share = summary.data_wait_share();
+        self.step = summary.step;
+        self.first_batch_ns = summary.first_batch;
+        self.stages = summary.stages.clone();
+        self.workers = summary.workers.clone();
+        self.process_cpu_ns = summary.process_cpu;
+    }
+}

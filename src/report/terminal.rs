@@ -1,0 +1,180 @@
+//! The report in the terminal.
+
+use super::{Report, Status};
+use crate::analysis::StageSummary;
+use crate::timeline::Nanos;
+use std::fmt::{self, Write};
+
+/// The report as text: the verdict first, then its evidence.
+pub fn render(report: &Report) -> String {
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    write_report(&mut out, report).ok();
+    out
+}
+
+fn write_report(out: &mut String, report: &Report) -> fmt::Result {
+    match (&report.verdict, report.status) {
+        (Some(verdict), _) => {
+            writeln!(out, "verdict  {}: {}", verdict.title, verdict.evidence.join("; "))?;
+            if let Some(suggestion) = &verdict.suggestion {
+                writeln!(out, "         {}", suggestion.text())?;
+            }
+        }
+        (None, Status::Running) => writeln!(out, "verdict  none yet: no step has been measured")?,
+        (None, _) => writeln!(out, "verdict  none: the run ended before its first measured step")?,
+    }
+    if report.status == Status::Interrupted {
+        writeln!(out, "         (stopped after {} measured steps)", report.steps)?;
+    }
+    if report.steps == 0 {
+        return Ok(());
+    }
+    writeln!(out)?;
+    write_device(out, report)?;
+    write_causes(out, report)?;
+    write_stages(out, report)?;
+    write_warnings(out, report)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+fn write_device(out: &mut String, report: &Report) -> fmt::Result {
+    let window = report.window_ns;
+    if let Some(device) = &report.device {
+        writeln!(
+            out,
+            "device   {}: busy {}, idle {} of {window}",
+            device.name,
+            percent(device.busy_share),
+            percent(1.0 - device.busy_share)
+        )?;
+    }
+    writeln!(
+        out,
+        "rate     {:.1} samples/s over {} steps ({} samples)",
+        report.samples_per_second, report.steps, report.samples
+    )?;
+    let wait = &report.data_wait;
+    write!(
+        out,
+        "wait     data wait p50 {}, p99 {} a step, {} of the time",
+        wait.p50,
+        wait.p99,
+        percent(report.data_wait_share)
+    )?;
+    match report.first_batch_ns {
+        Some(first) => writeln!(out, "; first batch after {first}")?,
+        None => writeln!(out)?,
+    }
+    let loss = (report.training.first_loss, report.training.last_loss);
+    if let (Some(first), Some(last)) = loss {
+        writeln!(
+            out,
+            "step     p50 {}, p99 {}; loss {first:.3} -> {last:.3}",
+            report.step.p50, report.step.p99
+        )?;
+    }
+    Ok(())
+}
+
+fn write_causes(out: &mut String, report: &Report) -> fmt::Result {
+    let title = match report.device {
+        Some(_) => "device idle by cause",
+        None => "the loader's time by cause",
+    };
+    writeln!(out, "\n{title:<28} {:>9} {:>10}", "share", "time")?;
+    for cause in &report.idle_causes {
+        let shown = cause.share >= 0.0005 || cause.cause == "unattributed";
+        if shown {
+            let (share, time) = (percent(cause.share), cause.ns.to_string());
+            writeln!(out, "  {:<26} {share:>9} {time:>10}", cause.cause)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_stages(out: &mut String, report: &Report) -> fmt::Result {
+    writeln!(
+        out,
+        "\n{:<11} {:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>7}",
+        "stage", "workers", "busy", "starved", "blocked", "items", "p50", "p90", "p99", "queued"
+    )?;
+    for stage in &report.stages {
+        write_stage(out, stage, report.window_ns)?;
+    }
+    if report.stages.iter().any(|stage| stage.shared_workers) {
+        writeln!(out, "  (the same threads serve several stages)")?;
+    }
+    write_threads(out, report)
+}
+
+fn write_stage(out: &mut String, stage: &StageSummary, window: Nanos) -> fmt::Result {
+    let all = (window.0 * stage.workers.max(1) as u64).max(1) as f64;
+    let of = |time: Nanos| format!("{:.1}%", 100.0 * time.0 as f64 / all);
+    let starved = match stage.shared_workers {
+        true => "-".to_owned(),
+        false => of(stage.starved),
+    };
+    writeln!(
+        out,
+        "{:<11} {:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>7.1}",
+        stage.stage,
+        stage.workers,
+        of(stage.busy),
+        starved,
+        of(stage.blocked),
+        stage.items,
+        stage.service.p50.to_string(),
+        stage.service.p90.to_string(),
+        stage.service.p99.to_string(),
+        stage.input_queue_mean,
+    )
+}
+
+fn write_threads(out: &mut String, report: &Report) -> fmt::Result {
+    writeln!(
+        out,
+        "\n{:<14} {:>8} {:>8} {:>10} {:>13} {:>12}",
+        "thread", "user", "system", "run delay", "switches v/i", "major faults"
+    )?;
+    for worker in &report.workers {
+        let usage = &worker.usage;
+        let switches = format!("{}/{}", usage.voluntary_switches, usage.involuntary_switches);
+        writeln!(
+            out,
+            "{:<14} {:>8} {:>8} {:>10} {switches:>13} {:>12}",
+            worker.name,
+            usage.user.to_string(),
+            usage.system.to_string(),
+            usage.run_delay.to_string(),
+            usage.major_faults,
+        )?;
+    }
+    Ok(())
+}
+
+fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
+    if report.recorder.dropped > 0 {
+        writeln!(
+            out,
+            "\nwarning: {} records were dropped; their time is unattributed",
+            report.recorder.dropped
+        )?;
+    }
+    let skipped = report.skipped.get("count").and_then(serde_json::Value::as_u64);
+    if let Some(count) = skipped.filter(|count| *count > 0) {
+        writeln!(out, "\nwarning: {count} samples were skipped; the report lists them")?;
+    }
+    if let Some(trace) = &report.trace {
+        if let Some(error) = &trace.error {
+            writeln!(out, "\nwarning: the trace is incomplete: {error}")?;
+        } else if trace.left_out_events > 0 {
+            let left_out = trace.left_out_events;
+            writeln!(out, "\nwarning: the trace reached its size limit; {left_out} events are left out")?;
+        }
+    }
+    Ok(())
+}

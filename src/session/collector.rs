@@ -1,0 +1,186 @@
+//! The collector: one thread that drains the recorder, feeds analysis and trace, and keeps the report on
+//! disk up to date.
+
+use super::tracing_feed::TracingFeed;
+use crate::analysis::{Analysis, LoaderShape, Summary, Verdict};
+use crate::report::{RecorderReport, Report, Training, write_json};
+use crate::timeline::{Nanos, Recorder};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use nix::sys::resource::{UsageWho, getrusage};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const DRAIN_EVERY: Duration = Duration::from_millis(20);
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+const SETTLE_EVERY: Duration = Duration::from_millis(1_000);
+const REPORT_EVERY: Duration = Duration::from_millis(1_500);
+
+/// How the run stands, for a progress bar.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Steps done, warm-up included.
+    pub steps: u64,
+    /// Samples per second over the window so far; `None` during warm-up.
+    pub samples_per_second: Option<f64>,
+    /// Device busy over the window so far, 0 to 1.
+    pub device_busy: Option<f64>,
+    pub loss: Option<f64>,
+}
+
+/// Called by the collector's thread some times a second.
+pub type OnProgress = Box<dyn FnMut(&Progress) + Send>;
+
+/// What the collector works on.
+pub(super) struct Collector {
+    pub(super) recorder: Recorder,
+    pub(super) analysis: Analysis,
+    pub(super) feed: Option<TracingFeed>,
+    pub(super) report: Report,
+    pub(super) report_path: PathBuf,
+    pub(super) device: Option<String>,
+    pub(super) shape: LoaderShape,
+    /// What the trainer's thread says of the training.
+    pub(super) training: Arc<Mutex<Training>>,
+    pub(super) on_progress: OnProgress,
+    pub(super) report_error: Option<String>,
+}
+
+/// A running collector.
+pub(super) struct CollectorThread {
+    stop: Sender<()>,
+    thread: JoinHandle<Collector>,
+}
+
+impl Collector {
+    /// Starts the collector's thread.
+    pub(super) fn start(self) -> std::io::Result<CollectorThread> {
+        let (stop, stopped) = bounded(1);
+        let thread = std::thread::Builder::new()
+            .name("collector".to_owned())
+            .spawn(move || self.run(&stopped))?;
+        Ok(CollectorThread { stop, thread })
+    }
+
+    fn run(mut self, stopped: &Receiver<()>) -> Collector {
+        let now = Instant::now();
+        let (mut progressed, mut settled, mut reported) = (now, now, now);
+        loop {
+            let stop = stopped.recv_timeout(DRAIN_EVERY) != Err(RecvTimeoutError::Timeout);
+            self.drain();
+            if stop {
+                return self;
+            }
+            if settled.elapsed() >= SETTLE_EVERY {
+                settled = Instant::now();
+                self.settle();
+            }
+            if progressed.elapsed() >= PROGRESS_EVERY {
+                progressed = Instant::now();
+                let summary = self.summary();
+                self.progress(summary.as_ref());
+                if reported.elapsed() >= REPORT_EVERY {
+                    reported = Instant::now();
+                    self.take_over(summary.as_ref());
+                    self.write();
+                }
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut records = Vec::new();
+        let drain = self.recorder.drain(|lane, record| records.push((lane, record)));
+        self.analysis.absorb(&records, drain.dropped, process_cpu());
+        if let Some(feed) = &mut self.feed {
+            feed.absorb(&records, &self.recorder.lanes());
+        }
+    }
+
+    fn settle(&mut self) {
+        let spans = self.analysis.settle();
+        if let Some(feed) = &mut self.feed {
+            feed.idle(&spans);
+        }
+    }
+
+    fn summary(&self) -> Option<Summary> {
+        self.analysis.summary(&self.recorder.lanes())
+    }
+
+    fn training(&self) -> Training {
+        self.training.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn progress(&mut self, summary: Option<&Summary>) {
+        let training = self.training();
+        let on_device = summary.filter(|_| self.device.is_some());
+        let progress = Progress {
+            steps: training.steps,
+            samples_per_second: summary.map(Summary::samples_per_second),
+            device_busy: on_device.map(Summary::busy_share),
+            loss: training.last_loss,
+        };
+        (self.on_progress)(&progress);
+    }
+
+    /// Brings the report up to date.
+    pub(super) fn take_over(&mut self, summary: Option<&Summary>) {
+        self.report.training = self.training();
+        if let Some(summary) = summary {
+            self.report.measured(summary, self.device.as_deref());
+            self.report.verdict = Some(Verdict::of(summary, &self.shape));
+            self.report.recorder = RecorderReport {
+                on: self.recorder.is_on(),
+                records: summary.records,
+                dropped: summary.dropped,
+            };
+        }
+        if let (Some(feed), Some(trace)) = (&self.feed, &mut self.report.trace) {
+            trace.step_slices_expected = feed.steps_written;
+            trace.decode_slices_expected = feed.samples;
+        }
+    }
+
+    /// Writes the report; the first failure is kept and told at the end.
+    pub(super) fn write(&mut self) {
+        if let Err(error) = write_json(&mut self.report, &self.report_path) {
+            let path = self.report_path.display();
+            let text = format!("cannot write the report {path}: {error}; free some space or use another --run-dir");
+            self.report_error.get_or_insert(text);
+        }
+    }
+
+    /// Folds what is left, once every thread of the pipeline has ended.
+    pub(super) fn finish(&mut self) {
+        self.drain();
+        if let Some(feed) = &mut self.feed {
+            feed.finish();
+        }
+        let spans = self.analysis.finish();
+        if let Some(feed) = &mut self.feed {
+            feed.idle(&spans);
+        }
+        let summary = self.summary();
+        self.take_over(summary.as_ref());
+    }
+}
+
+impl CollectorThread {
+    /// Stops the thread and returns the collector; `None` where its thread panicked.
+    pub(super) fn stop(self) -> Option<Collector> {
+        // It stops on a message as well as on a dropped sender.
+        self.stop.send(()).ok();
+        self.thread.join().ok()
+    }
+}
+
+/// CPU time of the whole process so far.
+fn process_cpu() -> Option<Nanos> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    let nanos = |time: nix::sys::time::TimeVal| {
+        Nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1_000)
+    };
+    Some(nanos(usage.user_time()) + nanos(usage.system_time()))
+}

@@ -1,0 +1,38 @@
+//! Why a run could not be started, or ended early.
+
+use crate::data::DataError;
+use crate::pipeline::stages::preprocess::PreprocessError;
+use crate::trace::TraceError;
+use crate::train::TrainError;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a run could not be started, or ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Preprocess(#[from] PreprocessError),
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("cannot start the collector's thread: {0}")]
+    Collector(io::Error),
+    /// A thread of our own broke; the run's results cannot be trusted.
+    #[error("the collector's thread panicked; this is a bug, please report it")]
+    CollectorPanicked,
+}
+
+impl From<crate::pipeline::PipelineError> for SessionError {
+    fn from(error: crate::pipeline::PipelineError) -> SessionError {
+        SessionError::Train(TrainError::Pipeline(error))
+    }
+}

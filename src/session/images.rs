@@ -1,0 +1,155 @@
+//! The work of the sample stages on an image folder: map, decode, preprocess.
+
+use crate::config::{PipelineConfig, Spatial as SpatialConfig};
+use crate::data::{ImageFolder, sample_rng};
+use crate::pipeline::stages::decode::{DecodeLimits, RgbBuffer, decode_rgb};
+use crate::pipeline::stages::mapping::MappedFile;
+use crate::pipeline::stages::preprocess::{
+    PreprocessError, PreprocessPlan, Preprocessor, Spatial,
+};
+use crate::pipeline::{SampleError, SampleKey, SampleWork};
+use std::sync::{Mutex, PoisonError};
+
+/// Samples of an image folder.
+pub struct ImageWork {
+    folder: ImageFolder,
+    plan: PreprocessPlan,
+    sample_bytes: usize,
+    limits: DecodeLimits,
+    /// Pixel buffers that the preprocess stage has given back to the decode stage.
+    spare: Mutex<Vec<RgbBuffer>>,
+}
+
+/// The file shrank while it was mapped.
+#[derive(Debug, thiserror::Error)]
+#[error("the file shrank while it was being read; leave the data set alone during a run")]
+struct Shrank;
+
+impl ImageWork {
+    /// The work on `folder` that `pipeline` describes.
+    ///
+    /// # Errors
+    /// A preprocessing plan that cannot be carried out.
+    pub fn new(folder: ImageFolder, pipeline: &PipelineConfig) -> Result<ImageWork, PreprocessError> {
+        let transform = &pipeline.preprocess.transform;
+        let spatial = match transform.spatial {
+            SpatialConfig::RandomResizedCrop { size, scale, ratio } => Spatial::RandomResizedCrop {
+                size: size as u32,
+                scale: (scale[0], scale[1]),
+                ratio: (ratio[0], ratio[1]),
+            },
+            SpatialConfig::ResizeCenterCrop { resize, size } => Spatial::ResizeCenterCrop {
+                resize: resize as u32,
+                size: size as u32,
+            },
+        };
+        let plan = PreprocessPlan {
+            spatial,
+            flip_probability: transform.flip,
+            mean: transform.mean,
+            std: transform.std,
+        };
+        let sample_bytes = Preprocessor::new(&plan)?.output_len() * size_of::<f32>();
+        Ok(ImageWork {
+            folder,
+            plan,
+            sample_bytes,
+            limits: DecodeLimits::default(),
+            spare: Mutex::default(),
+        })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &ImageFolder {
+        &self.folder
+    }
+
+    fn take_buffer(&self) -> RgbBuffer {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.pop().unwrap_or_default()
+    }
+
+    fn give_back(&self, buffer: RgbBuffer) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.push(buffer);
+    }
+}
+
+impl SampleWork for ImageWork {
+    type Encoded = MappedFile;
+    type Decoded = RgbBuffer;
+    /// `None` only where the plan is invalid, which `new` has ruled out.
+    type Scratch = Option<Preprocessor>;
+
+    fn samples(&self) -> usize {
+        self.folder.len()
+    }
+
+    fn sample_bytes(&self) -> usize {
+        self.sample_bytes
+    }
+
+    fn label(&self, index: u32) -> u32 {
+        self.folder.label(index as usize)
+    }
+
+    fn name(&self, index: u32) -> String {
+        self.folder.path(index as usize).display().to_string()
+    }
+
+    fn scratch(&self) -> Option<Preprocessor> {
+        Preprocessor::new(&self.plan).ok()
+    }
+
+    fn read(&self, key: SampleKey) -> Result<MappedFile, SampleError> {
+        let file = MappedFile::open(self.folder.path(key.index as usize))?;
+        file.touch();
+        Ok(file)
+    }
+
+    fn decode(
+        &self,
+        _key: SampleKey,
+        encoded: MappedFile,
+        _scratch: &mut Option<Preprocessor>,
+    ) -> Result<RgbBuffer, SampleError> {
+        let mut image = self.take_buffer();
+        let decoded = decode_rgb(encoded.bytes(), &self.limits, &mut image);
+        // Zeros stood where the file had been: that is the reason, whatever the decoder says.
+        let decoded = if encoded.faulted() {
+            Err(SampleError::from(Shrank))
+        } else {
+            decoded.map_err(SampleError::from)
+        };
+        match decoded {
+            Ok(()) => Ok(image),
+            Err(error) => {
+                self.give_back(image);
+                Err(error)
+            }
+        }
+    }
+
+    fn preprocess(
+        &self,
+        key: SampleKey,
+        decoded: RgbBuffer,
+        scratch: &mut Option<Preprocessor>,
+        out: &mut [u8],
+    ) -> Result<(), SampleError> {
+        let preprocessor = scratch.as_mut().ok_or("the preprocessing plan is invalid")?;
+        let floats = bytemuck::try_cast_slice_mut(out).map_err(|error| error.to_string())?;
+        let mut rng = sample_rng(key.seed, key.epoch, u64::from(key.index));
+        let done = preprocessor.apply(&decoded, &mut rng, floats);
+        self.give_back(decoded);
+        Ok(done?)
+    }
+
+    fn encoded_bytes(&self, encoded: &MappedFile) -> u64 {
+        encoded.bytes().len() as u64
+    }
+
+    fn decoded_bytes(&self, decoded: &RgbBuffer) -> u64 {
+        decoded.pixels.len() as u64
+    }
+}

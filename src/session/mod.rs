@@ -1,0 +1,16 @@
+//! Wires one run: configuration, data, pipeline, device, trainer, recorder, trace and report.
+//!
+//! Invariant: however the run ends, its trace and its report are on disk. May use `train`, `pipeline`,
+//! `device`, `trace`, `analysis`, `report`, `data` and `config`.
+
+mod collector;
+mod error;
+mod images;
+mod plan;
+mod run;
+mod tracing_feed;
+
+pub use collector::{OnProgress, Progress};
+pub use error::SessionError;
+pub use images::ImageWork;
+pub use run::{Outcome, RunOptions, Session};

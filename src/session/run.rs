@@ -1,0 +1,326 @@
+//! One run, from its configuration to its report.
+
+use super::collector::{Collector, OnProgress};
+use super::error::SessionError;
+use super::images::ImageWork;
+use super::plan::{in_flight, plan, shape};
+use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
+use crate::analysis::{Analysis, WindowRule};
+use crate::config::{DeviceConfig, Mode, Resolved};
+use crate::data::ImageFolder;
+use crate::device::probe;
+use crate::pipeline::{
+    Delivered, Discard, HostToDevice, Logbook, Plan, Skipped, StopSignal, start,
+};
+use crate::report::{Machine, Report, Status, TraceReport, Training};
+use crate::timeline::{Clock, MonotonicClock, Recorder};
+use crate::trace::{
+    HostSpans, HostSpansError, HostSpansGuard, SharedTrace, TraceClock, TraceOptions, TraceSummary,
+    TraceWriter,
+};
+use crate::train::{
+    ModelSpec, OnDevice, StepDone, TrainError, TrainStep, on_cpu, on_cuda, train,
+};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where a run writes, and whom it tells how it stands.
+pub struct RunOptions {
+    /// The folder for the report, and for the trace unless the configuration names another place.
+    pub run_dir: PathBuf,
+    pub on_progress: OnProgress,
+}
+
+/// How a run ended; trace and report are on disk.
+pub struct Outcome {
+    pub report: Report,
+    pub report_path: PathBuf,
+    /// Why it ended early, where it did.
+    pub error: Option<SessionError>,
+    /// Things that went wrong beside the run itself.
+    pub warnings: Vec<String>,
+}
+
+/// A run that is ready to start.
+pub struct Session {
+    config: Resolved,
+    options: RunOptions,
+    work: Arc<ImageWork>,
+    clock: Arc<dyn Clock>,
+    stop: StopSignal,
+    cores: usize,
+}
+
+impl Session {
+    /// Opens the data of `config` and makes the run's folder.
+    ///
+    /// # Errors
+    /// Data that cannot be used, or a folder that cannot be made.
+    pub fn open(config: Resolved, options: RunOptions) -> Result<Session, SessionError> {
+        let folder = ImageFolder::open(&config.pipeline.source.path)?;
+        let work = Arc::new(ImageWork::new(folder, &config.pipeline)?);
+        fs::create_dir_all(&options.run_dir).map_err(|source| SessionError::Io {
+            action: "create the run's folder",
+            path: options.run_dir.clone(),
+            source,
+        })?;
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+        Ok(Session {
+            stop: StopSignal::new(clock.clone()),
+            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+            config,
+            options,
+            work,
+            clock,
+        })
+    }
+
+    /// The switch that ends the run early; the report then says so.
+    pub fn stop_signal(&self) -> StopSignal {
+        self.stop.clone()
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// What kept the run from starting. A run that started and failed is an [`Outcome`].
+    pub fn run(mut self) -> Result<Outcome, SessionError> {
+        let plan = plan(&self.config, self.work.folder().len());
+        let recorder = if self.config.recorder { Recorder::new() } else { Recorder::off() };
+        let mut warnings = Vec::new();
+        let trace = self.open_trace()?;
+        let host_spans = trace.as_ref().and_then(|trace| {
+            let spans = self.host_spans(trace);
+            spans.map_err(|error| warnings.push(error.to_string())).ok()
+        });
+        let training = Arc::new(Mutex::new(Training::default()));
+        let collector = self.collector(&plan, &recorder, trace.as_ref(), training.clone());
+        let collector = collector.start().map_err(SessionError::Collector)?;
+        let trainee = Trainee {
+            plan: &plan,
+            session: &self,
+            recorder: &recorder,
+            training,
+        };
+        let ended = self.execute(trainee);
+        let mut collector = collector.stop().ok_or(SessionError::CollectorPanicked)?;
+        collector.finish();
+        drop(host_spans);
+        if let Some(summary) = trace.and_then(|trace| trace.finish()) {
+            note_trace(&mut collector.report, &summary);
+        }
+        let error = self.note_end(&mut collector.report, ended);
+        collector.write();
+        warnings.extend(collector.report_error);
+        Ok(Outcome {
+            report: collector.report,
+            report_path: collector.report_path,
+            error,
+            warnings,
+        })
+    }
+
+    fn execute(&self, trainee: Trainee) -> Ended {
+        if self.config.mode == Mode::LoaderOnly {
+            return trainee.run(Discard, NoStep);
+        }
+        let image_size = self.config.pipeline.preprocess.transform.spatial.size();
+        let classes = self.config.model.classes;
+        let spec = ModelSpec {
+            image_size,
+            classes: classes.unwrap_or(self.work.folder().classes().len()),
+            learning_rate: self.config.model.learning_rate,
+            seed: self.config.seed,
+        };
+        match self.config.device {
+            DeviceConfig::Cpu => on_cpu(spec, trainee),
+            DeviceConfig::Cuda(ordinal) => {
+                let ended = on_cuda(ordinal, &probe::cuda(), spec, trainee);
+                ended.unwrap_or_else(|error| Ended::of(Err(error)))
+            }
+        }
+    }
+
+    /// How the run ended, into the report.
+    fn note_end(&self, report: &mut Report, ended: Ended) -> Option<SessionError> {
+        report.skipped = serde_json::to_value(&ended.skipped).unwrap_or_default();
+        let error = ended.result.err().map(SessionError::from);
+        report.error = error.as_ref().map(ToString::to_string);
+        report.status = match &error {
+            Some(_) => Status::Failed,
+            None if ended.stopped => Status::Interrupted,
+            None => Status::Complete,
+        };
+        error
+    }
+
+    fn report(&self, trace: Option<&SharedTrace>) -> Report {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease");
+        let machine = Machine {
+            cores: self.cores,
+            operating_system: release.map_or_else(
+                |_| std::env::consts::OS.to_owned(),
+                |release| format!("Linux {}", release.trim()),
+            ),
+            architecture: std::env::consts::ARCH,
+        };
+        let config = serde_json::to_value(&self.config).unwrap_or_default();
+        let mut report = Report::new(self.config.name.clone(), machine, config);
+        report.trace = trace.map(|_| TraceReport {
+            path: self.trace_path().display().to_string(),
+            ..TraceReport::default()
+        });
+        report
+    }
+
+    fn trace_path(&self) -> PathBuf {
+        let named = self.config.trace.path.clone();
+        named.unwrap_or_else(|| self.options.run_dir.join("trace.json"))
+    }
+
+    fn open_trace(&self) -> Result<Option<SharedTrace>, SessionError> {
+        let settings = &self.config.trace;
+        if !settings.enabled || !self.config.recorder {
+            return Ok(None);
+        }
+        let options = TraceOptions {
+            base: self.clock.now(),
+            max_bytes: settings.max_bytes,
+            compress: settings.compress,
+        };
+        let writer = TraceWriter::create(&self.trace_path(), options)?;
+        Ok(Some(SharedTrace::new(writer)))
+    }
+
+    fn host_spans(&self, trace: &SharedTrace) -> Result<HostSpansGuard, HostSpansError> {
+        let clock = self.clock.clone();
+        let now: TraceClock = Arc::new(move || clock.now());
+        HostSpans::install(trace.clone(), HOST, now)
+    }
+
+    fn collector(
+        &mut self,
+        plan: &Plan,
+        recorder: &Recorder,
+        trace: Option<&SharedTrace>,
+        training: Arc<Mutex<Training>>,
+    ) -> Collector {
+        let rule = WindowRule {
+            warmup_steps: self.config.warmup_steps,
+            steps: Some(self.config.steps),
+            run_start: self.clock.now(),
+        };
+        let steps = TracedSteps {
+            first: self.config.trace.start_step,
+            count: self.config.trace.steps,
+        };
+        let on_progress = std::mem::replace(&mut self.options.on_progress, Box::new(|_| {}));
+        Collector {
+            recorder: recorder.clone(),
+            analysis: Analysis::new(rule, in_flight(plan)),
+            feed: trace.map(|trace| TracingFeed::new(trace.clone(), steps, rule.run_start)),
+            report: self.report(trace),
+            report_path: self.options.run_dir.join("report.json"),
+            device: (self.config.mode == Mode::Normal).then(|| self.config.device.to_string()),
+            shape: shape(&self.config.pipeline, self.cores),
+            training,
+            on_progress,
+            report_error: None,
+        }
+    }
+}
+
+/// How the training ended.
+struct Ended {
+    result: Result<u64, TrainError>,
+    skipped: Skipped,
+    stopped: bool,
+}
+
+impl Ended {
+    fn of(result: Result<u64, TrainError>) -> Ended {
+        Ended {
+            result,
+            skipped: Skipped::default(),
+            stopped: false,
+        }
+    }
+}
+
+/// What runs once the device is there: the pipeline and the training loop, in this thread.
+struct Trainee<'a> {
+    plan: &'a Plan,
+    session: &'a Session,
+    recorder: &'a Recorder,
+    training: Arc<Mutex<Training>>,
+}
+
+impl OnDevice for Trainee<'_> {
+    type Output = Ended;
+
+    fn run<H, T>(self, copy: H, mut trainer: T) -> Ended
+    where
+        H: HostToDevice,
+        T: TrainStep<Batch = H::Batch>,
+    {
+        let Session { work, clock, stop, .. } = self.session;
+        let feed = start(self.plan, work.clone(), copy, clock, self.recorder, stop);
+        let mut feed = match feed {
+            Ok(feed) => feed,
+            Err(error) => return Ended::of(Err(error.into())),
+        };
+        let mut epoch = tracing::info_span!("epoch", epoch = 0u64).entered();
+        let mut current = 0;
+        let result = train(&mut feed, &mut trainer, |done| {
+            if done.epoch != current {
+                current = done.epoch;
+                let next = tracing::info_span!("epoch", epoch = current);
+                drop(std::mem::replace(&mut epoch, next.entered()));
+            }
+            self.note(done);
+        });
+        drop(epoch);
+        // Asked before the pipeline is shut down, which gives the same signal.
+        let stopped = stop.is_stopped();
+        feed.shut_down();
+        let skipped = feed.skipped();
+        Ended {
+            result,
+            skipped,
+            stopped,
+        }
+    }
+}
+
+impl Trainee<'_> {
+    fn note(&self, done: StepDone) {
+        let mut training = self.training.lock().unwrap_or_else(PoisonError::into_inner);
+        training.steps = done.steps;
+        training.epoch = done.epoch;
+        training.first_loss = training.first_loss.or(done.loss);
+        training.last_loss = done.loss.or(training.last_loss);
+    }
+}
+
+/// Takes a batch and does nothing: for running the loader alone.
+struct NoStep;
+
+impl TrainStep for NoStep {
+    type Batch = ();
+
+    fn step(&mut self, _: Delivered<()>, _: &mut Logbook) -> Result<Option<f64>, TrainError> {
+        Ok(None)
+    }
+}
+
+/// What became of the trace, into the report.
+fn note_trace(report: &mut Report, summary: &TraceSummary) {
+    if let Some(trace) = &mut report.trace {
+        trace.path = summary.path.display().to_string();
+        trace.events = summary.events;
+        trace.bytes = summary.bytes;
+        trace.left_out_events = summary.left_out_events;
+        trace.error = summary.error.clone();
+    }
+}

@@ -1,0 +1,292 @@
+//! Turns records into the lanes of the trace: worker slices, device, idle causes, queue depths, and an
+//! arrow chain for each batch.
+//!
+//! A batch is written once its step has ended and its records have all arrived, slices first, then the
+//! arrows, as one group; so a trace that is cut shows whole batches only.
+
+use crate::analysis::IdleSpan;
+use crate::timeline::{
+    BusySpan, HostSpan, Interval, LaneInfo, LaneKind, Nanos, Record, Stage, UnitRecord, UnitRef,
+};
+use crate::trace::{Arg, FlowPoint, Number, SharedTrace, TraceWriter};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Process of the loader's workers.
+const LOADER: u32 = 1;
+/// Process of the trainer and its device.
+const TRAINER: u32 = 2;
+/// Process of the `tracing` spans.
+pub(super) const HOST: u32 = 3;
+const DEVICE_LANE: u32 = 1001;
+const IDLE_LANE: u32 = 1002;
+
+/// Batches of the run that are traced.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct TracedSteps {
+    pub(super) first: u64,
+    pub(super) count: u64,
+}
+
+impl TracedSteps {
+    fn holds(self, batch: u64) -> bool {
+        batch >= self.first && batch - self.first < self.count
+    }
+}
+
+/// The records of a batch on its way.
+#[derive(Default)]
+struct Batch {
+    units: Vec<(UnitRef, UnitRecord)>,
+    busy: Vec<BusySpan>,
+    host: Vec<HostSpan>,
+    step: Option<UnitRef>,
+}
+
+/// Feeds one trace.
+pub(super) struct TracingFeed {
+    trace: SharedTrace,
+    steps: TracedSteps,
+    lanes: Vec<LaneInfo>,
+    batches: BTreeMap<u64, Batch>,
+    /// Batches whose step has ended, to be written in the next pass: by then all their records are here.
+    ended: VecDeque<u64>,
+    previous_step_end: Nanos,
+    /// The traced part of the run, as far as it is known.
+    traced: Option<Interval>,
+    /// Samples trained on in the steps written.
+    pub(super) samples: u64,
+    pub(super) steps_written: u64,
+}
+
+impl TracingFeed {
+    pub(super) fn new(trace: SharedTrace, steps: TracedSteps, run_start: Nanos) -> TracingFeed {
+        trace.with(|trace| {
+            trace.process(LOADER, "loader", 1);
+            trace.process(TRAINER, "trainer and device", 0);
+            trace.process(HOST, "host spans", 2);
+            trace.lane(TRAINER, DEVICE_LANE, "device busy", 2);
+            trace.lane(TRAINER, IDLE_LANE, "device idle, by cause", 3);
+        });
+        TracingFeed {
+            trace,
+            steps,
+            lanes: Vec::new(),
+            batches: BTreeMap::new(),
+            ended: VecDeque::new(),
+            previous_step_end: run_start,
+            traced: None,
+            samples: 0,
+            steps_written: 0,
+        }
+    }
+
+    /// Takes one pass of the collector, and writes what is complete.
+    pub(super) fn absorb(&mut self, records: &[(u16, Record)], lanes: &[LaneInfo]) {
+        self.name_lanes(lanes);
+        let ready: Vec<u64> = self.ended.drain(..).collect();
+        for (lane, record) in records {
+            self.record(*lane, record);
+        }
+        for batch in ready {
+            self.write(batch);
+        }
+        self.trace.with(TraceWriter::flush);
+    }
+
+    /// Writes the batches whose steps have ended.
+    pub(super) fn finish(&mut self) {
+        for batch in std::mem::take(&mut self.ended) {
+            self.write(batch);
+        }
+    }
+
+    fn name_lanes(&mut self, lanes: &[LaneInfo]) {
+        for (number, info) in lanes.iter().enumerate().skip(self.lanes.len()) {
+            let (pid, tid) = place(info.kind, number as u16);
+            let order = if info.kind == LaneKind::Trainer { 1 } else { number as i32 + 10 };
+            self.trace.with(|trace| trace.lane(pid, tid, &info.name, order));
+        }
+        self.lanes = lanes.to_vec();
+    }
+
+    fn record(&mut self, lane: u16, record: &Record) {
+        let number = match record {
+            Record::Unit(unit) => unit.item.batch,
+            Record::Busy(busy) => busy.batch,
+            Record::Host(host) => host.batch,
+            Record::Usage(_) => return,
+        };
+        if !self.steps.holds(number) {
+            if let Record::Unit(unit) = record
+                && unit.stage == Stage::Step
+            {
+                self.previous_step_end = unit.end;
+            }
+            return;
+        }
+        let batch = self.batches.entry(number).or_default();
+        match record {
+            Record::Unit(unit) => {
+                let name = UnitRef::new(lane, unit.ordinal);
+                batch.units.push((name, *unit));
+                if unit.stage == Stage::Step {
+                    batch.step = Some(name);
+                    self.ended.push_back(number);
+                }
+            }
+            Record::Busy(busy) => batch.busy.push(*busy),
+            Record::Host(host) => batch.host.push(*host),
+            Record::Usage(_) => {}
+        }
+    }
+
+    fn write(&mut self, number: u64) {
+        let Some(batch) = self.batches.remove(&number) else {
+            return;
+        };
+        let units: HashMap<UnitRef, UnitRecord> = batch.units.iter().copied().collect();
+        let Some(step) = batch.step.and_then(|name| units.get(&name)).copied() else {
+            return;
+        };
+        let since = self.previous_step_end;
+        let written = self.trace.with(|trace| {
+            trace.group(|trace| {
+                for (name, unit) in &batch.units {
+                    self.unit(trace, *name, unit);
+                }
+                self.trainer(trace, &batch, &step, since);
+                if let Some(chain) = batch.step.and_then(|step| self.chain(step, &units)) {
+                    trace.flow_chain(number + 1, "batch", "batch", &chain);
+                }
+            })
+        });
+        self.previous_step_end = step.end;
+        let from = self.traced.map_or(since, |traced| traced.start);
+        self.traced = Some(Interval::new(from, step.end));
+        // Past the size limit a group is left out whole.
+        if written == Some(true) {
+            self.samples += step.sample;
+            self.steps_written += 1;
+        }
+    }
+
+    fn place(&self, lane: u16) -> (u32, u32) {
+        let kind = self.lanes.get(usize::from(lane)).map_or(LaneKind::Trainer, |info| info.kind);
+        place(kind, lane)
+    }
+
+    fn unit(&self, trace: &mut TraceWriter, name: UnitRef, unit: &UnitRecord) {
+        let (pid, tid) = self.place(name.lane());
+        let mut args = vec![("batch", Arg::UInt(unit.item.batch))];
+        match unit.stage {
+            Stage::Batch => args.push(("last_sample", Arg::UInt(unit.sample))),
+            Stage::Step => args.push(("samples", Arg::UInt(unit.sample))),
+            Stage::Copy => args.push(("bytes", Arg::UInt(unit.bytes_in))),
+            _ => args.extend([
+                ("sample", Arg::UInt(unit.sample)),
+                ("bytes in", Arg::UInt(unit.bytes_in)),
+                ("bytes out", Arg::UInt(unit.bytes_out)),
+            ]),
+        }
+        if unit.run_delay > 0 {
+            args.push(("run delay ns", Arg::UInt(u64::from(unit.run_delay))));
+        }
+        let stage = unit.stage.name();
+        let category = if unit.skipped { "skipped" } else { stage };
+        trace.span(pid, tid, stage, category, unit.start, unit.end, &args);
+        if unit.pushed > unit.end {
+            trace.span(pid, tid, "blocked", "wait", unit.end, unit.pushed, &[]);
+        }
+        let depth = |trace: &mut TraceWriter, after: Stage, at, depth: u16| {
+            let queue = format!("queue after {after}");
+            trace.counter(LOADER, &queue, "items", at, Number::UInt(u64::from(depth)));
+        };
+        if unit.stage != Stage::Step && pid == LOADER && unit.output_depth > 0 {
+            depth(trace, unit.stage, unit.pushed, unit.output_depth);
+        }
+        let before = match unit.stage {
+            Stage::Read => None,
+            Stage::Decode => Some(Stage::Read),
+            Stage::Preprocess => Some(Stage::Decode),
+            Stage::Batch => Some(Stage::Preprocess),
+            Stage::Copy => Some(Stage::Batch),
+            Stage::Step => Some(Stage::Copy),
+        };
+        if let Some(before) = before.filter(|_| !self.shared(name.lane())) {
+            depth(trace, before, unit.start, unit.input_depth);
+        }
+    }
+
+    /// Whether the lane serves several stages one after another, without queues between.
+    fn shared(&self, lane: u16) -> bool {
+        let kind = self.lanes.get(usize::from(lane)).map(|info| info.kind);
+        kind == Some(LaneKind::BatchWorker)
+    }
+
+    /// The device, what the trainer's code did, and its wait before the step.
+    fn trainer(&self, trace: &mut TraceWriter, batch: &Batch, step: &UnitRecord, since: Nanos) {
+        let number = ("batch", Arg::UInt(step.item.batch));
+        let trainer = batch.step.map_or(0, UnitRef::lane);
+        let (pid, tid) = self.place(trainer);
+        let inline = batch
+            .units
+            .iter()
+            .any(|(name, unit)| name.lane() == trainer && unit.stage != Stage::Step);
+        if step.start > since && !inline {
+            trace.span(pid, tid, "data wait", "wait", since, step.start, &[number]);
+        }
+        for host in &batch.host {
+            trace.span(pid, tid, host.work.name(), "host", host.start, host.end, &[]);
+        }
+        let mut busy_time = Nanos::ZERO;
+        for busy in &batch.busy {
+            let name = busy.phase.name();
+            trace.span(TRAINER, DEVICE_LANE, name, "device", busy.start, busy.end, &[number]);
+            busy_time += busy.end - busy.start;
+        }
+        let period = (step.end - since).0.max(1);
+        let percent = 100.0 * busy_time.0 as f64 / period as f64;
+        trace.counter(TRAINER, "device busy %", "of the step", since, Number::Float(percent));
+    }
+
+    /// The way of the batch's last sample and then of the batch, first to last.
+    fn chain(&self, step: UnitRef, units: &HashMap<UnitRef, UnitRecord>) -> Option<Vec<FlowPoint>> {
+        let mut chain = Vec::new();
+        let mut next = Some(step);
+        while let Some((name, unit)) = next.and_then(|name| Some((name, units.get(&name)?))) {
+            let (pid, tid) = self.place(name.lane());
+            chain.push(FlowPoint {
+                pid,
+                tid,
+                start: unit.start,
+                end: unit.end,
+            });
+            next = (unit.stage != Stage::Read).then_some(unit.lineage);
+        }
+        chain.reverse();
+        (chain.len() > 1).then_some(chain)
+    }
+
+    /// Writes device idle time by cause, as far as it lies in the traced part.
+    pub(super) fn idle(&mut self, spans: &[IdleSpan]) {
+        // Spans are settled after their steps have ended, but perhaps before those were written.
+        let Some(traced) = self.traced else { return };
+        let end = if self.steps_written < self.steps.count { Nanos(u64::MAX) } else { traced.end };
+        let window = Interval::new(traced.start, end);
+        self.trace.with(|trace| {
+            for span in spans {
+                let part = span.interval.clip(window);
+                if !part.is_empty() {
+                    let cause = span.cause.to_string();
+                    trace.span(TRAINER, IDLE_LANE, &cause, "idle", part.start, part.end, &[]);
+                }
+            }
+        });
+    }
+}
+
+/// Process and lane of a recorder's lane; tids start at 1.
+fn place(kind: LaneKind, lane: u16) -> (u32, u32) {
+    let pid = if kind == LaneKind::Trainer { TRAINER } else { LOADER };
+    (pid, u32::from(lane) + 1)
+}
