@@ -14,7 +14,9 @@ pub(super) struct Lengths {
 impl Lengths {
     pub(super) fn new() -> Lengths {
         // Three digits over any range is always a valid choice.
-        let histogram = Histogram::new(3).unwrap_or_else(|_| unreachable!("3 digits are allowed"));
+        let mut histogram =
+            Histogram::new(3).unwrap_or_else(|_| unreachable!("3 digits are allowed"));
+        histogram.auto(true);
         Lengths { histogram, sum: 0 }
     }
 

@@ -19,7 +19,10 @@ pub fn data(command: &DataCommand, out: &mut dyn Write) -> anyhow::Result<()> {
     let (images, folder) = (report.images, args.out.display());
     let megabytes = report.bytes as f64 / 1e6;
     let each = report.bytes as f64 / 1e3 / images.max(1) as f64;
-    writeln!(out, "{verb} {images} images in {folder} ({megabytes:.1} MB, {each:.0} KB each)")?;
+    writeln!(
+        out,
+        "{verb} {images} images in {folder} ({megabytes:.1} MB, {each:.0} KB each)"
+    )?;
     Ok(())
 }
 
@@ -44,7 +47,11 @@ pub(super) fn generate_with_progress(
     options: &GenerateOptions,
     quiet: bool,
 ) -> anyhow::Result<GenerateReport> {
-    let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(options.images as u64) };
+    let bar = if quiet {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(options.images as u64)
+    };
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {msg} {pos}/{len}  [{elapsed}]") {
         bar.set_style(style);
     }

@@ -24,7 +24,10 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&args.config, &args.overrides())?;
     let config = settings.resolve()?;
     provide_data(&config, args.quiet)?;
-    let run_dir = args.run_dir.clone().unwrap_or_else(|| default_run_dir(&config.name));
+    let run_dir = args
+        .run_dir
+        .clone()
+        .unwrap_or_else(|| default_run_dir(&config.name));
     let bar = progress_bar(&config, args.quiet);
     let shown = bar.clone();
     let options = RunOptions {
@@ -46,7 +49,11 @@ fn conclude(outcome: Outcome, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     write!(out, "{}", render(report))?;
     writeln!(out)?;
     if let Some(trace) = &report.trace {
-        writeln!(out, "trace    {} (open it in https://ui.perfetto.dev)", trace.path)?;
+        writeln!(
+            out,
+            "trace    {} (open it in https://ui.perfetto.dev)",
+            trace.path
+        )?;
     }
     writeln!(out, "report   {}", outcome.report_path.display())?;
     for warning in &outcome.warnings {
@@ -87,7 +94,8 @@ fn default_run_dir(name: &str) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = now.map_or(0, |since| since.as_secs());
     let base = Path::new("traces").join(format!("{name}-{}", date_and_time(seconds)));
-    let numbered = (2..).map(|n| base.with_file_name(format!("{name}-{}-{n}", date_and_time(seconds))));
+    let numbered =
+        (2..).map(|n| base.with_file_name(format!("{name}-{}-{n}", date_and_time(seconds))));
     let mut names = std::iter::once(base.clone()).chain(numbered);
     names.find(|name| !name.exists()).unwrap_or(base)
 }
@@ -103,7 +111,11 @@ fn date_and_time(unix_seconds: u64) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
@@ -128,7 +140,11 @@ fn show(bar: &ProgressBar, progress: &Progress) {
         Some(rate) => vec![format!("{rate:.0} samples/s")],
         None => vec!["warming up".to_owned()],
     };
-    parts.extend(progress.device_busy.map(|busy| format!("device busy {:.1} %", 100.0 * busy)));
+    parts.extend(
+        progress
+            .device_busy
+            .map(|busy| format!("device busy {:.1} %", 100.0 * busy)),
+    );
     parts.extend(progress.loss.map(|loss| format!("loss {loss:.3}")));
     bar.set_message(parts.join(", "));
 }

@@ -173,7 +173,10 @@ impl Report {
         });
         let mut causes = summary.causes.clone();
         // Shown even at zero.
-        if !causes.iter().any(|(cause, _)| *cause == Cause::Unattributed) {
+        if !causes
+            .iter()
+            .any(|(cause, _)| *cause == Cause::Unattributed)
+        {
             causes.push((Cause::Unattributed, Nanos::ZERO));
         }
         let causes = causes.into_iter().map(|(cause, ns)| IdleCause {

@@ -16,16 +16,28 @@ pub fn render(report: &Report) -> String {
 fn write_report(out: &mut String, report: &Report) -> fmt::Result {
     match (&report.verdict, report.status) {
         (Some(verdict), _) => {
-            writeln!(out, "verdict  {}: {}", verdict.title, verdict.evidence.join("; "))?;
+            writeln!(
+                out,
+                "verdict  {}: {}",
+                verdict.title,
+                verdict.evidence.join("; ")
+            )?;
             if let Some(suggestion) = &verdict.suggestion {
                 writeln!(out, "         {}", suggestion.text())?;
             }
         }
         (None, Status::Running) => writeln!(out, "verdict  none yet: no step has been measured")?,
-        (None, _) => writeln!(out, "verdict  none: the run ended before its first measured step")?,
+        (None, _) => writeln!(
+            out,
+            "verdict  none: the run ended before its first measured step"
+        )?,
     }
     if report.status == Status::Interrupted {
-        writeln!(out, "         (stopped after {} measured steps)", report.steps)?;
+        writeln!(
+            out,
+            "         (stopped after {} measured steps)",
+            report.steps
+        )?;
     }
     if report.steps == 0 {
         return Ok(());
@@ -142,7 +154,10 @@ fn write_threads(out: &mut String, report: &Report) -> fmt::Result {
     )?;
     for worker in &report.workers {
         let usage = &worker.usage;
-        let switches = format!("{}/{}", usage.voluntary_switches, usage.involuntary_switches);
+        let switches = format!(
+            "{}/{}",
+            usage.voluntary_switches, usage.involuntary_switches
+        );
         writeln!(
             out,
             "{:<14} {:>8} {:>8} {:>10} {switches:>13} {:>12}",
@@ -164,16 +179,25 @@ fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
             report.recorder.dropped
         )?;
     }
-    let skipped = report.skipped.get("count").and_then(serde_json::Value::as_u64);
+    let skipped = report
+        .skipped
+        .get("count")
+        .and_then(serde_json::Value::as_u64);
     if let Some(count) = skipped.filter(|count| *count > 0) {
-        writeln!(out, "\nwarning: {count} samples were skipped; the report lists them")?;
+        writeln!(
+            out,
+            "\nwarning: {count} samples were skipped; the report lists them"
+        )?;
     }
     if let Some(trace) = &report.trace {
         if let Some(error) = &trace.error {
             writeln!(out, "\nwarning: the trace is incomplete: {error}")?;
         } else if trace.left_out_events > 0 {
             let left_out = trace.left_out_events;
-            writeln!(out, "\nwarning: the trace reached its size limit; {left_out} events are left out")?;
+            writeln!(
+                out,
+                "\nwarning: the trace reached its size limit; {left_out} events are left out"
+            )?;
         }
     }
     Ok(())

@@ -91,7 +91,9 @@ impl Collector {
 
     fn drain(&mut self) {
         let mut records = Vec::new();
-        let drain = self.recorder.drain(|lane, record| records.push((lane, record)));
+        let drain = self
+            .recorder
+            .drain(|lane, record| records.push((lane, record)));
         self.analysis.absorb(&records, drain.dropped, process_cpu());
         if let Some(feed) = &mut self.feed {
             feed.absorb(&records, &self.recorder.lanes());
@@ -110,7 +112,10 @@ impl Collector {
     }
 
     fn training(&self) -> Training {
-        self.training.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.training
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn progress(&mut self, summary: Option<&Summary>) {
@@ -147,7 +152,9 @@ impl Collector {
     pub(super) fn write(&mut self) {
         if let Err(error) = write_json(&mut self.report, &self.report_path) {
             let path = self.report_path.display();
-            let text = format!("cannot write the report {path}: {error}; free some space or use another --run-dir");
+            let text = format!(
+                "cannot write the report {path}: {error}; free some space or use another --run-dir"
+            );
             self.report_error.get_or_insert(text);
         }
     }

@@ -4,9 +4,7 @@ use crate::config::{PipelineConfig, Spatial as SpatialConfig};
 use crate::data::{ImageFolder, sample_rng};
 use crate::pipeline::stages::decode::{DecodeLimits, RgbBuffer, decode_rgb};
 use crate::pipeline::stages::mapping::MappedFile;
-use crate::pipeline::stages::preprocess::{
-    PreprocessError, PreprocessPlan, Preprocessor, Spatial,
-};
+use crate::pipeline::stages::preprocess::{PreprocessError, PreprocessPlan, Preprocessor, Spatial};
 use crate::pipeline::{SampleError, SampleKey, SampleWork};
 use std::sync::{Mutex, PoisonError};
 
@@ -30,7 +28,10 @@ impl ImageWork {
     ///
     /// # Errors
     /// A preprocessing plan that cannot be carried out.
-    pub fn new(folder: ImageFolder, pipeline: &PipelineConfig) -> Result<ImageWork, PreprocessError> {
+    pub fn new(
+        folder: ImageFolder,
+        pipeline: &PipelineConfig,
+    ) -> Result<ImageWork, PreprocessError> {
         let transform = &pipeline.preprocess.transform;
         let spatial = match transform.spatial {
             SpatialConfig::RandomResizedCrop { size, scale, ratio } => Spatial::RandomResizedCrop {
@@ -137,7 +138,9 @@ impl SampleWork for ImageWork {
         scratch: &mut Option<Preprocessor>,
         out: &mut [u8],
     ) -> Result<(), SampleError> {
-        let preprocessor = scratch.as_mut().ok_or("the preprocessing plan is invalid")?;
+        let preprocessor = scratch
+            .as_mut()
+            .ok_or("the preprocessing plan is invalid")?;
         let floats = bytemuck::try_cast_slice_mut(out).map_err(|error| error.to_string())?;
         let mut rng = sample_rng(key.seed, key.epoch, u64::from(key.index));
         let done = preprocessor.apply(&decoded, &mut rng, floats);

@@ -33,9 +33,15 @@ fn layout(pipeline: &PipelineConfig) -> Layout {
 pub(super) fn plan(config: &Resolved, samples: usize) -> Plan {
     let pipeline = &config.pipeline;
     let size = pipeline.batch.size;
-    let per_epoch = if pipeline.drop_last { samples / size } else { samples.div_ceil(size) };
+    let per_epoch = if pipeline.drop_last {
+        samples / size
+    } else {
+        samples.div_ceil(size)
+    };
     let asked = config.warmup_steps + config.steps;
-    let most = config.epochs.map_or(u64::MAX, |epochs| epochs.saturating_mul(per_epoch as u64));
+    let most = config
+        .epochs
+        .map_or(u64::MAX, |epochs| epochs.saturating_mul(per_epoch as u64));
     Plan {
         layout: layout(pipeline),
         copy: knobs(pipeline.copy),
@@ -84,8 +90,16 @@ pub(super) fn in_flight(plan: &Plan) -> usize {
             num_workers,
             prefetch_factor,
         } => num_workers * prefetch_factor + 1,
-        Layout::PerStage { read, decode, preprocess, batch } => {
-            let samples: usize = [read, decode, preprocess].iter().map(|s| s.workers + s.prefetch).sum();
+        Layout::PerStage {
+            read,
+            decode,
+            preprocess,
+            batch,
+        } => {
+            let samples: usize = [read, decode, preprocess]
+                .iter()
+                .map(|s| s.workers + s.prefetch)
+                .sum();
             samples.div_ceil(plan.batch_size) + batch.workers + batch.prefetch + 2
         }
     };

@@ -18,9 +18,7 @@ use crate::trace::{
     HostSpans, HostSpansError, HostSpansGuard, SharedTrace, TraceClock, TraceOptions, TraceSummary,
     TraceWriter,
 };
-use crate::train::{
-    ModelSpec, OnDevice, StepDone, TrainError, TrainStep, on_cpu, on_cuda, train,
-};
+use crate::train::{ModelSpec, StepDone, TrainError, TrainStep, on_cpu, on_cuda, train};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,7 +85,11 @@ impl Session {
     /// What kept the run from starting. A run that started and failed is an [`Outcome`].
     pub fn run(mut self) -> Result<Outcome, SessionError> {
         let plan = plan(&self.config, self.work.folder().len());
-        let recorder = if self.config.recorder { Recorder::new() } else { Recorder::off() };
+        let recorder = if self.config.recorder {
+            Recorder::new()
+        } else {
+            Recorder::off()
+        };
         let mut warnings = Vec::new();
         let trace = self.open_trace()?;
         let host_spans = trace.as_ref().and_then(|trace| {
@@ -133,12 +135,13 @@ impl Session {
             learning_rate: self.config.model.learning_rate,
             seed: self.config.seed,
         };
-        match self.config.device {
-            DeviceConfig::Cpu => on_cpu(spec, trainee),
-            DeviceConfig::Cuda(ordinal) => {
-                let ended = on_cuda(ordinal, &probe::cuda(), spec, trainee);
-                ended.unwrap_or_else(|error| Ended::of(Err(error)))
-            }
+        let ends = match self.config.device {
+            DeviceConfig::Cpu => Ok(on_cpu(spec)),
+            DeviceConfig::Cuda(ordinal) => on_cuda(ordinal, &probe::cuda(), spec),
+        };
+        match ends {
+            Ok((copy, trainer)) => trainee.run(copy, trainer),
+            Err(error) => Ended::of(Err(error)),
         }
     }
 
@@ -256,15 +259,15 @@ struct Trainee<'a> {
     training: Arc<Mutex<Training>>,
 }
 
-impl OnDevice for Trainee<'_> {
-    type Output = Ended;
-
+impl Trainee<'_> {
     fn run<H, T>(self, copy: H, mut trainer: T) -> Ended
     where
         H: HostToDevice,
         T: TrainStep<Batch = H::Batch>,
     {
-        let Session { work, clock, stop, .. } = self.session;
+        let Session {
+            work, clock, stop, ..
+        } = self.session;
         let feed = start(self.plan, work.clone(), copy, clock, self.recorder, stop);
         let mut feed = match feed {
             Ok(feed) => feed,
@@ -291,9 +294,7 @@ impl OnDevice for Trainee<'_> {
             stopped,
         }
     }
-}
 
-impl Trainee<'_> {
     fn note(&self, done: StepDone) {
         let mut training = self.training.lock().unwrap_or_else(PoisonError::into_inner);
         training.steps = done.steps;

@@ -103,8 +103,13 @@ impl TracingFeed {
     fn name_lanes(&mut self, lanes: &[LaneInfo]) {
         for (number, info) in lanes.iter().enumerate().skip(self.lanes.len()) {
             let (pid, tid) = place(info.kind, number as u16);
-            let order = if info.kind == LaneKind::Trainer { 1 } else { number as i32 + 10 };
-            self.trace.with(|trace| trace.lane(pid, tid, &info.name, order));
+            let order = if info.kind == LaneKind::Trainer {
+                1
+            } else {
+                number as i32 + 10
+            };
+            self.trace
+                .with(|trace| trace.lane(pid, tid, &info.name, order));
         }
         self.lanes = lanes.to_vec();
     }
@@ -171,7 +176,10 @@ impl TracingFeed {
     }
 
     fn place(&self, lane: u16) -> (u32, u32) {
-        let kind = self.lanes.get(usize::from(lane)).map_or(LaneKind::Trainer, |info| info.kind);
+        let kind = self
+            .lanes
+            .get(usize::from(lane))
+            .map_or(LaneKind::Trainer, |info| info.kind);
         place(kind, lane)
     }
 
@@ -236,17 +244,39 @@ impl TracingFeed {
             trace.span(pid, tid, "data wait", "wait", since, step.start, &[number]);
         }
         for host in &batch.host {
-            trace.span(pid, tid, host.work.name(), "host", host.start, host.end, &[]);
+            trace.span(
+                pid,
+                tid,
+                host.work.name(),
+                "host",
+                host.start,
+                host.end,
+                &[],
+            );
         }
         let mut busy_time = Nanos::ZERO;
         for busy in &batch.busy {
             let name = busy.phase.name();
-            trace.span(TRAINER, DEVICE_LANE, name, "device", busy.start, busy.end, &[number]);
+            trace.span(
+                TRAINER,
+                DEVICE_LANE,
+                name,
+                "device",
+                busy.start,
+                busy.end,
+                &[number],
+            );
             busy_time += busy.end - busy.start;
         }
         let period = (step.end - since).0.max(1);
         let percent = 100.0 * busy_time.0 as f64 / period as f64;
-        trace.counter(TRAINER, "device busy %", "of the step", since, Number::Float(percent));
+        trace.counter(
+            TRAINER,
+            "device busy %",
+            "of the step",
+            since,
+            Number::Float(percent),
+        );
     }
 
     /// The way of the batch's last sample and then of the batch, first to last.
@@ -271,14 +301,26 @@ impl TracingFeed {
     pub(super) fn idle(&mut self, spans: &[IdleSpan]) {
         // Spans are settled after their steps have ended, but perhaps before those were written.
         let Some(traced) = self.traced else { return };
-        let end = if self.steps_written < self.steps.count { Nanos(u64::MAX) } else { traced.end };
+        let end = if self.steps_written < self.steps.count {
+            Nanos(u64::MAX)
+        } else {
+            traced.end
+        };
         let window = Interval::new(traced.start, end);
         self.trace.with(|trace| {
             for span in spans {
                 let part = span.interval.clip(window);
                 if !part.is_empty() {
                     let cause = span.cause.to_string();
-                    trace.span(TRAINER, IDLE_LANE, &cause, "idle", part.start, part.end, &[]);
+                    trace.span(
+                        TRAINER,
+                        IDLE_LANE,
+                        &cause,
+                        "idle",
+                        part.start,
+                        part.end,
+                        &[],
+                    );
                 }
             }
         });
@@ -287,6 +329,10 @@ impl TracingFeed {
 
 /// Process and lane of a recorder's lane; tids start at 1.
 fn place(kind: LaneKind, lane: u16) -> (u32, u32) {
-    let pid = if kind == LaneKind::Trainer { TRAINER } else { LOADER };
+    let pid = if kind == LaneKind::Trainer {
+        TRAINER
+    } else {
+        LOADER
+    };
     (pid, u32::from(lane) + 1)
 }

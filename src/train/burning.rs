@@ -1,45 +1,17 @@
-//! Training with burn: the copy to the device and the optimizer step, on any of its backends.
+//! Training with burn: the copy to the device and the optimizer step, with their spans.
 
-use super::model::SmallCnn;
 use super::step::{TrainError, TrainStep};
+use crate::device::probe::CudaProbe;
 use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError};
 use crate::timeline::{DevicePhase, HostWork};
-use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
-use burn::optim::adaptor::OptimizerAdaptor;
-use burn::optim::{GradientsParams, Optimizer, Sgd, SgdConfig};
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{ElementConversion, Int, Tensor, TensorData};
+use stallscope_burn::{Copier, Ends, Phase, Trainer};
+pub use stallscope_burn::{DeviceBatch, ModelSpec};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What to train.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct ModelSpec {
-    /// Width and height of the images, in pixels.
-    pub image_size: usize,
-    /// Outputs of the model; every label must be below.
-    pub classes: usize,
-    pub learning_rate: f64,
-    /// Seed of the initial weights.
-    pub seed: u64,
-}
-
-/// A batch in the device's memory.
-pub struct DeviceBatch<B: Backend> {
-    /// `[batch, 3, height, width]`, normalised.
-    images: Tensor<B, 4>,
-    /// `[batch]`.
-    targets: Tensor<B, 1, Int>,
-}
-
-/// Copies host batches to a burn device.
-pub struct BurnCopy<B: Backend> {
-    device: B::Device,
+/// Copies host batches to a device of burn's.
+pub struct BurnCopy {
+    copier: Box<dyn Copier>,
     spec: ModelSpec,
-}
-
-impl<B: Backend> BurnCopy<B> {
-    pub(super) fn new(spec: ModelSpec, device: B::Device) -> BurnCopy<B> {
-        BurnCopy { device, spec }
-    }
 }
 
 /// A label that the model has no output for.
@@ -53,17 +25,13 @@ struct LabelOutOfRange {
     classes: usize,
 }
 
-impl<B: AutodiffBackend> HostToDevice for BurnCopy<B> {
-    type Batch = DeviceBatch<B>;
+impl HostToDevice for BurnCopy {
+    type Batch = DeviceBatch;
 
-    fn copy(&mut self, batch: &HostBatch) -> Result<DeviceBatch<B>, SampleError> {
-        let ModelSpec {
-            image_size,
-            classes,
-            ..
-        } = self.spec;
-        let mut targets = Vec::with_capacity(batch.len());
-        for (&label, &sample) in batch.labels.iter().zip(&batch.samples) {
+    fn copy(&mut self, batch: &HostBatch) -> Result<DeviceBatch, SampleError> {
+        let classes = self.spec.classes;
+        let labelled = batch.labels.iter().zip(&batch.samples);
+        for (&label, &sample) in labelled {
             if label as usize >= classes {
                 return Err(Box::new(LabelOutOfRange {
                     sample,
@@ -71,89 +39,80 @@ impl<B: AutodiffBackend> HostToDevice for BurnCopy<B> {
                     classes,
                 }));
             }
-            targets.push(label as i32);
         }
-        let floats = batch.floats().map_err(|error| error.to_string())?.to_vec();
-        let shape = [batch.len(), 3, image_size, image_size];
-        Ok(DeviceBatch {
-            images: Tensor::from_data(TensorData::new(floats, shape), &self.device),
-            targets: Tensor::from_data(TensorData::new(targets, [batch.len()]), &self.device),
-        })
+        let floats = batch.floats().map_err(|error| error.to_string())?;
+        Ok(self.copier.copy(floats, &batch.labels))
     }
 }
 
-/// Trains a [`SmallCnn`] by plain stochastic gradient descent on the cross-entropy loss.
-pub struct BurnTrainer<B: AutodiffBackend> {
-    device: B::Device,
-    /// `None` only while the optimizer holds it.
-    model: Option<SmallCnn<B>>,
-    optimizer: OptimizerAdaptor<Sgd<B::InnerBackend>, SmallCnn<B>, B>,
-    loss: CrossEntropyLoss<B>,
-    learning_rate: f64,
+/// Trains one of burn's models.
+pub struct BurnTrainer {
+    trainer: Box<dyn Trainer>,
     steps: u64,
 }
 
-impl<B: AutodiffBackend> BurnTrainer<B> {
-    pub(super) fn new(spec: ModelSpec, device: B::Device) -> BurnTrainer<B> {
-        B::seed(&device, spec.seed);
-        BurnTrainer {
-            model: Some(SmallCnn::new(spec.classes, &device)),
-            optimizer: SgdConfig::new().init(),
-            loss: CrossEntropyLossConfig::new().init(&device),
-            learning_rate: spec.learning_rate,
-            steps: 0,
-            device,
-        }
-    }
-
-    fn failed(&self, reason: impl std::fmt::Display) -> TrainError {
-        TrainError::Step {
-            step: self.steps,
-            reason: reason.to_string(),
-        }
-    }
-
-    /// Waits until the device has done all that was asked of it.
-    fn sync(&self) -> Result<(), TrainError> {
-        B::sync(&self.device).map_err(|error| self.failed(format!("{error:?}")))
-    }
-}
-
-impl<B: AutodiffBackend> TrainStep for BurnTrainer<B> {
-    type Batch = DeviceBatch<B>;
+impl TrainStep for BurnTrainer {
+    type Batch = DeviceBatch;
 
     fn step(
         &mut self,
-        batch: Delivered<DeviceBatch<B>>,
+        batch: Delivered<DeviceBatch>,
         logbook: &mut Logbook,
     ) -> Result<Option<f64>, TrainError> {
         let number = batch.number;
-        let DeviceBatch { images, targets } = batch.batch;
-        let Some(model) = self.model.take() else {
-            return Err(self.failed("an earlier step failed"));
-        };
-        let began = logbook.now();
-        let loss = self.loss.forward(model.forward(images), targets);
-        self.sync()?;
-        let forward = logbook.now();
-        logbook.busy(DevicePhase::Forward, number, began, forward);
-        let gradients = loss.backward();
-        self.sync()?;
-        let backward = logbook.now();
-        logbook.busy(DevicePhase::Backward, number, forward, backward);
-        let gradients = GradientsParams::from_grads(gradients, &model);
-        self.model = Some(self.optimizer.step(self.learning_rate, model, gradients));
-        self.sync()?;
-        let optimized = logbook.now();
-        logbook.busy(DevicePhase::Optimizer, number, backward, optimized);
-        let value: f64 = loss.into_scalar().elem();
-        logbook.host(HostWork::LossReadback, number, optimized, logbook.now());
-        if !value.is_finite() {
-            return Err(self.failed(format!(
-                "the loss is {value}; lower model.learning_rate or look at the data of batch {number}"
-            )));
+        let mut since = logbook.now();
+        let loss = self.trainer.step(batch.batch, &mut |phase| {
+            let now = logbook.now();
+            match phase {
+                Phase::Forward => logbook.busy(DevicePhase::Forward, number, since, now),
+                Phase::Backward => logbook.busy(DevicePhase::Backward, number, since, now),
+                Phase::Optimizer => logbook.busy(DevicePhase::Optimizer, number, since, now),
+                Phase::LossReadback => logbook.host(HostWork::LossReadback, number, since, now),
+            }
+            since = now;
+        });
+        let step = self.steps;
+        let failed = |reason| TrainError::Step { step, reason };
+        let loss = loss.map_err(failed)?;
+        if !loss.is_finite() {
+            let advice = "lower model.learning_rate or look at the data of batch";
+            return Err(failed(format!("the loss is {loss}; {advice} {number}")));
         }
         self.steps += 1;
-        Ok(Some(value))
+        Ok(Some(loss))
     }
+}
+
+fn wrap(spec: ModelSpec, (copier, trainer): Ends) -> (BurnCopy, BurnTrainer) {
+    (BurnCopy { copier, spec }, BurnTrainer { trainer, steps: 0 })
+}
+
+/// The copy stage and the trainer of the CPU.
+pub fn on_cpu(spec: ModelSpec) -> (BurnCopy, BurnTrainer) {
+    wrap(spec, stallscope_burn::cpu(spec))
+}
+
+/// The copy stage and the trainer of the CUDA device `ordinal` that `probe` found.
+///
+/// # Errors
+/// What is missing on this machine, or why the device does not come up.
+pub fn on_cuda(
+    ordinal: usize,
+    probe: &CudaProbe,
+    spec: ModelSpec,
+) -> Result<(BurnCopy, BurnTrainer), TrainError> {
+    let refuse = |reason: String| TrainError::Device {
+        device: format!("cuda:{ordinal}"),
+        reason,
+    };
+    // burn panics deep inside where a part of CUDA is missing, so each is looked for first.
+    probe.require(ordinal).map_err(|missing| {
+        let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+        refuse(missing.join("; "))
+    })?;
+    let ends = catch_unwind(AssertUnwindSafe(|| stallscope_burn::cuda(ordinal, spec)));
+    let ends = ends.map_err(|_| {
+        refuse("the CUDA runtime did not come up; run `stallscope doctor`".to_owned())
+    })?;
+    Ok(wrap(spec, ends))
 }

@@ -48,6 +48,7 @@ impl<B: Backend> SmallCnn<B> {
         let features = relu(self.deep.forward(features));
         let [batch, channels, height, width] = features.dims();
         let pixels = features.reshape([batch, channels, height * width]);
-        self.head.forward(pixels.mean_dim(2).reshape([batch, channels]))
+        self.head
+            .forward(pixels.mean_dim(2).reshape([batch, channels]))
     }
 }

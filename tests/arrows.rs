@@ -1,0 +1,107 @@
+//! The arrows between modules only point down.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each module and what it may use.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("timeline", &[]),
+    ("data", &[]),
+    ("config", &[]),
+    ("device", &["timeline"]),
+    ("pipeline", &["data", "timeline", "config"]),
+    ("trace", &["timeline"]),
+    ("analysis", &["timeline"]),
+    ("train", &["pipeline", "device", "timeline"]),
+    ("report", &["analysis", "timeline"]),
+    (
+        "session",
+        &[
+            "train", "pipeline", "device", "trace", "analysis", "report", "config", "data",
+            "timeline",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "session", "report", "train", "pipeline", "device", "trace", "analysis", "config",
+            "data", "timeline",
+        ],
+    ),
+];
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The modules named as `crate::NAME` in `text`.
+fn used(text: &str) -> Vec<String> {
+    let after = text.split("crate::").skip(1);
+    let names = after.flat_map(|rest| {
+        let rest = rest.strip_prefix('{').unwrap_or(rest);
+        rest.split(|c: char| !(c.is_alphanumeric() || c == '_'))
+            .next()
+    });
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn modules_use_only_what_lies_below_them() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let allowed: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
+    let mut files = Vec::new();
+    rust_files(&src, &mut files);
+    let mut uses = 0;
+    for file in files {
+        let inside = file.strip_prefix(&src).unwrap();
+        let module = inside
+            .components()
+            .next()
+            .unwrap()
+            .as_os_str()
+            .to_str()
+            .unwrap();
+        let Some(below) = allowed.get(module) else {
+            assert!(
+                matches!(module, "lib.rs" | "main.rs"),
+                "{module} is not in the list of modules"
+            );
+            continue;
+        };
+        for name in used(&fs::read_to_string(&file).unwrap()) {
+            if name != module && allowed.contains_key(name.as_str()) {
+                uses += 1;
+                assert!(
+                    below.contains(&name.as_str()),
+                    "{} uses {name}, which {module} must not",
+                    inside.display()
+                );
+            }
+        }
+    }
+    assert!(
+        uses > 50,
+        "only {uses} uses were found: the test reads the wrong place"
+    );
+}
+
+#[test]
+fn only_train_names_burn() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    rust_files(&src, &mut files);
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let names_burn = text.contains("burn::") || text.contains("burn_");
+        let in_train = file.starts_with(src.join("train"));
+        assert!(!names_burn || in_train, "{} names burn", file.display());
+    }
+}
