@@ -100,7 +100,7 @@ fn only_train_names_burn() {
     rust_files(&src, &mut files);
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        let names_burn = text.contains("burn::") || text.contains("burn_");
+        let names_burn = text.contains("use burn") || text.contains("use stallscope_burn");
         let in_train = file.starts_with(src.join("train"));
         assert!(!names_burn || in_train, "{} names burn", file.display());
     }

@@ -7,5 +7,6 @@ pub mod completions;
 pub mod config;
 pub mod data;
 pub mod doctor;
+mod file_limit;
 mod page_cache;
 pub mod run;

@@ -2,6 +2,7 @@
 
 use super::args::RunArgs;
 use super::data::generate_with_progress;
+use super::file_limit::fail_instead_of_dying;
 use crate::config::{GenerateConfig, ImageFormat as ConfigFormat, Resolved, Settings};
 use crate::data::{GenerateOptions, ImageFormat};
 use crate::report::{Status, render};
@@ -38,6 +39,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let stop = session.stop_signal();
     ctrlc::set_handler(move || stop.stop()).context("cannot listen for Ctrl-C")?;
     silence_workers();
+    fail_instead_of_dying();
     let outcome = session.run();
     bar.finish_and_clear();
     conclude(outcome?, out)

@@ -15,6 +15,33 @@ use std::path::Path;
 use std::process::Command;
 use synthetic::{BATCHES, SAMPLES, create, good_text, report_in, write_batch, write_good};
 
+/// The quickstart, on fewer images and steps.
+#[test]
+fn the_quickstart_trace_holds_every_rule() {
+    let Some(_) = engine() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
+        .arg("run")
+        .arg(root.join("configs/quickstart.toml"))
+        .arg("--run-dir")
+        .arg(folder.path().join("run"))
+        .args(["--set", "generate.images=120", "--set", "steps=30"])
+        .arg("--set")
+        .arg(format!(
+            "source.path={}",
+            folder.path().join("data").display()
+        ))
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", said(&out));
+    assert!(said(&out).contains("decode"), "{}", said(&out));
+    let trace = folder.path().join("run/trace.json");
+    let report = folder.path().join("run/report.json");
+    let output = check(&trace, Some(&report));
+    assert!(output.status.success(), "{}", said(&output));
+}
+
 #[test]
 fn good_traces_are_accepted() {
     let Some(engine) = engine() else { return };
