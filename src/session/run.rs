@@ -192,7 +192,7 @@ impl Session {
             max_bytes: settings.max_bytes,
             compress: settings.compress,
         };
-        let writer = TraceWriter::create(&self.trace_path(), options)?;
+        let writer = TraceWriter::create(self.trace_path(), options)?;
         Ok(Some(SharedTrace::new(writer)))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A live run, a trace file and (later) a foreign trace all become the types of this module, so one
 //! analysis serves them all. Invariants: every timestamp is integer [`Nanos`] on one monotonic clock;
-//! records flow one way, from [`recorder`] to the analysis and the trace. Uses no other module.
+//! records flow one way, from the [`Recorder`] to the analysis and the trace. Uses no other module.
 
 mod clock;
 mod interval;

@@ -1,6 +1,6 @@
 //! Coarse spans of `tracing` (phases, epochs, steps, burn's own, a user's own code) in our trace file.
 //!
-//! tracing-chrome collects them and prints into a [`HostStream`](super::host_stream), which writes them as lanes of
+//! tracing-chrome collects them and prints into a `HostStream`, which writes them as lanes of
 //! one process. It must not carry per-sample records: a span costs 1-3 us and its channel is unbounded.
 //!
 //! Invariants:
