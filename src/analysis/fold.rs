@@ -68,7 +68,11 @@ impl Fold {
     }
 
     /// Folds a path (oldest first) that continues where the last one ended; returns its idle spans.
-    pub(super) fn extend(&mut self, path: &[Visit], device: &DeviceActivity) -> Vec<IdleSpan> {
+    pub(super) fn extend(
+        &mut self,
+        path: impl IntoIterator<Item = Visit>,
+        device: &DeviceActivity,
+    ) -> Vec<IdleSpan> {
         let mut spans = Vec::new();
         for visit in path {
             let segment = Interval::new(self.cursor, visit.time);
@@ -84,7 +88,7 @@ impl Fold {
     /// Up to `end` nothing more is known: a record was dropped.
     pub(super) fn close(&mut self, end: Nanos, device: &DeviceActivity) -> Vec<IdleSpan> {
         let link = Link::Lost;
-        self.extend(&[Visit { time: end, link }], device)
+        self.extend([Visit { time: end, link }], device)
     }
 
     /// Where the path comes to a stage through a freed slot, the time that its workers had waited for

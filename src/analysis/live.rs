@@ -4,7 +4,7 @@ use super::cause::IdleSpan;
 use super::fold::{DeviceActivity, Fold};
 use super::summary::Summary;
 use super::tally::{Lengths, Tally};
-use super::units::{Moment, Point, Units, Visit};
+use super::units::{Moment, Point, Units};
 use crate::timeline::{Interval, LaneInfo, Nanos, Record, Stage, UnitRecord, UnitRef};
 
 /// Which part of the run is measured.
@@ -181,7 +181,9 @@ impl Analysis {
             return Vec::new();
         };
         let path = self.units.settle(self.keep, end, self.dropped > 0);
-        self.extend(&path)
+        let spans = self.fold.extend(path, &self.device);
+        self.forget();
+        spans
     }
 
     /// Folds the rest of the run, up to the end of the last step.
@@ -191,19 +193,18 @@ impl Analysis {
         };
         let moment = Moment::Pushed;
         let path = self.units.path_to(Point { unit, moment });
-        let mut spans = self.extend(&path);
+        let mut spans = self.fold.extend(path, &self.device);
         // Nothing is left over unless the last step's own record was lost.
         spans.extend(self.fold.close(end, &self.device));
         spans
     }
 
-    fn extend(&mut self, path: &[Visit]) -> Vec<IdleSpan> {
-        let spans = self.fold.extend(path, &self.device);
+    /// Forgets the device's activity in what has been folded.
+    fn forget(&mut self) {
         let done = self.fold.cursor();
         self.device.busy.forget_before(done);
         let host = self.device.host.partition_point(|span| span.end <= done);
         self.device.host.drain(..host);
-        spans
     }
 
     /// Units in memory.
@@ -223,7 +224,7 @@ impl Analysis {
         let mut fold = self.fold.clone();
         if fold.cursor() < end {
             let moment = Moment::Pushed;
-            fold.extend(&self.units.path_to(Point { unit, moment }), &self.device);
+            fold.extend(self.units.path_to(Point { unit, moment }), &self.device);
             fold.close(end, &self.device);
         }
         let window = Interval::new(start, fold.cursor().max(start));

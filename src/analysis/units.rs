@@ -251,13 +251,12 @@ impl Units {
     }
 
     /// The path from the horizon to `end`, oldest first.
-    pub(super) fn path_to(&self, end: Point) -> Vec<Visit> {
+    pub(super) fn path_to(&self, end: Point) -> impl Iterator<Item = Visit> + '_ {
         let points = self.points_to(end).into_iter().rev();
-        let visits = points.filter_map(|point| {
+        points.filter_map(|point| {
             let (link, _) = self.step_back(point);
             self.time(point).map(|time| Visit { time, link })
-        });
-        visits.collect()
+        })
     }
 
     /// Moves the horizon to the youngest point that every path still to come must pass, no later than
@@ -290,7 +289,7 @@ impl Units {
         let Some((point, time)) = meeting.and_then(|point| Some((point, self.time(point)?))) else {
             return Vec::new();
         };
-        let path = self.path_to(point);
+        let path: Vec<Visit> = self.path_to(point).collect();
         if !dropped && path.iter().any(|visit| visit.link == Link::Lost) {
             return Vec::new();
         }
