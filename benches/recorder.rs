@@ -6,9 +6,7 @@ use stallscope::timeline::{
     ItemId, LaneKind, MonotonicClock, Nanos, Recorder, Stage, UnitRecord, UnitRef,
 };
 use std::hint::black_box;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn unit(at: Nanos) -> UnitRecord {
     UnitRecord {
@@ -35,38 +33,42 @@ fn unit(at: Nanos) -> UnitRecord {
     }
 }
 
-/// Records while another thread drains, as in a run; the ring is large enough that nothing is dropped.
-fn record(c: &mut Criterion) {
-    let recorder = Recorder::with_capacity(1 << 20);
-    let mut lane = recorder.lane("decode 0", LaneKind::Worker(Stage::Decode));
-    let stop = Arc::new(AtomicBool::new(false));
-    let (drained, stopped) = (recorder.clone(), stop.clone());
-    let collector = std::thread::spawn(move || {
-        let mut dropped = 0;
-        while !stopped.load(Ordering::Relaxed) {
-            dropped = drained
-                .drain(|_, record| {
-                    black_box(record);
-                })
-                .dropped;
-            std::thread::sleep(Duration::from_millis(2));
+/// Times `iterations` calls of `write` in chunks that fit the ring, drained in between: nothing is dropped.
+fn in_chunks(recorder: &Recorder, iterations: u64, mut write: impl FnMut()) -> Duration {
+    let mut timed = Duration::ZERO;
+    let mut left = iterations;
+    while left > 0 {
+        let chunk = left.min(CHUNK);
+        let began = Instant::now();
+        for _ in 0..chunk {
+            write();
         }
-        dropped
-    });
+        timed += began.elapsed();
+        left -= chunk;
+        let drain = recorder.drain(|_, record| {
+            black_box(record);
+        });
+        assert_eq!(drain.dropped, 0);
+    }
+    timed
+}
+
+const CHUNK: u64 = 2048;
+
+fn record(c: &mut Criterion) {
+    let recorder = Recorder::new();
+    let mut lane = recorder.lane("decode 0", LaneKind::Worker(Stage::Decode));
     let clock = MonotonicClock::new();
     let mut group = c.benchmark_group("recorder");
     group.bench_function("record", |b| {
         let record = unit(Nanos(5));
-        b.iter(|| lane.unit(black_box(&record)));
+        b.iter_custom(|n| in_chunks(&recorder, n, || lane.unit(black_box(&record))));
     });
     group.bench_function("clock reading and record", |b| {
-        b.iter(|| lane.unit(&unit(black_box(clock.now()))));
+        b.iter_custom(|n| in_chunks(&recorder, n, || lane.unit(&unit(black_box(clock.now())))));
     });
     group.bench_function("clock reading", |b| b.iter(|| black_box(clock.now())));
     group.finish();
-    stop.store(true, Ordering::Relaxed);
-    let dropped = collector.join().unwrap_or_default();
-    println!("dropped records: {dropped}");
 }
 
 criterion_group!(benches, record);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const DRAIN_EVERY: Duration = Duration::from_millis(20);
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 const SETTLE_EVERY: Duration = Duration::from_millis(1_000);
-const REPORT_EVERY: Duration = Duration::from_millis(1_500);
+const REPORT_EVERY: Duration = Duration::from_millis(1_000);
 
 /// How the run stands, for a progress bar.
 #[derive(Clone, Debug, Default)]
