@@ -19,7 +19,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Two-sided 97.5 % quantiles of Student's t, by degrees of freedom.
-T = {9: 2.262, 14: 2.145, 19: 2.093, 24: 2.064, 29: 2.045}
+T = {9: 2.262, 14: 2.145, 15: 2.131, 19: 2.093, 24: 2.064, 29: 2.045, 39: 2.023}
 
 
 def run(a, on):

@@ -5,7 +5,8 @@
 //! critical path. The links are those of the records, looked up on demand.
 
 use crate::timeline::{Nanos, Stage, UnitRecord, UnitRef};
-use std::collections::{HashMap, HashSet, VecDeque};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+use std::collections::VecDeque;
 
 /// A point in the life of a unit of work.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -314,7 +315,7 @@ impl Units {
     /// young unit is the start of a path.
     fn frontier(&self, young: &HashSet<UnitRef>) -> Option<Vec<Point>> {
         let moments = [Moment::Start, Moment::End, Moment::Pushed];
-        let mut frontier = HashSet::new();
+        let mut frontier = HashSet::default();
         for unit in young {
             for moment in moments {
                 let point = Point {
@@ -352,7 +353,7 @@ impl Units {
         let mut trunk = self.points_to(*first);
         let numbered = trunk.iter().enumerate();
         let place: HashMap<Point, usize> = numbered.map(|(n, point)| (*point, n)).collect();
-        let mut reached = HashSet::new();
+        let mut reached = HashSet::default();
         let mut meeting = 0;
         for start in &frontier {
             let mut next = Some(*start);

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const DRAIN_EVERY: Duration = Duration::from_millis(20);
-const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 const SETTLE_EVERY: Duration = Duration::from_millis(1_000);
 const REPORT_EVERY: Duration = Duration::from_millis(1_000);
 
