@@ -273,13 +273,14 @@ impl Trainee<'_> {
             Ok(feed) => feed,
             Err(error) => return Ended::of(Err(error.into())),
         };
-        let mut epoch = tracing::info_span!("epoch", epoch = 0u64).entered();
+        let mut epoch = Some(tracing::info_span!("epoch", epoch = 0u64).entered());
         let mut current = 0;
         let result = train(&mut feed, &mut trainer, |done| {
             if done.epoch != current {
                 current = done.epoch;
-                let next = tracing::info_span!("epoch", epoch = current);
-                drop(std::mem::replace(&mut epoch, next.entered()));
+                // The old one is left before the new one is entered, so that they do not nest.
+                drop(epoch.take());
+                epoch = Some(tracing::info_span!("epoch", epoch = current).entered());
             }
             self.note(done);
         });

@@ -17,8 +17,8 @@ const LOADER: u32 = 1;
 const TRAINER: u32 = 2;
 /// Process of the `tracing` spans.
 pub(super) const HOST: u32 = 3;
-const DEVICE_LANE: u32 = 1001;
-const IDLE_LANE: u32 = 1002;
+const DEVICE_LANE: u32 = 100_001;
+const IDLE_LANE: u32 = 100_002;
 
 /// Batches of the run that are traced.
 #[derive(Copy, Clone, Debug)]
@@ -327,12 +327,12 @@ impl TracingFeed {
     }
 }
 
-/// Process and lane of a recorder's lane; tids start at 1.
+/// Process and lane of a recorder's lane. A tid equal to a pid would be taken for its main thread.
 fn place(kind: LaneKind, lane: u16) -> (u32, u32) {
     let pid = if kind == LaneKind::Trainer {
         TRAINER
     } else {
         LOADER
     };
-    (pid, u32::from(lane) + 1)
+    (pid, u32::from(lane) + 11)
 }
