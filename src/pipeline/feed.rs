@@ -79,6 +79,7 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
                     batch,
                 }));
             }
+            self.step = None;
         }
     }
 
@@ -190,6 +191,10 @@ fn host_batch<W: SampleWork>(
             } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
             let (batch, opening, last) = post.assemble(logbook, job, opening, scratch);
+            // What is left of a batch that a stop has cut short is not trained on.
+            if post.control.stop.is_stopped() {
+                return None;
+            }
             let subject = batch_subject(Stage::Batch, &batch, u64::from(last));
             let unit = logbook.current();
             let end = logbook.ended();

@@ -40,7 +40,7 @@ fn write_report(out: &mut String, report: &Report) -> fmt::Result {
         )?;
     }
     if report.steps == 0 {
-        return Ok(());
+        return write_warnings(out, report);
     }
     writeln!(out)?;
     write_device(out, report)?;

@@ -148,14 +148,15 @@ impl Collector {
         }
     }
 
-    /// Writes the report; the first failure is kept and told at the end.
+    /// Writes the report; whether the last time failed is told at the end.
     pub(super) fn write(&mut self) {
+        self.report_error = None;
         if let Err(error) = write_json(&mut self.report, &self.report_path) {
             let path = self.report_path.display();
             let text = format!(
                 "cannot write the report {path}: {error}; free some space or use another --run-dir"
             );
-            self.report_error.get_or_insert(text);
+            self.report_error = Some(text);
         }
     }
 

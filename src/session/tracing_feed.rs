@@ -49,7 +49,8 @@ pub(super) struct TracingFeed {
     lanes: Vec<LaneInfo>,
     batches: BTreeMap<u64, Batch>,
     /// Batches whose step has ended, to be written in the next pass: by then all their records are here.
-    ended: VecDeque<u64>,
+    /// With each, the end of the step before.
+    ended: VecDeque<(u64, Nanos)>,
     previous_step_end: Nanos,
     /// The traced part of the run, as far as it is known.
     traced: Option<Interval>,
@@ -83,20 +84,20 @@ impl TracingFeed {
     /// Takes one pass of the collector, and writes what is complete.
     pub(super) fn absorb(&mut self, records: &[(u16, Record)], lanes: &[LaneInfo]) {
         self.name_lanes(lanes);
-        let ready: Vec<u64> = self.ended.drain(..).collect();
+        let ready: Vec<(u64, Nanos)> = self.ended.drain(..).collect();
         for (lane, record) in records {
             self.record(*lane, record);
         }
-        for batch in ready {
-            self.write(batch);
+        for (batch, since) in ready {
+            self.write(batch, since);
         }
         self.trace.with(TraceWriter::flush);
     }
 
     /// Writes the batches whose steps have ended.
     pub(super) fn finish(&mut self) {
-        for batch in std::mem::take(&mut self.ended) {
-            self.write(batch);
+        for (batch, since) in std::mem::take(&mut self.ended) {
+            self.write(batch, since);
         }
     }
 
@@ -136,7 +137,8 @@ impl TracingFeed {
                 batch.units.push((name, *unit));
                 if unit.stage == Stage::Step {
                     batch.step = Some(name);
-                    self.ended.push_back(number);
+                    let since = std::mem::replace(&mut self.previous_step_end, unit.end);
+                    self.ended.push_back((number, since));
                 }
             }
             Record::Busy(busy) => batch.busy.push(*busy),
@@ -145,7 +147,7 @@ impl TracingFeed {
         }
     }
 
-    fn write(&mut self, number: u64) {
+    fn write(&mut self, number: u64, since: Nanos) {
         let Some(batch) = self.batches.remove(&number) else {
             return;
         };
@@ -153,7 +155,6 @@ impl TracingFeed {
         let Some(step) = batch.step.and_then(|name| units.get(&name)).copied() else {
             return;
         };
-        let since = self.previous_step_end;
         let written = self.trace.with(|trace| {
             trace.group(|trace| {
                 for (name, unit) in &batch.units {
@@ -165,7 +166,6 @@ impl TracingFeed {
                 }
             })
         });
-        self.previous_step_end = step.end;
         let from = self.traced.map_or(since, |traced| traced.start);
         self.traced = Some(Interval::new(from, step.end));
         // Past the size limit a group is left out whole.
