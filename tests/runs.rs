@@ -366,10 +366,10 @@ fn ctrl_c_stops_within_a_second_with_everything_whole() {
         .unwrap();
     wait_for_steps(&place, &mut child);
     let asked = Instant::now();
-    let pid = child.id().to_string();
+    let interrupt = format!("kill -INT {}", child.id());
     assert!(
-        Command::new("kill")
-            .args(["-INT", &pid])
+        Command::new("bash")
+            .args(["-c", &interrupt])
             .status()
             .unwrap()
             .success()
