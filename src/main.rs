@@ -20,7 +20,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => return run::run(&args, out),
         Command::Data { command } => data::data(&command, out)?,
-        Command::Doctor(args) => doctor::doctor(&(&args).into(), out)?,
+        Command::Doctor(args) => doctor::doctor(&args, out)?,
         Command::Config(args) => config::config(&args, out)?,
         Command::Keys => config::keys(out)?,
         Command::Completions(args) => completions::completions(&args, out)?,

@@ -4,12 +4,14 @@
 //! stand for a configuration key become `--set` texts (see [`RunArgs::overrides`]), so that a
 //! key's grammar and its errors live in `config` alone.
 //!
-//! May use: nothing of this crate.
+//! May use: `config` (the image formats).
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+use crate::config::ImageFormat;
 
 /// Profile the input pipeline of a training job: which loader stage starves the device, and what
 /// to change.
@@ -157,8 +159,8 @@ pub struct GenerateArgs {
     pub classes: usize,
 
     /// The images' file format.
-    #[arg(long, value_enum, default_value_t = FormatArg::Jpeg)]
-    pub format: FormatArg,
+    #[arg(long, value_enum, default_value_t = ImageFormat::Jpeg)]
+    pub format: ImageFormat,
 
     /// The same seed makes the same images.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -167,12 +169,6 @@ pub struct GenerateArgs {
     /// Threads to make them with [default: one a usable core].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub jobs: Option<usize>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum FormatArg {
-    Jpeg,
-    Png,
 }
 
 #[derive(Debug, Args)]

@@ -1,9 +1,11 @@
 //! `stallscope data`: data to measure with.
 
-use super::args::{DataCommand, FormatArg, GenerateArgs};
+use super::args::{DataCommand, GenerateArgs};
+use super::progress;
+use crate::config::{GenerateConfig, ImageFormat as ConfigFormat};
 use crate::data::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, generate};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
+use std::path::Path;
 
 /// Carries out `command`.
 ///
@@ -27,16 +29,31 @@ pub fn data(command: &DataCommand, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 fn options(args: &GenerateArgs) -> GenerateOptions {
-    let mut options = GenerateOptions::new(&args.out);
-    options.images = args.images;
-    options.classes = args.classes;
-    options.seed = args.seed;
-    options.format = match args.format {
-        FormatArg::Jpeg => ImageFormat::Jpeg,
-        FormatArg::Png => ImageFormat::Png,
+    let wanted = GenerateConfig {
+        images: args.images,
+        classes: args.classes,
+        format: args.format,
+        seed: args.seed,
     };
-    options.jobs = args.jobs.unwrap_or(options.jobs);
-    options
+    let options = generate_options(&wanted, &args.out);
+    GenerateOptions {
+        jobs: args.jobs.unwrap_or(options.jobs),
+        ..options
+    }
+}
+
+/// What makes `wanted` in the folder `out`.
+pub(super) fn generate_options(wanted: &GenerateConfig, out: &Path) -> GenerateOptions {
+    GenerateOptions {
+        images: wanted.images,
+        classes: wanted.classes,
+        format: match wanted.format {
+            ConfigFormat::Jpeg => ImageFormat::Jpeg,
+            ConfigFormat::Png => ImageFormat::Png,
+        },
+        seed: wanted.seed,
+        ..GenerateOptions::new(out)
+    }
 }
 
 /// Generates with a progress bar on standard error.
@@ -47,14 +64,8 @@ pub(super) fn generate_with_progress(
     options: &GenerateOptions,
     quiet: bool,
 ) -> anyhow::Result<GenerateReport> {
-    let bar = if quiet {
-        ProgressBar::hidden()
-    } else {
-        ProgressBar::new(options.images as u64)
-    };
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {msg} {pos}/{len}  [{elapsed}]") {
-        bar.set_style(style);
-    }
+    let template = "{bar:30} {msg} {pos}/{len}  [{elapsed}]";
+    let bar = progress::bar(options.images as u64, template, quiet);
     bar.set_message(format!("generating {}:", options.out.display()));
     let report = generate(options, &|done| bar.set_position(done));
     bar.finish_and_clear();

@@ -3,42 +3,28 @@
 //! Invariants: never fails over what it finds, only over not being able to print it; changes
 //! nothing; takes a few seconds at most.
 //!
-//! May use: `page_cache`, `device::probe`.
+//! May use: `args`, `page_cache`, `device::probe`.
 
 mod cgroup;
 mod checklist;
 mod disk;
 mod gpu;
 mod memory;
+mod proc_file;
 mod processor;
 mod storage;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use super::args::DoctorArgs;
 
 pub use checklist::{Checklist, Row, Section, Status};
 
-/// What to look at, and how to print it.
-#[derive(Debug, Clone, Default)]
-pub struct DoctorOptions {
-    /// The data's folder; `None` measures the current directory's disk.
-    pub data: Option<PathBuf>,
-    pub json: bool,
-}
-
-impl From<&super::args::DoctorArgs> for DoctorOptions {
-    fn from(args: &super::args::DoctorArgs) -> DoctorOptions {
-        DoctorOptions {
-            data: args.data.clone(),
-            json: args.json,
-        }
-    }
-}
-
 /// Examines the machine and prints what was found.
-pub fn doctor(options: &DoctorOptions, out: &mut dyn Write) -> anyhow::Result<()> {
-    let checklist = examine(options.data.as_deref());
-    if options.json {
+pub fn doctor(args: &DoctorArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let checklist = examine(args.data.as_deref());
+    if args.json {
         serde_json::to_writer_pretty(&mut *out, &checklist)?;
         writeln!(out)?;
     } else {
@@ -47,7 +33,7 @@ pub fn doctor(options: &DoctorOptions, out: &mut dyn Write) -> anyhow::Result<()
     Ok(())
 }
 
-/// Examines the machine.
+/// Examines the machine, and the disk of `data` or else of the current directory.
 pub fn examine(data: Option<&Path>) -> Checklist {
     // The timer first: the disk's measurement would disturb it.
     let (processor, measuring) = (processor::section(), processor::measuring());
@@ -69,11 +55,11 @@ mod tests {
     fn every_section_has_rows_and_every_trouble_a_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let mut out = Vec::new();
-        let options = DoctorOptions {
+        let args = DoctorArgs {
             data: Some(folder.path().to_owned()),
             json: true,
         };
-        doctor(&options, &mut out).unwrap();
+        doctor(&args, &mut out).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let sections = json["sections"].as_array().unwrap();
         assert_eq!(sections.len(), 5);

@@ -9,4 +9,5 @@ pub mod data;
 pub mod doctor;
 mod file_limit;
 mod page_cache;
+mod progress;
 pub mod run;

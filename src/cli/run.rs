@@ -1,15 +1,17 @@
 //! `stallscope run`: one run, with a progress bar, and its verdict.
 
 use super::args::RunArgs;
-use super::data::generate_with_progress;
+use super::data::{generate_options, generate_with_progress};
 use super::file_limit::fail_instead_of_dying;
-use crate::config::{GenerateConfig, ImageFormat as ConfigFormat, Resolved, Settings};
-use crate::data::{GenerateOptions, ImageFormat};
+use super::progress;
+use crate::config::{Resolved, Settings};
+use crate::pipeline::panic_message;
 use crate::report::{Status, render};
 use crate::session::{Outcome, Progress, RunOptions, Session};
-use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::{Context, anyhow};
+use indicatif::ProgressBar;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -38,11 +40,10 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let session = Session::open(config, options)?;
     let stop = session.stop_signal();
     ctrlc::set_handler(move || stop.stop()).context("cannot listen for Ctrl-C")?;
-    silence_workers();
     fail_instead_of_dying();
-    let outcome = session.run();
+    let outcome = catching_panics(|| session.run());
     bar.finish_and_clear();
-    conclude(outcome?, out)
+    conclude(outcome??, out)
 }
 
 /// Prints the report and turns its status into the exit status.
@@ -57,7 +58,9 @@ fn conclude(outcome: Outcome, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
             trace.path
         )?;
     }
-    writeln!(out, "report   {}", outcome.report_path.display())?;
+    if let Some(path) = &outcome.report_path {
+        writeln!(out, "report   {}", path.display())?;
+    }
     for warning in &outcome.warnings {
         eprintln!("warning: {warning}");
     }
@@ -73,31 +76,18 @@ fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()> {
     let path = &config.pipeline.source.path;
     match &config.generate {
         Some(generate) if !path.exists() => {
-            let options = generate_options(generate, path);
-            generate_with_progress(&options, quiet).map(|_| ())
+            generate_with_progress(&generate_options(generate, path), quiet).map(|_| ())
         }
         _ => Ok(()),
     }
 }
 
-fn generate_options(generate: &GenerateConfig, path: &Path) -> GenerateOptions {
-    let mut options = GenerateOptions::new(path);
-    options.images = generate.images;
-    options.classes = generate.classes;
-    options.seed = generate.seed;
-    options.format = match generate.format {
-        ConfigFormat::Jpeg => ImageFormat::Jpeg,
-        ConfigFormat::Png => ImageFormat::Png,
-    };
-    options
-}
-
 fn default_run_dir(name: &str) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = now.map_or(0, |since| since.as_secs());
-    let base = Path::new("traces").join(format!("{name}-{}", date_and_time(seconds)));
-    let numbered =
-        (2..).map(|n| base.with_file_name(format!("{name}-{}-{n}", date_and_time(seconds))));
+    let stem = format!("{name}-{}", date_and_time(seconds));
+    let base = Path::new("traces").join(&stem);
+    let numbered = (2..).map(|n| base.with_file_name(format!("{stem}-{n}")));
     let mut names = std::iter::once(base.clone()).chain(numbered);
     names.find(|name| !name.exists()).unwrap_or(base)
 }
@@ -124,14 +114,8 @@ fn date_and_time(unix_seconds: u64) -> String {
 }
 
 fn progress_bar(config: &Resolved, quiet: bool) -> ProgressBar {
-    if quiet {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(config.warmup_steps + config.steps);
     let template = "{bar:30} step {pos}/{len}  {msg}  [{elapsed}]";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
+    let bar = progress::bar(config.warmup_steps + config.steps, template, quiet);
     bar.set_message("starting");
     bar
 }
@@ -151,14 +135,19 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     bar.set_message(parts.join(", "));
 }
 
-/// A worker's panic is caught and reported with its sample; the default message would come on top.
-fn silence_workers() {
-    let default = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if std::thread::current().name() == Some("main") {
-            default(info);
-        }
-    }));
+/// Runs `body`, and reports a panic of its own as an error. Those of workers and of the device are caught
+/// where they happen and told with their sample or step; the default message would come on top.
+fn catching_panics<T>(body: impl FnOnce() -> T) -> anyhow::Result<T> {
+    let default = take_hook();
+    if std::env::var_os("RUST_BACKTRACE").is_none() {
+        set_hook(Box::new(|_| {}));
+    }
+    let done = catch_unwind(AssertUnwindSafe(body));
+    set_hook(default);
+    done.map_err(|payload| {
+        let message = panic_message(payload.as_ref());
+        anyhow!("stallscope itself panicked: {message}; this is a bug, please report it")
+    })
 }
 
 #[cfg(test)]

@@ -23,11 +23,13 @@ pub enum Number {
     Float(f64),
 }
 
-pub(super) fn push_head(out: &mut Vec<u8>, head: &str, pid: u32, tid: u32) {
+/// The beginning of every event on a lane: `head` opens it and ends before the pid's digits.
+pub(super) fn push_head(out: &mut Vec<u8>, head: &str, pid: u32, tid: u32, at_ns: u64) {
     out.extend_from_slice(head.as_bytes());
     push_u64(out, u64::from(pid));
     out.extend_from_slice(b",\"tid\":");
     push_u64(out, u64::from(tid));
+    push_time(out, at_ns);
 }
 
 pub(super) fn push_time(out: &mut Vec<u8>, nanos: u64) {
@@ -35,14 +37,17 @@ pub(super) fn push_time(out: &mut Vec<u8>, nanos: u64) {
     push_micros(out, nanos);
 }
 
-pub(super) fn push_label(out: &mut Vec<u8>, name: &str, category: &str) {
+/// The end of every event on a lane, its closing brace included.
+pub(super) fn push_tail(out: &mut Vec<u8>, name: &str, category: &str, args: &[(&str, Arg)]) {
     out.extend_from_slice(b",\"name\":");
     push_string(out, name);
     out.extend_from_slice(b",\"cat\":");
     push_string(out, category);
+    push_args(out, args);
+    out.push(b'}');
 }
 
-pub(super) fn push_args(out: &mut Vec<u8>, args: &[(&str, Arg)]) {
+fn push_args(out: &mut Vec<u8>, args: &[(&str, Arg)]) {
     if args.is_empty() {
         return;
     }
@@ -64,7 +69,14 @@ pub(super) fn push_args(out: &mut Vec<u8>, args: &[(&str, Arg)]) {
     out.push(b'}');
 }
 
-pub(super) fn push_metadata_head(out: &mut Vec<u8>, kind: &str, pid: u32, tid: Option<u32>) {
+/// Metadata up to the value of its one argument: `field` of the `subject` (a process or a thread).
+pub(super) fn push_metadata_head(
+    out: &mut Vec<u8>,
+    subject: &str,
+    field: &str,
+    pid: u32,
+    tid: Option<u32>,
+) {
     out.extend_from_slice(b"{\"ph\":\"M\",\"pid\":");
     push_u64(out, u64::from(pid));
     if let Some(tid) = tid {
@@ -72,8 +84,12 @@ pub(super) fn push_metadata_head(out: &mut Vec<u8>, kind: &str, pid: u32, tid: O
         push_u64(out, u64::from(tid));
     }
     out.extend_from_slice(b",\"name\":\"");
-    out.extend_from_slice(kind.as_bytes());
-    out.extend_from_slice(b"\",\"args\":{");
+    out.extend_from_slice(subject.as_bytes());
+    out.push(b'_');
+    out.extend_from_slice(field.as_bytes());
+    out.extend_from_slice(b"\",\"args\":{\"");
+    out.extend_from_slice(field.as_bytes());
+    out.extend_from_slice(b"\":");
 }
 
 pub(super) fn push_number(out: &mut Vec<u8>, value: Number) {

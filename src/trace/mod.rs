@@ -12,6 +12,8 @@ mod host_lanes;
 pub mod host_spans;
 mod host_stream;
 mod shared;
+#[cfg(test)]
+mod test_files;
 mod text;
 mod writer;
 

@@ -6,14 +6,14 @@
 //! dropped. No method fails or blocks on more than a write to the file; see `event_file` for the cap and for full disks.
 //!
 //! What the caller keeps to: pids and tids start at 1 (Perfetto merges tid 0 into the lane whose tid is the pid);
-//! spans of one lane nest properly; arrows are written inside a [`TraceWriter::group`], after the spans they join.
+//! spans of one lane nest properly; arrows are written after the spans they join.
 //! May use: `timeline`.
 
 use super::TraceError;
 use super::compress::compress_in_place;
 use super::event_file::EventFile;
 use super::fields::{
-    Arg, Number, push_args, push_head, push_label, push_metadata_head, push_number, push_time,
+    Arg, Number, push_head, push_metadata_head, push_number, push_tail, push_time,
 };
 use super::text::{push_i64, push_micros, push_string, push_u64};
 use crate::timeline::Nanos;
@@ -84,14 +84,12 @@ impl TraceWriter {
 
     /// Names a process and places it: smaller indices are higher up.
     pub fn process(&mut self, pid: u32, name: &str, sort_index: i32) {
-        self.name_metadata("process_name", pid, None, name);
-        self.sort_metadata("process_sort_index", pid, None, sort_index);
+        self.describe("process", pid, None, name, sort_index);
     }
 
     /// Names a lane (a thread, to Chrome) and places it within its process.
     pub fn lane(&mut self, pid: u32, tid: u32, name: &str, sort_index: i32) {
-        self.name_metadata("thread_name", pid, Some(tid), name);
-        self.sort_metadata("thread_sort_index", pid, Some(tid), sort_index);
+        self.describe("thread", pid, Some(tid), name, sort_index);
     }
 
     /// A slice from `start` to `end`.
@@ -111,13 +109,10 @@ impl TraceWriter {
         let start_ns = self.since_base(start);
         let end_ns = self.since_base(end).max(start_ns);
         self.file.event(start, |out| {
-            push_head(out, "{\"ph\":\"X\",\"pid\":", pid, tid);
-            push_time(out, start_ns);
+            push_head(out, "{\"ph\":\"X\",\"pid\":", pid, tid, start_ns);
             out.extend_from_slice(b",\"dur\":");
             push_micros(out, end_ns - start_ns);
-            push_label(out, name, category);
-            push_args(out, args);
-            out.push(b'}');
+            push_tail(out, name, category, args);
         });
     }
 
@@ -154,59 +149,9 @@ impl TraceWriter {
     ) {
         let at_ns = self.checked_since_base(at);
         self.file.event(at, |out| {
-            push_head(out, "{\"ph\":\"i\",\"s\":\"t\",\"pid\":", pid, tid);
-            push_time(out, at_ns);
-            push_label(out, name, category);
-            push_args(out, args);
-            out.push(b'}');
+            push_head(out, "{\"ph\":\"i\",\"s\":\"t\",\"pid\":", pid, tid, at_ns);
+            push_tail(out, name, category, args);
         });
-    }
-
-    /// Begins an arrow inside the slice that covers `at` on that lane.
-    pub fn flow_start(
-        &mut self,
-        id: u64,
-        name: &str,
-        category: &str,
-        pid: u32,
-        tid: u32,
-        at: Nanos,
-    ) {
-        self.flow("{\"ph\":\"s\",\"pid\":", id, name, category, pid, tid, at);
-    }
-
-    /// Ends one arrow and begins the next inside the slice that covers `at` on that lane.
-    pub fn flow_step(
-        &mut self,
-        id: u64,
-        name: &str,
-        category: &str,
-        pid: u32,
-        tid: u32,
-        at: Nanos,
-    ) {
-        self.flow(
-            "{\"ph\":\"t\",\"bp\":\"e\",\"pid\":",
-            id,
-            name,
-            category,
-            pid,
-            tid,
-            at,
-        );
-    }
-
-    /// Ends an arrow inside the slice that covers `at` on that lane.
-    pub fn flow_end(&mut self, id: u64, name: &str, category: &str, pid: u32, tid: u32, at: Nanos) {
-        self.flow(
-            "{\"ph\":\"f\",\"bp\":\"e\",\"pid\":",
-            id,
-            name,
-            category,
-            pid,
-            tid,
-            at,
-        );
     }
 
     /// Arrows from slice to slice along `points`, each end placed where Perfetto binds it to that slice: at its start,
@@ -226,13 +171,12 @@ impl TraceWriter {
         let last = points.len() - 1;
         self.group(|trace| {
             for (index, (point, at)) in points.iter().zip(times).enumerate() {
-                match index {
-                    0 => trace.flow_start(id, name, category, point.pid, point.tid, at),
-                    _ if index == last => {
-                        trace.flow_end(id, name, category, point.pid, point.tid, at)
-                    }
-                    _ => trace.flow_step(id, name, category, point.pid, point.tid, at),
-                }
+                let head = match index {
+                    0 => "{\"ph\":\"s\",\"pid\":",
+                    _ if index == last => "{\"ph\":\"f\",\"bp\":\"e\",\"pid\":",
+                    _ => "{\"ph\":\"t\",\"bp\":\"e\",\"pid\":",
+                };
+                trace.arrow_end(head, id, name, category, point, at);
             }
         })
     }
@@ -300,41 +244,34 @@ impl TraceWriter {
         self.since_base(at)
     }
 
-    #[allow(clippy::too_many_arguments)] // one event's fields, all needed at every call
-    fn flow(
+    /// One end of an arrow, inside the slice that covers `at` on the point's lane.
+    fn arrow_end(
         &mut self,
         head: &str,
         id: u64,
         name: &str,
         category: &str,
-        pid: u32,
-        tid: u32,
+        point: &FlowPoint,
         at: Nanos,
     ) {
         let at_ns = self.checked_since_base(at);
         self.file.event(at, |out| {
-            push_head(out, head, pid, tid);
-            push_time(out, at_ns);
+            push_head(out, head, point.pid, point.tid, at_ns);
             out.extend_from_slice(b",\"id\":");
             push_u64(out, id);
-            push_label(out, name, category);
-            out.push(b'}');
+            push_tail(out, name, category, &[]);
         });
     }
 
-    fn name_metadata(&mut self, kind: &str, pid: u32, tid: Option<u32>, name: &str) {
+    /// Names a process, or a lane of it, and places it.
+    fn describe(&mut self, subject: &str, pid: u32, tid: Option<u32>, name: &str, sort_index: i32) {
         self.file.metadata(|out| {
-            push_metadata_head(out, kind, pid, tid);
-            out.extend_from_slice(b"\"name\":");
+            push_metadata_head(out, subject, "name", pid, tid);
             push_string(out, name);
             out.extend_from_slice(b"}}");
         });
-    }
-
-    fn sort_metadata(&mut self, kind: &str, pid: u32, tid: Option<u32>, sort_index: i32) {
         self.file.metadata(|out| {
-            push_metadata_head(out, kind, pid, tid);
-            out.extend_from_slice(b"\"sort_index\":");
+            push_metadata_head(out, subject, "sort_index", pid, tid);
             push_i64(out, i64::from(sort_index));
             out.extend_from_slice(b"}}");
         });

@@ -12,8 +12,7 @@ const ROOT: &str = "/sys/fs/cgroup";
 
 /// The tightest CPU quota, in cores.
 pub fn cpu_quota_cores() -> Option<f64> {
-    let unified = groups("").into_iter().filter_map(|group| {
-        let text = read(&group, "cpu.max")?;
+    let unified = readings("", "cpu.max").filter_map(|text| {
         let (quota, period) = text.split_once(' ')?;
         Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
     });
@@ -30,17 +29,19 @@ pub fn cpu_quota_cores() -> Option<f64> {
 
 /// The tightest memory limit, in bytes.
 pub fn memory_limit_bytes() -> Option<u64> {
-    let unified = groups("")
-        .into_iter()
-        .filter_map(|group| read(&group, "memory.max"));
-    let legacy = groups("memory")
-        .into_iter()
-        .filter_map(|group| read(&group, "memory.limit_in_bytes"));
+    let unified = readings("", "memory.max");
+    let legacy = readings("memory", "memory.limit_in_bytes");
     let limits = unified
         .chain(legacy)
         .filter_map(|text| text.parse::<u64>().ok());
     // Version 1 writes "no limit" as the largest multiple of a page.
     limits.filter(|bytes| *bytes < 1 << 60).min()
+}
+
+/// What `file` says in this process's group and in those above it.
+fn readings(controller: &str, file: &'static str) -> impl Iterator<Item = String> {
+    let groups = groups(controller).into_iter();
+    groups.filter_map(move |group| read(&group, file))
 }
 
 fn read(group: &Path, file: &str) -> Option<String> {

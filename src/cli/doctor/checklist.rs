@@ -61,6 +61,20 @@ impl Row {
         }
     }
 
+    /// `ok` where `holds`, or else a warning.
+    pub fn judged(
+        subject: &str,
+        finding: impl Into<String>,
+        holds: bool,
+        remedy: impl Into<String>,
+    ) -> Row {
+        if holds {
+            Row::ok(subject, finding)
+        } else {
+            Row::warning(subject, finding, remedy)
+        }
+    }
+
     pub fn missing(subject: &str, finding: impl Into<String>, remedy: impl Into<String>) -> Row {
         Row {
             status: Status::Missing,

@@ -1,11 +1,11 @@
 //! How much memory there is for queues, batches and the page cache.
 //!
-//! May use: `checklist`, `cgroup`.
+//! May use: `checklist`, `cgroup`, `proc_file`.
 
-use std::fs;
-
-use super::cgroup;
 use super::checklist::{Row, Section, size};
+use super::{cgroup, proc_file};
+
+const MEMINFO: &str = "/proc/meminfo";
 
 /// Less than this free, and queues and page cache start to push each other out.
 const LITTLE_BYTES: u64 = 1 << 30;
@@ -25,19 +25,12 @@ pub fn available_bytes() -> Option<u64> {
 
 fn machine() -> Row {
     let (Some(total), Some(available)) = (meminfo("MemTotal:"), meminfo("MemAvailable:")) else {
-        return Row::warning("memory", "/proc/meminfo cannot be read", "mount /proc");
+        return proc_file::unreadable("memory", MEMINFO);
     };
     let finding = format!("{} available of {}", size(available), size(total));
-    let row = if available < LITTLE_BYTES {
-        Row::warning(
-            "memory",
-            finding,
-            "close other programs, or use smaller batches and less prefetch",
-        )
-    } else {
-        Row::ok("memory", finding)
-    };
-    row.fact("total_bytes", total)
+    let remedy = "close other programs, or use smaller batches and less prefetch";
+    Row::judged("memory", finding, available >= LITTLE_BYTES, remedy)
+        .fact("total_bytes", total)
         .fact("available_bytes", available)
 }
 
@@ -58,12 +51,11 @@ fn limit() -> Row {
 
 /// A field of /proc/meminfo, which counts in KiB whatever it writes.
 fn meminfo(name: &str) -> Option<u64> {
-    field_bytes(&fs::read_to_string("/proc/meminfo").ok()?, name)
+    bytes(&proc_file::field(MEMINFO, name)?)
 }
 
-fn field_bytes(text: &str, name: &str) -> Option<u64> {
-    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
-    let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
+fn bytes(amount: &str) -> Option<u64> {
+    let kib: u64 = amount.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
 }
 
@@ -72,9 +64,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_meminfo() {
-        let text = "MemTotal:       8139196 kB\nMemAvailable:    100 kB\n";
-        assert_eq!(field_bytes(text, "MemAvailable:"), Some(102_400));
-        assert_eq!(field_bytes(text, "Zebra:"), None);
+    fn amounts_are_in_kib() {
+        assert_eq!(bytes("100 kB"), Some(102_400));
+        assert_eq!(bytes("many kB"), None);
     }
 }

@@ -1,13 +1,13 @@
 //! What the loader's workers can run on: cores, affinity, quota, and who else is using them.
 //!
-//! May use: `checklist`, `cgroup`.
+//! May use: `checklist`, `cgroup`, `proc_file`.
 
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cgroup;
 use super::checklist::{Row, Section};
+use super::{cgroup, proc_file};
 
 pub fn section() -> Section {
     Section {
@@ -26,11 +26,9 @@ pub fn measuring() -> Section {
 
 fn cores() -> Row {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let allowed = field(&status, "Cpus_allowed_list:").unwrap_or_default();
+    let allowed = proc_file::field("/proc/self/status", "Cpus_allowed_list:").unwrap_or_default();
     let (online, usable) = (count(&online), count(&allowed));
-    let model = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = field(&model, "model name").unwrap_or_default();
+    let model = proc_file::field("/proc/cpuinfo", "model name").unwrap_or_default();
     let model = model.trim_start_matches([':', ' ', '\t']);
     let named = if model.is_empty() {
         String::new()
@@ -44,13 +42,14 @@ fn cores() -> Row {
             "start it without taskset, or give the container more CPUs, if it should use them all",
         ),
         (Some(online), _) => Row::ok("cores", format!("{online} usable{named}")),
-        (None, _) => {
-            let usable = thread::available_parallelism().map_or(1, usize::from);
-            Row::ok("cores", format!("{usable} usable{named}"))
-        }
+        (None, _) => Row::ok("cores", format!("{} usable{named}", parallelism())),
     };
     row.fact("online_cores", online)
         .fact("usable_cores", usable)
+}
+
+fn parallelism() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn quota() -> Row {
@@ -66,27 +65,21 @@ fn quota() -> Row {
 }
 
 fn load() -> Row {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let path = "/proc/loadavg";
+    let text = fs::read_to_string(path).unwrap_or_default();
     let Some(load) = text
         .split_whitespace()
         .next()
         .and_then(|word| word.parse::<f64>().ok())
     else {
-        return Row::warning("load", "/proc/loadavg cannot be read", "mount /proc");
+        return proc_file::unreadable("load", path);
     };
-    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let cores = parallelism();
     let finding =
         format!("{load:.2} threads running on {cores} cores, averaged over the last minute");
-    let row = if load > 0.5 * cores as f64 {
-        Row::warning(
-            "load",
-            finding,
-            "wait until other programs are done: figures will vary",
-        )
-    } else {
-        Row::ok("load", finding)
-    };
-    row.fact("load_1min", load)
+    let is_quiet = load <= 0.5 * cores as f64;
+    let remedy = "wait until other programs are done: figures will vary";
+    Row::judged("load", finding, is_quiet, remedy).fact("load_1min", load)
 }
 
 fn run_delay() -> Row {
@@ -135,24 +128,12 @@ fn timer() -> Row {
         micros(worst),
         late.len()
     );
-    let row = if median > Duration::from_micros(500) {
-        Row::warning(
-            "timer",
-            finding,
-            "a quieter machine, or one that is not virtual: waits will look longer than they are",
-        )
-    } else {
-        Row::ok("timer", finding)
-    };
-    row.fact("median_late_us", micros(median))
+    let is_prompt = median <= Duration::from_micros(500);
+    let remedy =
+        "a quieter machine, or one that is not virtual: waits will look longer than they are";
+    Row::judged("timer", finding, is_prompt, remedy)
+        .fact("median_late_us", micros(median))
         .fact("worst_late_us", micros(worst))
-}
-
-/// The rest of the first line that starts with `name`.
-fn field(text: &str, name: &str) -> Option<String> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(name))
-        .map(|rest| rest.trim().to_owned())
 }
 
 /// How many CPUs a list such as `0-3,8` names.

@@ -1,7 +1,7 @@
 //! What the data is read from: its file system, that system's speed, and what of the data is
 //! already in memory.
 //!
-//! May use: `checklist`, `disk`, `memory`, `cli::page_cache`.
+//! May use: `checklist`, `disk`, `memory`, `proc_file`, `cli::page_cache`.
 
 use std::fs;
 use std::io;
@@ -10,44 +10,43 @@ use std::time::{Duration, Instant};
 
 use super::checklist::{Row, Section, size};
 use super::disk::{self, Method, ReadSpeed};
-use super::memory;
+use super::{memory, proc_file};
 use crate::cli::page_cache::{self, Residency};
 
 /// Files whose pages are counted: enough for a share within a few per cent.
 const SAMPLED_FILES: usize = 256;
 const MOST_FILES: usize = 200_000;
 const MOST_WALKING: Duration = Duration::from_secs(1);
+const MOUNTS: &str = "/proc/self/mountinfo";
 
 pub fn section(data: Option<&Path>) -> Section {
-    let mut rows = Vec::new();
+    Section {
+        title: "Storage",
+        rows: rows(data),
+    }
+}
+
+fn rows(data: Option<&Path>) -> Vec<Row> {
     let folder = data.unwrap_or(Path::new("."));
     let folder = match folder.canonicalize() {
         Ok(folder) => folder,
         Err(error) => {
             let finding = format!("{}: {error}", folder.display());
-            rows.push(Row::missing(
-                "data",
-                finding,
-                "check the path given with --data",
-            ));
-            return Section {
-                title: "Storage",
-                rows,
-            };
+            let remedy = "check the path given with --data";
+            return vec![Row::missing("data", finding, remedy)];
         }
     };
     let file_system = file_system(&folder);
-    rows.push(file_system_row(&folder, file_system.as_deref()));
-    rows.push(speed_row(&folder, file_system.as_deref()));
+    let mut rows = vec![
+        file_system_row(&folder, file_system.as_deref()),
+        speed_row(&folder, file_system.as_deref()),
+    ];
     if data.is_some() {
         let tree = Tree::walk(&folder);
         rows.push(tree.row());
         rows.push(cached_row(&tree));
     }
-    Section {
-        title: "Storage",
-        rows,
-    }
+    rows
 }
 
 fn is_memory(file_system: Option<&str>) -> bool {
@@ -56,11 +55,7 @@ fn is_memory(file_system: Option<&str>) -> bool {
 
 fn file_system_row(folder: &Path, file_system: Option<&str>) -> Row {
     let Some(kind) = file_system else {
-        return Row::warning(
-            "file system",
-            "/proc/self/mountinfo cannot be read",
-            "mount /proc",
-        );
+        return proc_file::unreadable("file system", MOUNTS);
     };
     let finding = format!("{kind} at {}", folder.display());
     let network = [
@@ -89,7 +84,7 @@ fn file_system_row(folder: &Path, file_system: Option<&str>) -> Row {
 
 /// The type of the mount that `folder` lies in.
 fn file_system(folder: &Path) -> Option<String> {
-    mount_type(&fs::read_to_string("/proc/self/mountinfo").ok()?, folder)
+    mount_type(&fs::read_to_string(MOUNTS).ok()?, folder)
 }
 
 /// `id parent major:minor root mount-point options [tags] - type source options`.
@@ -276,7 +271,7 @@ fn cached_row(tree: &Tree) -> Row {
 mod tests {
     use super::*;
 
-    const MOUNTS: &str = "\
+    const THREE_MOUNTS: &str = "\
 22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
 23 22 0:20 / /data rw - nfs4 host:/export rw
 24 23 0:21 / /data/with\\040space rw shared:1 - tmpfs tmpfs rw
@@ -284,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_longest_mount_point_wins() {
-        let kind = |folder| mount_type(MOUNTS, Path::new(folder));
+        let kind = |folder| mount_type(THREE_MOUNTS, Path::new(folder));
         assert_eq!(kind("/home/x").as_deref(), Some("ext4"));
         assert_eq!(kind("/data/x").as_deref(), Some("nfs4"));
         assert_eq!(kind("/data2/x").as_deref(), Some("ext4"));

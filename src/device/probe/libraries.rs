@@ -46,17 +46,22 @@ fn text_of(buffer: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// What is wrong with a library that is there but too old, or not NVIDIA's.
+const STALE: &str = "the library lacks a function that every driver has";
+/// What is wrong with a library that is not there.
+const ABSENT: &str = "not on the loader's path nor in a CUDA toolkit";
+
 const DRIVER: &str = "NVIDIA driver (libcuda.so.1)";
 
 pub(super) fn driver() -> Result<Driver, Missing> {
     let library = open(Path::new("libcuda.so.1")).map_err(|error| Missing {
         piece: DRIVER,
-        detail: format!("the loader cannot open it: {}", reason(&error)),
+        detail: unopened(&error),
         remedy: search::hardware().to_owned(),
     })?;
     let stale = || Missing {
         piece: DRIVER,
-        detail: "the library lacks a function that every driver has".to_owned(),
+        detail: STALE.to_owned(),
         remedy: "reinstall the NVIDIA driver".to_owned(),
     };
     let init: unsafe extern "C" fn(c_uint) -> c_int =
@@ -141,14 +146,14 @@ pub(super) fn nvml() -> Result<Piece, Missing> {
         remedy: "it comes with the NVIDIA driver; without it there is no GPU-Util to show"
             .to_owned(),
     };
-    let library = open(Path::new("libnvidia-ml.so.1"))
-        .map_err(|error| missing(format!("the loader cannot open it: {}", reason(&error))))?;
+    let library =
+        open(Path::new("libnvidia-ml.so.1")).map_err(|error| missing(unopened(&error)))?;
     type Plain = unsafe extern "C" fn() -> c_int;
     type Version = unsafe extern "C" fn(*mut c_char, c_uint) -> c_int;
-    let lacks = || missing("the library lacks a function that every driver has".to_owned());
-    let init: Plain = function(library, "nvmlInit_v2").ok_or_else(lacks)?;
-    let shutdown: Plain = function(library, "nvmlShutdown").ok_or_else(lacks)?;
-    let version: Version = function(library, "nvmlSystemGetDriverVersion").ok_or_else(lacks)?;
+    let stale = || missing(STALE.to_owned());
+    let init: Plain = function(library, "nvmlInit_v2").ok_or_else(stale)?;
+    let shutdown: Plain = function(library, "nvmlShutdown").ok_or_else(stale)?;
+    let version: Version = function(library, "nvmlSystemGetDriverVersion").ok_or_else(stale)?;
     let mut text = [0; 96];
     // SAFETY: init and shutdown pair; in between, the buffer is passed with one byte less than its
     // length, so it stays NUL-terminated.
@@ -175,10 +180,10 @@ pub(super) fn nvml() -> Result<Piece, Missing> {
 const CUPTI_NAMES: [&str; 3] = ["libcupti.so.13", "libcupti.so.12", "libcupti.so"];
 
 pub(super) fn cupti(driver_answers: bool) -> Result<Piece, Missing> {
-    let missing = |detail: String| {
+    let missing = || {
         Missing {
         piece: "CUPTI (libcupti.so)",
-        detail,
+        detail: ABSENT.to_owned(),
         remedy: "install the CUDA toolkit (Debian and Ubuntu: the package libcupti-dev or cuda-cupti-13-0), \
                  or `pip install nvidia-cuda-cupti` into the active virtual environment"
             .to_owned(),
@@ -191,15 +196,13 @@ pub(super) fn cupti(driver_answers: bool) -> Result<Piece, Missing> {
             path,
             version: None,
         });
-        return found
-            .ok_or_else(|| missing("not on the loader's path nor in a CUDA toolkit".to_owned()));
+        return found.ok_or_else(missing);
     }
     let names = CUPTI_NAMES.iter().map(PathBuf::from).chain(on_disk);
     let opened = names
         .into_iter()
         .find_map(|path| open(&path).ok().map(|library| (path, library)));
-    let (path, library) = opened
-        .ok_or_else(|| missing("not on the loader's path nor in a CUDA toolkit".to_owned()))?;
+    let (path, library) = opened.ok_or_else(missing)?;
     let version = function::<WriteInt>(library, "cuptiGetVersion").and_then(read_int);
     Ok(Piece {
         path,
@@ -236,7 +239,7 @@ pub(super) fn nvrtc() -> Result<Piece, Missing> {
         },
         None => Missing {
             piece,
-            detail: "not on the loader's path nor in a CUDA toolkit".to_owned(),
+            detail: ABSENT.to_owned(),
             remedy: "install the CUDA toolkit (Debian and Ubuntu: the package cuda-nvrtc-13-0)"
                 .to_owned(),
         },
@@ -253,9 +256,11 @@ fn nvrtc_version(library: &'static Library) -> Option<String> {
 }
 
 /// The loader's message without the function it was called through.
-fn reason(error: &libloading::Error) -> String {
+fn unopened(error: &libloading::Error) -> String {
     let source = std::error::Error::source(error).map(ToString::to_string);
     let text = source.unwrap_or_else(|| error.to_string());
-    text.rsplit_once(": ")
-        .map_or(text.clone(), |(_, last)| last.to_owned())
+    let reason = text
+        .rsplit_once(": ")
+        .map_or(text.as_str(), |(_, last)| last);
+    format!("the loader cannot open it: {reason}")
 }

@@ -2,30 +2,18 @@
 
 use super::*;
 use crate::trace::host_stream::HostStream;
-use crate::trace::{TraceOptions, TraceWriter};
+use crate::trace::test_files::{events, shared_trace, spans};
 use proptest::prelude::*;
 use std::io::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 const EPOCH: ClockShift = ClockShift { epoch_ns: 5_000 };
 
-fn trace() -> (tempfile::TempDir, PathBuf, SharedTrace) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("t.json");
-    let options = TraceOptions {
-        base: Nanos(0),
-        max_bytes: 1 << 20,
-        compress: false,
-    };
-    let trace = SharedTrace::new(TraceWriter::create(&path, options).unwrap());
-    (folder, path, trace)
-}
-
 /// What the lines become, as `kind name start+duration` in microseconds.
-fn written(lines: &[&str], max_spans: u64) -> Vec<String> {
-    let (_folder, path, trace) = trace();
+fn written(lines: &[String], max_spans: u64) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, trace) = shared_trace(folder.path(), "t.json");
     let lanes = HostLanes::new(trace.clone(), 9, EPOCH, max_spans);
     let (done, finished) = channel();
     let mut stream = HostStream::new(lanes, Arc::new(|| Nanos(100_000)), done);
@@ -37,8 +25,7 @@ fn written(lines: &[&str], max_spans: u64) -> Vec<String> {
     drop(stream);
     finished.recv().unwrap();
     trace.finish().unwrap();
-    let events: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    events
+    let shown: Vec<String> = events(&path)
         .iter()
         .map(|event| match event["ph"].as_str().unwrap() {
             "X" => format!(
@@ -48,30 +35,29 @@ fn written(lines: &[&str], max_spans: u64) -> Vec<String> {
             "i" => format!("i {} {} {}", event["name"], event["ts"], event["args"]),
             _ => format!("M {} {}/{}", event["args"], event["pid"], event["tid"]),
         })
-        .collect()
+        .collect();
+    shown.join("\n")
 }
 
-fn begin(name: &str, micros: f64) -> String {
-    format!(
-        "{{\"ph\":\"B\",\"pid\":1,\"ts\":{micros},\"name\":\"{name}\",\"cat\":\"c\",\"tid\":0}}"
-    )
-}
-
-fn end(name: &str, micros: f64) -> String {
-    begin(name, micros).replace("\"B\"", "\"E\"")
+/// Begins and ends of spans: `+a@1 -a@2.5` begins `a` at 1 us and ends it at 2.5.
+fn marks(text: &str) -> Vec<String> {
+    let mark = |mark: &str| {
+        let (name, micros) = mark[1..].split_once('@').unwrap();
+        let kind = if mark.starts_with('+') { "B" } else { "E" };
+        format!(r#"{{"ph":"{kind}","pid":1,"ts":{micros},"name":"{name}","cat":"c","tid":0}}"#)
+    };
+    text.split(' ').map(mark).collect()
 }
 
 const MAIN: &str = r#"{"ph":"M","pid":1,"name":"thread_name","tid":0,"args":{"name":"main"}}"#;
-
-fn lines(lines: &[String]) -> Vec<String> {
-    written(&lines.iter().map(String::as_str).collect::<Vec<_>>(), 100)
-}
 
 #[test]
 fn pairs_become_spans_on_named_lanes_with_typed_arguments() {
     let begin = r#"{"ph":"B","pid":1,"ts":1.001,"name":"epoch","cat":"c","tid":0,"args":{"b":"true","d":"Some(1)","m":"\"a\\\"b\"","n":"3","x":"1.5"}}"#;
     let event = r#"{"ph":"i","pid":1,"ts":2.5,"name":"event src/x.rs:1","cat":"c","tid":0,"s":"t","args":{"message":"saved"}}"#;
-    insta::assert_snapshot!(written(&[MAIN, begin, event, &end("epoch", 3.25)], 100).join("\n"), @r#"
+    let mut lines = [MAIN, begin, event].map(str::to_owned).to_vec();
+    lines.extend(marks("-epoch@3.25"));
+    insta::assert_snapshot!(written(&lines, 100), @r#"
     M {"name":"main"} 9/1
     M {"sort_index":1} 9/1
     i "saved" 7.5 {"message":"saved"}
@@ -81,13 +67,7 @@ fn pairs_become_spans_on_named_lanes_with_typed_arguments() {
 
 #[test]
 fn spans_left_out_of_order_are_cut_so_that_they_nest() {
-    let text = lines(&[
-        begin("a", 1.0),
-        begin("b", 2.0),
-        end("a", 3.0),
-        end("b", 4.0),
-    ]);
-    insta::assert_snapshot!(text.join("\n"), @r#"
+    insta::assert_snapshot!(written(&marks("+a@1 +b@2 -a@3 -b@4"), 100), @r#"
     M {"name":"thread 1"} 9/1
     M {"sort_index":1} 9/1
     X "b" 7.0+1.0 null
@@ -98,13 +78,7 @@ fn spans_left_out_of_order_are_cut_so_that_they_nest() {
 
 #[test]
 fn ends_without_begin_are_ignored_and_begins_without_end_closed() {
-    let text = lines(&[
-        end("before", 1.0),
-        begin("a", 1.0),
-        end("other", 1.5),
-        begin("b", 2.0),
-    ]);
-    insta::assert_snapshot!(text.join("\n"), @r#"
+    insta::assert_snapshot!(written(&marks("-before@1 +a@1 -other@1.5 +b@2"), 100), @r#"
     M {"name":"thread 1"} 9/1
     M {"sort_index":1} 9/1
     X "b" 7.0+93.0 {"unclosed":true}
@@ -114,25 +88,18 @@ fn ends_without_begin_are_ignored_and_begins_without_end_closed() {
 
 #[test]
 fn past_the_cap_spans_are_only_counted() {
-    let events: Vec<String> = (0..5u8)
-        .flat_map(|n| [begin("a", f64::from(n)), end("a", f64::from(n) + 0.5)])
-        .collect();
-    let text = written(&events.iter().map(String::as_str).collect::<Vec<_>>(), 2);
-    assert_eq!(text.iter().filter(|line| line.starts_with('X')).count(), 2);
+    let five: Vec<String> = (0..5).map(|n| format!("+a@{n} -a@{n}.5")).collect();
+    let text = written(&marks(&five.join(" ")), 2);
+    assert_eq!(text.lines().filter(|line| line.starts_with('X')).count(), 2);
 }
 
 #[test]
 fn broken_text_is_passed_over() {
     let long = format!("{{\"ph\":\"B\",\"name\":\"{}\"}}", "x".repeat(2 << 20));
-    let text = lines(&[
-        "{\"ph\":".into(),
-        long,
-        "{}".into(),
-        "7".into(),
-        begin("a", 1.0),
-        end("a", 2.0),
-    ]);
-    assert_eq!(text.len(), 3, "{text:?}");
+    let mut lines = ["{\"ph\":", &long, "{}", "7"].map(str::to_owned).to_vec();
+    lines.extend(marks("+a@1 -a@2"));
+    let text = written(&lines, 100);
+    assert_eq!(text.lines().count(), 3, "{text}");
 }
 
 proptest! {
@@ -145,17 +112,16 @@ proptest! {
 
     #[test]
     fn any_order_of_begins_and_ends_nests(order in prop::collection::vec((0u8..4, any::<bool>()), 1..60)) {
-        let events: Vec<String> = order.iter().enumerate().map(|(at, (name, is_begin))| {
-            let print = if *is_begin { begin } else { end };
-            print(&name.to_string(), at as f64)
+        let text: Vec<String> = order.iter().enumerate().map(|(at, (name, is_begin))| {
+            format!("{}{name}@{at}", if *is_begin { '+' } else { '-' })
         }).collect();
-        let (_folder, path, trace) = trace();
+        let folder = tempfile::tempdir().unwrap();
+        let (path, trace) = shared_trace(folder.path(), "t.json");
         let mut lanes = HostLanes::new(trace.clone(), 9, EPOCH, 1000);
-        events.iter().for_each(|event| lanes.event(event.as_bytes()));
+        marks(&text.join(" ")).iter().for_each(|event| lanes.event(event.as_bytes()));
         lanes.close(Nanos(100_000));
         trace.finish().unwrap();
-        let events: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        let spans: Vec<(f64, f64)> = events.iter().filter(|event| event["ph"] == "X")
+        let spans: Vec<(f64, f64)> = spans(&path).iter()
             .map(|event| (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap()))
             .map(|(start, duration)| (start, start + duration)).collect();
         for (index, a) in spans.iter().enumerate() {

@@ -2,33 +2,14 @@
 
 use super::*;
 use crate::timeline::Nanos;
-use crate::trace::{TraceOptions, TraceWriter};
+use crate::trace::test_files::{shared_trace, spans};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tracing::{debug_span, info_span};
 
 fn clock_since(start: Instant) -> TraceClock {
     Arc::new(move || Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap()))
-}
-
-fn trace_in(folder: &Path, name: &str) -> (PathBuf, SharedTrace) {
-    let path = folder.join(name);
-    let options = TraceOptions {
-        base: Nanos(0),
-        max_bytes: 1 << 20,
-        compress: false,
-    };
-    let trace = SharedTrace::new(TraceWriter::create(&path, options).unwrap());
-    (path, trace)
-}
-
-fn spans(path: &Path) -> Vec<Value> {
-    let events: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    events
-        .into_iter()
-        .filter(|event| event["ph"] == "X")
-        .collect()
 }
 
 fn nanos(value: &Value) -> u64 {
@@ -39,7 +20,7 @@ fn nanos(value: &Value) -> u64 {
 fn traces_take_turns_with_the_one_layer() {
     let folder = tempfile::tempdir().unwrap();
     let clock = clock_since(Instant::now() - Duration::from_secs(1));
-    let (_, unused) = trace_in(folder.path(), "unused.json");
+    let (_, unused) = shared_trace(folder.path(), "unused.json");
     let early = HostSpans::attach(
         unused.clone(),
         9,
@@ -60,7 +41,7 @@ fn traces_take_turns_with_the_one_layer() {
 }
 
 fn spans_land_on_the_clock(folder: &Path, clock: &TraceClock) {
-    let (path, trace) = trace_in(folder, "first.json");
+    let (path, trace) = shared_trace(folder, "first.json");
     let guard = HostSpans::install(trace.clone(), 9, clock.clone()).unwrap();
     let busy = HostSpans::install(trace.clone(), 9, clock.clone());
     assert_eq!(busy.err(), Some(HostSpansError::Busy));
@@ -96,7 +77,7 @@ fn spans_land_on_the_clock(folder: &Path, clock: &TraceClock) {
 
 fn a_second_trace_gets_only_its_own(folder: &Path, clock: &TraceClock) {
     info_span!("between").in_scope(|| ());
-    let (path, trace) = trace_in(folder, "second.json");
+    let (path, trace) = shared_trace(folder, "second.json");
     let options = HostSpansOptions {
         max_level: LevelFilter::DEBUG,
         targets: vec![("burn".into(), LevelFilter::WARN)],
@@ -127,7 +108,7 @@ fn a_second_trace_gets_only_its_own(folder: &Path, clock: &TraceClock) {
 }
 
 fn past_the_cap_spans_are_refused(folder: &Path, clock: &TraceClock) {
-    let (path, trace) = trace_in(folder, "third.json");
+    let (path, trace) = shared_trace(folder, "third.json");
     let options = HostSpansOptions {
         max_spans: 10,
         ..HostSpansOptions::default()

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::trace::SharedTrace;
+use crate::trace::test_files::events;
 use proptest::prelude::*;
 use serde_json::Value;
 use std::fs;
@@ -22,14 +23,13 @@ fn in_folder(max_bytes: u64) -> (tempfile::TempDir, PathBuf, TraceWriter) {
     (folder, path, writer)
 }
 
-/// Reads the file strictly: a whole JSON array, one event a line.
-fn events(path: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(path).unwrap();
-    let Value::Array(events) = serde_json::from_str(&text).unwrap() else {
-        panic!("no array: {text}");
-    };
-    assert_eq!(text.lines().count(), events.len() + 2, "one event a line");
-    events
+fn point(tid: u32, start: Nanos, end: Nanos) -> FlowPoint {
+    FlowPoint {
+        pid: 1,
+        tid,
+        start,
+        end,
+    }
 }
 
 fn kinds(events: &[Value], kind: &str) -> usize {
@@ -41,38 +41,10 @@ fn write_batch(trace: &mut TraceWriter, batch: u64) -> bool {
     let at = Nanos(1_000 + batch * 10_000);
     let (middle, end) = (Nanos(at.0 + 4_000), Nanos(at.0 + 9_000));
     trace.group(|trace| {
-        trace.span(
-            1,
-            1,
-            "read",
-            "read",
-            at,
-            middle,
-            &[("batch", Arg::UInt(batch))],
-        );
-        trace.span(
-            1,
-            2,
-            "step",
-            "step",
-            middle,
-            end,
-            &[("batch", Arg::UInt(batch))],
-        );
-        let points = [
-            FlowPoint {
-                pid: 1,
-                tid: 1,
-                start: at,
-                end: middle,
-            },
-            FlowPoint {
-                pid: 1,
-                tid: 2,
-                start: middle,
-                end,
-            },
-        ];
+        let args = [("batch", Arg::UInt(batch))];
+        trace.span(1, 1, "read", "read", at, middle, &args);
+        trace.span(1, 2, "step", "step", middle, end, &args);
+        let points = [point(1, at, middle), point(2, middle, end)];
         trace.flow_chain(batch + 1, "batch", "batch", &points);
     })
 }
@@ -139,12 +111,7 @@ fn corrected_times_are_counted() {
 
 #[test]
 fn arrow_ends_lie_inside_their_slices_and_in_order() {
-    let point = |start, end| FlowPoint {
-        pid: 1,
-        tid: 1,
-        start: Nanos(start),
-        end: Nanos(end),
-    };
+    let point = |start, end| point(1, Nanos(start), Nanos(end));
     let times = |points: &[FlowPoint]| {
         flow_times(points).map(|times| times.iter().map(|at| at.0).collect::<Vec<_>>())
     };
@@ -204,7 +171,7 @@ fn a_group_whose_writer_panics_is_taken_back() {
         writer.with(|trace| {
             trace.span(1, 1, "before", "x", Nanos(2_000), Nanos(3_000), &[]);
             trace.group(|trace| {
-                trace.flow_start(1, "f", "f", 1, 1, Nanos(2_000));
+                trace.instant(1, 1, "inside", "x", Nanos(2_000), &[]);
                 trace.lane(1, 1, "named inside", 0);
                 panic!("planted");
             });
@@ -213,7 +180,7 @@ fn a_group_whose_writer_panics_is_taken_back() {
     assert!(panicked.join().is_err());
     let summary = shared.finish().unwrap();
     assert_eq!((summary.events, summary.left_out_events), (3, 1));
-    assert_eq!(kinds(&events(&path), "s"), 0);
+    assert_eq!(kinds(&events(&path), "i"), 0);
     assert!(shared.finish().is_none());
     assert!(shared.with(|_| ()).is_none());
 }
@@ -366,8 +333,7 @@ proptest! {
             trace.span(1, 1, name, name, at, at, &[(name, Arg::Text(name))]);
             trace.group(|trace| for arrow in 0..*arrows {
                 let id = (index * 10 + arrow) as u64;
-                trace.flow_start(id, name, "x", 1, 1, at);
-                trace.flow_end(id, name, "x", 1, 1, at);
+                trace.flow_chain(id, name, "x", &[point(1, at, at); 2]);
             });
             offered += 1 + 2 * *arrows as u64;
             if *flush { trace.flush(); }
