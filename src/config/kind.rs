@@ -18,7 +18,10 @@ pub(super) enum Kind {
         most: u64,
     },
     /// A whole number from 0, or one word that stands for "none of that".
-    WholeOr(&'static str),
+    WholeOr {
+        word: &'static str,
+        most: u64,
+    },
     Number(Span),
     /// Exactly `count` numbers.
     Numbers {
@@ -76,8 +79,8 @@ impl Kind {
         match (self, value) {
             (Kind::Flag, Value::Bool(_)) => Ok(value.clone()),
             (Kind::Whole { least, most }, Value::Integer(number)) => whole(*number, *least, *most),
-            (Kind::WholeOr(_), Value::Integer(number)) => whole(*number, 0, u64::MAX),
-            (Kind::WholeOr(word), Value::Text(text)) if text == word => Ok(value.clone()),
+            (Kind::WholeOr { most, .. }, Value::Integer(number)) => whole(*number, 0, *most),
+            (Kind::WholeOr { word, .. }, Value::Text(text)) if text == word => Ok(value.clone()),
             (Kind::Number(span), _) => self.number(*span, value).map(Value::Float),
             (Kind::Numbers { count, span }, Value::List(items)) if items.len() == *count => {
                 let numbers = items
@@ -116,7 +119,9 @@ impl Kind {
                 most: u64::MAX,
             } => format!("a whole number, at least {least}"),
             Kind::Whole { least, most } => format!("a whole number from {least} to {most}"),
-            Kind::WholeOr(word) => format!("a whole number, or \"{word}\""),
+            Kind::WholeOr { word, most } => {
+                format!("a whole number from 0 to {most}, or \"{word}\"")
+            }
             Kind::Number(span) => format!("a number{}", span.words()),
             Kind::Numbers { count, span } => format!("a list of {count} numbers{}", span.words()),
             Kind::Choice(words) => {

@@ -99,6 +99,17 @@ const AT_LEAST_ONE: Kind = Kind::Whole {
     least: 1,
     most: u64::MAX,
 };
+/// Threads a person could mean; more is a slip that the machine would not survive.
+const MOST_WORKERS: u64 = 1024;
+const WORKERS: Kind = Kind::Whole {
+    least: 1,
+    most: MOST_WORKERS,
+};
+/// Items in a queue, batches of a worker, samples of a batch.
+const ITEMS: Kind = Kind::Whole {
+    least: 1,
+    most: 65_536,
+};
 const FROM_ZERO: Kind = Kind::Whole {
     least: 0,
     most: u64::MAX,
@@ -108,12 +119,12 @@ const NO_WORKERS: &str =
 const NO_ROOM: &str = "a queue needs room for at least one item: 1 is the least prefetch";
 
 const fn workers(name: &'static str, doc: &'static str) -> Key {
-    let key = Key::new(name, AT_LEAST_ONE, Default::Toml("1"), doc);
+    let key = Key::new(name, WORKERS, Default::Toml("1"), doc);
     key.only_when(STAGES_HAVE_WORKERS).advice(NO_WORKERS)
 }
 
 const fn prefetch(name: &'static str, default: &'static str, doc: &'static str) -> Key {
-    let key = Key::new(name, AT_LEAST_ONE, Default::Toml(default), doc);
+    let key = Key::new(name, ITEMS, Default::Toml(default), doc);
     key.only_when(STAGES_HAVE_WORKERS).advice(NO_ROOM)
 }
 
@@ -135,9 +146,9 @@ pub(super) const PIPELINE: &[Key] = &[
     Key::new("on_error", Kind::Choice(&["fail", "skip"]), Default::Toml("\"fail\""),
         "What a sample that cannot be read or decoded does to the run: stop it, or be left out and counted."),
 
-    Key::new("num_workers", Kind::WholeOr(PER_STAGE), Default::Toml("\"per-stage\""),
+    Key::new("num_workers", Kind::WholeOr { word: PER_STAGE, most: MOST_WORKERS }, Default::Toml("\"per-stage\""),
         "Workers that each assemble whole batches, as PyTorch's DataLoader means it; 0 loads inline in the trainer's thread."),
-    Key::new("prefetch_factor", AT_LEAST_ONE, Default::Toml("2"),
+    Key::new("prefetch_factor", Kind::Whole { least: 1, most: 1024 }, Default::Toml("2"),
         "Batches each whole-batch worker may have outstanding.")
         .only_when(WORKERS_MAKE_BATCHES).advice(NO_ROOM),
 
@@ -170,11 +181,11 @@ pub(super) const PIPELINE: &[Key] = &[
         "Red, green and blue are divided by it; the default is ImageNet's standard deviation."),
     workers("batch.workers", "Threads that collate samples into batches."),
     prefetch("batch.prefetch", "2", "Capacity of the queue after batch, in batches."),
-    Key::new("batch.size", AT_LEAST_ONE, Default::Toml("32"), "Samples in a batch."),
+    Key::new("batch.size", ITEMS, Default::Toml("32"), "Samples in a batch."),
     Key::new("copy.workers", Kind::Whole { least: 0, most: 1 }, Default::Toml("1"),
         "Threads that copy batches to the device: 1, or 0 to copy in the trainer's thread.")
         .in_whole_batches("0"),
-    Key::new("copy.prefetch", AT_LEAST_ONE, Default::Toml("2"),
+    Key::new("copy.prefetch", ITEMS, Default::Toml("2"),
         "Batches that may wait on the device for the trainer; without a copy worker it has no effect.")
         .advice(NO_ROOM),
 ];
