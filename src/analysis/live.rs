@@ -3,7 +3,7 @@
 use super::cause::IdleSpan;
 use super::fold::{DeviceActivity, Fold};
 use super::summary::Summary;
-use super::tally::{Lengths, Tally};
+use super::tally::{Lengths, Tally, share};
 use super::units::{Moment, Point, Units};
 use crate::timeline::{Interval, LaneInfo, Nanos, Record, Stage, UnitRecord, UnitRef};
 
@@ -18,8 +18,15 @@ pub struct WindowRule {
     pub run_start: Nanos,
 }
 
+/// How fast a run goes, over the window so far.
+#[derive(Copy, Clone, Debug)]
+pub struct Pace {
+    pub samples_per_second: f64,
+    /// Device busy / window, 0 to 1.
+    pub device_busy: f64,
+}
+
 /// Steps seen so far.
-#[derive(Clone)]
 struct Steps {
     seen: u64,
     measured: u64,
@@ -215,6 +222,19 @@ impl Analysis {
     /// Measured steps so far.
     pub fn steps(&self) -> u64 {
         self.steps.measured
+    }
+
+    /// How fast it goes so far; `None` before the first measured step. Much cheaper than a summary.
+    pub fn pace(&self) -> Option<Pace> {
+        let start = self.fold.window_start()?;
+        let (_, end) = self.steps.latest.filter(|_| self.steps.measured > 0)?;
+        let window = Interval::new(start, self.window_end.unwrap_or(end));
+        let unfolded = Interval::new(self.fold.cursor().max(start), window.end);
+        let busy = self.fold.busy() + self.device.busy.covered_in(unfolded);
+        Some(Pace {
+            samples_per_second: self.steps.samples as f64 / window.length().seconds().max(1e-9),
+            device_busy: share(busy, window.length()),
+        })
     }
 
     /// What has been found so far; `None` before the first measured step. `lanes` are the recorder's.

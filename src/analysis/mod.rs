@@ -4,6 +4,7 @@
 //! add up to device idle time to the nanosecond. May use `timeline` only.
 
 mod cause;
+mod floors;
 mod fold;
 mod live;
 mod summary;
@@ -12,7 +13,8 @@ mod units;
 mod verdict;
 
 pub use cause::{Cause, CauseTotals, IdleSpan};
-pub use live::{Analysis, WindowRule};
+pub use floors::{LoaderShape, Workers};
+pub use live::{Analysis, Pace, WindowRule};
 pub use summary::Summary;
 pub use tally::{LengthSummary, StageSummary, WorkerSummary};
-pub use verdict::{InputBound, LoaderShape, Suggestion, Verdict, Workers};
+pub use verdict::{InputBound, Suggestion, Verdict};

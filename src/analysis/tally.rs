@@ -4,6 +4,9 @@ use crate::timeline::{Interval, LaneInfo, LaneKind, Nanos, Stage, ThreadUsage, U
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
+/// Longer lengths count as this long in percentiles.
+const LONGEST: Nanos = Nanos::from_millis(24 * 3_600 * 1_000);
+
 /// Lengths of time, to three significant digits.
 #[derive(Clone)]
 pub(super) struct Lengths {
@@ -13,16 +16,16 @@ pub(super) struct Lengths {
 
 impl Lengths {
     pub(super) fn new() -> Lengths {
-        // Three digits over any range is always a valid choice.
-        let mut histogram =
-            Histogram::new(3).unwrap_or_else(|_| unreachable!("3 digits are allowed"));
-        histogram.auto(true);
+        // These bounds are always a valid choice. With a fixed range the histogram never moves, and
+        // memory is touched only where lengths fall.
+        let histogram = Histogram::new_with_bounds(1, LONGEST.0, 3)
+            .unwrap_or_else(|_| unreachable!("the bounds are allowed"));
         Lengths { histogram, sum: 0 }
     }
 
     pub(super) fn add(&mut self, length: Nanos) {
-        // An automatic histogram takes every length.
-        self.histogram.record(length.0.max(1)).ok();
+        self.histogram
+            .saturating_record(length.0.clamp(1, LONGEST.0));
         self.sum += u128::from(length.0);
     }
 
@@ -280,10 +283,11 @@ fn stage_summary(stage: Stage, tally: &StageTally, workers: &[WorkerSummary]) ->
     let sum = |of: fn(&WorkerSummary) -> Nanos| own.iter().map(|worker| of(worker)).sum();
     StageSummary {
         stage,
-        workers: if own.is_empty() {
-            shared.max(1)
-        } else {
-            own.len()
+        workers: match (own.len(), stage) {
+            // Then the trainer's thread copies.
+            (0, Stage::Copy) => 1,
+            (0, _) => shared.max(1),
+            (own, _) => own,
         },
         shared_workers: own.is_empty(),
         items: tally.items,

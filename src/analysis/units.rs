@@ -5,11 +5,10 @@
 //! critical path. The links are those of the records, looked up on demand.
 
 use crate::timeline::{Nanos, Stage, UnitRecord, UnitRef};
-use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use std::collections::VecDeque;
 
 /// A point in the life of a unit of work.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Moment {
     Start,
     End,
@@ -17,7 +16,7 @@ pub(super) enum Moment {
 }
 
 /// A point on a path.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Point {
     pub(super) unit: UnitRef,
     pub(super) moment: Moment,
@@ -57,6 +56,8 @@ pub(super) struct Visit {
 
 struct Kept {
     record: UnitRecord,
+    /// How many units had arrived before it.
+    arrival: u64,
     /// Time its lane had spent waiting for slots downstream, up to the start of this unit.
     slack_at_start: Nanos,
 }
@@ -66,14 +67,22 @@ impl Kept {
     fn slack_at_push(&self) -> Nanos {
         self.slack_at_start + (self.record.pushed - self.record.end)
     }
+
+    fn time(&self, moment: Moment) -> Nanos {
+        match moment {
+            Moment::Start => self.record.start,
+            Moment::End => self.record.end,
+            Moment::Pushed => self.record.pushed,
+        }
+    }
 }
 
-/// The remembered units, in order of arrival.
+/// The remembered units, each lane's in order.
 #[derive(Default)]
 pub(super) struct Units {
-    units: HashMap<UnitRef, Kept>,
-    arrived: VecDeque<UnitRef>,
-    latest: HashMap<u16, UnitRef>,
+    lanes: Vec<VecDeque<Kept>>,
+    /// Units that have arrived in all.
+    arrived: u64,
     latest_step: Option<UnitRef>,
     /// Everything before has been folded: paths end here.
     horizon: Nanos,
@@ -81,24 +90,50 @@ pub(super) struct Units {
     root: Option<Point>,
 }
 
+/// A mark on each point of the remembered units.
+struct Marks(Vec<Vec<[u32; 3]>>);
+
 impl Units {
     pub(super) fn insert(&mut self, lane: u16, record: UnitRecord) {
-        let unit = UnitRef::new(lane, record.ordinal);
-        let before = self.latest.get(&lane).and_then(|unit| self.units.get(unit));
+        let number = usize::from(lane);
+        if self.lanes.len() <= number {
+            self.lanes.resize_with(number + 1, VecDeque::new);
+        }
+        let units = &mut self.lanes[number];
+        let before = units.back();
         let mut slack_at_start = before.map(Kept::slack_at_push).unwrap_or_default();
         if let Some(before) = before.filter(|_| record.waited && record.admitted) {
             slack_at_start += record.ready_at - before.record.pushed;
         }
-        let kept = Kept {
+        units.push_back(Kept {
             record,
+            arrival: self.arrived,
             slack_at_start,
-        };
-        self.units.insert(unit, kept);
-        self.arrived.push_back(unit);
-        self.latest.insert(lane, unit);
+        });
+        self.arrived += 1;
         if record.stage == Stage::Step {
-            self.latest_step = Some(unit);
+            self.latest_step = Some(UnitRef::new(lane, record.ordinal));
         }
+    }
+
+    /// Where `unit` is in its lane. Only dropped records make it other than counted.
+    fn place(&self, unit: UnitRef) -> Option<usize> {
+        let units = self.lanes.get(usize::from(unit.lane()))?;
+        let counted = unit.ordinal().checked_sub(units.front()?.record.ordinal)? as usize;
+        if units
+            .get(counted)
+            .is_some_and(|kept| kept.record.ordinal == unit.ordinal())
+        {
+            return Some(counted);
+        }
+        units
+            .binary_search_by_key(&unit.ordinal(), |kept| kept.record.ordinal)
+            .ok()
+    }
+
+    fn kept(&self, unit: UnitRef) -> Option<&Kept> {
+        let place = self.place(unit)?;
+        self.lanes.get(usize::from(unit.lane()))?.get(place)
     }
 
     /// The loader stage that frees a slot by starting `unit`; none where the trainer's thread does.
@@ -112,19 +147,15 @@ impl Units {
     }
 
     pub(super) fn get(&self, unit: UnitRef) -> Option<&UnitRecord> {
-        self.units.get(&unit).map(|kept| &kept.record)
+        self.kept(unit).map(|kept| &kept.record)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.units.len()
+        self.lanes.iter().map(VecDeque::len).sum()
     }
 
     fn time(&self, point: Point) -> Option<Nanos> {
-        self.get(point.unit).map(|u| match point.moment {
-            Moment::Start => u.start,
-            Moment::End => u.end,
-            Moment::Pushed => u.pushed,
-        })
+        self.kept(point.unit).map(|kept| kept.time(point.moment))
     }
 
     /// The last moment of `unit` up to `at`: the one that made something available then.
@@ -141,10 +172,7 @@ impl Units {
     }
 
     /// What bound `point`, and how.
-    fn bound_by(&self, point: Point) -> (Link, Option<Point>) {
-        let Some(kept) = self.units.get(&point.unit) else {
-            return (Link::Lost, None);
-        };
+    fn bound_by(&self, point: Point, kept: &Kept) -> (Link, Option<Point>) {
         let unit = &kept.record;
         let at = |moment| {
             Some(Point {
@@ -170,6 +198,10 @@ impl Units {
                     slack: kept.slack_at_push(),
                     run_delay: 0,
                 };
+                if !unit.room_from.is_some() {
+                    // A worker that had just started, and no unit of work, made the room.
+                    return (Link::Woken { run_delay: 0 }, at(Moment::End));
+                }
                 match self.moment_at(unit.room_from, unit.pushed) {
                     Some(room) => (link, Some(room)),
                     None => (Link::Lost, at(Moment::End)),
@@ -186,7 +218,7 @@ impl Units {
             unit,
             moment: Moment::Pushed,
         });
-        let known = free.filter(|point| self.units.contains_key(&point.unit));
+        let known = free.filter(|point| self.kept(point.unit).is_some());
         if !unit.waited {
             return match (before, known) {
                 (_, Some(point)) => (Link::WorkerFreed { stage: unit.stage }, Some(point)),
@@ -230,23 +262,24 @@ impl Units {
 
     /// What bound `point`; nothing where all before it has been folded.
     fn step_back(&self, point: Point) -> (Link, Option<Point>) {
-        let folded = self.root == Some(point);
-        if folded || self.time(point).is_none_or(|time| time < self.horizon) {
-            return (Link::Began, None);
+        match self.kept(point.unit) {
+            Some(kept) if self.root != Some(point) && kept.time(point.moment) >= self.horizon => {
+                self.bound_by(point, kept)
+            }
+            _ => (Link::Began, None),
         }
-        self.bound_by(point)
     }
 
-    /// The points from `end` back to the horizon.
-    fn points_to(&self, end: Point) -> Vec<Point> {
-        let mut points = vec![end];
+    /// The points from `end` back to the horizon, each with the link that led to it.
+    fn points_to(&self, end: Point) -> Vec<(Point, Link)> {
+        let mut points = Vec::new();
         // A path visits each point once; dropped records must not make it run in circles.
-        let longest = 3 * self.units.len() + 1;
-        while let Some(before) = points.last().and_then(|last| self.step_back(*last).1) {
-            if points.len() > longest {
-                break;
-            }
-            points.push(before);
+        let longest = 3 * self.len() + 1;
+        let mut next = Some(end);
+        while let Some(point) = next.filter(|_| points.len() < longest) {
+            let (link, before) = self.step_back(point);
+            points.push((point, link));
+            next = before;
         }
         points
     }
@@ -254,10 +287,7 @@ impl Units {
     /// The path from the horizon to `end`, oldest first.
     pub(super) fn path_to(&self, end: Point) -> impl Iterator<Item = Visit> + '_ {
         let points = self.points_to(end).into_iter().rev();
-        points.filter_map(|point| {
-            let (link, _) = self.step_back(point);
-            self.time(point).map(|time| Visit { time, link })
-        })
+        points.filter_map(|(point, link)| self.time(point).map(|time| Visit { time, link }))
     }
 
     /// Moves the horizon to the youngest point that every path still to come must pass, no later than
@@ -265,116 +295,136 @@ impl Units {
     /// youngest `keep` units are left alone. Unless records were `dropped`, a unit that is missing has
     /// yet to arrive: then nothing is settled this time.
     ///
-    /// Workers that never wait have paths of their own, which need not meet. Where that has gone on for
-    /// many times `keep`, the path of the latest step is taken for all.
+    /// Workers that never wait have paths of their own, which need not meet, and a unit may stay open for
+    /// long. Where that has gone on for many times `keep`, the path of the latest step is taken for all,
+    /// as it is.
     pub(super) fn settle(
         &mut self,
         keep: usize,
         no_later_than: Nanos,
         dropped: bool,
     ) -> Vec<Visit> {
-        let old = self.arrived.len().saturating_sub(keep);
-        if old == 0 {
+        let kept = self.len();
+        if kept <= keep {
             return Vec::new();
         }
-        let young: HashSet<UnitRef> = self.arrived.iter().skip(old).copied().collect();
+        let young = self.arrived - keep as u64;
+        let impatient = kept > MEETING_PATIENCE * keep;
         let in_time = |point: &Point| self.time(*point).is_some_and(|t| t <= no_later_than);
-        let mut meeting = self.meeting(&young).into_iter().find(in_time);
-        if meeting.is_none() && self.units.len() > MEETING_PATIENCE * keep {
+        let mut meeting = self.meeting(young).into_iter().find(in_time);
+        if meeting.is_none() && impatient {
             meeting = self.latest_step.and_then(|unit| {
                 let moment = Moment::Pushed;
-                let mut trunk = self.points_to(Point { unit, moment }).into_iter();
-                trunk.find(|point| !young.contains(&point.unit) && in_time(point))
+                let trunk = self.points_to(Point { unit, moment });
+                let mut trunk = trunk.into_iter().map(|(point, _)| point);
+                trunk.find(|point| self.is_old(point.unit, young) && in_time(point))
             });
         }
         let Some((point, time)) = meeting.and_then(|point| Some((point, self.time(point)?))) else {
             return Vec::new();
         };
         let path: Vec<Visit> = self.path_to(point).collect();
-        if !dropped && path.iter().any(|visit| visit.link == Link::Lost) {
+        if !dropped && !impatient && path.iter().any(|visit| visit.link == Link::Lost) {
             return Vec::new();
         }
         self.horizon = time.max(self.horizon);
         self.root = Some(point);
-        self.forget(&young);
+        self.forget(young);
         path
     }
 
-    /// Forgets what lies before the horizon, but for the last unit of each lane.
-    fn forget(&mut self, young: &HashSet<UnitRef>) {
-        let latest: HashSet<UnitRef> = self.latest.values().copied().collect();
-        let horizon = self.horizon;
-        self.units.retain(|unit, kept| {
-            kept.record.pushed >= horizon || young.contains(unit) || latest.contains(unit)
-        });
-        let units = &self.units;
-        self.arrived.retain(|unit| units.contains_key(unit));
+    /// Whether `unit` is remembered and arrived before the `young`-th.
+    fn is_old(&self, unit: UnitRef, young: u64) -> bool {
+        self.kept(unit).is_some_and(|kept| kept.arrival < young)
+    }
+
+    /// Forgets what lies before the horizon, but for the young and the last unit of each lane.
+    fn forget(&mut self, young: u64) {
+        for units in &mut self.lanes {
+            while units.len() > 1
+                && units
+                    .front()
+                    .is_some_and(|kept| kept.arrival < young && kept.record.pushed < self.horizon)
+            {
+                units.pop_front();
+            }
+        }
     }
 
     /// The points of old units that young ones, or ones yet to arrive, may be bound by. `None` where a
     /// young unit is the start of a path.
-    fn frontier(&self, young: &HashSet<UnitRef>) -> Option<Vec<Point>> {
-        let moments = [Moment::Start, Moment::End, Moment::Pushed];
-        let mut frontier = HashSet::default();
-        for unit in young {
-            for moment in moments {
-                let point = Point {
-                    unit: *unit,
-                    moment,
-                };
+    fn frontier(&self, young: u64) -> Option<Vec<Point>> {
+        let mut frontier = Vec::new();
+        for (lane, units) in self.lanes.iter().enumerate() {
+            let points = |kept: &Kept| {
+                let unit = UnitRef::new(lane as u16, kept.record.ordinal);
+                MOMENTS.map(|moment| Point { unit, moment })
+            };
+            let first_young = units.partition_point(|kept| kept.arrival < young);
+            for point in units.range(first_young..).flat_map(points) {
                 match self.step_back(point).1 {
-                    Some(before) if !young.contains(&before.unit) => {
-                        frontier.insert(before);
-                    }
+                    Some(before) if self.is_old(before.unit, young) => frontier.push(before),
                     None if self.horizon == Nanos::ZERO => return None,
                     _ => {}
                 }
             }
+            if first_young == units.len()
+                && let Some(latest) = units.back()
+                && latest.record.pushed > self.horizon
+            {
+                frontier.extend(points(latest));
+            }
         }
-        let old = self.latest.values().filter(|unit| !young.contains(unit));
-        let recent = old.filter(|unit| self.get(**unit).is_some_and(|u| u.pushed > self.horizon));
-        for unit in recent {
-            frontier.extend(moments.map(|moment| Point {
-                unit: *unit,
-                moment,
-            }));
-        }
-        let mut frontier: Vec<Point> = frontier.into_iter().collect();
         frontier.sort_unstable();
+        frontier.dedup();
         Some(frontier)
     }
 
     /// The points that the paths from all of the frontier have in common, youngest first.
-    fn meeting(&self, young: &HashSet<UnitRef>) -> Vec<Point> {
+    fn meeting(&self, young: u64) -> Vec<Point> {
         let frontier = self.frontier(young).unwrap_or_default();
         let Some(first) = frontier.first() else {
             return Vec::new();
         };
         let mut trunk = self.points_to(*first);
-        let numbered = trunk.iter().enumerate();
-        let place: HashMap<Point, usize> = numbered.map(|(n, point)| (*point, n)).collect();
-        let mut reached = HashSet::default();
-        let mut meeting = 0;
-        for start in &frontier {
-            let mut next = Some(*start);
-            while let Some(point) = next {
-                if let Some(at) = place.get(&point) {
-                    meeting = meeting.max(*at);
-                    break;
-                }
-                if !reached.insert(point) {
-                    break;
-                }
-                next = self.step_back(point).1;
-                if next.is_none() {
-                    return Vec::new();
-                }
+        let lanes = self.lanes.iter();
+        let mut marks = Marks(lanes.map(|units| vec![[0; 3]; units.len()]).collect());
+        for (number, (point, _)) in trunk.iter().enumerate() {
+            if let Some(mark) = self.mark(&mut marks, *point) {
+                *mark = ON_TRUNK + number as u32;
             }
         }
-        trunk.drain(..meeting);
-        trunk
+        let mut meeting = 0;
+        for start in &frontier {
+            let mut next = *start;
+            while let Some(mark) = self.mark(&mut marks, next) {
+                if *mark != 0 {
+                    meeting = meeting.max(mark.saturating_sub(ON_TRUNK));
+                    break;
+                }
+                *mark = REACHED;
+                let Some(before) = self.step_back(next).1 else {
+                    return Vec::new();
+                };
+                next = before;
+            }
+        }
+        trunk.drain(..meeting as usize);
+        trunk.into_iter().map(|(point, _)| point).collect()
+    }
+
+    fn mark<'a>(&self, marks: &'a mut Marks, point: Point) -> Option<&'a mut u32> {
+        let place = self.place(point.unit)?;
+        let lane = marks.0.get_mut(usize::from(point.unit.lane()))?;
+        lane.get_mut(place)?.get_mut(point.moment as usize)
     }
 }
+
+const MOMENTS: [Moment; 3] = [Moment::Start, Moment::End, Moment::Pushed];
+
+/// Marks: a path from the frontier came by; the point is on the trunk, this plus its place there.
+const REACHED: u32 = 1;
+const ON_TRUNK: u32 = 2;
 
 /// How many times the units to keep may be in memory before paths that do not meet are cut.
 const MEETING_PATIENCE: usize = 8;

@@ -1,34 +1,12 @@
 //! The verdict: what binds, the evidence, the next change to try and the most it can buy.
 //!
-//! The most a change can buy follows from three floors of the time per step that it cannot remove: the
-//! trainer's own time, each stage's work divided by its workers, and all CPU work divided by the cores.
+//! The most a change can buy follows from the floors of the time per step that it cannot remove.
 
 use super::cause::Cause;
+use super::floors::{ASSEMBLY, Floors, LoaderShape, Workers};
 use super::summary::Summary;
-use super::tally::share;
+use super::tally::{StageSummary, share};
 use crate::timeline::{HostWork, Nanos, Stage};
-
-/// The two ways to spend workers.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Workers {
-    PerStage,
-    WholeBatch {
-        num_workers: usize,
-        prefetch_factor: usize,
-    },
-}
-
-/// What the verdict must know of the pipeline beside its records.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct LoaderShape {
-    pub workers: Workers,
-    /// Capacity of the queues after read, decode, preprocess, batch and copy.
-    pub prefetch: [usize; 5],
-    /// The trainer's thread copies.
-    pub copy_in_trainer: bool,
-    /// CPU cores that the process may use.
-    pub cores: usize,
-}
 
 /// How much of the step time is spent waiting for input. The thresholds, 20 % and 5 %, are those of
 /// XProf's input-pipeline analyzer.
@@ -107,6 +85,29 @@ impl Suggestion {
 const SATURATED: f64 = 0.9;
 /// A change that cannot buy this much is not worth a run.
 const WORTH_TRYING: f64 = 1.05;
+/// Device idle below this share of the window is not looked into.
+const HARDLY_IDLE: f64 = 0.05;
+/// More workers than this many on top are not considered.
+const MORE_WORKERS: usize = 64;
+
+/// What holds the run back, in kind.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Limit {
+    Loader,
+    Host,
+    Device,
+}
+
+impl Limit {
+    /// Where a cause belongs.
+    fn of(cause: Cause) -> Limit {
+        match cause {
+            Cause::Host(_) => Limit::Host,
+            Cause::DeviceSide => Limit::Device,
+            _ => Limit::Loader,
+        }
+    }
+}
 
 struct Judge<'a> {
     summary: &'a Summary,
@@ -117,43 +118,60 @@ impl Judge<'_> {
     fn verdict(&self) -> Verdict {
         let data_wait_share = self.summary.data_wait_share();
         let input_bound = InputBound::of(data_wait_share);
-        let top = self.top_cause();
-        let (title, suggestion) = match (input_bound, top) {
-            (InputBound::Not, Some(Cause::Host(_))) if self.idle_share() > 0.05 => {
-                ("host-bound", None)
-            }
-            (InputBound::Not, _) => ("device-bound", None),
-            (_, Some(cause)) => {
-                let title = match (cause, input_bound) {
-                    (Cause::Host(_), _) => "host-bound",
-                    (_, InputBound::Highly) => "loader-bound",
-                    _ => "moderately loader-bound",
-                };
-                (title, self.suggestion(cause))
-            }
-            (_, None) => ("device-bound", None),
+        let limit = self.limit(input_bound);
+        let title = match (limit, input_bound) {
+            _ if !self.shape.has_device => "loader alone",
+            (Limit::Loader, InputBound::Highly) => "loader-bound",
+            (Limit::Loader, _) => "moderately loader-bound",
+            (Limit::Host, _) => "host-bound",
+            (Limit::Device, _) => "device-bound",
         };
+        let top = self.top_cause(limit);
+        let suggestion = top.filter(|_| limit != Limit::Device);
+        let suggestion = suggestion
+            .and_then(|cause| self.suggestion(cause))
+            .filter(|suggestion| suggestion.at_most >= WORTH_TRYING);
         Verdict {
             input_bound,
             data_wait_share,
             title: title.to_owned(),
-            evidence: self.evidence(input_bound, top, suggestion.as_ref()),
+            evidence: self.evidence(limit, top, suggestion.as_ref()),
             suggestion,
         }
     }
 
-    /// The longest cause.
-    fn top_cause(&self) -> Option<Cause> {
-        self.summary.causes.first().map(|(cause, _)| *cause)
+    /// The causes are compared in kind, not one by one: a loader may hold the device back in many ways.
+    fn limit(&self, input_bound: InputBound) -> Limit {
+        if input_bound == InputBound::Not {
+            let idle = share(self.summary.device_idle(), self.summary.window.length());
+            return if idle > HARDLY_IDLE {
+                Limit::Host
+            } else {
+                Limit::Device
+            };
+        }
+        let total = |limit| -> Nanos {
+            let causes = self.summary.causes.iter();
+            let lengths = causes.filter(|(cause, _)| Limit::of(*cause) == limit);
+            lengths.map(|(_, length)| *length).sum()
+        };
+        if total(Limit::Host) > total(Limit::Loader) {
+            Limit::Host
+        } else {
+            Limit::Loader
+        }
     }
 
-    fn idle_share(&self) -> f64 {
-        share(self.summary.device_idle(), self.summary.window.length())
+    /// The longest cause of the kind, or of any where that kind has none.
+    fn top_cause(&self, limit: Limit) -> Option<Cause> {
+        let mut causes = self.summary.causes.iter().map(|(cause, _)| *cause);
+        let first = causes.clone().next();
+        causes.find(|cause| Limit::of(*cause) == limit).or(first)
     }
 
     fn evidence(
         &self,
-        input_bound: InputBound,
+        limit: Limit,
         top: Option<Cause>,
         suggestion: Option<&Suggestion>,
     ) -> Vec<String> {
@@ -161,23 +179,11 @@ impl Judge<'_> {
         let window = self.summary.window.length();
         let stage = top
             .and_then(Cause::stage)
-            .filter(|_| input_bound != InputBound::Not);
+            .filter(|_| limit == Limit::Loader);
         if let Some(row) = stage.and_then(|stage| self.summary.stage(stage)) {
-            let busy = 100.0 * row.busy_share(window);
-            let (stage, workers) = (row.stage, row.workers);
-            evidence.push(if row.shared_workers {
-                format!(
-                    "{stage} takes {busy:.1} % of the time of {}",
-                    plural(workers, "loader thread")
-                )
-            } else {
-                format!(
-                    "{stage} has {}, busy {busy:.1} %",
-                    plural(workers, "worker")
-                )
-            });
+            evidence.push(stage_evidence(row, window));
         }
-        if input_bound == InputBound::Not {
+        if limit != Limit::Loader {
             let wait = 100.0 * self.summary.data_wait_share();
             let busy = 100.0 * self.summary.busy_share();
             evidence.push(format!(
@@ -185,11 +191,16 @@ impl Judge<'_> {
             ));
         }
         let idle = self.summary.device_idle();
-        if let Some(cause) = top.filter(|_| self.idle_share() > 0.01) {
+        if let Some(cause) = top.filter(|_| share(idle, window) > 0.01) {
             let part = 100.0 * share(self.summary.cause(cause), idle);
-            evidence.push(format!("{part:.0} % of device idle is {cause}"));
+            let whole = if self.shape.has_device {
+                "device idle"
+            } else {
+                "the loader's time"
+            };
+            evidence.push(format!("{part:.0} % of {whole} is {cause}"));
         }
-        if input_bound != InputBound::Not
+        if limit == Limit::Loader
             && let Some(used) = self.cores_used()
             && suggestion.is_none_or(|s| s.set.is_none())
             && used > SATURATED
@@ -211,9 +222,12 @@ impl Judge<'_> {
 
     fn suggestion(&self, cause: Cause) -> Option<Suggestion> {
         match cause {
-            Cause::Capacity(stage) => self.more_workers(stage).or_else(|| self.cheaper_work()),
+            Cause::Capacity(stage) => self
+                .more_workers(stage)
+                .filter(|suggestion| suggestion.at_most >= WORTH_TRYING)
+                .or_else(|| self.cheaper_work(Some(stage))),
             Cause::PrefetchDepth(stage) => Some(self.deeper(stage)),
-            Cause::CpuContention => self.cheaper_work(),
+            Cause::CpuContention => self.cheaper_work(None),
             Cause::Host(HostWork::LossReadback) => Some(Suggestion {
                 set: None,
                 change: "reading the loss back less often".to_owned(),
@@ -229,101 +243,42 @@ impl Judge<'_> {
         1.0 / (1.0 - share(length, window)).max(1e-3)
     }
 
-    /// The net service time of `stage` per step, without the time it waited for a core.
-    fn work_per_step(&self, stage: Stage) -> f64 {
-        let steps = self.summary.steps.max(1) as f64;
-        self.summary.stage(stage).map_or(0.0, |row| {
-            let service = row.service.mean.0 as f64 * row.items as f64;
-            (service - row.run_delay.0 as f64).max(0.0) / steps
-        })
+    fn floors(&self) -> Floors {
+        Floors::of(self.summary, self.shape)
     }
 
-    fn workers(&self, stage: Stage) -> usize {
-        self.summary.stage(stage).map_or(1, |row| row.workers)
-    }
-
-    /// The trainer's own time per step, with what of the loader's work its thread does.
-    fn trainer_time(&self) -> f64 {
-        let steps = self.summary.steps.max(1);
-        let delay = self.summary.step_run_delay.0 / steps;
-        let step = self.summary.step.mean.0.saturating_sub(delay) as f64;
-        if self.shape.copy_in_trainer {
-            step + self.work_per_step(Stage::Copy)
-        } else {
-            step
-        }
-    }
-
-    /// CPU time per step over the cores.
-    fn core_time(&self) -> f64 {
-        let cpu = self.summary.process_cpu.map_or(0.0, |cpu| cpu.0 as f64);
-        cpu / self.summary.steps.max(1) as f64 / self.shape.cores.max(1) as f64
-    }
-
-    /// The least time per step with `workers` for `changed`, everything else as it is.
-    fn floor(&self, changed: Stage, workers: usize) -> f64 {
-        let assembly = [Stage::Read, Stage::Decode, Stage::Preprocess, Stage::Batch];
-        let trainer = self.trainer_time();
-        let stages = match self.shape.workers {
-            Workers::WholeBatch { .. } => {
-                let work: f64 = assembly.map(|stage| self.work_per_step(stage)).iter().sum();
-                if workers == 0 {
-                    work + trainer
-                } else {
-                    work / workers as f64
-                }
-            }
-            Workers::PerStage => assembly
-                .into_iter()
-                .map(|stage| {
-                    let workers = if stage == changed {
-                        workers
-                    } else {
-                        self.workers(stage)
-                    };
-                    self.work_per_step(stage) / workers.max(1) as f64
-                })
-                .fold(0.0, f64::max),
-        };
-        let copy = if self.shape.copy_in_trainer {
-            0.0
-        } else {
-            self.work_per_step(Stage::Copy)
-        };
-        trainer.max(stages).max(copy).max(self.core_time())
-    }
-
-    fn at_most(&self, stage: Stage, workers: usize) -> f64 {
+    /// The most that a run with `floors` can gain over this one.
+    fn at_most(&self, floors: &Floors) -> f64 {
         let period = self.summary.period().0 as f64;
-        (period / self.floor(stage, workers).max(1.0)).max(1.0)
+        (period / floors.least().max(1.0)).max(1.0)
     }
 
     /// The fewest workers that reach what any number of them could.
     fn more_workers(&self, stage: Stage) -> Option<Suggestion> {
-        if stage == Stage::Copy {
-            return self.shape.copy_in_trainer.then(|| self.copy_ahead());
-        }
         let (key, now) = match self.shape.workers {
-            Workers::WholeBatch { num_workers, .. } => ("num_workers".to_owned(), num_workers),
-            Workers::PerStage => (format!("{stage}.workers"), self.workers(stage)),
+            Workers::WholeBatch { num_workers, .. } if stage != Stage::Copy || num_workers == 0 => {
+                ("num_workers".to_owned(), num_workers)
+            }
+            _ if stage == Stage::Copy => {
+                return self.shape.copy_in_trainer.then(|| self.copy_ahead());
+            }
+            _ => (format!("{stage}.workers"), self.floors().workers(stage)),
         };
-        let best = self.at_most(stage, now + 64);
-        let enough = (now + 1..=now + 64).find(|n| self.at_most(stage, *n) >= 0.97 * best)?;
-        let at_most = self.at_most(stage, enough);
-        (at_most >= WORTH_TRYING).then(|| Suggestion {
+        let with = |workers| self.at_most(&self.floors().with_workers(stage, workers));
+        let best = with(now + MORE_WORKERS);
+        let enough = (now + 1..=now + MORE_WORKERS).find(|n| with(*n) >= 0.97 * best)?;
+        Some(Suggestion {
             set: Some(format!("{key}={enough}")),
             change: format!("{enough} instead of {now}"),
-            at_most,
+            at_most: with(enough),
         })
     }
 
     fn copy_ahead(&self) -> Suggestion {
-        let period = self.summary.period().0 as f64;
-        let copy = self.work_per_step(Stage::Copy);
         Suggestion {
             set: Some("copy.workers=1".to_owned()),
             change: "a thread that copies ahead".to_owned(),
-            at_most: period / (period - copy).max(1.0),
+            at_most: self.at_most(&self.floors().copying_ahead()),
         }
     }
 
@@ -336,46 +291,59 @@ impl Judge<'_> {
                 Cause::PrefetchDepth(_) => Some(*length),
                 _ => None,
             });
-        let at_most = self.without(hidden.sum());
         let (key, depth) = match self.shape.workers {
-            Workers::WholeBatch { num_workers: 0, .. } => ("num_workers".to_owned(), 0),
+            Workers::WholeBatch { num_workers: 0, .. } => ("num_workers", 0),
             Workers::WholeBatch {
                 prefetch_factor, ..
-            } => ("prefetch_factor".to_owned(), prefetch_factor),
+            } => ("prefetch_factor", prefetch_factor),
             // Batches are what runs ahead of the trainer, whichever stage's latency shows.
             Workers::PerStage if stage == Stage::Copy => {
-                ("copy.prefetch".to_owned(), self.shape.prefetch[4])
+                ("copy.prefetch", self.shape.copy_prefetch)
             }
-            Workers::PerStage => ("batch.prefetch".to_owned(), self.shape.prefetch[3]),
+            Workers::PerStage => ("batch.prefetch", self.shape.batch_prefetch),
         };
         let deeper = (2 * depth).max(1);
         Suggestion {
             set: Some(format!("{key}={deeper}")),
             change: format!("{deeper} instead of {depth}"),
-            at_most,
+            at_most: self.without(hidden.sum()).min(self.at_most(&self.floors())),
         }
     }
 
-    /// Where the cores are saturated only less work helps.
-    fn cheaper_work(&self) -> Option<Suggestion> {
-        let stages = [Stage::Read, Stage::Decode, Stage::Preprocess, Stage::Batch];
-        let (stage, work) = stages
-            .map(|stage| (stage, self.work_per_step(stage)))
+    /// Less work at the stage that is to blame; where the cores are saturated, at the one that uses most
+    /// of them.
+    fn cheaper_work(&self, blamed: Option<Stage>) -> Option<Suggestion> {
+        let floors = self.floors();
+        let saturated = self.cores_used().is_some_and(|used| used > SATURATED);
+        let heaviest = ASSEMBLY
             .into_iter()
-            .max_by(|a, b| a.1.total_cmp(&b.1))?;
+            .max_by(|a, b| floors.work(*a).total_cmp(&floors.work(*b)));
+        let stage = blamed.filter(|_| !saturated).or(heaviest)?;
         let change = match stage {
             Stage::Read => "smaller files or a faster disk",
             Stage::Decode => "images stored at the size they are trained at, which decode faster",
             Stage::Preprocess => "a smaller preprocess.size, or samples stored preprocessed",
             _ => "smaller samples",
         };
-        let left = self.core_time() - work / self.shape.cores.max(1) as f64;
-        let floor = left.max(self.trainer_time()).max(1.0);
         Some(Suggestion {
             set: None,
             change: change.to_owned(),
-            at_most: (self.summary.period().0 as f64 / floor).max(1.0),
+            at_most: self.at_most(&floors.without_work(stage)),
         })
+    }
+}
+
+fn stage_evidence(row: &StageSummary, window: Nanos) -> String {
+    let busy = 100.0 * row.busy_share(window);
+    let (stage, workers) = (row.stage, row.workers);
+    if row.shared_workers {
+        let threads = plural(workers, "loader thread");
+        format!("{stage} takes {busy:.1} % of the time of {threads}")
+    } else {
+        format!(
+            "{stage} has {}, busy {busy:.1} %",
+            plural(workers, "worker")
+        )
     }
 }
 
@@ -386,3 +354,6 @@ fn plural(count: usize, noun: &str) -> String {
         format!("{count} {noun}s")
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! The floors of the time per step, which bound what a change can buy: the trainer's own time, each stage's
+//! work divided by its workers, and all CPU work divided by the cores.
+
+use super::summary::Summary;
+use crate::timeline::Stage;
+
+/// The two ways to spend workers.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Workers {
+    PerStage,
+    WholeBatch {
+        num_workers: usize,
+        prefetch_factor: usize,
+    },
+}
+
+/// What the verdict must know of the pipeline beside its records.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct LoaderShape {
+    pub workers: Workers,
+    /// Capacity of the queue after batch, in batches.
+    pub batch_prefetch: usize,
+    /// Capacity of the queue after copy, in batches.
+    pub copy_prefetch: usize,
+    /// The trainer's thread copies.
+    pub copy_in_trainer: bool,
+    /// A device executes steps; without one the loader runs alone.
+    pub has_device: bool,
+    /// CPU cores that the process may use.
+    pub cores: usize,
+}
+
+/// The stages that assemble a batch in host memory.
+pub(super) const ASSEMBLY: [Stage; 4] =
+    [Stage::Read, Stage::Decode, Stage::Preprocess, Stage::Batch];
+
+/// What a step takes at least, whatever else is changed. Times are nanoseconds per step.
+#[derive(Clone, Debug)]
+pub(super) struct Floors {
+    /// The trainer's own time.
+    step: f64,
+    /// Net service time of each loader stage, without the time it waited for a core.
+    work: [f64; 5],
+    workers: [usize; 5],
+    /// Workers that assemble whole batches, where that is how they are spent.
+    num_workers: Option<usize>,
+    copy_in_trainer: bool,
+    /// CPU time of the process over the cores.
+    core_time: f64,
+    cores: f64,
+}
+
+impl Floors {
+    pub(super) fn of(summary: &Summary, shape: &LoaderShape) -> Floors {
+        let steps = summary.steps.max(1);
+        let cores = shape.cores.max(1) as f64;
+        let cpu = summary.process_cpu.map_or(0.0, |cpu| cpu.0 as f64);
+        let delay = summary.step_run_delay.0 / steps;
+        let work = Stage::LOADER.map(|stage| {
+            summary.stage(stage).map_or(0.0, |row| {
+                let service = row.service.mean.0 as f64 * row.items as f64;
+                (service - row.run_delay.0 as f64).max(0.0) / steps as f64
+            })
+        });
+        Floors {
+            step: summary.step.mean.0.saturating_sub(delay) as f64,
+            work,
+            workers: Stage::LOADER
+                .map(|stage| summary.stage(stage).map_or(1, |row| row.workers.max(1))),
+            num_workers: match shape.workers {
+                Workers::PerStage => None,
+                Workers::WholeBatch { num_workers, .. } => Some(num_workers),
+            },
+            copy_in_trainer: shape.copy_in_trainer,
+            core_time: cpu / steps as f64 / cores,
+            cores,
+        }
+    }
+
+    pub(super) fn work(&self, stage: Stage) -> f64 {
+        self.work.get(stage as usize).copied().unwrap_or(0.0)
+    }
+
+    pub(super) fn workers(&self, stage: Stage) -> usize {
+        self.workers.get(stage as usize).copied().unwrap_or(1)
+    }
+
+    /// With `workers` for `stage`; in all, where workers assemble whole batches.
+    pub(super) fn with_workers(mut self, stage: Stage, workers: usize) -> Floors {
+        match (&mut self.num_workers, self.workers.get_mut(stage as usize)) {
+            (Some(num_workers), _) => *num_workers = workers,
+            (None, Some(own)) => *own = workers,
+            (None, None) => {}
+        }
+        self
+    }
+
+    /// With a thread that copies.
+    pub(super) fn copying_ahead(self) -> Floors {
+        Floors {
+            copy_in_trainer: false,
+            ..self
+        }
+    }
+
+    /// With nothing to do at `stage`.
+    pub(super) fn without_work(mut self, stage: Stage) -> Floors {
+        if let Some(work) = self.work.get_mut(stage as usize) {
+            self.core_time = (self.core_time - *work / self.cores).max(0.0);
+            *work = 0.0;
+        }
+        self
+    }
+
+    /// The least time per step.
+    pub(super) fn least(&self) -> f64 {
+        let copy = self.work(Stage::Copy);
+        let (mut trainer, copy) = if self.copy_in_trainer {
+            (self.step + copy, 0.0)
+        } else {
+            (self.step, copy)
+        };
+        let assembly = ASSEMBLY.map(|stage| self.work(stage));
+        let stages = match self.num_workers {
+            Some(0) => {
+                trainer += assembly.iter().sum::<f64>();
+                0.0
+            }
+            Some(workers) => assembly.iter().sum::<f64>() / workers as f64,
+            None => ASSEMBLY
+                .map(|stage| self.work(stage) / self.workers(stage) as f64)
+                .into_iter()
+                .fold(0.0, f64::max),
+        };
+        trainer.max(stages).max(copy).max(self.core_time)
+    }
+}
