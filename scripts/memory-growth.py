@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Peak anonymous memory of a run, and of one ten times as long.
 
-    scripts/memory-growth.py [--config configs/quickstart.toml] [--steps 100] [--set key=value ...]
+    scripts/memory-growth.py [--config configs/quickstart.toml] [--steps 100] [--repeats 3] [--set key=value ...]
 
-Samples RssAnon in /proc/PID/status every 10 ms. Build with `cargo build --release` first.
+Samples RssAnon in /proc/PID/status every 10 ms. How deep the queues get in a run is a matter of luck, some hundred
+kilobytes an image, so the medians of a few runs of each length are compared. Build with `cargo build --release` first.
 """
 import argparse
 import os
 import re
+import statistics
 import subprocess
 import tempfile
 import time
@@ -39,9 +41,13 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--config", default=os.path.join(ROOT, "configs/quickstart.toml"))
     p.add_argument("--steps", type=int, default=100)
+    p.add_argument("--repeats", type=int, default=3)
     p.add_argument("--set", action="append", default=[])
     a = p.parse_args()
-    short, long = peak(a, a.steps), peak(a, 10 * a.steps)
+    peaks = [(peak(a, a.steps), peak(a, 10 * a.steps)) for _ in range(a.repeats)]
+    for short, long in peaks:
+        print(f"{short / 1024:.1f} MiB, {long / 1024:.1f} MiB")
+    short, long = (statistics.median(lengths) for lengths in zip(*peaks))
     print(f"peak RssAnon: {short / 1024:.1f} MiB in {a.steps} steps, {long / 1024:.1f} MiB in {10 * a.steps}, "
           f"ratio {long / short:.3f}")
 

@@ -388,3 +388,38 @@ fn ctrl_c_stops_within_a_second_with_everything_whole() {
         "the trace's array is closed"
     );
 }
+
+#[test]
+fn a_run_of_which_nothing_is_left_fails_and_says_why() {
+    let place = Place::with_images(8);
+    for number in 0..8 {
+        fs::write(place.image(number), b"not an image").unwrap();
+    }
+    let out = place.run(&["--set", "on_error=skip"]);
+    assert_eq!(out.status.code(), Some(1), "{}", stdout(&out));
+    assert_says(&stderr(&out), &["8 samples were skipped", "decode", ".jpg"]);
+    assert_eq!(place.report()["status"], "failed");
+}
+
+#[test]
+fn epochs_that_end_before_the_first_measured_step_are_refused() {
+    let place = Place::with_images(8);
+    let args = ["--set", "epochs=1", "--set", "warmup_steps=2"];
+    let out = place.run(&args);
+    assert_eq!(out.status.code(), Some(1), "{}", stdout(&out));
+    assert_says(&stderr(&out), &["2 steps", "raise epochs"]);
+    let out = place.run(&["--set", "epochs=2"]);
+    assert!(out.status.success(), "{}", stderr(&out));
+    assert_eq!(place.report()["steps"], 3);
+}
+
+/// Where the report cannot be written the run must not claim to have one.
+#[test]
+fn a_report_that_cannot_be_written_fails_the_run() {
+    let place = Place::with_images(8);
+    fs::create_dir_all(place.path("out/report.json")).unwrap();
+    let out = place.run(&[]);
+    assert_eq!(out.status.code(), Some(1), "{}", stdout(&out));
+    assert_says(&stderr(&out), &["cannot write the report", "--run-dir"]);
+    assert!(!stdout(&out).contains("report   "));
+}

@@ -4,14 +4,12 @@
 //! of workers and of the version of `rand` (bounded draws are done here, only the generator comes from outside). An
 //! epoch's order is a permutation, and its batches cover it exactly once (all but the tail with `drop_last`).
 //!
-//! May use: `data::error`.
+//! May use: nothing.
 
 use std::ops::Range;
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-
-use super::DataError;
 
 /// Keeps the stream that shuffles apart from the streams that augment.
 const SHUFFLE_DOMAIN: u64 = 0x5348_5546_464c_4521;
@@ -73,42 +71,26 @@ pub struct BatchSpan {
     pub positions: Range<usize>,
 }
 
-/// Cuts `epochs` passes over `len` samples into batches; a batch never spans two epochs.
+/// Cuts one pass after another over `len` samples into batches; a batch never spans two epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batches {
     len: usize,
     batch_size: usize,
     per_epoch: u64,
-    epochs: u64,
 }
 
 impl Batches {
-    /// Plans the batches. `epochs` may be `u64::MAX` for a run that stops by steps.
-    pub fn new(
-        len: usize,
-        batch_size: usize,
-        drop_last: bool,
-        epochs: u64,
-    ) -> Result<Batches, DataError> {
-        if batch_size == 0 {
-            return Err(DataError::ZeroBatchSize);
-        }
+    /// Plans the batches; `None` where the samples do not fill one.
+    pub fn new(len: usize, batch_size: usize, drop_last: bool) -> Option<Batches> {
         let per_epoch = if drop_last {
-            len / batch_size
+            len.checked_div(batch_size)?
         } else {
-            len.div_ceil(batch_size)
+            len.div_ceil(batch_size.max(1))
         };
-        if per_epoch == 0 {
-            return Err(DataError::NoFullBatch {
-                samples: len,
-                batch_size,
-            });
-        }
-        Ok(Batches {
+        (per_epoch > 0 && batch_size > 0).then_some(Batches {
             len,
             batch_size,
             per_epoch: per_epoch as u64,
-            epochs,
         })
     }
 
@@ -117,27 +99,14 @@ impl Batches {
         self.per_epoch
     }
 
-    /// Batches in all epochs together (saturating).
-    pub fn total(&self) -> u64 {
-        self.per_epoch.saturating_mul(self.epochs)
-    }
-
-    /// The span of batch number `batch` (counted over all epochs), or `None` past the end.
-    pub fn get(&self, batch: u64) -> Option<BatchSpan> {
-        if batch >= self.total() {
-            return None;
-        }
+    /// The span of batch number `batch`, counted over all epochs.
+    pub fn span(&self, batch: u64) -> BatchSpan {
         let start = (batch % self.per_epoch) as usize * self.batch_size;
         let end = start.saturating_add(self.batch_size).min(self.len);
-        Some(BatchSpan {
+        BatchSpan {
             epoch: batch / self.per_epoch,
             positions: start..end,
-        })
-    }
-
-    /// All spans in order.
-    pub fn iter(&self) -> impl Iterator<Item = BatchSpan> + '_ {
-        (0..self.total()).map_while(|batch| self.get(batch))
+        }
     }
 }
 
@@ -162,14 +131,16 @@ mod tests {
 
         #[test]
         fn batches_cover_each_epoch_once(len in 1usize..500, size in 1usize..70, drop_last: bool, epochs in 1u64..4) {
-            let Ok(batches) = Batches::new(len, size, drop_last, epochs) else {
+            let Some(batches) = Batches::new(len, size, drop_last) else {
                 prop_assert!(drop_last && len < size);
                 return Ok(());
             };
             let covered_per_epoch = if drop_last { len / size * size } else { len };
             for epoch in 0..epochs {
                 let mut next = 0;
-                for span in batches.iter().filter(|span| span.epoch == epoch) {
+                for number in epoch * batches.per_epoch()..(epoch + 1) * batches.per_epoch() {
+                    let span = batches.span(number);
+                    prop_assert_eq!(span.epoch, epoch);
                     prop_assert_eq!(span.positions.start, next);
                     prop_assert!(!span.positions.is_empty() && span.positions.len() <= size);
                     prop_assert!(!drop_last || span.positions.len() == size);
@@ -177,7 +148,6 @@ mod tests {
                 }
                 prop_assert_eq!(next, covered_per_epoch);
             }
-            prop_assert_eq!(batches.get(batches.total()), None);
         }
 
         #[test]
@@ -230,21 +200,9 @@ mod tests {
 
     #[test]
     fn impossible_plans_are_refused() {
-        assert!(
-            Batches::new(10, 0, false, 1)
-                .unwrap_err()
-                .to_string()
-                .contains("batch size")
-        );
-        assert!(
-            Batches::new(10, 64, true, 1)
-                .unwrap_err()
-                .to_string()
-                .contains("drop_last = false")
-        );
-        assert_eq!(
-            Batches::new(10, 4, false, u64::MAX).unwrap().total(),
-            u64::MAX
-        );
+        assert_eq!(Batches::new(10, 0, false), None);
+        assert_eq!(Batches::new(10, 0, true), None);
+        assert_eq!(Batches::new(10, 64, true), None);
+        assert_eq!(Batches::new(0, 4, false), None);
     }
 }

@@ -2,14 +2,15 @@
 
 use super::admission::{Admission, Tickets};
 use super::assembly::{Assembly, Outlet};
-use super::error::{Control, PipelineError, StopSignal};
+use super::error::{Control, PipelineError, SampleError, StopSignal};
 use super::feed::{Feed, HostSource, Supply};
 use super::item::{HostBatch, Job};
 use super::logbook::Logbook;
 use super::plan::{BatchPlanner, Layout, Plan};
 use super::queue::{Handoff, Receiver, Sender, queue};
-use super::work::{HostToDevice, SampleWork};
-use super::worker::{CopyPost, Credit, Post, Served};
+use super::service::{self, Served};
+use super::work::{HostToDevice, SampleKey, SampleWork};
+use super::worker::{CopyPost, Credit, Post};
 use crate::timeline::{Clock, ClockThread, LaneKind, Recorder, Stage, UnitRef, spawn_on};
 use std::sync::Arc;
 
@@ -56,6 +57,7 @@ impl<W: SampleWork> Builder<'_, W> {
     ) -> Result<Feed<W, H>, PipelineError> {
         let (tickets, source) = self.host_stages()?;
         let plan = self.plan;
+        let per_epoch = planner.per_epoch();
         let admission = Arc::new(Admission::new(
             planner,
             tickets,
@@ -92,6 +94,9 @@ impl<W: SampleWork> Builder<'_, W> {
             threads: self.threads,
             logbook: Some(Logbook::new(self.clock.clone(), lane)),
             step: None,
+            per_epoch,
+            empty: 0,
+            delivered: false,
         })
     }
 
@@ -190,27 +195,9 @@ impl<W: SampleWork> Builder<'_, W> {
         input: &Receiver<Job<()>>,
         output: &Sender<Job<W::Encoded>>,
     ) -> Result<(), PipelineError> {
-        for number in 0..workers {
-            let (post, input, output) = (self.post(), input.clone(), output.clone());
-            let stage = Stage::Read;
-            self.spawn(
-                stage,
-                format!("read {number}"),
-                LaneKind::Worker(stage),
-                move |logbook| {
-                    post.serve_samples(logbook, stage, &input, &output, |work, key, (), _| {
-                        let output = work.read(key)?;
-                        let bytes = work.encoded_bytes(&output);
-                        Ok(Served {
-                            output,
-                            bytes_in: bytes,
-                            bytes_out: bytes,
-                        })
-                    });
-                },
-            )?;
-        }
-        Ok(())
+        self.sample_stage(Stage::Read, workers, input, output, |_| {
+            |work: &W, key: SampleKey, (), _: &mut [u8]| service::read(work, key)
+        })
     }
 
     fn decode_stage(
@@ -219,24 +206,11 @@ impl<W: SampleWork> Builder<'_, W> {
         input: &Receiver<Job<W::Encoded>>,
         output: &Sender<Job<W::Decoded>>,
     ) -> Result<(), PipelineError> {
-        for number in 0..workers {
-            let (post, input, output) = (self.post(), input.clone(), output.clone());
-            let mut scratch = self.work.scratch();
-            let (stage, name) = (Stage::Decode, format!("decode {number}"));
-            self.spawn(stage, name, LaneKind::Worker(stage), move |logbook| {
-                post.serve_samples(logbook, stage, &input, &output, |work, key, encoded, _| {
-                    let bytes_in = work.encoded_bytes(&encoded);
-                    let output = work.decode(key, encoded, &mut scratch)?;
-                    let bytes_out = work.decoded_bytes(&output);
-                    Ok(Served {
-                        output,
-                        bytes_in,
-                        bytes_out,
-                    })
-                });
-            })?;
-        }
-        Ok(())
+        self.sample_stage(Stage::Decode, workers, input, output, |mut scratch| {
+            move |work: &W, key: SampleKey, encoded, _: &mut [u8]| {
+                service::decode(work, key, encoded, &mut scratch)
+            }
+        })
     }
 
     fn preprocess_stage(
@@ -245,26 +219,33 @@ impl<W: SampleWork> Builder<'_, W> {
         input: &Receiver<Job<W::Decoded>>,
         output: &Sender<Job<()>>,
     ) -> Result<(), PipelineError> {
+        self.sample_stage(Stage::Preprocess, workers, input, output, |mut scratch| {
+            move |work: &W, key: SampleKey, decoded, out: &mut [u8]| {
+                service::preprocess(work, key, decoded, &mut scratch, out)
+            }
+        })
+    }
+
+    /// The workers of one sample stage; `service` makes what each runs, with scratch of its own.
+    fn sample_stage<I, O, S>(
+        &mut self,
+        stage: Stage,
+        workers: usize,
+        input: &Receiver<Job<I>>,
+        output: &Sender<Job<O>>,
+        service: impl Fn(W::Scratch) -> S,
+    ) -> Result<(), PipelineError>
+    where
+        I: Send + 'static,
+        O: Send + 'static,
+        S: FnMut(&W, SampleKey, I, &mut [u8]) -> Result<Served<O>, SampleError> + Send + 'static,
+    {
         for number in 0..workers {
             let (post, input, output) = (self.post(), input.clone(), output.clone());
-            let mut scratch = self.work.scratch();
-            let (stage, name) = (Stage::Preprocess, format!("preprocess {number}"));
+            let service = service(self.work.scratch());
+            let name = format!("{stage} {number}");
             self.spawn(stage, name, LaneKind::Worker(stage), move |logbook| {
-                post.serve_samples(
-                    logbook,
-                    stage,
-                    &input,
-                    &output,
-                    |work, key, decoded, out| {
-                        let bytes_in = work.decoded_bytes(&decoded);
-                        work.preprocess(key, decoded, &mut scratch, out)?;
-                        Ok(Served {
-                            output: (),
-                            bytes_in,
-                            bytes_out: out.len() as u64,
-                        })
-                    },
-                );
+                post.serve_samples(logbook, stage, &input, &output, service);
             })?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use crate::timeline::{Clock, Stage, WaitKey};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,14 +34,15 @@ pub enum PipelineError {
     /// The host-to-device copy failed.
     #[error("copying batch {batch} to the device failed: {reason}")]
     Copy { batch: u64, reason: String },
-    /// No sample of a whole epoch could be loaded.
+    /// No sample of a whole epoch, or of the whole run, could be loaded.
     #[error(
-        "every sample of batches {first} to {last} was skipped ({skipped} in all); the last reason: {reason}"
+        "{skipped} samples were skipped and none of the last {batches} batches had any left; the last was {name}, at {stage}: {reason}"
     )]
     NothingLeft {
-        first: u64,
-        last: u64,
+        batches: u64,
         skipped: u64,
+        stage: Stage,
+        name: String,
         reason: String,
     },
     /// The operating system gave no thread.
@@ -51,6 +53,13 @@ pub enum PipelineError {
         "the data set has {samples} samples, fewer than one batch of {batch_size}; lower batch.size or set drop_last = false"
     )]
     TooFewSamples { samples: usize, batch_size: usize },
+}
+
+/// The text of a panic's payload.
+pub fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "(no message)".to_owned())
 }
 
 /// What to do with a sample that cannot be loaded.
@@ -218,6 +227,24 @@ impl Control {
                 reason,
             });
         }
+    }
+
+    /// Fails since none of the last `batches` batches had a sample left.
+    pub(super) fn nothing_left(&self, batches: u64) -> PipelineError {
+        let Skipped { count, mut listed } = self.skipped();
+        let last = listed.pop();
+        let error = PipelineError::NothingLeft {
+            batches,
+            skipped: count,
+            stage: last.as_ref().map_or(Stage::Read, |last| last.stage),
+            name: last
+                .as_ref()
+                .map(|last| last.name.clone())
+                .unwrap_or_default(),
+            reason: last.map(|last| last.reason).unwrap_or_default(),
+        };
+        self.fail(error.clone());
+        error
     }
 
     pub(super) fn skipped(&self) -> Skipped {

@@ -49,6 +49,12 @@ pub struct Feed<W: SampleWork, H: HostToDevice> {
     pub(super) threads: Vec<ClockThread<()>>,
     pub(super) logbook: Option<Logbook>,
     pub(super) step: Option<(Opening, Subject)>,
+    /// Batches in one epoch.
+    pub(super) per_epoch: u64,
+    /// Batches without a sample since the last that had one.
+    pub(super) empty: u64,
+    /// Whether any batch had a sample.
+    pub(super) delivered: bool,
 }
 
 impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
@@ -62,16 +68,17 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
         self.finish_step();
         loop {
             let Some(copied) = self.receive() else {
-                return self.control.failure().map_or(Ok(None), Err);
+                return self.ended();
             };
-            // A batch whose samples were all skipped is no step.
-            if copied.samples > 0 {
-                let Copied {
-                    number,
-                    epoch,
-                    samples,
-                    batch,
-                } = copied;
+            let Copied {
+                number,
+                epoch,
+                samples,
+                batch,
+            } = copied;
+            if let Some(batch) = batch {
+                self.empty = 0;
+                self.delivered = true;
                 return Ok(Some(Delivered {
                     number,
                     epoch,
@@ -79,8 +86,25 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
                     batch,
                 }));
             }
+            // A batch whose samples were all skipped is no step.
             self.step = None;
+            self.empty += 1;
+            if self.empty >= self.per_epoch {
+                return Err(self.control.nothing_left(self.empty));
+            }
         }
+    }
+
+    /// Nothing more comes: at the end of the run, after a stop or a failure.
+    fn ended(&self) -> Result<Option<Delivered<H::Batch>>, PipelineError> {
+        if let Some(failure) = self.control.failure() {
+            return Err(failure);
+        }
+        let stopped = self.control.stop.is_stopped();
+        if self.empty > 0 && !self.delivered && !stopped {
+            return Err(self.control.nothing_left(self.empty));
+        }
+        Ok(None)
     }
 
     fn receive(&mut self) -> Option<Copied<H::Batch>> {

@@ -14,13 +14,16 @@ mod item;
 mod logbook;
 mod plan;
 mod queue;
+mod service;
 pub mod stages;
 mod usage;
 mod work;
 mod worker;
 
 pub use build::start;
-pub use error::{ErrorPolicy, PipelineError, SampleError, Skipped, SkippedSample, StopSignal};
+pub use error::{
+    ErrorPolicy, PipelineError, SampleError, Skipped, SkippedSample, StopSignal, panic_message,
+};
 pub use feed::{Delivered, Feed};
 pub use item::HostBatch;
 pub use logbook::Logbook;

@@ -1,8 +1,7 @@
 //! What to build: batches, order, and how workers are spent.
 
 use super::error::{ErrorPolicy, PipelineError};
-use crate::data::sampler::epoch_order;
-use crate::timeline::Stage;
+use crate::data::sampler::{BatchSpan, Batches, epoch_order};
 
 /// Worker threads of a stage and the capacity of its output queue.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -50,20 +49,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Worker threads of `stage`; 0 where its work is done in the trainer's thread. In the
-    /// whole-batch layout every stage up to batch shares the same workers.
-    pub fn workers(&self, stage: Stage) -> usize {
-        match (self.layout, stage) {
-            (_, Stage::Copy) => self.copy.workers,
-            (_, Stage::Step) => 1,
-            (Layout::WholeBatch { num_workers, .. }, _) => num_workers,
-            (Layout::PerStage { read, .. }, Stage::Read) => read.workers,
-            (Layout::PerStage { decode, .. }, Stage::Decode) => decode.workers,
-            (Layout::PerStage { preprocess, .. }, Stage::Preprocess) => preprocess.workers,
-            (Layout::PerStage { batch, .. }, Stage::Batch) => batch.workers,
-        }
-    }
-
     /// Host batch buffers needed so that buffers never bind before the queues do.
     pub(super) fn slabs(&self) -> usize {
         match self.layout {
@@ -80,6 +65,11 @@ impl Plan {
                 assembling + batch.workers + batch.prefetch + 1
             }
         }
+    }
+
+    /// Samples that the pipeline can hold at once, at most.
+    pub fn in_flight(&self) -> usize {
+        (self.slabs() + 1 + self.copy.prefetch) * self.batch_size
     }
 
     /// Batches admitted and not yet taken by the consumer, at most (whole-batch layout).
@@ -105,6 +95,7 @@ pub(super) struct BatchPlan {
 /// Deals the samples of one epoch after another into batches.
 pub(super) struct BatchPlanner {
     samples: usize,
+    batches: Batches,
     plan: Plan,
     next: u64,
     epoch_order: Option<(u64, Vec<u32>)>,
@@ -113,27 +104,24 @@ pub(super) struct BatchPlanner {
 impl BatchPlanner {
     pub(super) fn new(samples: usize, plan: &Plan) -> Result<BatchPlanner, PipelineError> {
         let batch_size = plan.batch_size;
-        if samples == 0 || (plan.drop_last && samples < batch_size) {
-            return Err(PipelineError::TooFewSamples {
+        let batches = Batches::new(samples, batch_size, plan.drop_last).ok_or(
+            PipelineError::TooFewSamples {
                 samples,
                 batch_size,
-            });
-        }
+            },
+        )?;
         Ok(BatchPlanner {
             samples,
+            batches,
             plan: plan.clone(),
             next: 0,
             epoch_order: None,
         })
     }
 
-    fn batches_per_epoch(&self) -> u64 {
-        let batches = if self.plan.drop_last {
-            self.samples / self.plan.batch_size
-        } else {
-            self.samples.div_ceil(self.plan.batch_size)
-        };
-        batches as u64
+    /// Batches in one epoch.
+    pub(super) fn per_epoch(&self) -> u64 {
+        self.batches.per_epoch()
     }
 }
 
@@ -146,7 +134,7 @@ impl Iterator for BatchPlanner {
         }
         let number = self.next;
         self.next += 1;
-        let epoch = number / self.batches_per_epoch();
+        let BatchSpan { epoch, positions } = self.batches.span(number);
         if self.epoch_order.as_ref().is_none_or(|(of, _)| *of != epoch) {
             let order = epoch_order(self.samples, self.plan.seed, epoch, self.plan.shuffle);
             self.epoch_order = Some((epoch, order));
@@ -155,12 +143,10 @@ impl Iterator for BatchPlanner {
             .epoch_order
             .as_ref()
             .map_or(&[][..], |(_, order)| order);
-        let first = (number % self.batches_per_epoch()) as usize * self.plan.batch_size;
-        let last = (first + self.plan.batch_size).min(self.samples);
         Some(BatchPlan {
             number,
             epoch,
-            samples: order[first..last].to_vec(),
+            samples: order[positions].to_vec(),
         })
     }
 }

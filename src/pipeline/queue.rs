@@ -50,6 +50,9 @@ impl Core {
     }
 }
 
+/// Nothing was taken out yet: no unit's word, nor that of none.
+const UNTAKEN: u64 = u64::MAX - 1;
+
 /// The sending end; clone it for each producer. The queue closes when the last is dropped.
 pub(super) struct Sender<T> {
     channel: Option<channel::Sender<Envelope<T>>>,
@@ -91,7 +94,7 @@ pub(super) fn queue<T: Send>(
         stop: stop.clone(),
         not_empty: WaitKey::unique(),
         not_full: WaitKey::unique(),
-        last_taker: AtomicU64::new(UnitRef::NONE.word()),
+        last_taker: AtomicU64::new(UNTAKEN),
     });
     stop.watch(core.not_empty);
     stop.watch(core.not_full);
@@ -151,8 +154,14 @@ impl<T: Send> Sender<T> {
                 }
             },
         }
-        let taker = UnitRef::from_word(self.core.last_taker.load(Ordering::Acquire));
-        Ok((self.core.clock.now(), taker))
+        let now = self.core.clock.now();
+        // Room was made, but its maker may not have said so yet: the first one leaves no name before.
+        let mut taker = self.core.last_taker.load(Ordering::Acquire);
+        while taker == UNTAKEN && !self.core.stop.is_stopped() {
+            std::thread::yield_now();
+            taker = self.core.last_taker.load(Ordering::Acquire);
+        }
+        Ok((now, UnitRef::from_word(taker)))
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the kernel charges to a worker thread: CPU time, switches, faults, and time spent runnable but
 //! not running.
 //!
-//! Reading it costs about a microsecond, so it is read at most once a millisecond (run delay) and once
-//! in 50 ms (the rest). Where the kernel does not tell, everything is zero.
+//! Reading it costs some microseconds, so it is read at most once in 2 ms (run delay) and once in 50 ms
+//! (the rest). Where the kernel does not tell, everything is zero.
 
 use crate::timeline::{Nanos, ThreadUsage};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
@@ -10,7 +10,7 @@ use nix::sys::time::TimeVal;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-const RUN_DELAY_EVERY: Nanos = Nanos::from_millis(1);
+const RUN_DELAY_EVERY: Nanos = Nanos::from_millis(2);
 const USAGE_EVERY: Nanos = Nanos::from_millis(50);
 
 /// Reads one thread's figures; made in that thread.
@@ -56,7 +56,7 @@ impl UsageMeter {
             .unwrap_or(0)
     }
 
-    /// Time runnable but not running since the last call, if a millisecond has passed since then.
+    /// Time runnable but not running since the last call, if 2 ms have passed since then.
     #[inline]
     pub fn run_delay(&mut self, now: Nanos) -> u32 {
         if self.schedstat.is_none() || now - self.run_delay_read < RUN_DELAY_EVERY {

@@ -3,13 +3,13 @@
 
 use super::admission::Admission;
 use super::assembly::{Assembly, Outlet};
-use super::error::{Control, PipelineError, SampleError};
+use super::error::{Control, PipelineError, SampleError, panic_message};
 use super::item::{BatchJob, HostBatch, Job, join};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Handoff, Receiver, Sender};
+use super::service::{self, Served};
 use super::work::{HostToDevice, SampleKey, SampleWork};
 use crate::timeline::{ItemId, Nanos, Stage, UnitRef};
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -17,20 +17,6 @@ use std::sync::Arc;
 pub(super) struct Post<W> {
     pub(super) work: Arc<W>,
     pub(super) control: Arc<Control>,
-}
-
-/// A served sample: what goes on and how large it was before and after.
-pub(super) struct Served<O> {
-    pub(super) output: O,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-}
-
-/// The text of a panic's payload.
-fn panic_message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "(no message)".to_owned())
 }
 
 impl<W: SampleWork> Post<W> {
@@ -251,38 +237,17 @@ impl<W: SampleWork> Post<W> {
         scratch: &mut W::Scratch,
     ) -> Opening {
         let key = job.key;
-        let read = self.guarded(Stage::Read, key, |work| {
-            let output = work.read(key)?;
-            let bytes = work.encoded_bytes(&output);
-            Ok(Served {
-                output,
-                bytes_in: bytes,
-                bytes_out: bytes,
-            })
-        });
+        let read = self.guarded(Stage::Read, key, |work| service::read(work, key));
         let (read, opening) = note(logbook, Stage::Read, job, read, opening);
         let decoded = read.and_then(|encoded| {
             self.guarded(Stage::Decode, key, |work| {
-                let bytes_in = work.encoded_bytes(&encoded);
-                let output = work.decode(key, encoded, scratch)?;
-                let bytes_out = work.decoded_bytes(&output);
-                Ok(Served {
-                    output,
-                    bytes_in,
-                    bytes_out,
-                })
+                service::decode(work, key, encoded, scratch)
             })
         });
         let (decoded, opening) = note(logbook, Stage::Decode, job, decoded, opening);
         let finished = decoded.and_then(|decoded| {
             self.guarded(Stage::Preprocess, key, |work| {
-                let bytes_in = work.decoded_bytes(&decoded);
-                work.preprocess(key, decoded, scratch, &mut job.slot)?;
-                Ok(Served {
-                    output: (),
-                    bytes_in,
-                    bytes_out: job.slot.len() as u64,
-                })
+                service::preprocess(work, key, decoded, scratch, &mut job.slot)
             })
         });
         let (finished, opening) = note(logbook, Stage::Preprocess, job, finished, opening);
@@ -337,7 +302,8 @@ pub(super) struct Copied<B> {
     pub(super) number: u64,
     pub(super) epoch: u64,
     pub(super) samples: usize,
-    pub(super) batch: B,
+    /// `None` where every sample was skipped.
+    pub(super) batch: Option<B>,
 }
 
 /// When a batch's successor may start.
@@ -397,9 +363,10 @@ impl<H: HostToDevice> CopyPost<H> {
             let taken = freed(opening.start.max(opening.handoff.ready_at), unit);
             self.admission.credit(1, taken);
         }
-        let copied = catch_unwind(AssertUnwindSafe(|| self.device.copy(&batch)))
-            .unwrap_or_else(|payload| Err(panic_message(payload.as_ref()).into()));
-        let on_device = match copied {
+        let copy = || (!batch.is_empty()).then(|| self.device.copy(&batch));
+        let copied = catch_unwind(AssertUnwindSafe(copy))
+            .unwrap_or_else(|payload| Some(Err(panic_message(payload.as_ref()).into())));
+        let on_device = match copied.transpose() {
             Ok(on_device) => on_device,
             Err(error) => {
                 let reason = error.to_string();

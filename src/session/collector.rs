@@ -1,20 +1,20 @@
 //! The collector: one thread that drains the recorder, feeds analysis and trace, and keeps the report on
 //! disk up to date.
 
+use super::error::SessionError;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, LoaderShape, Summary, Verdict};
 use crate::report::{RecorderReport, Report, Training, write_json};
-use crate::timeline::{Nanos, Recorder};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crate::timeline::{Nanos, Record, Recorder};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, park_timeout};
 use std::time::{Duration, Instant};
 
 const DRAIN_EVERY: Duration = Duration::from_millis(20);
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
-const SETTLE_EVERY: Duration = Duration::from_millis(1_000);
 const REPORT_EVERY: Duration = Duration::from_millis(1_000);
 
 /// How the run stands, for a progress bar.
@@ -44,53 +44,54 @@ pub(super) struct Collector {
     /// What the trainer's thread says of the training.
     pub(super) training: Arc<Mutex<Training>>,
     pub(super) on_progress: OnProgress,
-    pub(super) report_error: Option<String>,
+    /// Room for the records of one pass.
+    pub(super) records: Vec<(u16, Record)>,
 }
 
 /// A running collector.
 pub(super) struct CollectorThread {
-    stop: Sender<()>,
+    stop: Arc<AtomicBool>,
     thread: JoinHandle<Collector>,
 }
 
 impl Collector {
     /// Starts the collector's thread.
     pub(super) fn start(self) -> std::io::Result<CollectorThread> {
-        let (stop, stopped) = bounded(1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
         let thread = std::thread::Builder::new()
             .name("collector".to_owned())
             .spawn(move || self.run(&stopped))?;
         Ok(CollectorThread { stop, thread })
     }
 
-    fn run(mut self, stopped: &Receiver<()>) -> Collector {
+    fn run(mut self, stopped: &AtomicBool) -> Collector {
         let now = Instant::now();
-        let (mut progressed, mut settled, mut reported) = (now, now, now);
+        let (mut progressed, mut reported) = (now, now);
         loop {
-            let stop = stopped.recv_timeout(DRAIN_EVERY) != Err(RecvTimeoutError::Timeout);
+            park_timeout(DRAIN_EVERY);
+            let stop = stopped.load(Ordering::Acquire);
             self.drain();
             if stop {
                 return self;
             }
-            if settled.elapsed() >= SETTLE_EVERY {
-                settled = Instant::now();
-                self.settle();
-            }
             if progressed.elapsed() >= PROGRESS_EVERY {
                 progressed = Instant::now();
+                self.progress();
+            }
+            if reported.elapsed() >= REPORT_EVERY {
+                reported = Instant::now();
+                self.settle();
                 let summary = self.summary();
-                self.progress(summary.as_ref());
-                if reported.elapsed() >= REPORT_EVERY {
-                    reported = Instant::now();
-                    self.take_over(summary.as_ref());
-                    self.write();
-                }
+                self.take_over(summary.as_ref());
+                // Whether the last one can be written is what counts.
+                self.write().ok();
             }
         }
     }
 
     fn drain(&mut self) {
-        let mut records = Vec::new();
+        let mut records = std::mem::take(&mut self.records);
         let drain = self
             .recorder
             .drain(|lane, record| records.push((lane, record)));
@@ -98,6 +99,8 @@ impl Collector {
         if let Some(feed) = &mut self.feed {
             feed.absorb(&records, &self.recorder.lanes());
         }
+        records.clear();
+        self.records = records;
     }
 
     fn settle(&mut self) {
@@ -118,13 +121,14 @@ impl Collector {
             .clone()
     }
 
-    fn progress(&mut self, summary: Option<&Summary>) {
+    fn progress(&mut self) {
         let training = self.training();
-        let on_device = summary.filter(|_| self.device.is_some());
+        let pace = self.analysis.pace();
+        let on_device = pace.filter(|_| self.device.is_some());
         let progress = Progress {
             steps: training.steps,
-            samples_per_second: summary.map(Summary::samples_per_second),
-            device_busy: on_device.map(Summary::busy_share),
+            samples_per_second: pace.map(|pace| pace.samples_per_second),
+            device_busy: on_device.map(|pace| pace.device_busy),
             loss: training.last_loss,
         };
         (self.on_progress)(&progress);
@@ -148,16 +152,13 @@ impl Collector {
         }
     }
 
-    /// Writes the report; whether the last time failed is told at the end.
-    pub(super) fn write(&mut self) {
-        self.report_error = None;
-        if let Err(error) = write_json(&mut self.report, &self.report_path) {
-            let path = self.report_path.display();
-            let text = format!(
-                "cannot write the report {path}: {error}; free some space or use another --run-dir"
-            );
-            self.report_error = Some(text);
-        }
+    /// Writes the report.
+    pub(super) fn write(&mut self) -> Result<(), SessionError> {
+        let written = write_json(&mut self.report, &self.report_path);
+        written.map_err(|source| SessionError::Report {
+            path: self.report_path.clone(),
+            source,
+        })
     }
 
     /// Folds what is left, once every thread of the pipeline has ended.
@@ -178,8 +179,8 @@ impl Collector {
 impl CollectorThread {
     /// Stops the thread and returns the collector; `None` where its thread panicked.
     pub(super) fn stop(self) -> Option<Collector> {
-        // It stops on a message as well as on a dropped sender.
-        self.stop.send(()).ok();
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
         self.thread.join().ok()
     }
 }

@@ -24,6 +24,16 @@ pub enum SessionError {
         path: PathBuf,
         source: io::Error,
     },
+    /// The epochs are used up before the first measured step.
+    #[error(
+        "{batches} steps are all that `epochs` allows, and warmup_steps = {warmup} leaves none to measure; raise epochs or lower warmup_steps"
+    )]
+    NothingMeasured { batches: u64, warmup: u64 },
+    #[error("cannot write the report {path}: {source}; free some space or use another --run-dir")]
+    Report { path: PathBuf, source: io::Error },
+    /// Our own code broke; the report says what was measured until then.
+    #[error("stallscope itself panicked: {0}; this is a bug, please report it")]
+    Panicked(String),
     #[error("cannot start the collector's thread: {0}")]
     Collector(io::Error),
     /// A thread of our own broke; the run's results cannot be trusted.

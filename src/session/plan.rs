@@ -1,7 +1,8 @@
 //! From the configuration to what the pipeline and the verdict need.
 
 use crate::analysis::{LoaderShape, Workers};
-use crate::config::{OnError, PipelineConfig, Resolved, StageConfig, WorkerMode};
+use crate::config::{Mode, OnError, PipelineConfig, Resolved, StageConfig, WorkerMode};
+use crate::data::sampler::Batches;
 use crate::pipeline::{ErrorPolicy, Layout, Plan, StageKnobs};
 
 fn knobs(stage: StageConfig) -> StageKnobs {
@@ -33,15 +34,12 @@ fn layout(pipeline: &PipelineConfig) -> Layout {
 pub(super) fn plan(config: &Resolved, samples: usize) -> Plan {
     let pipeline = &config.pipeline;
     let size = pipeline.batch.size;
-    let per_epoch = if pipeline.drop_last {
-        samples / size
-    } else {
-        samples.div_ceil(size)
-    };
-    let asked = config.warmup_steps + config.steps;
+    let batches = Batches::new(samples, size, pipeline.drop_last);
+    let per_epoch = batches.map_or(0, |batches| batches.per_epoch());
+    let asked = config.warmup_steps.saturating_add(config.steps);
     let most = config
         .epochs
-        .map_or(u64::MAX, |epochs| epochs.saturating_mul(per_epoch as u64));
+        .map_or(u64::MAX, |epochs| epochs.saturating_mul(per_epoch));
     Plan {
         layout: layout(pipeline),
         copy: knobs(pipeline.copy),
@@ -59,7 +57,12 @@ pub(super) fn plan(config: &Resolved, samples: usize) -> Plan {
 }
 
 /// What the verdict must know of the pipeline.
-pub(super) fn shape(pipeline: &PipelineConfig, cores: usize) -> LoaderShape {
+pub(super) fn shape(config: &Resolved, cores: usize) -> LoaderShape {
+    let pipeline = &config.pipeline;
+    let inline = matches!(
+        pipeline.workers,
+        WorkerMode::WholeBatch { num_workers: 0, .. }
+    );
     LoaderShape {
         workers: match pipeline.workers {
             WorkerMode::PerStage => Workers::PerStage,
@@ -71,37 +74,10 @@ pub(super) fn shape(pipeline: &PipelineConfig, cores: usize) -> LoaderShape {
                 prefetch_factor,
             },
         },
-        prefetch: [
-            pipeline.read.prefetch,
-            pipeline.decode.stage.prefetch,
-            pipeline.preprocess.stage.prefetch,
-            pipeline.batch.stage.prefetch,
-            pipeline.copy.prefetch,
-        ],
-        copy_in_trainer: pipeline.copy.workers == 0,
+        batch_prefetch: pipeline.batch.stage.prefetch,
+        copy_prefetch: pipeline.copy.prefetch,
+        copy_in_trainer: pipeline.copy.workers == 0 || inline,
+        has_device: config.mode == Mode::Normal,
         cores,
     }
-}
-
-/// Samples that the pipeline can hold at once, at most.
-pub(super) fn in_flight(plan: &Plan) -> usize {
-    let batches = match plan.layout {
-        Layout::WholeBatch {
-            num_workers,
-            prefetch_factor,
-        } => num_workers * prefetch_factor + 1,
-        Layout::PerStage {
-            read,
-            decode,
-            preprocess,
-            batch,
-        } => {
-            let samples: usize = [read, decode, preprocess]
-                .iter()
-                .map(|s| s.workers + s.prefetch)
-                .sum();
-            samples.div_ceil(plan.batch_size) + batch.workers + batch.prefetch + 2
-        }
-    };
-    (batches + plan.copy.prefetch) * plan.batch_size
 }

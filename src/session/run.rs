@@ -3,14 +3,14 @@
 use super::collector::{Collector, OnProgress};
 use super::error::SessionError;
 use super::images::ImageWork;
-use super::plan::{in_flight, plan, shape};
+use super::plan::{plan, shape};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use crate::analysis::{Analysis, WindowRule};
 use crate::config::{DeviceConfig, Mode, Resolved};
 use crate::data::ImageFolder;
 use crate::device::probe;
 use crate::pipeline::{
-    Delivered, Discard, HostToDevice, Logbook, Plan, Skipped, StopSignal, start,
+    Delivered, Discard, HostToDevice, Logbook, Plan, Skipped, StopSignal, panic_message, start,
 };
 use crate::report::{Machine, Report, Status, TraceReport, Training};
 use crate::timeline::{Clock, MonotonicClock, Recorder};
@@ -18,8 +18,11 @@ use crate::trace::{
     HostSpans, HostSpansError, HostSpansGuard, SharedTrace, TraceClock, TraceOptions, TraceSummary,
     TraceWriter,
 };
-use crate::train::{ModelSpec, StepDone, TrainError, TrainStep, on_cpu, on_cuda, train};
+use crate::train::{
+    BurnCopy, BurnTrainer, ModelSpec, StepDone, TrainError, TrainStep, on_cpu, on_cuda, train,
+};
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,7 +36,8 @@ pub struct RunOptions {
 /// How a run ended; trace and report are on disk.
 pub struct Outcome {
     pub report: Report,
-    pub report_path: PathBuf,
+    /// `None` where it could not be written.
+    pub report_path: Option<PathBuf>,
     /// Why it ended early, where it did.
     pub error: Option<SessionError>,
     /// Things that went wrong beside the run itself.
@@ -84,7 +88,9 @@ impl Session {
     /// # Errors
     /// What kept the run from starting. A run that started and failed is an [`Outcome`].
     pub fn run(mut self) -> Result<Outcome, SessionError> {
-        let plan = plan(&self.config, self.work.folder().len());
+        let plan = self.plan()?;
+        // Compiling kernels and making contexts is no part of the run.
+        let device = self.device()?;
         let recorder = if self.config.recorder {
             Recorder::new()
         } else {
@@ -105,27 +111,46 @@ impl Session {
             recorder: &recorder,
             training,
         };
-        let ended = self.execute(trainee);
-        let mut collector = collector.stop().ok_or(SessionError::CollectorPanicked)?;
+        let ended = catch_unwind(AssertUnwindSafe(|| trainee.run_on(device)));
+        let ended = ended.unwrap_or_else(|payload| {
+            let message = panic_message(payload.as_ref());
+            Ended::of(Err(SessionError::Panicked(message)))
+        });
+        let Some(mut collector) = collector.stop() else {
+            return Err(ended
+                .result
+                .err()
+                .unwrap_or(SessionError::CollectorPanicked));
+        };
         collector.finish();
         drop(host_spans);
         if let Some(summary) = trace.and_then(|trace| trace.finish()) {
             note_trace(&mut collector.report, &summary);
         }
         let error = self.note_end(&mut collector.report, ended);
-        collector.write();
-        warnings.extend(collector.report_error);
+        let unwritten = collector.write().err();
         Ok(Outcome {
+            report_path: unwritten.is_none().then_some(collector.report_path),
             report: collector.report,
-            report_path: collector.report_path,
-            error,
+            error: error.or(unwritten),
             warnings,
         })
     }
 
-    fn execute(&self, trainee: Trainee) -> Ended {
+    /// The pipeline of the run.
+    fn plan(&self) -> Result<Plan, SessionError> {
+        let plan = plan(&self.config, self.work.folder().len());
+        let (batches, warmup) = (plan.batches, self.config.warmup_steps);
+        if batches > 0 && batches <= warmup {
+            return Err(SessionError::NothingMeasured { batches, warmup });
+        }
+        Ok(plan)
+    }
+
+    /// Brings the device up.
+    fn device(&self) -> Result<Device, TrainError> {
         if self.config.mode == Mode::LoaderOnly {
-            return trainee.run(Discard, NoStep);
+            return Ok(Device::None);
         }
         let image_size = self.config.pipeline.preprocess.transform.spatial.size();
         let classes = self.config.model.classes;
@@ -135,20 +160,17 @@ impl Session {
             learning_rate: self.config.model.learning_rate,
             seed: self.config.seed,
         };
-        let ends = match self.config.device {
-            DeviceConfig::Cpu => Ok(on_cpu(spec)),
-            DeviceConfig::Cuda(ordinal) => on_cuda(ordinal, &probe::cuda(), spec),
+        let (copy, trainer) = match self.config.device {
+            DeviceConfig::Cpu => on_cpu(spec),
+            DeviceConfig::Cuda(ordinal) => on_cuda(ordinal, &probe::cuda(), spec)?,
         };
-        match ends {
-            Ok((copy, trainer)) => trainee.run(copy, trainer),
-            Err(error) => Ended::of(Err(error)),
-        }
+        Ok(Device::Burn(copy, trainer))
     }
 
     /// How the run ended, into the report.
     fn note_end(&self, report: &mut Report, ended: Ended) -> Option<SessionError> {
         report.skipped = serde_json::to_value(&ended.skipped).unwrap_or_default();
-        let error = ended.result.err().map(SessionError::from);
+        let error = ended.result.err();
         report.error = error.as_ref().map(ToString::to_string);
         report.status = match &error {
             Some(_) => Status::Failed,
@@ -211,7 +233,7 @@ impl Session {
     ) -> Collector {
         let rule = WindowRule {
             warmup_steps: self.config.warmup_steps,
-            steps: Some(self.config.steps),
+            steps: Some(plan.batches.saturating_sub(self.config.warmup_steps)),
             run_start: self.clock.now(),
         };
         let steps = TracedSteps {
@@ -221,28 +243,35 @@ impl Session {
         let on_progress = std::mem::replace(&mut self.options.on_progress, Box::new(|_| {}));
         Collector {
             recorder: recorder.clone(),
-            analysis: Analysis::new(rule, in_flight(plan)),
+            analysis: Analysis::new(rule, plan.in_flight()),
             feed: trace.map(|trace| TracingFeed::new(trace.clone(), steps, rule.run_start)),
             report: self.report(trace),
             report_path: self.options.run_dir.join("report.json"),
             device: (self.config.mode == Mode::Normal).then(|| self.config.device.to_string()),
-            shape: shape(&self.config.pipeline, self.cores),
+            shape: shape(&self.config, self.cores),
             training,
             on_progress,
-            report_error: None,
+            records: Vec::new(),
         }
     }
 }
 
+/// What takes the batches.
+enum Device {
+    /// Nothing: the loader runs alone.
+    None,
+    Burn(BurnCopy, BurnTrainer),
+}
+
 /// How the training ended.
 struct Ended {
-    result: Result<u64, TrainError>,
+    result: Result<u64, SessionError>,
     skipped: Skipped,
     stopped: bool,
 }
 
 impl Ended {
-    fn of(result: Result<u64, TrainError>) -> Ended {
+    fn of(result: Result<u64, SessionError>) -> Ended {
         Ended {
             result,
             skipped: Skipped::default(),
@@ -260,6 +289,13 @@ struct Trainee<'a> {
 }
 
 impl Trainee<'_> {
+    fn run_on(self, device: Device) -> Ended {
+        match device {
+            Device::None => self.run(Discard, NoStep),
+            Device::Burn(copy, trainer) => self.run(copy, trainer),
+        }
+    }
+
     fn run<H, T>(self, copy: H, mut trainer: T) -> Ended
     where
         H: HostToDevice,
@@ -290,7 +326,7 @@ impl Trainee<'_> {
         feed.shut_down();
         let skipped = feed.skipped();
         Ended {
-            result,
+            result: result.map_err(SessionError::from),
             skipped,
             stopped,
         }

@@ -28,6 +28,11 @@ pub(super) struct TracedSteps {
 }
 
 impl TracedSteps {
+    /// Whether the traced part lies before `batch`.
+    fn end_before(self, batch: u64) -> bool {
+        batch >= self.first.saturating_add(self.count)
+    }
+
     fn holds(self, batch: u64) -> bool {
         batch >= self.first && batch - self.first < self.count
     }
@@ -54,6 +59,8 @@ pub(super) struct TracingFeed {
     previous_step_end: Nanos,
     /// The traced part of the run, as far as it is known.
     traced: Option<Interval>,
+    /// A step after the traced ones has ended.
+    past: bool,
     /// Samples trained on in the steps written.
     pub(super) samples: u64,
     pub(super) steps_written: u64,
@@ -76,6 +83,7 @@ impl TracingFeed {
             ended: VecDeque::new(),
             previous_step_end: run_start,
             traced: None,
+            past: false,
             samples: 0,
             steps_written: 0,
         }
@@ -127,6 +135,7 @@ impl TracingFeed {
                 && unit.stage == Stage::Step
             {
                 self.previous_step_end = unit.end;
+                self.past |= self.steps.end_before(number);
             }
             return;
         }
@@ -301,11 +310,8 @@ impl TracingFeed {
     pub(super) fn idle(&mut self, spans: &[IdleSpan]) {
         // Spans are settled after their steps have ended, but perhaps before those were written.
         let Some(traced) = self.traced else { return };
-        let end = if self.steps_written < self.steps.count {
-            Nanos(u64::MAX)
-        } else {
-            traced.end
-        };
+        let whole = self.past || self.steps_written >= self.steps.count;
+        let end = if whole { traced.end } else { Nanos(u64::MAX) };
         let window = Interval::new(traced.start, end);
         self.trace.with(|trace| {
             for span in spans {

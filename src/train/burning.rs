@@ -2,7 +2,7 @@
 
 use super::step::{TrainError, TrainStep};
 use crate::device::probe::CudaProbe;
-use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError};
+use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError, panic_message};
 use crate::timeline::{DevicePhase, HostWork};
 use stallscope_burn::{Copier, Ends, Phase, Trainer};
 pub use stallscope_burn::{DeviceBatch, ModelSpec};
@@ -61,7 +61,7 @@ impl TrainStep for BurnTrainer {
     ) -> Result<Option<f64>, TrainError> {
         let number = batch.number;
         let mut since = logbook.now();
-        let loss = self.trainer.step(batch.batch, &mut |phase| {
+        let mut note = |phase| {
             let now = logbook.now();
             match phase {
                 Phase::Forward => logbook.busy(DevicePhase::Forward, number, since, now),
@@ -70,10 +70,15 @@ impl TrainStep for BurnTrainer {
                 Phase::LossReadback => logbook.host(HostWork::LossReadback, number, since, now),
             }
             since = now;
-        });
+        };
         let step = self.steps;
         let failed = |reason| TrainError::Step { step, reason };
-        let loss = loss.map_err(failed)?;
+        // burn panics where the device fails, for want of memory above all.
+        let loss = catch_unwind(AssertUnwindSafe(|| {
+            self.trainer.step(batch.batch, &mut note)
+        }))
+        .unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))
+        .map_err(failed)?;
         if !loss.is_finite() {
             let advice = "lower model.learning_rate or look at the data of batch";
             return Err(failed(format!("the loss is {loss}; {advice} {number}")));
@@ -111,8 +116,54 @@ pub fn on_cuda(
         refuse(missing.join("; "))
     })?;
     let ends = catch_unwind(AssertUnwindSafe(|| stallscope_burn::cuda(ordinal, spec)));
-    let ends = ends.map_err(|_| {
-        refuse("the CUDA runtime did not come up; run `stallscope doctor`".to_owned())
+    let ends = ends.map_err(|payload| {
+        let reason = panic_message(payload.as_ref());
+        refuse(format!(
+            "the CUDA runtime did not come up: {reason}; run `stallscope doctor`"
+        ))
     })?;
     Ok(wrap(spec, ends))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::{LaneKind, MonotonicClock, Recorder};
+    use std::sync::Arc;
+
+    struct OutOfMemory;
+
+    impl Trainer for OutOfMemory {
+        fn step(&mut self, _: DeviceBatch, _: &mut dyn FnMut(Phase)) -> Result<f64, String> {
+            panic!("can't allocate buffer of 17 GiB")
+        }
+    }
+
+    #[test]
+    fn a_device_that_panics_is_an_error_of_its_step() {
+        let spec = ModelSpec {
+            image_size: 8,
+            classes: 2,
+            learning_rate: 0.1,
+            seed: 0,
+        };
+        let (mut copier, _) = stallscope_burn::cpu(spec);
+        let batch = Delivered {
+            number: 3,
+            epoch: 0,
+            samples: 1,
+            batch: copier.copy(&[0.0; 3 * 8 * 8], &[1]),
+        };
+        let lane = Recorder::off().lane("trainer", LaneKind::Trainer);
+        let mut logbook = Logbook::new(Arc::new(MonotonicClock::new()), lane);
+        let mut trainer = BurnTrainer {
+            trainer: Box::new(OutOfMemory),
+            steps: 3,
+        };
+        let error = trainer.step(batch, &mut logbook).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "training step 3 failed: can't allocate buffer of 17 GiB"
+        );
+    }
 }

@@ -1,0 +1,57 @@
+//! The service of one sample at each stage, with the bytes that went in and came out.
+
+use super::error::SampleError;
+use super::work::{SampleKey, SampleWork};
+
+/// A served sample: what goes on and how large it was before and after.
+pub(super) struct Served<O> {
+    pub(super) output: O,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+}
+
+pub(super) fn read<W: SampleWork>(
+    work: &W,
+    key: SampleKey,
+) -> Result<Served<W::Encoded>, SampleError> {
+    let output = work.read(key)?;
+    let bytes = work.encoded_bytes(&output);
+    Ok(Served {
+        output,
+        bytes_in: bytes,
+        bytes_out: bytes,
+    })
+}
+
+pub(super) fn decode<W: SampleWork>(
+    work: &W,
+    key: SampleKey,
+    encoded: W::Encoded,
+    scratch: &mut W::Scratch,
+) -> Result<Served<W::Decoded>, SampleError> {
+    let bytes_in = work.encoded_bytes(&encoded);
+    let output = work.decode(key, encoded, scratch)?;
+    let bytes_out = work.decoded_bytes(&output);
+    Ok(Served {
+        output,
+        bytes_in,
+        bytes_out,
+    })
+}
+
+/// Writes the finished sample to `out`.
+pub(super) fn preprocess<W: SampleWork>(
+    work: &W,
+    key: SampleKey,
+    decoded: W::Decoded,
+    scratch: &mut W::Scratch,
+    out: &mut [u8],
+) -> Result<Served<()>, SampleError> {
+    let bytes_in = work.decoded_bytes(&decoded);
+    work.preprocess(key, decoded, scratch, out)?;
+    Ok(Served {
+        output: (),
+        bytes_in,
+        bytes_out: out.len() as u64,
+    })
+}
