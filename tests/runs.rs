@@ -401,6 +401,29 @@ fn a_run_of_which_nothing_is_left_fails_and_says_why() {
     assert_eq!(place.report()["status"], "failed");
 }
 
+/// Batches of one sample, one of them unreadable: its batch is no step, and no time goes astray.
+#[test]
+fn a_batch_of_which_nothing_is_left_is_no_step() {
+    let place = Place::with_images(8);
+    fs::write(place.image(3), b"not an image").unwrap();
+    for more in ["copy.workers=0", "copy.prefetch=1"] {
+        let args = [
+            "on_error=skip",
+            "batch.size=1",
+            "steps=40",
+            "epochs=4",
+            more,
+        ];
+        let out = place.run(&args.map(|set| ["--set", set]).concat());
+        assert!(out.status.success(), "{}", stderr(&out));
+        let report = place.report();
+        assert_eq!(report["skipped"]["count"], 4);
+        assert_eq!(report["training"]["steps"], 28);
+        assert_eq!(report["steps"], 27);
+        assert_adds_up(&report);
+    }
+}
+
 #[test]
 fn epochs_that_end_before_the_first_measured_step_are_refused() {
     let place = Place::with_images(8);

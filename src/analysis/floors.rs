@@ -15,19 +15,26 @@ pub enum Workers {
 }
 
 /// What the verdict must know of the pipeline beside its records.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq)]
 pub struct LoaderShape {
     pub workers: Workers,
     /// Capacity of the queue after batch, in batches.
     pub batch_prefetch: usize,
     /// Capacity of the queue after copy, in batches.
     pub copy_prefetch: usize,
-    /// The trainer's thread copies.
+    /// No thread copies ahead: the trainer's does. With `num_workers = 0` it does so in any case.
     pub copy_in_trainer: bool,
     /// A device executes steps; without one the loader runs alone.
     pub has_device: bool,
-    /// CPU cores that the process may use.
-    pub cores: usize,
+    /// CPU cores that the process may use; a quota may leave it a fraction of one.
+    pub cores: f64,
+}
+
+impl LoaderShape {
+    /// The trainer's thread loads for itself.
+    pub(super) fn loads_inline(&self) -> bool {
+        matches!(self.workers, Workers::WholeBatch { num_workers: 0, .. })
+    }
 }
 
 /// The stages that assemble a batch in host memory.
@@ -53,7 +60,7 @@ pub(super) struct Floors {
 impl Floors {
     pub(super) fn of(summary: &Summary, shape: &LoaderShape) -> Floors {
         let steps = summary.steps.max(1);
-        let cores = shape.cores.max(1) as f64;
+        let cores = shape.cores.max(f64::MIN_POSITIVE);
         let cpu = summary.process_cpu.map_or(0.0, |cpu| cpu.0 as f64);
         let delay = summary.step_run_delay.0 / steps;
         let work = Stage::LOADER.map(|stage| {
@@ -103,11 +110,13 @@ impl Floors {
         }
     }
 
-    /// With nothing to do at `stage`.
-    pub(super) fn without_work(mut self, stage: Stage) -> Floors {
-        if let Some(work) = self.work.get_mut(stage as usize) {
-            self.core_time = (self.core_time - *work / self.cores).max(0.0);
-            *work = 0.0;
+    /// With nothing to do at `stages`.
+    pub(super) fn without_work(mut self, stages: &[Stage]) -> Floors {
+        for stage in stages {
+            if let Some(work) = self.work.get_mut(*stage as usize) {
+                self.core_time = (self.core_time - *work / self.cores).max(0.0);
+                *work = 0.0;
+            }
         }
         self
     }
@@ -115,7 +124,8 @@ impl Floors {
     /// The least time per step.
     pub(super) fn least(&self) -> f64 {
         let copy = self.work(Stage::Copy);
-        let (mut trainer, copy) = if self.copy_in_trainer {
+        let inline = self.num_workers == Some(0);
+        let (mut trainer, copy) = if self.copy_in_trainer || inline {
             (self.step + copy, 0.0)
         } else {
             (self.step, copy)

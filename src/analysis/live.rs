@@ -5,7 +5,7 @@ use super::fold::{DeviceActivity, Fold};
 use super::summary::Summary;
 use super::tally::{Lengths, Tally, share};
 use super::units::{Moment, Point, Units};
-use crate::timeline::{Interval, LaneInfo, Nanos, Record, Stage, UnitRecord, UnitRef};
+use crate::timeline::{Interval, LaneInfo, Nanos, Record, UnitRecord, UnitRef};
 
 /// Which part of the run is measured.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Analysis {
         // The trainer's steps say where the window begins and ends, so they come first.
         for (lane, record) in records {
             if let Record::Unit(unit) = record
-                && unit.stage == Stage::Step
+                && unit.is_step()
             {
                 self.step(UnitRef::new(*lane, unit.ordinal), unit);
             }

@@ -5,34 +5,41 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
 /// Longer lengths count as this long in percentiles.
-const LONGEST: Nanos = Nanos::from_millis(24 * 3_600 * 1_000);
+const LONGEST: Nanos = Nanos::from_millis(1_000_000);
 
 /// Lengths of time, to three significant digits.
 #[derive(Clone)]
 pub(super) struct Lengths {
-    histogram: Histogram<u64>,
+    histogram: Histogram<u32>,
     sum: u128,
+    longest: Nanos,
 }
 
 impl Lengths {
     pub(super) fn new() -> Lengths {
-        // These bounds are always a valid choice. With a fixed range the histogram never moves, and
-        // memory is touched only where lengths fall.
-        let histogram = Histogram::new_with_bounds(1, LONGEST.0, 3)
+        // These bounds are always a valid choice.
+        let mut histogram = Histogram::new_with_bounds(1, LONGEST.0, 3)
             .unwrap_or_else(|_| unreachable!("the bounds are allowed"));
-        Lengths { histogram, sum: 0 }
+        // Touches its memory, so that a long run takes no more of it than a short one.
+        histogram.clear();
+        Lengths {
+            histogram,
+            sum: 0,
+            longest: Nanos::ZERO,
+        }
     }
 
     pub(super) fn add(&mut self, length: Nanos) {
         self.histogram
             .saturating_record(length.0.clamp(1, LONGEST.0));
         self.sum += u128::from(length.0);
+        self.longest = self.longest.max(length);
     }
 
     /// The summary of what was added.
     pub(super) fn summary(&self) -> LengthSummary {
         let count = self.histogram.len();
-        let at = |quantile| Nanos(self.histogram.value_at_quantile(quantile));
+        let at = |quantile| Nanos(self.histogram.value_at_quantile(quantile)).min(self.longest);
         if count == 0 {
             return LengthSummary::default();
         }
@@ -42,7 +49,7 @@ impl Lengths {
             p50: at(0.5),
             p90: at(0.9),
             p99: at(0.99),
-            max: Nanos(self.histogram.max()),
+            max: self.longest,
         }
     }
 }
@@ -199,7 +206,7 @@ pub struct WorkerSummary {
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct StageSummary {
     pub stage: Stage,
-    /// Threads that serve this stage.
+    /// Threads that serve this stage; 0 where the trainer's own thread does.
     pub workers: usize,
     /// Whether these threads serve other stages too; then starved cannot be told apart by stage.
     pub shared_workers: bool,
@@ -278,18 +285,13 @@ fn stage_summary(stage: Stage, tally: &StageTally, workers: &[WorkerSummary]) ->
         .collect();
     let shared = workers
         .iter()
-        .filter(|worker| worker.kind == LaneKind::BatchWorker)
+        .filter(|worker| worker.kind == LaneKind::BatchWorker && stage != Stage::Copy)
         .count();
     let sum = |of: fn(&WorkerSummary) -> Nanos| own.iter().map(|worker| of(worker)).sum();
     StageSummary {
         stage,
-        workers: match (own.len(), stage) {
-            // Then the trainer's thread copies.
-            (0, Stage::Copy) => 1,
-            (0, _) => shared.max(1),
-            (own, _) => own,
-        },
-        shared_workers: own.is_empty(),
+        workers: if own.is_empty() { shared } else { own.len() },
+        shared_workers: own.is_empty() && shared > 0,
         items: tally.items,
         skipped: tally.skipped,
         service: tally.service.summary(),

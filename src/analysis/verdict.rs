@@ -122,7 +122,8 @@ impl Judge<'_> {
         let title = match (limit, input_bound) {
             _ if !self.shape.has_device => "loader alone",
             (Limit::Loader, InputBound::Highly) => "loader-bound",
-            (Limit::Loader, _) => "moderately loader-bound",
+            (Limit::Loader, InputBound::Moderately) => "moderately loader-bound",
+            (Limit::Loader, InputBound::Not) => "not input-bound",
             (Limit::Host, _) => "host-bound",
             (Limit::Device, _) => "device-bound",
         };
@@ -135,20 +136,16 @@ impl Judge<'_> {
             input_bound,
             data_wait_share,
             title: title.to_owned(),
-            evidence: self.evidence(limit, top, suggestion.as_ref()),
+            evidence: self.evidence(limit, input_bound, top, suggestion.as_ref()),
             suggestion,
         }
     }
 
     /// The causes are compared in kind, not one by one: a loader may hold the device back in many ways.
     fn limit(&self, input_bound: InputBound) -> Limit {
-        if input_bound == InputBound::Not {
-            let idle = share(self.summary.device_idle(), self.summary.window.length());
-            return if idle > HARDLY_IDLE {
-                Limit::Host
-            } else {
-                Limit::Device
-            };
+        let idle = share(self.summary.device_idle(), self.summary.window.length());
+        if input_bound == InputBound::Not && idle <= HARDLY_IDLE {
+            return Limit::Device;
         }
         let total = |limit| -> Nanos {
             let causes = self.summary.causes.iter();
@@ -172,6 +169,7 @@ impl Judge<'_> {
     fn evidence(
         &self,
         limit: Limit,
+        input_bound: InputBound,
         top: Option<Cause>,
         suggestion: Option<&Suggestion>,
     ) -> Vec<String> {
@@ -183,7 +181,7 @@ impl Judge<'_> {
         if let Some(row) = stage.and_then(|stage| self.summary.stage(stage)) {
             evidence.push(stage_evidence(row, window));
         }
-        if limit != Limit::Loader {
+        if limit != Limit::Loader || input_bound == InputBound::Not {
             let wait = 100.0 * self.summary.data_wait_share();
             let busy = 100.0 * self.summary.busy_share();
             evidence.push(format!(
@@ -201,23 +199,22 @@ impl Judge<'_> {
             evidence.push(format!("{part:.0} % of {whole} is {cause}"));
         }
         if limit == Limit::Loader
-            && let Some(used) = self.cores_used()
             && suggestion.is_none_or(|s| s.set.is_none())
-            && used > SATURATED
+            && let Some(used) = self.saturated()
         {
-            let cores = plural(self.shape.cores, "core");
+            let (cores, used) = (self.shape.cores, 100.0 * used);
             evidence.push(format!(
-                "the {cores} are {:.0} % in use, more workers cannot help",
-                100.0 * used
+                "of {cores} cores {used:.0} % are in use, more workers cannot help"
             ));
         }
         evidence
     }
 
-    /// Share of all cores' time that the process used, 0 to 1.
-    fn cores_used(&self) -> Option<f64> {
-        let available = Nanos(self.summary.window.length().0 * self.shape.cores as u64);
-        self.summary.process_cpu.map(|cpu| share(cpu, available))
+    /// Share of all cores' time that the process used, where that is nearly all.
+    fn saturated(&self) -> Option<f64> {
+        let available = self.summary.window.length().0 as f64 * self.shape.cores;
+        let used = self.summary.process_cpu?.0 as f64 / available.max(1.0);
+        (used > SATURATED).then_some(used)
     }
 
     fn suggestion(&self, cause: Cause) -> Option<Suggestion> {
@@ -225,6 +222,7 @@ impl Judge<'_> {
             Cause::Capacity(stage) => self
                 .more_workers(stage)
                 .filter(|suggestion| suggestion.at_most >= WORTH_TRYING)
+                .filter(|_| self.saturated().is_none())
                 .or_else(|| self.cheaper_work(Some(stage))),
             Cause::PrefetchDepth(stage) => Some(self.deeper(stage)),
             Cause::CpuContention => self.cheaper_work(None),
@@ -256,7 +254,9 @@ impl Judge<'_> {
     /// The fewest workers that reach what any number of them could.
     fn more_workers(&self, stage: Stage) -> Option<Suggestion> {
         let (key, now) = match self.shape.workers {
-            Workers::WholeBatch { num_workers, .. } if stage != Stage::Copy || num_workers == 0 => {
+            Workers::WholeBatch { num_workers, .. }
+                if stage != Stage::Copy || self.shape.loads_inline() =>
+            {
                 ("num_workers".to_owned(), num_workers)
             }
             _ if stage == Stage::Copy => {
@@ -291,15 +291,17 @@ impl Judge<'_> {
                 Cause::PrefetchDepth(_) => Some(*length),
                 _ => None,
             });
+        let copies_ahead = !self.shape.copy_in_trainer && !self.shape.loads_inline();
         let (key, depth) = match self.shape.workers {
+            // Whatever assembles the batches, room behind the copy is what it lacked.
+            _ if stage == Stage::Copy && copies_ahead => {
+                ("copy.prefetch", self.shape.copy_prefetch)
+            }
             Workers::WholeBatch { num_workers: 0, .. } => ("num_workers", 0),
             Workers::WholeBatch {
                 prefetch_factor, ..
             } => ("prefetch_factor", prefetch_factor),
             // Batches are what runs ahead of the trainer, whichever stage's latency shows.
-            Workers::PerStage if stage == Stage::Copy => {
-                ("copy.prefetch", self.shape.copy_prefetch)
-            }
             Workers::PerStage => ("batch.prefetch", self.shape.batch_prefetch),
         };
         let deeper = (2 * depth).max(1);
@@ -314,21 +316,30 @@ impl Judge<'_> {
     /// of them.
     fn cheaper_work(&self, blamed: Option<Stage>) -> Option<Suggestion> {
         let floors = self.floors();
-        let saturated = self.cores_used().is_some_and(|used| used > SATURATED);
         let heaviest = ASSEMBLY
             .into_iter()
             .max_by(|a, b| floors.work(*a).total_cmp(&floors.work(*b)));
-        let stage = blamed.filter(|_| !saturated).or(heaviest)?;
-        let change = match stage {
-            Stage::Read => "smaller files or a faster disk",
-            Stage::Decode => "images stored at the size they are trained at, which decode faster",
-            Stage::Preprocess => "a smaller preprocess.size, or samples stored preprocessed",
-            _ => "smaller samples",
+        let stage = blamed.filter(|_| self.saturated().is_none()).or(heaviest)?;
+        // With each change, the stages whose work it may take away.
+        let (change, gone): (_, &[Stage]) = match stage {
+            Stage::Read => (
+                "smaller files or a faster disk",
+                &[Stage::Read, Stage::Decode, Stage::Preprocess],
+            ),
+            Stage::Decode => (
+                "images stored at the size they are trained at, which decode faster",
+                &[Stage::Read, Stage::Decode, Stage::Preprocess],
+            ),
+            Stage::Preprocess => (
+                "samples stored preprocessed",
+                &[Stage::Decode, Stage::Preprocess],
+            ),
+            _ => ("fewer bytes a sample", &[Stage::Batch, Stage::Copy]),
         };
         Some(Suggestion {
             set: None,
             change: change.to_owned(),
-            at_most: self.at_most(&floors.without_work(stage)),
+            at_most: self.at_most(&floors.without_work(gone)),
         })
     }
 }
@@ -336,14 +347,16 @@ impl Judge<'_> {
 fn stage_evidence(row: &StageSummary, window: Nanos) -> String {
     let busy = 100.0 * row.busy_share(window);
     let (stage, workers) = (row.stage, row.workers);
-    if row.shared_workers {
-        let threads = plural(workers, "loader thread");
-        format!("{stage} takes {busy:.1} % of the time of {threads}")
-    } else {
-        format!(
+    match (workers, row.shared_workers) {
+        (0, _) => format!("{stage} takes {busy:.1} % of the time of the trainer's thread"),
+        (_, true) => {
+            let threads = plural(workers, "loader thread");
+            format!("{stage} takes {busy:.1} % of the time of {threads}")
+        }
+        (_, false) => format!(
             "{stage} has {}, busy {busy:.1} %",
             plural(workers, "worker")
-        )
+        ),
     }
 }
 

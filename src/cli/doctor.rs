@@ -3,9 +3,8 @@
 //! Invariants: never fails over what it finds, only over not being able to print it; changes
 //! nothing; takes a few seconds at most.
 //!
-//! May use: `args`, `page_cache`, `device::probe`.
+//! May use: `args`, `page_cache`, `device`.
 
-mod cgroup;
 mod checklist;
 mod disk;
 mod gpu;

@@ -10,7 +10,7 @@ use crate::report::{Status, render};
 use crate::session::{Outcome, Progress, RunOptions, Session};
 use anyhow::{Context, anyhow};
 use indicatif::ProgressBar;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,29 +46,35 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     conclude(outcome??, out)
 }
 
-/// Prints the report and turns its status into the exit status.
+/// Prints the report and turns its status into the exit status. That the report finds no reader does not
+/// hide how the run ended.
 fn conclude(outcome: Outcome, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let report = &outcome.report;
-    write!(out, "{}", render(report))?;
-    writeln!(out)?;
-    if let Some(trace) = &report.trace {
-        writeln!(
-            out,
-            "trace    {} (open it in https://ui.perfetto.dev)",
-            trace.path
-        )?;
+    let printed = print(&outcome, out);
+    for warning in &outcome.warnings {
+        eprintln!("warning: {warning}");
+    }
+    if let Some(error) = outcome.error {
+        return Err(error.into());
+    }
+    match printed {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("cannot print the report")
+        }
+        _ if outcome.report.status == Status::Interrupted => Ok(ExitCode::from(INTERRUPTED)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn print(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", render(&outcome.report))?;
+    if let Some(trace) = &outcome.report.trace {
+        let path = &trace.path;
+        writeln!(out, "trace    {path} (open it in https://ui.perfetto.dev)")?;
     }
     if let Some(path) = &outcome.report_path {
         writeln!(out, "report   {}", path.display())?;
     }
-    for warning in &outcome.warnings {
-        eprintln!("warning: {warning}");
-    }
-    match (outcome.error, report.status) {
-        (Some(error), _) => Err(error.into()),
-        (None, Status::Interrupted) => Ok(ExitCode::from(INTERRUPTED)),
-        (None, _) => Ok(ExitCode::SUCCESS),
-    }
+    out.flush()
 }
 
 /// Makes the data on first use, where the configuration says how.

@@ -2,4 +2,5 @@
 //!
 //! May use: `timeline`.
 
+pub mod cgroup;
 pub mod probe;

@@ -36,7 +36,7 @@ pub enum PipelineError {
     Copy { batch: u64, reason: String },
     /// No sample of a whole epoch, or of the whole run, could be loaded.
     #[error(
-        "{skipped} samples were skipped and none of the last {batches} batches had any left; the last was {name}, at {stage}: {reason}"
+        "{skipped} samples were skipped and none of the last {batches} batches had any left; the first was {name}, at {stage}: {reason}"
     )]
     NothingLeft {
         batches: u64,
@@ -231,17 +231,18 @@ impl Control {
 
     /// Fails since none of the last `batches` batches had a sample left.
     pub(super) fn nothing_left(&self, batches: u64) -> PipelineError {
-        let Skipped { count, mut listed } = self.skipped();
-        let last = listed.pop();
+        let Skipped { count, listed } = self.skipped();
+        let first = listed.into_iter().next();
+        let stage = first.as_ref().map_or(Stage::Read, |first| first.stage);
+        let (name, reason) = first
+            .map(|first| (first.name, first.reason))
+            .unwrap_or_default();
         let error = PipelineError::NothingLeft {
             batches,
             skipped: count,
-            stage: last.as_ref().map_or(Stage::Read, |last| last.stage),
-            name: last
-                .as_ref()
-                .map(|last| last.name.clone())
-                .unwrap_or_default(),
-            reason: last.map(|last| last.reason).unwrap_or_default(),
+            stage,
+            name,
+            reason,
         };
         self.fail(error.clone());
         error

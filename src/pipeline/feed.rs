@@ -86,8 +86,8 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
                     batch,
                 }));
             }
-            // A batch whose samples were all skipped is no step.
-            self.step = None;
+            // A batch whose samples were all skipped is taken, and trained on by nobody.
+            self.finish_step();
             self.empty += 1;
             if self.empty >= self.per_epoch {
                 return Err(self.control.nothing_left(self.empty));

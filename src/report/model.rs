@@ -18,8 +18,8 @@ pub enum Status {
 /// The machine the run was measured on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machine {
-    /// CPU cores that the process may use.
-    pub cores: usize,
+    /// CPU cores that the process may use; a quota may leave it a fraction of one.
+    pub cores: f64,
     pub operating_system: String,
     pub architecture: &'static str,
 }

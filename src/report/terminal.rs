@@ -120,15 +120,18 @@ fn write_stages(out: &mut String, report: &Report) -> fmt::Result {
     if report.stages.iter().any(|stage| stage.shared_workers) {
         writeln!(out, "  (the same threads serve several stages)")?;
     }
+    if report.stages.iter().any(|stage| stage.workers == 0) {
+        writeln!(out, "  (0 workers: in the trainer's own thread)")?;
+    }
     write_threads(out, report)
 }
 
 fn write_stage(out: &mut String, stage: &StageSummary, window: Nanos) -> fmt::Result {
     let all = (window.0 * stage.workers.max(1) as u64).max(1) as f64;
     let of = |time: Nanos| format!("{:.1}%", 100.0 * time.0 as f64 / all);
-    let starved = match stage.shared_workers {
-        true => "-".to_owned(),
-        false => of(stage.starved),
+    let starved = match (stage.workers, stage.shared_workers) {
+        (1.., false) => of(stage.starved),
+        _ => "-".to_owned(),
     };
     writeln!(
         out,

@@ -4,9 +4,11 @@
 use super::error::SessionError;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, LoaderShape, Summary, Verdict};
+use crate::pipeline::{StopSignal, panic_message};
 use crate::report::{RecorderReport, Report, Training, write_json};
 use crate::timeline::{Nanos, Record, Recorder};
 use nix::sys::resource::{UsageWho, getrusage};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,6 +48,10 @@ pub(super) struct Collector {
     pub(super) on_progress: OnProgress,
     /// Room for the records of one pass.
     pub(super) records: Vec<(u16, Record)>,
+    /// Stops the run where nobody collects any more.
+    pub(super) stop: StopSignal,
+    /// What its own code panicked with; what it holds cannot be gone on with.
+    pub(super) broken: Option<String>,
 }
 
 /// A running collector.
@@ -56,16 +62,30 @@ pub(super) struct CollectorThread {
 
 impl Collector {
     /// Starts the collector's thread.
-    pub(super) fn start(self) -> std::io::Result<CollectorThread> {
+    pub(super) fn start(mut self) -> std::io::Result<CollectorThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::Builder::new()
             .name("collector".to_owned())
-            .spawn(move || self.run(&stopped))?;
+            .spawn(move || {
+                self.guarded(|collector| collector.run(&stopped));
+                self
+            })?;
         Ok(CollectorThread { stop, thread })
     }
 
-    fn run(mut self, stopped: &AtomicBool) -> Collector {
+    /// Runs `body` unless it is broken. A panic stops the run and is kept.
+    fn guarded(&mut self, body: impl FnOnce(&mut Collector)) {
+        if self.broken.is_none() {
+            let done = catch_unwind(AssertUnwindSafe(|| body(self)));
+            self.broken = done.err().map(|payload| panic_message(payload.as_ref()));
+        }
+        if self.broken.is_some() {
+            self.stop.stop();
+        }
+    }
+
+    fn run(&mut self, stopped: &AtomicBool) {
         let now = Instant::now();
         let (mut progressed, mut reported) = (now, now);
         loop {
@@ -73,7 +93,7 @@ impl Collector {
             let stop = stopped.load(Ordering::Acquire);
             self.drain();
             if stop {
-                return self;
+                return;
             }
             if progressed.elapsed() >= PROGRESS_EVERY {
                 progressed = Instant::now();
@@ -163,16 +183,20 @@ impl Collector {
 
     /// Folds what is left, once every thread of the pipeline has ended.
     pub(super) fn finish(&mut self) {
-        self.drain();
-        if let Some(feed) = &mut self.feed {
-            feed.finish();
-        }
-        let spans = self.analysis.finish();
-        if let Some(feed) = &mut self.feed {
-            feed.idle(&spans);
-        }
-        let summary = self.summary();
-        self.take_over(summary.as_ref());
+        self.guarded(|collector| {
+            collector.drain();
+            if let Some(feed) = &mut collector.feed {
+                feed.finish();
+            }
+            let spans = collector.analysis.finish();
+            if let Some(feed) = &mut collector.feed {
+                feed.idle(&spans);
+            }
+            let summary = collector.summary();
+            collector.take_over(summary.as_ref());
+        });
+        // What the trainer's thread says holds in any case.
+        self.report.training = self.training();
     }
 }
 

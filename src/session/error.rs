@@ -26,9 +26,9 @@ pub enum SessionError {
     },
     /// The epochs are used up before the first measured step.
     #[error(
-        "{batches} steps are all that `epochs` allows, and warmup_steps = {warmup} leaves none to measure; raise epochs or lower warmup_steps"
+        "there are {steps} steps to run in all, and warmup_steps = {warmup} leaves none to measure; raise epochs, lower warmup_steps, or see which samples were skipped"
     )]
-    NothingMeasured { batches: u64, warmup: u64 },
+    NothingMeasured { steps: u64, warmup: u64 },
     #[error("cannot write the report {path}: {source}; free some space or use another --run-dir")]
     Report { path: PathBuf, source: io::Error },
     /// Our own code broke; the report says what was measured until then.
@@ -36,9 +36,8 @@ pub enum SessionError {
     Panicked(String),
     #[error("cannot start the collector's thread: {0}")]
     Collector(io::Error),
-    /// A thread of our own broke; the run's results cannot be trusted.
-    #[error("the collector's thread panicked; this is a bug, please report it")]
-    CollectorPanicked,
+    #[error("the collector's thread ended without a word; this is a bug, please report it")]
+    CollectorGone,
 }
 
 impl From<crate::pipeline::PipelineError> for SessionError {

@@ -57,12 +57,8 @@ pub(super) fn plan(config: &Resolved, samples: usize) -> Plan {
 }
 
 /// What the verdict must know of the pipeline.
-pub(super) fn shape(config: &Resolved, cores: usize) -> LoaderShape {
+pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
     let pipeline = &config.pipeline;
-    let inline = matches!(
-        pipeline.workers,
-        WorkerMode::WholeBatch { num_workers: 0, .. }
-    );
     LoaderShape {
         workers: match pipeline.workers {
             WorkerMode::PerStage => Workers::PerStage,
@@ -76,7 +72,7 @@ pub(super) fn shape(config: &Resolved, cores: usize) -> LoaderShape {
         },
         batch_prefetch: pipeline.batch.stage.prefetch,
         copy_prefetch: pipeline.copy.prefetch,
-        copy_in_trainer: pipeline.copy.workers == 0 || inline,
+        copy_in_trainer: pipeline.copy.workers == 0,
         has_device: config.mode == Mode::Normal,
         cores,
     }

@@ -8,6 +8,7 @@ use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use crate::analysis::{Analysis, WindowRule};
 use crate::config::{DeviceConfig, Mode, Resolved};
 use crate::data::ImageFolder;
+use crate::device::cgroup::usable_cores;
 use crate::device::probe;
 use crate::pipeline::{
     Delivered, Discard, HostToDevice, Logbook, Plan, Skipped, StopSignal, panic_message, start,
@@ -51,7 +52,7 @@ pub struct Session {
     work: Arc<ImageWork>,
     clock: Arc<dyn Clock>,
     stop: StopSignal,
-    cores: usize,
+    cores: f64,
 }
 
 impl Session {
@@ -70,7 +71,7 @@ impl Session {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         Ok(Session {
             stop: StopSignal::new(clock.clone()),
-            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+            cores: usable_cores(),
             config,
             options,
             work,
@@ -117,17 +118,14 @@ impl Session {
             Ended::of(Err(SessionError::Panicked(message)))
         });
         let Some(mut collector) = collector.stop() else {
-            return Err(ended
-                .result
-                .err()
-                .unwrap_or(SessionError::CollectorPanicked));
+            return Err(ended.result.err().unwrap_or(SessionError::CollectorGone));
         };
         collector.finish();
         drop(host_spans);
         if let Some(summary) = trace.and_then(|trace| trace.finish()) {
             note_trace(&mut collector.report, &summary);
         }
-        let error = self.note_end(&mut collector.report, ended);
+        let error = self.note_end(&mut collector, ended);
         let unwritten = collector.write().err();
         Ok(Outcome {
             report_path: unwritten.is_none().then_some(collector.report_path),
@@ -140,9 +138,9 @@ impl Session {
     /// The pipeline of the run.
     fn plan(&self) -> Result<Plan, SessionError> {
         let plan = plan(&self.config, self.work.folder().len());
-        let (batches, warmup) = (plan.batches, self.config.warmup_steps);
-        if batches > 0 && batches <= warmup {
-            return Err(SessionError::NothingMeasured { batches, warmup });
+        let (steps, warmup) = (plan.batches, self.config.warmup_steps);
+        if steps > 0 && steps <= warmup {
+            return Err(SessionError::NothingMeasured { steps, warmup });
         }
         Ok(plan)
     }
@@ -168,9 +166,15 @@ impl Session {
     }
 
     /// How the run ended, into the report.
-    fn note_end(&self, report: &mut Report, ended: Ended) -> Option<SessionError> {
+    fn note_end(&self, collector: &mut Collector, ended: Ended) -> Option<SessionError> {
+        let report = &mut collector.report;
         report.skipped = serde_json::to_value(&ended.skipped).unwrap_or_default();
-        let error = ended.result.err();
+        let broken = collector.broken.take().map(SessionError::Panicked);
+        let error = broken.or(ended.result.err()).or_else(|| {
+            let (steps, warmup) = (report.training.steps, self.config.warmup_steps);
+            let nothing = !ended.stopped && steps <= warmup;
+            nothing.then_some(SessionError::NothingMeasured { steps, warmup })
+        });
         report.error = error.as_ref().map(ToString::to_string);
         report.status = match &error {
             Some(_) => Status::Failed,
@@ -252,6 +256,8 @@ impl Session {
             training,
             on_progress,
             records: Vec::new(),
+            stop: self.stop.clone(),
+            broken: None,
         }
     }
 }

@@ -132,11 +132,18 @@ impl TracingFeed {
         };
         if !self.steps.holds(number) {
             if let Record::Unit(unit) = record
-                && unit.stage == Stage::Step
+                && unit.is_step()
             {
                 self.previous_step_end = unit.end;
                 self.past |= self.steps.end_before(number);
             }
+            return;
+        }
+        if let Record::Unit(unit) = record
+            && unit.stage == Stage::Step
+            && unit.skipped
+        {
+            self.batches.remove(&number);
             return;
         }
         let batch = self.batches.entry(number).or_default();
@@ -245,12 +252,14 @@ impl TracingFeed {
         let number = ("batch", Arg::UInt(step.item.batch));
         let trainer = batch.step.map_or(0, UnitRef::lane);
         let (pid, tid) = self.place(trainer);
-        let inline = batch
+        let own = batch
             .units
             .iter()
-            .any(|(name, unit)| name.lane() == trainer && unit.stage != Stage::Step);
-        if step.start > since && !inline {
-            trace.span(pid, tid, "data wait", "wait", since, step.start, &[number]);
+            .filter(|(name, _)| name.lane() == trainer);
+        // What the trainer's thread loads for itself is no wait.
+        let begins = own.map(|(_, unit)| unit.start).min().unwrap_or(step.start);
+        if begins > since {
+            trace.span(pid, tid, "data wait", "wait", since, begins, &[number]);
         }
         for host in &batch.host {
             trace.span(

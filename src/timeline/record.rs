@@ -176,6 +176,13 @@ pub struct UnitRecord {
     pub output_depth: u16,
 }
 
+impl UnitRecord {
+    /// Whether it is an optimizer update; one whose samples were all skipped is none.
+    pub fn is_step(&self) -> bool {
+        self.stage == Stage::Step && !self.skipped
+    }
+}
+
 /// What the device was doing during a busy interval.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -69,14 +69,14 @@ fn summary(
     }
 }
 
-fn shape(cores: usize) -> LoaderShape {
+fn shape(cores: u8) -> LoaderShape {
     LoaderShape {
         workers: Workers::PerStage,
         batch_prefetch: 2,
         copy_prefetch: 2,
         copy_in_trainer: false,
         has_device: true,
-        cores,
+        cores: f64::from(cores),
     }
 }
 
@@ -106,7 +106,7 @@ fn saturated_cores_get_cheaper_work_instead() {
         178,
     );
     let verdict = Verdict::of(&found, &shape(2));
-    insta::assert_snapshot!(verdict.line(), @"loader-bound: preprocess has 1 worker, busy 97.8 %; 100 % of device idle is preprocess capacity; the 2 cores are 99 % in use, more workers cannot help; try a smaller preprocess.size, or samples stored preprocessed (at most 1.12x)");
+    insta::assert_snapshot!(verdict.line(), @"loader-bound: preprocess has 1 worker, busy 97.8 %; 100 % of device idle is preprocess capacity; of 2 cores 99 % are in use, more workers cannot help; try samples stored preprocessed (at most 4.50x)");
 }
 
 #[test]
@@ -145,6 +145,58 @@ fn idle_without_data_wait_is_the_host() {
 }
 
 #[test]
+fn a_little_idle_that_the_loader_causes_is_not_the_hosts() {
+    let causes = [(DECODE, 7), (Cause::Host(HostWork::Other), 1)];
+    let found = summary(100, 96, &causes, &[(Stage::Decode, 1, 98)], 200);
+    let verdict = Verdict::of(&found, &shape(16));
+    insta::assert_snapshot!(verdict.line(), @"not input-bound: decode has 1 worker, busy 98.0 %; the trainer waits for data 4.0 % of the time, the device is busy 92.0 %; 88 % of device idle is decode capacity");
+}
+
+#[test]
+fn saturated_cores_never_get_more_workers() {
+    // 92 % of two cores are in use: the floor alone would allow 1.09x.
+    let found = summary(100, 20, &[(DECODE, 80)], &[(Stage::Decode, 1, 100)], 184);
+    let suggestion = Verdict::of(&found, &shape(2)).suggestion.unwrap();
+    assert_eq!(suggestion.set, None, "{suggestion:?}");
+}
+
+#[test]
+fn workers_free_the_trainers_thread_of_loading_and_copying() {
+    // 20 ms a step, 60 ms of loading and 20 ms of copying, all in the trainer's thread.
+    let stages = [(Stage::Decode, 0, 60), (Stage::Copy, 0, 20)];
+    let found = summary(
+        100,
+        20,
+        &[(DECODE, 60), (Cause::Capacity(Stage::Copy), 20)],
+        &stages,
+        100,
+    );
+    let shape = LoaderShape {
+        workers: Workers::WholeBatch {
+            num_workers: 0,
+            prefetch_factor: 2,
+        },
+        ..shape(16)
+    };
+    insta::assert_snapshot!(Verdict::of(&found, &shape).line(), @"loader-bound: decode takes 60.0 % of the time of the trainer's thread; 75 % of device idle is decode capacity; try --set num_workers=3 (at most 5.00x)");
+}
+
+#[test]
+fn a_copy_that_lacks_room_gets_room_behind_it() {
+    let causes = [(Cause::PrefetchDepth(Stage::Copy), 30)];
+    let found = summary(50, 20, &causes, &[(Stage::Copy, 1, 15)], 60);
+    let shape = LoaderShape {
+        workers: Workers::WholeBatch {
+            num_workers: 2,
+            prefetch_factor: 2,
+        },
+        ..shape(16)
+    };
+    let suggestion = Verdict::of(&found, &shape).suggestion.unwrap();
+    assert_eq!(suggestion.set.as_deref(), Some("copy.prefetch=4"));
+}
+
+#[test]
 fn copying_ahead_leaves_the_copy_itself() {
     // The trainer's thread copies 30 ms and steps 20 ms: ahead, the copy is the floor.
     let causes = [(Cause::Capacity(Stage::Copy), 30)];
@@ -162,7 +214,7 @@ fn copying_ahead_leaves_the_copy_itself() {
 }
 
 #[test]
-fn a_change_that_buys_nothing_is_not_proposed() {
+fn more_workers_that_buy_nothing_are_not_proposed() {
     // Two stages bind alike: more workers for one of them alone are no use.
     let found = summary(
         90,
@@ -171,8 +223,8 @@ fn a_change_that_buys_nothing_is_not_proposed() {
         &[(Stage::Decode, 1, 88), (Stage::Preprocess, 1, 88)],
         110,
     );
-    let verdict = Verdict::of(&found, &shape(16));
-    assert!(verdict.suggestion.is_none(), "{verdict:?}");
+    let suggestion = Verdict::of(&found, &shape(16)).suggestion.unwrap();
+    assert_eq!(suggestion.set, None, "{suggestion:?}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! How much memory there is for queues, batches and the page cache.
 //!
-//! May use: `checklist`, `cgroup`, `proc_file`.
+//! May use: `checklist`, `proc_file`, `device::cgroup`.
 
 use super::checklist::{Row, Section, size};
-use super::{cgroup, proc_file};
+use super::proc_file;
+use crate::device::cgroup;
 
 const MEMINFO: &str = "/proc/meminfo";
 

@@ -1,13 +1,14 @@
 //! What the loader's workers can run on: cores, affinity, quota, and who else is using them.
 //!
-//! May use: `checklist`, `cgroup`, `proc_file`.
+//! May use: `checklist`, `proc_file`, `device::cgroup`.
 
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::checklist::{Row, Section};
-use super::{cgroup, proc_file};
+use super::proc_file;
+use crate::device::cgroup;
 
 pub fn section() -> Section {
     Section {
