@@ -1,6 +1,6 @@
 //! The work of the sample stages on an image folder: map, decode, preprocess.
 
-use crate::config::{PipelineConfig, Spatial as SpatialConfig};
+use crate::config::{PipelineConfig, Spatial as SpatialConfig, WorkerMode};
 use crate::data::{ImageFolder, sample_rng};
 use crate::pipeline::stages::decode::{DecodeLimits, RgbBuffer, decode_rgb};
 use crate::pipeline::stages::mapping::MappedFile;
@@ -14,8 +14,15 @@ pub struct ImageWork {
     plan: PreprocessPlan,
     sample_bytes: usize,
     limits: DecodeLimits,
-    /// Pixel buffers that the preprocess stage has given back to the decode stage.
-    spare: Mutex<Vec<RgbBuffer>>,
+    spare: Mutex<Spare>,
+}
+
+/// Pixel buffers that the preprocess stage has given back to the decode stage.
+struct Spare {
+    buffers: Vec<RgbBuffer>,
+    /// Buffers to make once the size of an image is known. More are made when the queue between the two
+    /// stages gets deeper than usual; these keep a short wait of one of them from costing page faults.
+    to_make: usize,
 }
 
 /// The file shrank while it was mapped.
@@ -56,7 +63,10 @@ impl ImageWork {
             plan,
             sample_bytes,
             limits: DecodeLimits::default(),
-            spare: Mutex::default(),
+            spare: Mutex::new(Spare {
+                buffers: Vec::new(),
+                to_make: buffers_in_use(pipeline),
+            }),
         })
     }
 
@@ -67,12 +77,27 @@ impl ImageWork {
 
     fn take_buffer(&self) -> RgbBuffer {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        spare.pop().unwrap_or_default()
+        spare.buffers.pop().unwrap_or_default()
     }
 
     fn give_back(&self, buffer: RgbBuffer) {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        spare.push(buffer);
+        let more = std::mem::take(&mut spare.to_make).saturating_sub(1);
+        spare
+            .buffers
+            .extend(std::iter::repeat_n(&buffer, more).cloned());
+        spare.buffers.push(buffer);
+    }
+}
+
+/// Decoded images in use at a time, as a rule: one for each worker of decode and preprocess, and two on
+/// their way.
+fn buffers_in_use(pipeline: &PipelineConfig) -> usize {
+    match pipeline.workers {
+        WorkerMode::WholeBatch { num_workers, .. } => num_workers,
+        WorkerMode::PerStage => {
+            pipeline.decode.stage.workers + pipeline.preprocess.stage.workers + 2
+        }
     }
 }
 
