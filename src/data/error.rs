@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     #[error(
-        "data folder {path} does not exist; check the path, or make one with `stallscope data generate --out {path}`"
+        "data folder {path} does not exist; check the path, or make one with `stallscope data generate {path}`"
     )]
     MissingFolder { path: PathBuf },
     #[error("{path} is not a folder; give the folder that holds one sub-folder per class")]
@@ -39,13 +39,6 @@ pub enum DataError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("a batch size of zero plans no batches; set it to 1 or more")]
-    ZeroBatchSize,
-    #[error(
-        "the data source has {samples} samples, fewer than one batch of {batch_size}, and incomplete batches are \
-         dropped, so an epoch would hold no batch; lower the batch size or set drop_last = false"
-    )]
-    NoFullBatch { samples: usize, batch_size: usize },
     #[error("cannot generate images with {option} = {value}: {want}")]
     BadOption {
         option: &'static str,
