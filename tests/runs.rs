@@ -147,6 +147,9 @@ fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
             .is_finite()
     );
     assert_adds_up(&report);
+    let recorder = &report["recorder"];
+    assert!(recorder["records"].as_u64().unwrap() > 28 * 3, "{recorder}");
+    assert!(recorder["cpu_ns"].as_u64().unwrap() > 0, "{recorder}");
     let events = place.trace();
     let slices = |category: &str| {
         events

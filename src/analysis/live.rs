@@ -4,7 +4,7 @@ use super::cause::IdleSpan;
 use super::fold::{DeviceActivity, Fold};
 use super::summary::Summary;
 use super::tally::{Lengths, Tally, share};
-use super::units::{Moment, Point, Units};
+use super::units::{Link, Moment, Point, Units, Visit};
 use crate::timeline::{Interval, LaneInfo, Nanos, Record, UnitRecord, UnitRef};
 
 /// Which part of the run is measured.
@@ -242,9 +242,12 @@ impl Analysis {
         let start = self.fold.window_start()?;
         let (unit, end) = self.steps.latest.filter(|_| self.steps.measured > 0)?;
         let mut fold = self.fold.clone();
+        let mut complete = true;
         if fold.cursor() < end {
             let moment = Moment::Pushed;
-            fold.extend(self.units.path_to(Point { unit, moment }), &self.device);
+            let path: Vec<Visit> = self.units.path_to(Point { unit, moment }).collect();
+            complete = self.dropped > 0 || path.iter().all(|visit| visit.link != Link::Lost);
+            fold.extend(path, &self.device);
             fold.close(end, &self.device);
         }
         let window = Interval::new(start, fold.cursor().max(start));
@@ -268,7 +271,9 @@ impl Analysis {
             workers,
             process_cpu,
             records: self.records,
+            readings: self.tally.readings(),
             dropped: self.dropped,
+            complete,
         })
     }
 }

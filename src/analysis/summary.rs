@@ -32,8 +32,12 @@ pub struct Summary {
     pub process_cpu: Option<Nanos>,
     /// Records taken in, over the whole run.
     pub records: u64,
+    /// How often threads asked the kernel for their figures, over the whole run.
+    pub readings: u64,
     /// Records lost since the collector was too slow, over the whole run.
     pub dropped: u64,
+    /// Every record that the critical path comes through has arrived, or is known to be lost.
+    pub complete: bool,
 }
 
 impl Summary {

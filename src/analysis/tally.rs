@@ -126,6 +126,7 @@ impl LaneTally {
             involuntary_switches: last.involuntary_switches - first.involuntary_switches,
             major_faults: last.major_faults - first.major_faults,
             minor_faults: last.minor_faults - first.minor_faults,
+            readings: last.readings - first.readings,
         }
     }
 }
@@ -136,6 +137,8 @@ pub(super) struct Tally {
     pub(super) stages: BTreeMap<Stage, StageTally>,
     pub(super) lanes: BTreeMap<u16, LaneTally>,
     before_window: BTreeMap<u16, ThreadUsage>,
+    /// How often each thread has asked the kernel, over the whole run.
+    readings: BTreeMap<u16, u64>,
 }
 
 impl Tally {
@@ -167,6 +170,7 @@ impl Tally {
 
     /// Notes what the kernel has charged to a thread.
     pub(super) fn usage(&mut self, lane: u16, usage: ThreadUsage, window: Option<Interval>) {
+        self.readings.insert(lane, usage.readings);
         let Some(window) = window.filter(|window| usage.at >= window.start) else {
             self.before_window.insert(lane, usage);
             return;
@@ -247,6 +251,11 @@ pub(super) fn share(part: Nanos, whole: Nanos) -> f64 {
 }
 
 impl Tally {
+    /// How often all threads together have asked the kernel, over the whole run.
+    pub(super) fn readings(&self) -> u64 {
+        self.readings.values().sum()
+    }
+
     pub(super) fn workers(&self, lanes: &[LaneInfo], window: Nanos) -> Vec<WorkerSummary> {
         let tallies = lanes.iter().enumerate().map(|(number, info)| {
             let tally = self

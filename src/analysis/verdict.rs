@@ -200,21 +200,31 @@ impl Judge<'_> {
         }
         if limit == Limit::Loader
             && suggestion.is_none_or(|s| s.set.is_none())
-            && let Some(used) = self.saturated()
+            && let Some(used) = self.cores_used()
         {
-            let (cores, used) = (self.shape.cores, 100.0 * used);
-            evidence.push(format!(
-                "of {cores} cores {used:.0} % are in use, more workers cannot help"
-            ));
+            let (cores, percent) = (self.shape.cores, 100.0 * used);
+            if used > SATURATED {
+                evidence.push(format!(
+                    "of {cores} cores {percent:.0} % are in use, more workers cannot help"
+                ));
+            } else if top == Some(Cause::CpuContention) {
+                evidence.push(format!(
+                    "this process had {percent:.0} % of {cores} cores, other programs or a CPU quota took the rest"
+                ));
+            }
         }
         evidence
     }
 
-    /// Share of all cores' time that the process used, where that is nearly all.
-    fn saturated(&self) -> Option<f64> {
+    /// Share of all cores' time that the process used, 0 to 1.
+    fn cores_used(&self) -> Option<f64> {
         let available = self.summary.window.length().0 as f64 * self.shape.cores;
-        let used = self.summary.process_cpu?.0 as f64 / available.max(1.0);
-        (used > SATURATED).then_some(used)
+        let cpu = self.summary.process_cpu?.0 as f64;
+        Some(cpu / available.max(1.0))
+    }
+
+    fn saturated(&self) -> bool {
+        self.cores_used().is_some_and(|used| used > SATURATED)
     }
 
     fn suggestion(&self, cause: Cause) -> Option<Suggestion> {
@@ -222,10 +232,10 @@ impl Judge<'_> {
             Cause::Capacity(stage) => self
                 .more_workers(stage)
                 .filter(|suggestion| suggestion.at_most >= WORTH_TRYING)
-                .filter(|_| self.saturated().is_none())
+                .filter(|_| !self.saturated())
                 .or_else(|| self.cheaper_work(Some(stage))),
             Cause::PrefetchDepth(stage) => Some(self.deeper(stage)),
-            Cause::CpuContention => self.cheaper_work(None),
+            Cause::CpuContention if self.saturated() => self.cheaper_work(None),
             Cause::Host(HostWork::LossReadback) => Some(Suggestion {
                 set: None,
                 change: "reading the loss back less often".to_owned(),
@@ -319,7 +329,7 @@ impl Judge<'_> {
         let heaviest = ASSEMBLY
             .into_iter()
             .max_by(|a, b| floors.work(*a).total_cmp(&floors.work(*b)));
-        let stage = blamed.filter(|_| self.saturated().is_none()).or(heaviest)?;
+        let stage = blamed.filter(|_| !self.saturated()).or(heaviest)?;
         // With each change, the stages whose work it may take away.
         let (change, gone): (_, &[Stage]) = match stage {
             Stage::Read => (

@@ -20,6 +20,7 @@ pub struct UsageMeter {
     run_delay: u64,
     run_delay_read: Nanos,
     usage_read: Nanos,
+    readings: u64,
 }
 
 impl UsageMeter {
@@ -34,12 +35,13 @@ impl UsageMeter {
             run_delay: 0,
             run_delay_read: Nanos::ZERO,
             usage_read: Nanos::ZERO,
+            readings: 0,
         };
         meter.run_delay = meter.read_run_delay();
         meter
     }
 
-    fn read_run_delay(&self) -> u64 {
+    pub(super) fn read_run_delay(&self) -> u64 {
         let mut text = [0u8; 80];
         let Some(length) = self
             .schedstat
@@ -63,6 +65,7 @@ impl UsageMeter {
             return 0;
         }
         self.run_delay_read = now;
+        self.readings += 1;
         let total = self.read_run_delay();
         let delta = total.saturating_sub(self.run_delay);
         self.run_delay = total;
@@ -78,6 +81,7 @@ impl UsageMeter {
     /// All figures so far.
     pub fn usage_now(&mut self, now: Nanos) -> ThreadUsage {
         self.usage_read = now;
+        self.readings += 1;
         let usage = getrusage(UsageWho::RUSAGE_THREAD).ok();
         let time = |of: fn(&Usage) -> TimeVal| {
             usage.as_ref().map_or(Nanos::ZERO, |usage| {
@@ -97,6 +101,7 @@ impl UsageMeter {
             involuntary_switches: count(Usage::involuntary_context_switches),
             major_faults: count(Usage::major_page_faults),
             minor_faults: count(Usage::minor_page_faults),
+            readings: self.readings,
         }
     }
 

@@ -52,6 +52,15 @@ pub struct RecorderReport {
     pub records: u64,
     /// Records lost since their ring was full; their time is `unattributed`.
     pub dropped: u64,
+    /// What one record with its clock reading costs the thread that writes it, measured before the run.
+    pub record_ns: Nanos,
+    /// Questions to the kernel (CPU time, run delay, faults), and what one costs.
+    pub readings: u64,
+    pub reading_ns: Nanos,
+    /// CPU time of all that and of the collector's own thread, over the whole run.
+    pub cpu_ns: Nanos,
+    /// Of the process's CPU time over the whole run, 0 to 1.
+    pub cpu_share: f64,
 }
 
 /// The trace file.

@@ -123,7 +123,15 @@ fn write_stages(out: &mut String, report: &Report) -> fmt::Result {
     if report.stages.iter().any(|stage| stage.workers == 0) {
         writeln!(out, "  (0 workers: in the trainer's own thread)")?;
     }
-    write_threads(out, report)
+    write_threads(out, report)?;
+    let recorder = &report.recorder;
+    writeln!(
+        out,
+        "\nrecorder {} records, {} dropped; {:.2} % of the CPU time",
+        recorder.records,
+        recorder.dropped,
+        100.0 * recorder.cpu_share
+    )
 }
 
 fn write_stage(out: &mut String, stage: &StageSummary, window: Nanos) -> fmt::Result {

@@ -4,7 +4,7 @@
 use super::error::SessionError;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, LoaderShape, Summary, Verdict};
-use crate::pipeline::{StopSignal, panic_message};
+use crate::pipeline::{RecordingCost, StopSignal, panic_message};
 use crate::report::{RecorderReport, Report, Training, write_json};
 use crate::timeline::{Nanos, Record, Recorder};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 const DRAIN_EVERY: Duration = Duration::from_millis(20);
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 const REPORT_EVERY: Duration = Duration::from_millis(1_000);
+const LATEST_REPORT: Duration = Duration::from_millis(1_500);
 
 /// How the run stands, for a progress bar.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +53,10 @@ pub(super) struct Collector {
     pub(super) stop: StopSignal,
     /// What its own code panicked with; what it holds cannot be gone on with.
     pub(super) broken: Option<String>,
+    pub(super) cost: RecordingCost,
+    /// CPU time of the process before the run, and of the collector's thread so far.
+    pub(super) process_cpu_before: Nanos,
+    pub(super) own_cpu: Nanos,
 }
 
 /// A running collector.
@@ -92,6 +97,7 @@ impl Collector {
             park_timeout(DRAIN_EVERY);
             let stop = stopped.load(Ordering::Acquire);
             self.drain();
+            self.own_cpu = cpu_of(UsageWho::RUSAGE_THREAD).unwrap_or_default();
             if stop {
                 return;
             }
@@ -100,9 +106,14 @@ impl Collector {
                 self.progress();
             }
             if reported.elapsed() >= REPORT_EVERY {
-                reported = Instant::now();
                 self.settle();
                 let summary = self.summary();
+                // A record that has yet to arrive would leave a second or more without a cause.
+                let late = summary.as_ref().is_some_and(|summary| !summary.complete);
+                if late && reported.elapsed() < LATEST_REPORT {
+                    continue;
+                }
+                reported = Instant::now();
                 self.take_over(summary.as_ref());
                 // Whether the last one can be written is what counts.
                 self.write().ok();
@@ -115,7 +126,8 @@ impl Collector {
         let drain = self
             .recorder
             .drain(|lane, record| records.push((lane, record)));
-        self.analysis.absorb(&records, drain.dropped, process_cpu());
+        self.analysis
+            .absorb(&records, drain.dropped, cpu_of(UsageWho::RUSAGE_SELF));
         if let Some(feed) = &mut self.feed {
             feed.absorb(&records, &self.recorder.lanes());
         }
@@ -154,17 +166,33 @@ impl Collector {
         (self.on_progress)(&progress);
     }
 
+    fn recorder_report(&self, summary: &Summary) -> RecorderReport {
+        let RecordingCost {
+            per_record,
+            per_reading,
+        } = self.cost;
+        let writing = Nanos(summary.records * per_record.0 + summary.readings * per_reading.0);
+        let cpu = writing + self.own_cpu;
+        let process = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default() - self.process_cpu_before;
+        RecorderReport {
+            on: self.recorder.is_on(),
+            records: summary.records,
+            dropped: summary.dropped,
+            record_ns: per_record,
+            readings: summary.readings,
+            reading_ns: per_reading,
+            cpu_ns: cpu,
+            cpu_share: cpu.0 as f64 / process.0.max(1) as f64,
+        }
+    }
+
     /// Brings the report up to date.
     pub(super) fn take_over(&mut self, summary: Option<&Summary>) {
         self.report.training = self.training();
         if let Some(summary) = summary {
             self.report.measured(summary, self.device.as_deref());
             self.report.verdict = Some(Verdict::of(summary, &self.shape));
-            self.report.recorder = RecorderReport {
-                on: self.recorder.is_on(),
-                records: summary.records,
-                dropped: summary.dropped,
-            };
+            self.report.recorder = self.recorder_report(summary);
         }
         if let (Some(feed), Some(trace)) = (&self.feed, &mut self.report.trace) {
             trace.step_slices_expected = feed.steps_written;
@@ -209,9 +237,9 @@ impl CollectorThread {
     }
 }
 
-/// CPU time of the whole process so far.
-fn process_cpu() -> Option<Nanos> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+/// CPU time so far.
+pub(super) fn cpu_of(who: UsageWho) -> Option<Nanos> {
+    let usage = getrusage(who).ok()?;
     let nanos = |time: nix::sys::time::TimeVal| {
         Nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1_000)
     };

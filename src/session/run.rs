@@ -1,6 +1,6 @@
 //! One run, from its configuration to its report.
 
-use super::collector::{Collector, OnProgress};
+use super::collector::{Collector, OnProgress, cpu_of};
 use super::error::SessionError;
 use super::images::ImageWork;
 use super::plan::{plan, shape};
@@ -11,10 +11,11 @@ use crate::data::ImageFolder;
 use crate::device::cgroup::usable_cores;
 use crate::device::probe;
 use crate::pipeline::{
-    Delivered, Discard, HostToDevice, Logbook, Plan, Skipped, StopSignal, panic_message, start,
+    Delivered, Discard, HostToDevice, Logbook, Plan, RecordingCost, Skipped, StopSignal,
+    panic_message, start,
 };
 use crate::report::{Machine, Report, Status, TraceReport, Training};
-use crate::timeline::{Clock, MonotonicClock, Recorder};
+use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
 use crate::trace::{
     HostSpans, HostSpansError, HostSpansGuard, SharedTrace, TraceClock, TraceOptions, TraceSummary,
     TraceWriter,
@@ -22,6 +23,7 @@ use crate::trace::{
 use crate::train::{
     BurnCopy, BurnTrainer, ModelSpec, StepDone, TrainError, TrainStep, on_cpu, on_cuda, train,
 };
+use nix::sys::resource::UsageWho;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -258,6 +260,9 @@ impl Session {
             records: Vec::new(),
             stop: self.stop.clone(),
             broken: None,
+            cost: RecordingCost::measure(&self.clock),
+            process_cpu_before: cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default(),
+            own_cpu: Nanos::ZERO,
         }
     }
 }

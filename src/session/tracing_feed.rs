@@ -47,15 +47,42 @@ struct Batch {
     step: Option<UnitRef>,
 }
 
+impl Batch {
+    /// Whether every record has arrived. A worker hands on before it records, so a thread that has lost
+    /// its core in between may be late.
+    fn is_whole(&self) -> bool {
+        let count = |stage| {
+            let units = self.units.iter().filter(|(_, unit)| unit.stage == stage);
+            units.count() as u64
+        };
+        let trained = self.units.iter().find(|(name, _)| Some(*name) == self.step);
+        let samples = count(Stage::Read);
+        trained.is_some_and(|(_, step)| samples >= step.sample)
+            && samples == count(Stage::Decode)
+            && samples == count(Stage::Preprocess)
+            && count(Stage::Batch) == 1
+            && count(Stage::Copy) == 1
+    }
+}
+
+/// A batch whose step has ended, to be written once it is whole.
+struct Ended {
+    batch: u64,
+    /// The end of the step before.
+    since: Nanos,
+    passes: u32,
+}
+
+/// Passes of the collector after which a batch is written as it is: some of its records were dropped.
+const PATIENCE: u32 = 100;
+
 /// Feeds one trace.
 pub(super) struct TracingFeed {
     trace: SharedTrace,
     steps: TracedSteps,
     lanes: Vec<LaneInfo>,
     batches: BTreeMap<u64, Batch>,
-    /// Batches whose step has ended, to be written in the next pass: by then all their records are here.
-    /// With each, the end of the step before.
-    ended: VecDeque<(u64, Nanos)>,
+    ended: VecDeque<Ended>,
     previous_step_end: Nanos,
     /// The traced part of the run, as far as it is known.
     traced: Option<Interval>,
@@ -92,20 +119,32 @@ impl TracingFeed {
     /// Takes one pass of the collector, and writes what is complete.
     pub(super) fn absorb(&mut self, records: &[(u16, Record)], lanes: &[LaneInfo]) {
         self.name_lanes(lanes);
-        let ready: Vec<(u64, Nanos)> = self.ended.drain(..).collect();
         for (lane, record) in records {
             self.record(*lane, record);
         }
-        for (batch, since) in ready {
-            self.write(batch, since);
+        for ended in &mut self.ended {
+            ended.passes += 1;
+        }
+        let batches = &self.batches;
+        let whole = |ended: &Ended| batches.get(&ended.batch).is_none_or(Batch::is_whole);
+        let waiting = self
+            .ended
+            .iter()
+            .position(|ended| ended.passes < PATIENCE && !whole(ended));
+        let ready: Vec<Ended> = self
+            .ended
+            .drain(..waiting.unwrap_or(self.ended.len()))
+            .collect();
+        for ended in ready {
+            self.write(&ended);
         }
         self.trace.with(TraceWriter::flush);
     }
 
     /// Writes the batches whose steps have ended.
     pub(super) fn finish(&mut self) {
-        for (batch, since) in std::mem::take(&mut self.ended) {
-            self.write(batch, since);
+        for ended in std::mem::take(&mut self.ended) {
+            self.write(&ended);
         }
     }
 
@@ -154,7 +193,11 @@ impl TracingFeed {
                 if unit.stage == Stage::Step {
                     batch.step = Some(name);
                     let since = std::mem::replace(&mut self.previous_step_end, unit.end);
-                    self.ended.push_back((number, since));
+                    self.ended.push_back(Ended {
+                        batch: number,
+                        since,
+                        passes: 0,
+                    });
                 }
             }
             Record::Busy(busy) => batch.busy.push(*busy),
@@ -163,7 +206,8 @@ impl TracingFeed {
         }
     }
 
-    fn write(&mut self, number: u64, since: Nanos) {
+    fn write(&mut self, ended: &Ended) {
+        let (number, since) = (ended.batch, ended.since);
         let Some(batch) = self.batches.remove(&number) else {
             return;
         };
@@ -351,3 +395,6 @@ fn place(kind: LaneKind, lane: u16) -> (u32, u32) {
     };
     (pid, u32::from(lane) + 11)
 }
+
+#[cfg(test)]
+mod tests;

@@ -258,6 +258,8 @@ pub struct ThreadUsage {
     pub involuntary_switches: u64,
     pub major_faults: u64,
     pub minor_faults: u64,
+    /// How often the thread asked the kernel, which is what recording costs it beside its records.
+    pub readings: u64,
 }
 
 /// Anything a lane records.
@@ -286,7 +288,7 @@ impl Record {
             Record::Usage(t) => {
                 let mut words = [0; WORDS];
                 words[0] = USAGE;
-                words[1..9].copy_from_slice(&[
+                words[1..10].copy_from_slice(&[
                     t.at.0,
                     t.user.0,
                     t.system.0,
@@ -295,6 +297,7 @@ impl Record {
                     t.involuntary_switches,
                     t.major_faults,
                     t.minor_faults,
+                    t.readings,
                 ]);
                 words
             }
@@ -346,6 +349,7 @@ impl Record {
                 involuntary_switches: words[6],
                 major_faults: words[7],
                 minor_faults: words[8],
+                readings: words[9],
             })),
             _ => None,
         }
@@ -459,6 +463,7 @@ mod tests {
             at: end,
             user: start,
             minor_faults: 7,
+            readings: 8,
             ..ThreadUsage::default()
         };
         for record in [

@@ -13,7 +13,7 @@ pub mod host_spans;
 mod host_stream;
 mod shared;
 #[cfg(test)]
-mod test_files;
+pub(crate) mod test_files;
 mod text;
 mod writer;
 

@@ -1,4 +1,4 @@
-//! Trace files for the tests of this module: made in a folder of the test's, and read back.
+//! Trace files for the tests: made in a folder of the test's, and read back.
 //!
 //! May use: `timeline`.
 
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A trace whose times are those of the run's clock.
-pub(super) fn shared_trace(folder: &Path, name: &str) -> (PathBuf, SharedTrace) {
+pub(crate) fn shared_trace(folder: &Path, name: &str) -> (PathBuf, SharedTrace) {
     let path = folder.join(name);
     let options = TraceOptions {
         base: Nanos(0),
@@ -21,7 +21,7 @@ pub(super) fn shared_trace(folder: &Path, name: &str) -> (PathBuf, SharedTrace) 
 }
 
 /// Reads the file strictly: a whole JSON array, one event a line.
-pub(super) fn events(path: &Path) -> Vec<Value> {
+pub(crate) fn events(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     let Value::Array(events) = serde_json::from_str(&text).unwrap() else {
         panic!("no array: {text}");

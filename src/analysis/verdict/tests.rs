@@ -65,7 +65,9 @@ fn summary(
         workers: Vec::new(),
         process_cpu: Some(Nanos(100 * cpu * MS)),
         records: 0,
+        readings: 0,
         dropped: 0,
+        complete: true,
     }
 }
 
@@ -158,6 +160,14 @@ fn saturated_cores_never_get_more_workers() {
     let found = summary(100, 20, &[(DECODE, 80)], &[(Stage::Decode, 1, 100)], 184);
     let suggestion = Verdict::of(&found, &shape(2)).suggestion.unwrap();
     assert_eq!(suggestion.set, None, "{suggestion:?}");
+}
+
+#[test]
+fn cores_that_others_have_are_said_to_be_theirs() {
+    let causes = [(Cause::CpuContention, 50), (DECODE, 30)];
+    let found = summary(100, 20, &causes, &[(Stage::Decode, 1, 50)], 100);
+    let verdict = Verdict::of(&found, &shape(2));
+    insta::assert_snapshot!(verdict.line(), @"loader-bound: 62 % of device idle is CPU contention; this process had 50 % of 2 cores, other programs or a CPU quota took the rest");
 }
 
 #[test]

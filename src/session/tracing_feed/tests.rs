@@ -1,0 +1,121 @@
+use super::*;
+use crate::timeline::ItemId;
+use crate::trace::test_files::{events, shared_trace};
+
+const LANES: [(&str, LaneKind); 6] = [
+    ("read 0", LaneKind::Worker(Stage::Read)),
+    ("decode 0", LaneKind::Worker(Stage::Decode)),
+    ("preprocess 0", LaneKind::Worker(Stage::Preprocess)),
+    ("batch 0", LaneKind::Worker(Stage::Batch)),
+    ("copy 0", LaneKind::Worker(Stage::Copy)),
+    ("trainer", LaneKind::Trainer),
+];
+
+fn lanes() -> Vec<LaneInfo> {
+    let info = |(name, kind): (&str, LaneKind)| LaneInfo {
+        name: name.to_owned(),
+        kind,
+    };
+    LANES.map(info).to_vec()
+}
+
+/// The unit of `stage` in a batch of one sample: each stage has a lane of its own and takes 10 us.
+fn unit(stage: Stage, batch: u64) -> (u16, Record) {
+    let lane = stage as u16;
+    let start = Nanos(100_000 * batch + 10_000 * u64::from(lane) + 10_000);
+    let before = lane.checked_sub(1);
+    let lineage = before.map_or(UnitRef::NONE, |lane| UnitRef::new(lane, batch));
+    let record = UnitRecord {
+        stage,
+        ordinal: batch,
+        item: ItemId { batch, slot: 0 },
+        sample: 1,
+        waited: true,
+        admitted: false,
+        skipped: false,
+        ready_at: start,
+        cause: lineage,
+        start,
+        end: start + Nanos(10_000),
+        pushed: start + Nanos(10_000),
+        room_from: UnitRef::NONE,
+        lineage,
+        wake_run_delay: 0,
+        run_delay: 0,
+        bytes_in: 1,
+        bytes_out: 1,
+        input_depth: 0,
+        output_depth: 0,
+    };
+    (lane, Record::Unit(record))
+}
+
+fn all(batch: u64) -> Vec<(u16, Record)> {
+    let stages = Stage::LOADER.into_iter().chain([Stage::Step]);
+    stages.map(|stage| unit(stage, batch)).collect()
+}
+
+/// Feeds `passes` to a trace of two steps and returns how many steps were written after each, and the
+/// number of decode slices and arrows in the file.
+fn feed(passes: &[Vec<(u16, Record)>]) -> (Vec<u64>, usize, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, trace) = shared_trace(folder.path(), "trace.json");
+    let steps = TracedSteps { first: 0, count: 2 };
+    let mut feed = TracingFeed::new(trace.clone(), steps, Nanos::ZERO);
+    let mut written = Vec::new();
+    for records in passes {
+        feed.absorb(records, &lanes());
+        written.push(feed.steps_written);
+    }
+    feed.finish();
+    trace.finish().unwrap();
+    let events = events(&path);
+    let count = |key: &str, values: &[&str]| {
+        let named =
+            |event: &&serde_json::Value| event[key].as_str().is_some_and(|v| values.contains(&v));
+        events.iter().filter(named).count()
+    };
+    (
+        written,
+        count("cat", &["decode"]),
+        count("ph", &["s", "t", "f"]),
+    )
+}
+
+#[test]
+fn a_batch_waits_for_its_last_record() {
+    let mut records = all(0);
+    let late = records.remove(Stage::Decode as usize);
+    let passes = [records, all(1), Vec::new(), vec![late]];
+    let (written, decoded, arrows) = feed(&passes);
+    assert_eq!(written, [0, 0, 0, 2], "in order, and only when whole");
+    assert_eq!((decoded, arrows), (2, 12));
+}
+
+#[test]
+fn a_record_that_was_dropped_does_not_hold_up_the_trace_for_ever() {
+    let mut records = all(0);
+    records.remove(Stage::Decode as usize);
+    let mut passes = vec![records, all(1)];
+    passes.resize(PATIENCE as usize + 1, Vec::new());
+    let (written, decoded, _) = feed(&passes);
+    assert_eq!(written.last(), Some(&2));
+    assert_eq!(decoded, 1);
+}
+
+#[test]
+fn a_batch_of_skipped_samples_is_left_out() {
+    let skipped = all(0).into_iter().map(|(lane, record)| match record {
+        Record::Unit(unit) => {
+            let skipped = UnitRecord {
+                skipped: true,
+                sample: 0,
+                ..unit
+            };
+            (lane, Record::Unit(skipped))
+        }
+        other => (lane, other),
+    });
+    let (written, decoded, _) = feed(&[skipped.collect(), all(1)]);
+    assert_eq!((written, decoded), (vec![0, 1], 1));
+}
