@@ -3,16 +3,38 @@
 use clap::Parser;
 use stallscope::cli::args::{Cli, Command};
 use stallscope::cli::{completions, config, data, doctor, run};
+use std::io;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match dispatch(Cli::parse()) {
         Ok(status) => status,
+        // Whoever read the output has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", in_one_line(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// The error and its causes, each said once.
+fn in_one_line(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {

@@ -121,6 +121,17 @@ fn assert_adds_up(report: &Value) {
     );
 }
 
+/// Each worker's time is busy, starved or blocked, and the window's length in all.
+fn assert_fills_the_window(report: &Value) {
+    let window = report["window_ns"].as_u64().unwrap();
+    for stage in report["stages"].as_array().unwrap() {
+        let times = ["busy_ns", "starved_ns", "blocked_ns"];
+        let spent: u64 = times.iter().map(|key| stage[key].as_u64().unwrap()).sum();
+        let workers = stage["workers"].as_u64().unwrap();
+        assert_eq!(spent, window * workers, "{stage:#}");
+    }
+}
+
 #[test]
 fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
     let place = Place::with_images(40);
@@ -147,6 +158,7 @@ fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
             .is_finite()
     );
     assert_adds_up(&report);
+    assert_fills_the_window(&report);
     let recorder = &report["recorder"];
     assert!(recorder["records"].as_u64().unwrap() > 28 * 3, "{recorder}");
     assert!(recorder["cpu_ns"].as_u64().unwrap() > 0, "{recorder}");
@@ -275,6 +287,13 @@ fn what_cannot_work_is_said_before_anything_runs() {
         &["--set", "source.path=/nonexistent"],
         &["/nonexistent"],
     );
+    // Somebody's data that is not there is not made up.
+    says(
+        "generate.images = 8",
+        &["--set", "source.path=/nonexistent/train"],
+        &["/nonexistent/train", "does not exist"],
+    );
+    assert!(!Path::new("/nonexistent").exists());
     fs::create_dir(place.path("empty")).unwrap();
     let empty = format!("source.path={}", place.path("empty").display());
     says("", &["--set", &empty], &["empty"]);
@@ -385,6 +404,7 @@ fn ctrl_c_stops_within_a_second_with_everything_whole() {
     let report = place.report();
     assert_eq!(report["status"], "interrupted");
     assert_adds_up(&report);
+    assert_fills_the_window(&report);
     let text = fs::read_to_string(place.path("out/trace.json")).unwrap();
     assert!(
         serde_json::from_str::<Vec<Value>>(&text).is_ok(),

@@ -110,12 +110,13 @@ impl Floors {
         }
     }
 
-    /// With nothing to do at `stages`.
-    pub(super) fn without_work(mut self, stages: &[Stage]) -> Floors {
+    /// With `left` of the work at each of `stages`, 0 to 1.
+    pub(super) fn with_less_work(mut self, stages: &[Stage], left: f64) -> Floors {
         for stage in stages {
             if let Some(work) = self.work.get_mut(*stage as usize) {
-                self.core_time = (self.core_time - *work / self.cores).max(0.0);
-                *work = 0.0;
+                let gone = *work * (1.0 - left);
+                self.core_time = (self.core_time - gone / self.cores).max(0.0);
+                *work -= gone;
             }
         }
         self

@@ -50,6 +50,9 @@ pub struct Analysis {
     device: DeviceActivity,
     fold: Fold,
     tally: Tally,
+    /// Units that reach past the end of the last step, to be counted once that is known not to be the
+    /// end of the window.
+    ahead: Vec<(u16, UnitRecord)>,
     steps: Steps,
     window_end: Option<Nanos>,
     cpu_at_start: Option<Nanos>,
@@ -88,6 +91,7 @@ impl Analysis {
             device: DeviceActivity::default(),
             fold,
             tally: Tally::default(),
+            ahead: Vec::new(),
             steps,
             window_end: None,
             cpu_at_start: None,
@@ -119,14 +123,28 @@ impl Analysis {
         for (lane, record) in records {
             self.record(*lane, record);
         }
+        if let Some((_, end)) = self.steps.latest {
+            self.count_until(end);
+        }
+    }
+
+    /// Counts the units that ended until `end`.
+    fn count_until(&mut self, end: Nanos) {
+        let window = self.open_window();
+        let tally = &mut self.tally;
+        self.ahead.retain(|(lane, unit)| {
+            let is_ahead = unit.pushed > end;
+            if let Some(window) = window.filter(|_| !is_ahead) {
+                tally.unit(*lane, unit, window);
+            }
+            is_ahead
+        });
     }
 
     fn record(&mut self, lane: u16, record: &Record) {
         match record {
             Record::Unit(unit) => {
-                if let Some(window) = self.open_window() {
-                    self.tally.unit(lane, unit, window);
-                }
+                self.ahead.push((lane, *unit));
                 self.units.insert(lane, *unit);
             }
             Record::Busy(busy) => {
@@ -198,6 +216,8 @@ impl Analysis {
         let Some((unit, end)) = self.steps.latest else {
             return Vec::new();
         };
+        self.window_end.get_or_insert(end);
+        self.count_until(Nanos(u64::MAX));
         let moment = Moment::Pushed;
         let path = self.units.path_to(Point { unit, moment });
         let mut spans = self.fold.extend(path, &self.device);

@@ -90,6 +90,16 @@ const HARDLY_IDLE: f64 = 0.05;
 /// More workers than this many on top are not considered.
 const MORE_WORKERS: usize = 64;
 
+/// How the cores stand.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Cores {
+    Free,
+    /// This process uses nearly all of them.
+    Saturated,
+    /// It would, but has not got them.
+    Taken,
+}
+
 /// What holds the run back, in kind.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Limit {
@@ -200,42 +210,54 @@ impl Judge<'_> {
         }
         if limit == Limit::Loader
             && suggestion.is_none_or(|s| s.set.is_none())
-            && let Some(used) = self.cores_used()
+            && let Some(used) = self.of_cores(self.summary.process_cpu)
         {
             let (cores, percent) = (self.shape.cores, 100.0 * used);
-            if used > SATURATED {
-                evidence.push(format!(
+            match self.cores() {
+                Cores::Saturated => evidence.push(format!(
                     "of {cores} cores {percent:.0} % are in use, more workers cannot help"
-                ));
-            } else if top == Some(Cause::CpuContention) {
-                evidence.push(format!(
-                    "this process had {percent:.0} % of {cores} cores, other programs or a CPU quota took the rest"
-                ));
+                )),
+                Cores::Taken => evidence.push(format!(
+                    "this process had {percent:.0} % of {cores} cores and could have used more, other programs or a CPU quota took the rest"
+                )),
+                Cores::Free => {}
             }
         }
         evidence
     }
 
-    /// Share of all cores' time that the process used, 0 to 1.
-    fn cores_used(&self) -> Option<f64> {
+    /// `time` as a share of all cores' time.
+    fn of_cores(&self, time: Option<Nanos>) -> Option<f64> {
         let available = self.summary.window.length().0 as f64 * self.shape.cores;
-        let cpu = self.summary.process_cpu?.0 as f64;
-        Some(cpu / available.max(1.0))
+        Some(time?.0 as f64 / available.max(1.0))
     }
 
-    fn saturated(&self) -> bool {
-        self.cores_used().is_some_and(|used| used > SATURATED)
+    /// Whether threads found cores to run on. Time that they were ready to run without one counts as time
+    /// that another worker would not have had one either.
+    fn cores(&self) -> Cores {
+        let cpu = self.summary.process_cpu;
+        let waited: Nanos = self.summary.workers.iter().map(|w| w.usage.run_delay).sum();
+        let wanted = self.of_cores(cpu.map(|cpu| cpu + waited));
+        match (self.of_cores(cpu), wanted) {
+            (Some(SATURATED..), _) => Cores::Saturated,
+            (_, Some(SATURATED..)) => Cores::Taken,
+            _ => Cores::Free,
+        }
     }
 
     fn suggestion(&self, cause: Cause) -> Option<Suggestion> {
         match cause {
-            Cause::Capacity(stage) => self
-                .more_workers(stage)
-                .filter(|suggestion| suggestion.at_most >= WORTH_TRYING)
-                .filter(|_| !self.saturated())
-                .or_else(|| self.cheaper_work(Some(stage))),
+            Cause::Capacity(stage) => match self.cores() {
+                Cores::Free => self
+                    .more_workers(stage)
+                    .filter(|suggestion| suggestion.at_most >= WORTH_TRYING)
+                    .or_else(|| self.cheaper_work(Some(stage))),
+                // Where cores are scarce the heaviest stage is in the way of all.
+                Cores::Saturated => self.cheaper_work(None),
+                Cores::Taken => None,
+            },
             Cause::PrefetchDepth(stage) => Some(self.deeper(stage)),
-            Cause::CpuContention if self.saturated() => self.cheaper_work(None),
+            Cause::CpuContention if self.cores() == Cores::Saturated => self.cheaper_work(None),
             Cause::Host(HostWork::LossReadback) => Some(Suggestion {
                 set: None,
                 change: "reading the loss back less often".to_owned(),
@@ -322,35 +344,42 @@ impl Judge<'_> {
         }
     }
 
-    /// Less work at the stage that is to blame; where the cores are saturated, at the one that uses most
-    /// of them.
+    /// Less work at the stage that is to blame, or else at the one that works most.
     fn cheaper_work(&self, blamed: Option<Stage>) -> Option<Suggestion> {
         let floors = self.floors();
         let heaviest = ASSEMBLY
             .into_iter()
             .max_by(|a, b| floors.work(*a).total_cmp(&floors.work(*b)));
-        let stage = blamed.filter(|_| !self.saturated()).or(heaviest)?;
-        // With each change, the stages whose work it may take away.
-        let (change, gone): (_, &[Stage]) = match stage {
-            Stage::Read => (
-                "smaller files or a faster disk",
-                &[Stage::Read, Stage::Decode, Stage::Preprocess],
-            ),
-            Stage::Decode => (
+        let stage = blamed.or(heaviest)?;
+        let images = [Stage::Read, Stage::Decode, Stage::Preprocess];
+        // With each change, the stages it makes cheaper and what is left of their work at least.
+        let (change, stages, left): (_, &[Stage], _) = match stage {
+            Stage::Read | Stage::Decode => (
                 "images stored at the size they are trained at, which decode faster",
-                &[Stage::Read, Stage::Decode, Stage::Preprocess],
+                &images,
+                self.trained_pixels(),
             ),
             Stage::Preprocess => (
                 "samples stored preprocessed",
                 &[Stage::Decode, Stage::Preprocess],
+                0.0,
             ),
-            _ => ("fewer bytes a sample", &[Stage::Batch, Stage::Copy]),
+            _ => ("fewer bytes a sample", &[Stage::Batch, Stage::Copy], 0.0),
         };
         Some(Suggestion {
             set: None,
             change: change.to_owned(),
-            at_most: self.at_most(&floors.without_work(gone)),
+            at_most: self.at_most(&floors.with_less_work(stages, left)),
         })
+    }
+
+    /// Of the pixels that are decoded, the share that is left after preprocessing, which makes a float of
+    /// each byte.
+    fn trained_pixels(&self) -> f64 {
+        let bytes = |stage| self.summary.stage(stage).map_or(0, |row| row.bytes_out) as f64;
+        let floats = size_of::<f32>() as f64;
+        let decoded = bytes(Stage::Decode).max(1.0);
+        (bytes(Stage::Preprocess) / floats / decoded).clamp(0.0, 1.0)
     }
 }
 

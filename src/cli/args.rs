@@ -147,7 +147,7 @@ Examples:
   stallscope data generate data/large --images 50000 --classes 100 --jobs 8
   stallscope data generate data/png --format png --seed 7")]
 pub struct GenerateArgs {
-    /// The folder to make; it must be absent or empty.
+    /// The folder to make: absent, empty, or made before with the same options.
     pub out: PathBuf,
 
     /// How many images.

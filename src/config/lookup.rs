@@ -69,10 +69,19 @@ impl<'a> Lookup<'a> {
             .is_some_and(|selected| condition.holds(selected))
     }
 
-    /// Whether data is to be made when there is none: any key of `generate` says so.
+    /// Whether data is to be made when there is none: any key of `generate` says so. A path given on the
+    /// command line is somebody's data, which nobody asked to be made unless there as well.
     pub(super) fn generates(&self) -> bool {
         let mut keys = schema::keys().filter(|key| key.name.starts_with("generate."));
+        if self.is_on_command_line("source.path") {
+            return keys.any(|key| self.is_on_command_line(key.name));
+        }
         keys.any(|key| self.is_typed(key.name))
+    }
+
+    fn is_on_command_line(&self, key: &str) -> bool {
+        let entry = self.settings.winner(key);
+        entry.is_some_and(|entry| matches!(entry.origin, super::Origin::Set(_)))
     }
 
     /// `num_workers = 4 (configs/x.toml:5:1)`.

@@ -78,6 +78,8 @@ pub struct SkippedSample {
     pub name: String,
     pub stage: Stage,
     pub reason: String,
+    /// How often: once in each epoch that came to it.
+    pub times: u64,
 }
 
 /// Samples left out so far.
@@ -85,7 +87,7 @@ pub struct SkippedSample {
 pub struct Skipped {
     /// How many, repeats in later epochs included.
     pub count: u64,
-    /// The first of them.
+    /// The first of them, each once.
     pub listed: Vec<SkippedSample>,
 }
 
@@ -219,12 +221,16 @@ impl Control {
         }
         let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
         skipped.count += 1;
-        if skipped.listed.len() < SKIPPED_LISTED {
+        let known = skipped.listed.iter_mut();
+        if let Some(known) = known.into_iter().find(|known| known.sample == sample) {
+            known.times += 1;
+        } else if skipped.listed.len() < SKIPPED_LISTED {
             skipped.listed.push(SkippedSample {
                 sample,
                 name,
                 stage,
                 reason,
+                times: 1,
             });
         }
     }

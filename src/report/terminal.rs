@@ -190,14 +190,12 @@ fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
             report.recorder.dropped
         )?;
     }
-    let skipped = report
-        .skipped
-        .get("count")
-        .and_then(serde_json::Value::as_u64);
-    if let Some(count) = skipped.filter(|count| *count > 0) {
+    let skipped = &report.skipped;
+    let listed = skipped["listed"].as_array().map_or(0, Vec::len);
+    if let Some(count @ 1..) = skipped["count"].as_u64() {
         writeln!(
             out,
-            "\nwarning: {count} samples were skipped; the report lists them"
+            "\nwarning: {count} samples were skipped, {listed} different ones; the report lists them"
         )?;
     }
     if let Some(trace) = &report.trace {

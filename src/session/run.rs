@@ -128,6 +128,12 @@ impl Session {
             note_trace(&mut collector.report, &summary);
         }
         let error = self.note_end(&mut collector, ended);
+        let (done, asked) = (collector.report.steps, self.config.steps);
+        if collector.report.status == Status::Complete && recorder.is_on() && done < asked {
+            warnings.push(format!(
+                "the epochs were used up after {done} of {asked} steps"
+            ));
+        }
         let unwritten = collector.write().err();
         Ok(Outcome {
             report_path: unwritten.is_none().then_some(collector.report_path),

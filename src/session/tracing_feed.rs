@@ -98,7 +98,6 @@ impl TracingFeed {
         trace.with(|trace| {
             trace.process(LOADER, "loader", 1);
             trace.process(TRAINER, "trainer and device", 0);
-            trace.process(HOST, "host spans", 2);
             trace.lane(TRAINER, DEVICE_LANE, "device busy", 2);
             trace.lane(TRAINER, IDLE_LANE, "device idle, by cause", 3);
         });

@@ -1,6 +1,6 @@
 use super::*;
-use crate::analysis::LengthSummary;
-use crate::timeline::Interval;
+use crate::analysis::{LengthSummary, WorkerSummary};
+use crate::timeline::{Interval, LaneKind, ThreadUsage};
 
 const MS: u64 = 1_000_000;
 
@@ -165,9 +165,21 @@ fn saturated_cores_never_get_more_workers() {
 #[test]
 fn cores_that_others_have_are_said_to_be_theirs() {
     let causes = [(Cause::CpuContention, 50), (DECODE, 30)];
-    let found = summary(100, 20, &causes, &[(Stage::Decode, 1, 50)], 100);
+    let mut found = summary(100, 20, &causes, &[(Stage::Decode, 1, 50)], 100);
+    found.workers = vec![WorkerSummary {
+        name: "decode 0".to_owned(),
+        kind: LaneKind::Worker(Stage::Decode),
+        items: 100,
+        busy: Nanos(100 * 50 * MS),
+        starved: Nanos(100 * 50 * MS),
+        blocked: Nanos::ZERO,
+        usage: ThreadUsage {
+            run_delay: Nanos(100 * 90 * MS),
+            ..ThreadUsage::default()
+        },
+    }];
     let verdict = Verdict::of(&found, &shape(2));
-    insta::assert_snapshot!(verdict.line(), @"loader-bound: 62 % of device idle is CPU contention; this process had 50 % of 2 cores, other programs or a CPU quota took the rest");
+    insta::assert_snapshot!(verdict.line(), @"loader-bound: 62 % of device idle is CPU contention; this process had 50 % of 2 cores and could have used more, other programs or a CPU quota took the rest");
 }
 
 #[test]
