@@ -131,8 +131,12 @@ fn workers_of(layout: &Layout, stage: Stage) -> u64 {
 /// Per-stage pipelines in which every stage needs 10 to 60 % of a step for a batch, and one is then
 /// slowed to 1.3 to 4 steps.
 fn any_slowed() -> impl Strategy<Value = Slowed> {
+    // The queue in front of the batch stage has room for what comes while a batch is put together. With
+    // less, that stage and the one before hold each other up, and the share of neither is what removing
+    // it recovers (ARCHITECTURE.md, "Idle attribution").
     let layout =
-        (any_knobs(3), any_knobs(4), any_knobs(3)).prop_map(|(read, decode, preprocess)| {
+        (any_knobs(3), any_knobs(4), any_knobs(3)).prop_map(|(read, decode, mut preprocess)| {
+            preprocess.prefetch += 5;
             Layout::PerStage {
                 read,
                 decode,
