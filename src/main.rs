@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use stallscope::cli::args::{Cli, Command};
-use stallscope::cli::{completions, config, data, doctor, run};
+use stallscope::cli::{completions, config, data, doctor, error_chain, run};
 use std::io;
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         // Whoever read the output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", in_one_line(&error));
+            eprintln!("error: {}", error_chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -23,18 +23,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<io::Error>());
     causes.any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
-}
-
-/// The error and its causes, each said once.
-fn in_one_line(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {

@@ -285,6 +285,7 @@ impl Judge<'_> {
 
     /// The fewest workers that reach what any number of them could.
     fn more_workers(&self, stage: Stage) -> Option<Suggestion> {
+        let floors = self.floors();
         let (key, now) = match self.shape.workers {
             Workers::WholeBatch { num_workers, .. }
                 if stage != Stage::Copy || self.shape.loads_inline() =>
@@ -294,9 +295,9 @@ impl Judge<'_> {
             _ if stage == Stage::Copy => {
                 return self.shape.copy_in_trainer.then(|| self.copy_ahead());
             }
-            _ => (format!("{stage}.workers"), self.floors().workers(stage)),
+            _ => (format!("{stage}.workers"), floors.workers(stage)),
         };
-        let with = |workers| self.at_most(&self.floors().with_workers(stage, workers));
+        let with = |workers| self.at_most(&floors.clone().with_workers(stage, workers));
         let best = with(now + MORE_WORKERS);
         let enough = (now + 1..=now + MORE_WORKERS).find(|n| with(*n) >= 0.97 * best)?;
         Some(Suggestion {

@@ -11,3 +11,5 @@ mod file_limit;
 mod page_cache;
 mod progress;
 pub mod run;
+
+pub use crate::pipeline::error_chain;

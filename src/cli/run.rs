@@ -7,8 +7,8 @@ use super::progress;
 use crate::config::{Resolved, Settings};
 use crate::pipeline::panic_message;
 use crate::report::{Status, render};
-use crate::session::{Outcome, Progress, RunOptions, Session};
-use anyhow::{Context, anyhow};
+use crate::session::{Outcome, Progress, RunOptions, Session, SessionError};
+use anyhow::Context;
 use indicatif::ProgressBar;
 use std::io::{self, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -150,10 +150,7 @@ fn catching_panics<T>(body: impl FnOnce() -> T) -> anyhow::Result<T> {
     }
     let done = catch_unwind(AssertUnwindSafe(body));
     set_hook(default);
-    done.map_err(|payload| {
-        let message = panic_message(payload.as_ref());
-        anyhow!("stallscope itself panicked: {message}; this is a bug, please report it")
-    })
+    done.map_err(|payload| SessionError::Panicked(panic_message(payload.as_ref())).into())
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ pub(super) const PIPELINE: &[Key] = &[
     Key::new("decode.decoder", Kind::Choice(&["image"]), Default::Toml("\"image\""),
         "What decodes: `image` is the pure-Rust image crate."),
     workers("preprocess.workers", "Threads that crop, resize, flip and normalise."),
-    prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples."),
+    prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples; a batch always has room."),
     Key::new("preprocess.crop", Kind::Choice(&[RANDOM_RESIZED, CENTER]), Default::Toml("\"random-resized\""),
         "A random part of the image resized (training), or a resize and the middle (evaluation)."),
     Key::new("preprocess.size", Kind::Whole { least: 1, most: 16384 }, Default::Toml("224"),

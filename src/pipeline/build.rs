@@ -153,7 +153,7 @@ impl<W: SampleWork> Builder<'_, W> {
                 let (tickets, to_read) = self.queue::<Job<()>>(in_flight);
                 let (encoded, to_decode) = self.queue(read.prefetch);
                 let (decoded, to_preprocess) = self.queue(decode.prefetch);
-                let (finished, to_batch) = self.queue(preprocess.prefetch);
+                let (finished, to_batch) = self.queue(self.plan.finished_samples(preprocess));
                 let (batches, host) = self.queue(batch.prefetch);
                 self.read_stage(read.workers, &to_read, &encoded)?;
                 self.decode_stage(decode.workers, &to_decode, &decoded)?;
@@ -206,7 +206,8 @@ impl<W: SampleWork> Builder<'_, W> {
         input: &Receiver<Job<W::Encoded>>,
         output: &Sender<Job<W::Decoded>>,
     ) -> Result<(), PipelineError> {
-        self.sample_stage(Stage::Decode, workers, input, output, |mut scratch| {
+        self.sample_stage(Stage::Decode, workers, input, output, |work| {
+            let mut scratch = work.scratch();
             move |work: &W, key: SampleKey, encoded, _: &mut [u8]| {
                 service::decode(work, key, encoded, &mut scratch)
             }
@@ -219,21 +220,22 @@ impl<W: SampleWork> Builder<'_, W> {
         input: &Receiver<Job<W::Decoded>>,
         output: &Sender<Job<()>>,
     ) -> Result<(), PipelineError> {
-        self.sample_stage(Stage::Preprocess, workers, input, output, |mut scratch| {
+        self.sample_stage(Stage::Preprocess, workers, input, output, |work| {
+            let mut scratch = work.scratch();
             move |work: &W, key: SampleKey, decoded, out: &mut [u8]| {
                 service::preprocess(work, key, decoded, &mut scratch, out)
             }
         })
     }
 
-    /// The workers of one sample stage; `service` makes what each runs, with scratch of its own.
+    /// The workers of one sample stage; `service` makes what each runs.
     fn sample_stage<I, O, S>(
         &mut self,
         stage: Stage,
         workers: usize,
         input: &Receiver<Job<I>>,
         output: &Sender<Job<O>>,
-        service: impl Fn(W::Scratch) -> S,
+        service: impl Fn(&W) -> S,
     ) -> Result<(), PipelineError>
     where
         I: Send + 'static,
@@ -242,7 +244,7 @@ impl<W: SampleWork> Builder<'_, W> {
     {
         for number in 0..workers {
             let (post, input, output) = (self.post(), input.clone(), output.clone());
-            let service = service(self.work.scratch());
+            let service = service(&self.work);
             let name = format!("{stage} {number}");
             self.spawn(stage, name, LaneKind::Worker(stage), move |logbook| {
                 post.serve_samples(logbook, stage, &input, &output, service);

@@ -262,8 +262,8 @@ impl Control {
     }
 }
 
-/// An error and its sources in one line.
-fn error_chain(error: &dyn std::error::Error) -> String {
+/// An error and its sources in one line, each said once.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -23,7 +23,8 @@ mod worker;
 
 pub use build::start;
 pub use error::{
-    ErrorPolicy, PipelineError, SampleError, Skipped, SkippedSample, StopSignal, panic_message,
+    ErrorPolicy, PipelineError, SampleError, Skipped, SkippedSample, StopSignal, error_chain,
+    panic_message,
 };
 pub use feed::{Delivered, Feed};
 pub use item::HostBatch;

@@ -7,7 +7,8 @@ use crate::data::sampler::{BatchSpan, Batches, epoch_order};
 #[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct StageKnobs {
     pub workers: usize,
-    /// Samples for read, decode and preprocess; batches for batch and copy.
+    /// Samples for read, decode and preprocess; batches for batch and copy. Behind preprocess there is
+    /// room for one batch at least, whatever is asked.
     pub prefetch: usize,
 }
 
@@ -59,12 +60,20 @@ impl Plan {
                 preprocess,
                 batch,
             } => {
-                let stages = [read, decode, preprocess];
-                let in_flight: usize = stages.iter().map(|s| s.workers + s.prefetch).sum();
+                let workers = read.workers + decode.workers + preprocess.workers;
+                let queued = read.prefetch + decode.prefetch + self.finished_samples(preprocess);
+                let in_flight = workers + queued;
                 let assembling = in_flight.div_ceil(self.batch_size) + 1;
                 assembling + batch.workers + batch.prefetch + 1
             }
         }
+    }
+
+    /// Capacity of the queue between preprocess and batch. A finished sample lies in its batch's buffer
+    /// already, so room for a whole batch costs nothing; with less, preprocess would stand still
+    /// whenever a batch is put together.
+    pub(super) fn finished_samples(&self, preprocess: StageKnobs) -> usize {
+        preprocess.prefetch.max(self.batch_size)
     }
 
     /// Samples that the pipeline can hold at once, at most.

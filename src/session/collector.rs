@@ -97,7 +97,10 @@ impl Collector {
             park_timeout(DRAIN_EVERY);
             let stop = stopped.load(Ordering::Acquire);
             self.drain();
-            self.own_cpu = cpu_of(UsageWho::RUSAGE_THREAD).unwrap_or_default();
+            let due = reported.elapsed() >= REPORT_EVERY;
+            if stop || due {
+                self.own_cpu = cpu_of(UsageWho::RUSAGE_THREAD).unwrap_or_default();
+            }
             if stop {
                 return;
             }
@@ -105,7 +108,7 @@ impl Collector {
                 progressed = Instant::now();
                 self.progress();
             }
-            if reported.elapsed() >= REPORT_EVERY {
+            if due {
                 self.settle();
                 let summary = self.summary();
                 // A record that has yet to arrive would leave a second or more without a cause.

@@ -82,6 +82,13 @@ fn shape(cores: u8) -> LoaderShape {
     }
 }
 
+fn whole_batches(num_workers: usize) -> Workers {
+    Workers::WholeBatch {
+        num_workers,
+        prefetch_factor: 2,
+    }
+}
+
 const DECODE: Cause = Cause::Capacity(Stage::Decode);
 
 #[test]
@@ -194,10 +201,7 @@ fn workers_free_the_trainers_thread_of_loading_and_copying() {
         100,
     );
     let shape = LoaderShape {
-        workers: Workers::WholeBatch {
-            num_workers: 0,
-            prefetch_factor: 2,
-        },
+        workers: whole_batches(0),
         ..shape(16)
     };
     insta::assert_snapshot!(Verdict::of(&found, &shape).line(), @"loader-bound: decode takes 60.0 % of the time of the trainer's thread; 75 % of device idle is decode capacity; try --set num_workers=3 (at most 5.00x)");
@@ -208,10 +212,7 @@ fn a_copy_that_lacks_room_gets_room_behind_it() {
     let causes = [(Cause::PrefetchDepth(Stage::Copy), 30)];
     let found = summary(50, 20, &causes, &[(Stage::Copy, 1, 15)], 60);
     let shape = LoaderShape {
-        workers: Workers::WholeBatch {
-            num_workers: 2,
-            prefetch_factor: 2,
-        },
+        workers: whole_batches(2),
         ..shape(16)
     };
     let suggestion = Verdict::of(&found, &shape).suggestion.unwrap();
@@ -259,10 +260,7 @@ fn without_a_device_the_loader_is_judged_alone() {
         75,
     );
     let shape = LoaderShape {
-        workers: Workers::WholeBatch {
-            num_workers: 2,
-            prefetch_factor: 2,
-        },
+        workers: whole_batches(2),
         has_device: false,
         ..shape(16)
     };
