@@ -3,15 +3,17 @@
 
     scripts/recorder-overhead.py [--config configs/loader-train.toml] [--pairs 30] [--set key=value ...]
 
-The machine's speed drifts by more than the recorder costs, so the two runs of a pair go on at the same time, each
-with one worker on a core of its own (its collector there too), and then once more with the cores exchanged; the
-geometric mean of both halves is one pair. Prints the ratio on / off of samples/s and of CPU time per sample, with the 95 %
-interval of the mean over the pairs (Student's t). Off, nothing is measured inside; so both are timed from outside,
-over the whole process. Needs two cores. Build with `cargo build --release` first.
+A shared machine's speed drifts by more than the recorder costs. So the two runs of a pair take turns: one is stopped
+(SIGSTOP) while the other has the whole machine, 30 ms each, until both have ended. A run's time is that of
+its turns. Prints the ratio on / off of samples/s and of CPU time per sample, with the 95 % interval of the mean over
+the pairs (Student's t). Off, nothing is measured inside; so both are timed from outside, over the whole process, start
+and end included. Build with `cargo build --release` first.
 """
 import argparse
 import math
 import os
+import select
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -20,30 +22,60 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Two-sided 97.5 % quantiles of Student's t, by degrees of freedom; the next lower one is used for others.
 T = {4: 2.776, 9: 2.262, 14: 2.145, 19: 2.093, 24: 2.064, 29: 2.045, 39: 2.023, 59: 2.001, 99: 1.984}
+TURN = 0.03
 
 
-def launch(a, on, core, out):
-    sets = [x for s in a.set for x in ("--set", s)]
-    return subprocess.Popen(
-        ["taskset", "-c", str(core), os.path.join(ROOT, "target/release/stallscope"), "run", a.config, "--run-dir", out,
-         "--quiet", "--trace", "none", "--set", f"recorder={str(on).lower()}", "--set", "num_workers=1",
-         "--set", f"steps={a.steps}", "--set", "warmup_steps=1", *sets], stdout=subprocess.DEVNULL)
+class Run:
+    """A run that goes on in turns only."""
 
+    def __init__(self, a, on, out):
+        sets = [x for s in a.set for x in ("--set", s)]
+        began = time.perf_counter()
+        self.child = subprocess.Popen(
+            [os.path.join(ROOT, "target/release/stallscope"), "run", a.config, "--run-dir", out, "--quiet", "--trace",
+             "none", "--set", f"recorder={str(on).lower()}", "--set", f"steps={a.steps}", "--set", "warmup_steps=1", *sets],
+            stdout=subprocess.DEVNULL)
+        self.ended = os.pidfd_open(self.child.pid)
+        self.cpu = None
+        self.seconds = self.pause(began)
 
-def together(a, cores):
-    """Runs both at once; returns seconds and CPU seconds of each, recorder on first."""
-    with tempfile.TemporaryDirectory() as on_out, tempfile.TemporaryDirectory() as off_out:
-        started = time.perf_counter()
-        children = [launch(a, True, cores[0], on_out), launch(a, False, cores[1], off_out)]
-        ended = {}
-        while len(ended) < len(children):
-            pid, status, usage = os.wait4(-1, 0)
+    def turn(self):
+        began = time.perf_counter()
+        os.kill(self.child.pid, signal.SIGCONT)
+        select.select([self.ended], [], [], TURN)
+        self.seconds += self.pause(began)
+
+    def pause(self, began):
+        """Stops it, unless it has ended; returns the seconds since `began`."""
+        os.kill(self.child.pid, signal.SIGSTOP)
+        _, status, usage = os.wait4(self.child.pid, os.WUNTRACED)
+        seconds = time.perf_counter() - began
+        if not os.WIFSTOPPED(status):
+            self.child.returncode = status
+            self.cpu = usage.ru_utime + usage.ru_stime
+            os.close(self.ended)
             if status:
                 raise SystemExit(f"a run failed with status {status}")
-            ended[pid] = (time.perf_counter() - started, usage.ru_utime + usage.ru_stime)
-        for child in children:
-            child.returncode = 0
-        return [ended[child.pid] for child in children]
+        return seconds
+
+    def kill(self):
+        if self.cpu is None:
+            self.child.kill()
+
+
+def pair(a, on_first):
+    """Returns the ratios on / off of samples/s and of CPU time."""
+    with tempfile.TemporaryDirectory() as out:
+        runs = {on: Run(a, on, os.path.join(out, str(on))) for on in (on_first, not on_first)}
+        try:
+            while going := [run for run in runs.values() if run.cpu is None]:
+                for run in going:
+                    run.turn()
+        finally:
+            for run in runs.values():
+                run.kill()
+        on, off = runs[True], runs[False]
+        return off.seconds / on.seconds, on.cpu / off.cpu
 
 
 def interval(ratios):
@@ -57,19 +89,16 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--config", default=os.path.join(ROOT, "configs/loader-train.toml"))
     p.add_argument("--pairs", type=int, default=30)
-    p.add_argument("--steps", type=int, default=20)
+    p.add_argument("--steps", type=int, default=40)
     p.add_argument("--set", action="append", default=[])
     a = p.parse_args()
     if a.pairs < 5:
         p.error("--pairs must be at least 5, or the interval says nothing")
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    rates, cpus = [], []
+    pairs = []
     for n in range(a.pairs):
-        halves = [together(a, cores), together(a, cores[::-1])]
-        rates.append(math.prod(off[0] / on[0] for on, off in halves) ** 0.5)
-        cpus.append(math.prod(on[1] / off[1] for on, off in halves) ** 0.5)
-        print(f"pair {n + 1}: samples/s x{rates[-1]:.4f}, CPU x{cpus[-1]:.4f}", flush=True)
-    for name, ratios in (("samples/s", rates), ("CPU per sample", cpus)):
+        pairs.append(pair(a, n % 2 == 0))
+        print("pair {}: samples/s x{:.4f}, CPU x{:.4f}".format(n + 1, *pairs[-1]), flush=True)
+    for name, ratios in zip(("samples/s", "CPU per sample"), zip(*pairs)):
         mean, low, high = interval(ratios)
         print(f"{name}, on / off: mean {mean:.4f}, median {statistics.median(ratios):.4f}, "
               f"95 % interval of the mean {low:.4f} to {high:.4f}")

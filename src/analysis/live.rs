@@ -2,6 +2,7 @@
 
 use super::cause::IdleSpan;
 use super::fold::{DeviceActivity, Fold};
+use super::process_cpu::{CpuReading, ProcessCpu};
 use super::summary::Summary;
 use super::tally::{Lengths, Tally, share};
 use super::units::{Link, Moment, Point, Units, Visit};
@@ -55,8 +56,7 @@ pub struct Analysis {
     ahead: Vec<(u16, UnitRecord)>,
     steps: Steps,
     window_end: Option<Nanos>,
-    cpu_at_start: Option<Nanos>,
-    cpu_at_end: Option<Nanos>,
+    cpu: ProcessCpu,
     records: u64,
     dropped: u64,
 }
@@ -94,16 +94,15 @@ impl Analysis {
             ahead: Vec::new(),
             steps,
             window_end: None,
-            cpu_at_start: None,
-            cpu_at_end: None,
+            cpu: ProcessCpu::default(),
             records: 0,
             dropped: 0,
         }
     }
 
-    /// Takes one pass of the collector: every lane's records, each lane's in order. `dropped` and
-    /// `process_cpu` are the totals so far.
-    pub fn absorb(&mut self, records: &[(u16, Record)], dropped: u64, process_cpu: Option<Nanos>) {
+    /// Takes one pass of the collector: every lane's records, each lane's in order. `dropped` is the
+    /// total so far, `cpu` was read after the records were taken.
+    pub fn absorb(&mut self, records: &[(u16, Record)], dropped: u64, cpu: Option<CpuReading>) {
         self.dropped = dropped;
         self.records += records.len() as u64;
         // The trainer's steps say where the window begins and ends, so they come first.
@@ -114,10 +113,13 @@ impl Analysis {
                 self.step(UnitRef::new(*lane, unit.ordinal), unit);
             }
         }
-        if let (Some(cpu), Some(_)) = (process_cpu, self.fold.window_start()) {
-            self.cpu_at_start.get_or_insert(cpu);
-            if self.window_end.is_none() || self.cpu_at_end.is_none() {
-                self.cpu_at_end = Some(cpu);
+        if let Some(reading) = cpu {
+            self.cpu.read(reading);
+            if let Some(start) = self.fold.window_start() {
+                self.cpu.begins(start);
+            }
+            if let Some((_, end)) = self.steps.latest {
+                self.cpu.reaches(self.window_end.unwrap_or(end));
             }
         }
         for (lane, record) in records {
@@ -272,10 +274,6 @@ impl Analysis {
         }
         let window = Interval::new(start, fold.cursor().max(start));
         let workers = self.tally.workers(lanes, window.length());
-        let process_cpu = self
-            .cpu_at_start
-            .zip(self.cpu_at_end)
-            .map(|(start, end)| end - start);
         Some(Summary {
             window,
             steps: self.steps.measured,
@@ -289,7 +287,7 @@ impl Analysis {
             first_batch: self.steps.first_batch,
             stages: self.tally.stage_summaries(&workers),
             workers,
-            process_cpu,
+            process_cpu: self.cpu.used(),
             records: self.records,
             readings: self.tally.readings(),
             dropped: self.dropped,

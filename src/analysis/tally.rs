@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 const LONGEST: Nanos = Nanos::from_millis(1_000_000);
 
 /// Lengths of time, to three significant digits.
-#[derive(Clone)]
 pub(super) struct Lengths {
     histogram: Histogram<u32>,
     sum: u128,
@@ -72,7 +71,6 @@ pub struct LengthSummary {
 }
 
 /// One stage over the window, all its workers together.
-#[derive(Clone)]
 pub(super) struct StageTally {
     pub(super) items: u64,
     pub(super) skipped: u64,
@@ -132,7 +130,7 @@ impl LaneTally {
 }
 
 /// All stages and lanes.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Tally {
     pub(super) stages: BTreeMap<Stage, StageTally>,
     pub(super) lanes: BTreeMap<u16, LaneTally>,

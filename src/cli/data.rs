@@ -14,18 +14,20 @@ use std::path::Path;
 pub fn data(command: &DataCommand, out: &mut dyn Write) -> anyhow::Result<()> {
     let DataCommand::Generate(args) = command;
     let report = generate_with_progress(&options(args), false)?;
+    writeln!(out, "{}", in_words(&report, &args.out))?;
+    Ok(())
+}
+
+/// What was generated, in a line.
+pub(super) fn in_words(report: &GenerateReport, folder: &Path) -> String {
     let verb = match report.outcome {
         GenerateOutcome::Written => "wrote",
         GenerateOutcome::AlreadyThere => "already there, made with the same options:",
     };
-    let (images, folder) = (report.images, args.out.display());
+    let (images, folder) = (report.images, folder.display());
     let megabytes = report.bytes as f64 / 1e6;
     let each = report.bytes as f64 / 1e3 / images.max(1) as f64;
-    writeln!(
-        out,
-        "{verb} {images} images in {folder} ({megabytes:.1} MB, {each:.0} KB each)"
-    )?;
-    Ok(())
+    format!("{verb} {images} images in {folder} ({megabytes:.1} MB, {each:.0} KB each)")
 }
 
 fn options(args: &GenerateArgs) -> GenerateOptions {

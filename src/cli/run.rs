@@ -1,7 +1,7 @@
 //! `stallscope run`: one run, with a progress bar, and its verdict.
 
 use super::args::RunArgs;
-use super::data::{generate_options, generate_with_progress};
+use super::data::{generate_options, generate_with_progress, in_words};
 use super::file_limit::fail_instead_of_dying;
 use super::progress;
 use crate::config::{Resolved, Settings};
@@ -82,10 +82,14 @@ fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()> {
     let path = &config.pipeline.source.path;
     match &config.generate {
         Some(generate) if !path.exists() => {
-            generate_with_progress(&generate_options(generate, path), quiet).map(|_| ())
+            let made = generate_with_progress(&generate_options(generate, path), quiet)?;
+            if !quiet {
+                eprintln!("{}", in_words(&made, path));
+            }
         }
-        _ => Ok(()),
+        _ => {}
     }
+    Ok(())
 }
 
 fn default_run_dir(name: &str) -> PathBuf {

@@ -3,10 +3,10 @@
 
 use super::error::SessionError;
 use super::tracing_feed::TracingFeed;
-use crate::analysis::{Analysis, LoaderShape, Summary, Verdict};
+use crate::analysis::{Analysis, CpuReading, LoaderShape, Summary, Verdict};
 use crate::pipeline::{RecordingCost, StopSignal, panic_message};
 use crate::report::{RecorderReport, Report, Training, write_json};
-use crate::timeline::{Nanos, Record, Recorder};
+use crate::timeline::{Clock, Nanos, Record, Recorder};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -15,7 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, park_timeout};
 use std::time::{Duration, Instant};
 
-const DRAIN_EVERY: Duration = Duration::from_millis(20);
+/// Between two passes. How long is chosen such that the fullest ring is about a quarter full.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+const A_QUARTER_FULL: u64 = Recorder::RECORDS_PER_LANE as u64 / 4;
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 const REPORT_EVERY: Duration = Duration::from_millis(1_000);
 const LATEST_REPORT: Duration = Duration::from_millis(1_500);
@@ -37,6 +40,7 @@ pub type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 
 /// What the collector works on.
 pub(super) struct Collector {
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) recorder: Recorder,
     pub(super) analysis: Analysis,
     pub(super) feed: Option<TracingFeed>,
@@ -93,10 +97,11 @@ impl Collector {
     fn run(&mut self, stopped: &AtomicBool) {
         let now = Instant::now();
         let (mut progressed, mut reported) = (now, now);
+        let mut pause = SHORTEST_PAUSE;
         loop {
-            park_timeout(DRAIN_EVERY);
+            park_timeout(pause);
             let stop = stopped.load(Ordering::Acquire);
-            self.drain();
+            pause = pause_after(pause, self.drain());
             let due = reported.elapsed() >= REPORT_EVERY;
             if stop || due {
                 self.own_cpu = cpu_of(UsageWho::RUSAGE_THREAD).unwrap_or_default();
@@ -124,18 +129,23 @@ impl Collector {
         }
     }
 
-    fn drain(&mut self) {
+    /// Takes what was recorded; returns how many records the fullest lane had.
+    fn drain(&mut self) -> u64 {
         let mut records = std::mem::take(&mut self.records);
         let drain = self
             .recorder
             .drain(|lane, record| records.push((lane, record)));
-        self.analysis
-            .absorb(&records, drain.dropped, cpu_of(UsageWho::RUSAGE_SELF));
+        let cpu = cpu_of(UsageWho::RUSAGE_SELF).map(|used| CpuReading {
+            at: self.clock.now(),
+            used,
+        });
+        self.analysis.absorb(&records, drain.dropped, cpu);
         if let Some(feed) = &mut self.feed {
             feed.absorb(&records, &self.recorder.lanes());
         }
         records.clear();
         self.records = records;
+        drain.fullest
     }
 
     fn settle(&mut self) {
@@ -238,6 +248,12 @@ impl CollectorThread {
         self.thread.thread().unpark();
         self.thread.join().ok()
     }
+}
+
+/// The pause after one of length `pause` in which the fullest ring took `records`.
+fn pause_after(pause: Duration, records: u64) -> Duration {
+    let quarter = pause.mul_f64(A_QUARTER_FULL as f64 / records.max(1) as f64);
+    quarter.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }
 
 /// CPU time so far.

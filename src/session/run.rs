@@ -254,6 +254,7 @@ impl Session {
         };
         let on_progress = std::mem::replace(&mut self.options.on_progress, Box::new(|_| {}));
         Collector {
+            clock: self.clock.clone(),
             recorder: recorder.clone(),
             analysis: Analysis::new(rule, plan.in_flight()),
             feed: trace.map(|trace| TracingFeed::new(trace.clone(), steps, rule.run_start)),

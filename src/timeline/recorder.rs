@@ -100,10 +100,12 @@ impl Recorder {
         };
         let mut drain = Drain::default();
         for (number, ring) in rings.iter().enumerate() {
+            let before = drain.records;
             while let Some(record) = ring.pop().as_ref().and_then(Record::decode) {
                 drain.records += 1;
                 take(number as u16, record);
             }
+            drain.fullest = drain.fullest.max(drain.records - before);
             drain.dropped += ring.dropped();
         }
         drain
@@ -127,6 +129,8 @@ impl Default for Recorder {
 pub struct Drain {
     /// Records taken in this pass.
     pub records: u64,
+    /// Most records taken from one lane.
+    pub fullest: u64,
     /// Records dropped since the start of the run, over all lanes.
     pub dropped: u64,
 }
