@@ -14,6 +14,7 @@ fn unit(at: Nanos) -> UnitRecord {
         ordinal: 0,
         item: ItemId { batch: 7, slot: 3 },
         sample: 11,
+        samples: 1,
         waited: false,
         admitted: false,
         skipped: false,

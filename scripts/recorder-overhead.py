@@ -7,7 +7,8 @@ A shared machine's speed drifts by more than the recorder costs. So the two runs
 (SIGSTOP) while the other has the whole machine, 30 ms each, until both have ended. A run's time is that of
 its turns. Prints the ratio on / off of samples/s and of CPU time per sample, with the 95 % interval of the mean over
 the pairs (Student's t). Off, nothing is measured inside; so both are timed from outside, over the whole process, start
-and end included. Build with `cargo build --release` first.
+and end included. Time goes on for a stopped run's timers, so what the recorder does by the clock is done up to twice as
+often here: the ratios are upper bounds. Build with `cargo build --release` first.
 """
 import argparse
 import math
@@ -61,13 +62,16 @@ class Run:
     def kill(self):
         if self.cpu is None:
             self.child.kill()
+            self.child.wait()
 
 
 def pair(a, on_first):
     """Returns the ratios on / off of samples/s and of CPU time."""
     with tempfile.TemporaryDirectory() as out:
-        runs = {on: Run(a, on, os.path.join(out, str(on))) for on in (on_first, not on_first)}
+        runs = {}
         try:
+            for on in (on_first, not on_first):
+                runs[on] = Run(a, on, os.path.join(out, str(on)))
             while going := [run for run in runs.values() if run.cpu is None]:
                 for run in going:
                     run.turn()
@@ -94,6 +98,7 @@ def main():
     a = p.parse_args()
     if a.pairs < 5:
         p.error("--pairs must be at least 5, or the interval says nothing")
+    signal.signal(signal.SIGTERM, lambda *_: exit(1))
     pairs = []
     for n in range(a.pairs):
         pairs.append(pair(a, n % 2 == 0))

@@ -182,7 +182,7 @@ impl Analysis {
         if number > self.rule.warmup_steps && !beyond {
             let wait = unit.start - previous_end;
             steps.measured += 1;
-            steps.samples += unit.sample;
+            steps.samples += u64::from(unit.samples);
             steps.data_wait.add(wait);
             steps.data_wait_total += wait;
             steps.service.add(unit.end - unit.start);

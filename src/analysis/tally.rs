@@ -29,10 +29,16 @@ impl Lengths {
     }
 
     pub(super) fn add(&mut self, length: Nanos) {
+        self.add_all(length, 1);
+    }
+
+    /// Adds `count` lengths, equal shares of `total`.
+    pub(super) fn add_all(&mut self, total: Nanos, count: u32) {
+        let each = Nanos(total.0 / u64::from(count.max(1)));
         self.histogram
-            .saturating_record(length.0.clamp(1, LONGEST.0));
-        self.sum += u128::from(length.0);
-        self.longest = self.longest.max(length);
+            .saturating_record_n(each.0.clamp(1, LONGEST.0), count);
+        self.sum += u128::from(total.0);
+        self.longest = self.longest.max(each);
     }
 
     /// The summary of what was added.
@@ -72,6 +78,7 @@ pub struct LengthSummary {
 
 /// One stage over the window, all its workers together.
 pub(super) struct StageTally {
+    units: u64,
     pub(super) items: u64,
     pub(super) skipped: u64,
     pub(super) service: Lengths,
@@ -86,6 +93,7 @@ pub(super) struct StageTally {
 impl StageTally {
     fn new() -> StageTally {
         StageTally {
+            units: 0,
             items: 0,
             skipped: 0,
             service: Lengths::new(),
@@ -152,9 +160,11 @@ impl Tally {
         stage.blocked += blocked;
         let counts = unit.end > window.start && unit.end <= window.end;
         if counts {
-            stage.items += 1;
-            stage.skipped += u64::from(unit.skipped);
-            stage.service.add(unit.end - unit.start);
+            let items = u64::from(unit.items());
+            stage.units += 1;
+            stage.items += items;
+            stage.skipped += if unit.skipped { items } else { 0 };
+            stage.service.add_all(unit.end - unit.start, unit.items());
             stage.run_delay += Nanos(u64::from(unit.run_delay));
             stage.bytes_in += unit.bytes_in;
             stage.bytes_out += unit.bytes_out;
@@ -163,7 +173,7 @@ impl Tally {
         let tally = self.lanes.entry(lane).or_default();
         tally.busy += busy;
         tally.blocked += blocked;
-        tally.items += u64::from(counts);
+        tally.items += if counts { u64::from(unit.items()) } else { 0 };
     }
 
     /// Notes what the kernel has charged to a thread.
@@ -308,6 +318,6 @@ fn stage_summary(stage: Stage, tally: &StageTally, workers: &[WorkerSummary]) ->
         run_delay: tally.run_delay,
         bytes_in: tally.bytes_in,
         bytes_out: tally.bytes_out,
-        input_queue_mean: tally.input_depths as f64 / tally.items.max(1) as f64,
+        input_queue_mean: tally.input_depths as f64 / tally.units.max(1) as f64,
     }
 }

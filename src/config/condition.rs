@@ -47,6 +47,10 @@ impl Condition {
 pub(super) const PER_STAGE: &str = "per-stage";
 pub(super) const RANDOM_RESIZED: &str = "random-resized";
 pub(super) const CENTER: &str = "center";
+pub(super) const IMAGE_FOLDER: &str = "image-folder";
+pub(super) const IDX: &str = "idx";
+pub(super) const DENSE: &str = "dense";
+pub(super) const SGD: &str = "sgd";
 
 pub(super) const STAGES_HAVE_WORKERS: Condition = Condition {
     selector: "num_workers",
@@ -75,4 +79,32 @@ pub(super) const CROPS_THE_CENTER: Condition = Condition {
     accepts: Accepts::Word(CENTER),
     because: "a random-resized crop goes from the original image to preprocess.size directly",
     remedy: "drop it, or set `preprocess.crop = \"center\"`",
+};
+
+pub(super) const SOURCE_HAS_FILES: Condition = Condition {
+    selector: "source.kind",
+    accepts: Accepts::Word(IMAGE_FOLDER),
+    because: "MNIST's images are not compressed and are used at their own size",
+    remedy: "drop it, or set `source.kind = \"image-folder\"`",
+};
+
+pub(super) const SOURCE_IS_IDX: Condition = Condition {
+    selector: "source.kind",
+    accepts: Accepts::Word(IDX),
+    because: "only MNIST's files are read that way",
+    remedy: "drop it, or set `source.kind = \"idx\"`",
+};
+
+pub(super) const MODEL_IS_DENSE: Condition = Condition {
+    selector: "model.kind",
+    accepts: Accepts::Word(DENSE),
+    because: "only a dense network has a list of layers to choose",
+    remedy: "drop it, or set `model.kind = \"dense\"`",
+};
+
+pub(super) const OPTIMIZER_IS_SGD: Condition = Condition {
+    selector: "model.optimizer",
+    accepts: Accepts::Word(SGD),
+    because: "Adam keeps its own averages of the gradient",
+    remedy: "drop it, or set `model.optimizer = \"sgd\"`",
 };

@@ -23,11 +23,15 @@ pub(super) enum Kind {
         most: u64,
     },
     Number(Span),
-    /// Exactly `count` numbers.
+    /// As many numbers as one of `counts` says.
     Numbers {
-        count: usize,
+        counts: &'static [usize],
         span: Span,
     },
+    /// Any number of whole numbers, at least 1 each.
+    Sizes,
+    /// A part of all samples: a share below 1, or how many.
+    Part,
     Choice(&'static [&'static str]),
     Path,
     Device,
@@ -36,6 +40,9 @@ pub(super) enum Kind {
         least: u64,
     },
 }
+
+/// Units of a layer; more would not fit any memory.
+const MOST_UNITS: u64 = 1 << 20;
 
 /// The numbers a key accepts, always finite.
 #[derive(Debug, Clone, Copy)]
@@ -82,11 +89,26 @@ impl Kind {
             (Kind::WholeOr { most, .. }, Value::Integer(number)) => whole(*number, 0, *most),
             (Kind::WholeOr { word, .. }, Value::Text(text)) if text == word => Ok(value.clone()),
             (Kind::Number(span), _) => self.number(*span, value).map(Value::Float),
-            (Kind::Numbers { count, span }, Value::List(items)) if items.len() == *count => {
+            (Kind::Numbers { counts, span }, Value::List(items))
+                if counts.contains(&items.len()) =>
+            {
                 let numbers = items
                     .iter()
                     .map(|item| self.number(*span, item).map(Value::Float));
                 numbers.collect::<Result<_, _>>().map(Value::List)
+            }
+            (Kind::Part, Value::Integer(number)) => whole(*number, 0, u64::MAX),
+            (Kind::Part, Value::Float(share)) if (0.0..1.0).contains(share) => Ok(value.clone()),
+            (Kind::Sizes, Value::List(items)) => {
+                let size = |item: &Value| match item {
+                    Value::Integer(size) => whole(*size, 1, MOST_UNITS),
+                    _ => Err(self.mismatch(value)),
+                };
+                items
+                    .iter()
+                    .map(size)
+                    .collect::<Result<_, _>>()
+                    .map(Value::List)
             }
             (Kind::Choice(words), Value::Text(text)) => self.choice(words, text, value),
             (Kind::Path, Value::Text(text)) if !text.is_empty() => Ok(value.clone()),
@@ -123,7 +145,12 @@ impl Kind {
                 format!("a whole number from 0 to {most}, or \"{word}\"")
             }
             Kind::Number(span) => format!("a number{}", span.words()),
-            Kind::Numbers { count, span } => format!("a list of {count} numbers{}", span.words()),
+            Kind::Numbers { counts, span } => {
+                let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
+                format!("a list of {} numbers{}", counts.join(" or "), span.words())
+            }
+            Kind::Part => "a share below 1.0, or a whole number of samples".to_owned(),
+            Kind::Sizes => "a list of whole numbers, at least 1 each".to_owned(),
             Kind::Choice(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 match words.as_slice() {

@@ -41,9 +41,11 @@ impl<'a> Lookup<'a> {
                 }
             }
         }
-        let whole_batches = matches!(lookup.values.get("num_workers"), Some(Value::Integer(_)));
-        for key in schema::keys() {
-            if let Some(value) = key.default_value(whole_batches) {
+        // First those that other defaults depend on.
+        let (plain, depending): (Vec<&Key>, Vec<&Key>) =
+            schema::keys().partition(|key| key.other_default.is_none());
+        for key in plain.into_iter().chain(depending) {
+            if let Some(value) = key.default_value(|condition| lookup.holds(condition)) {
                 lookup.values.entry(key.name).or_insert(value);
             }
         }
@@ -112,11 +114,18 @@ impl<'a> Lookup<'a> {
             .collect()
     }
 
-    fn effect_problem(&self, key: &'static Key) -> Option<Problem> {
+    /// The condition that keeps `key` from having an effect: its own, or that of the key it depends on.
+    fn broken_condition(&self, key: &'static Key) -> Option<Condition> {
         let condition = key.condition?;
+        let above = schema::find(condition.selector).and_then(|above| self.broken_condition(above));
+        above.or_else(|| (!self.holds(&condition)).then_some(condition))
+    }
+
+    fn effect_problem(&self, key: &'static Key) -> Option<Problem> {
         let entry = self.settings.winner(key.name)?;
+        let condition = self.broken_condition(key)?;
         let selector = condition.selector;
-        if self.holds(&condition) || self.is_refused(selector) {
+        if self.is_refused(selector) {
             return None;
         }
         let selected = self

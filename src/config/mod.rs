@@ -34,9 +34,10 @@ pub use error::{ConfigError, Problem};
 pub use origin::{Excerpt, Origin};
 pub use reference::reference_markdown;
 pub use resolved::{
-    BatchConfig, DecodeConfig, Decoder, DeviceConfig, GenerateConfig, ImageFormat, Mode,
-    ModelConfig, ModelKind, OnError, PipelineConfig, PreprocessConfig, PreprocessStageConfig,
-    Resolved, SourceConfig, SourceKind, Spatial, StageConfig, TraceConfig, WorkerMode,
+    BatchConfig, DecodeConfig, Decoder, DeviceConfig, GenerateConfig, HeldOut, ImageFormat, Mode,
+    ModelConfig, ModelKind, OnError, Optimizer, PartSize, PipelineConfig, PreprocessConfig,
+    PreprocessStageConfig, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
+    TraceConfig, WorkerMode,
 };
 pub use settings::{Row, Settings};
 pub use value::{Value, format_bytes, parse_bytes};

@@ -59,9 +59,9 @@ fn section(text: &mut String, title: &str, where_allowed: &str, keys: &[Key]) {
 }
 
 fn default_words(key: &Key) -> String {
-    match (key.default, key.whole_batch_default) {
-        (Default::Toml(text), Some(other)) => {
-            format!("`{text}` (`{other}` when `num_workers` is a number)")
+    match (key.default, key.other_default) {
+        (Default::Toml(text), Some((condition, other))) => {
+            format!("`{text}` (`{other}` with {})", condition.words())
         }
         (Default::Toml(text), None) => format!("`{text}`"),
         (Default::Unset(words), _) => format!("unset: {words}"),

@@ -6,13 +6,14 @@
 
 use std::path::PathBuf;
 
-use super::condition::CENTER;
+use super::condition::{CENTER, DENSE, IDX, IMAGE_FOLDER, SOURCE_IS_IDX};
 use super::error::Problem;
 use super::lookup::Lookup;
 use super::resolved::{
-    BatchConfig, DecodeConfig, Decoder, DeviceConfig, GenerateConfig, ImageFormat, Mode,
-    ModelConfig, ModelKind, OnError, PipelineConfig, PreprocessConfig, PreprocessStageConfig,
-    Resolved, SourceConfig, SourceKind, Spatial, StageConfig, TraceConfig, WorkerMode,
+    BatchConfig, DecodeConfig, Decoder, DeviceConfig, GenerateConfig, HeldOut, ImageFormat, Mode,
+    ModelConfig, ModelKind, OnError, Optimizer, PartSize, PipelineConfig, PreprocessConfig,
+    PreprocessStageConfig, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
+    TraceConfig, WorkerMode,
 };
 use super::schema::{self, Default};
 use super::settings::Settings;
@@ -68,11 +69,7 @@ impl Reader<'_> {
         Resolved {
             name: stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
             pipeline: self.pipeline(),
-            model: ModelConfig {
-                kind: self.choice("model.kind", &[("small-cnn", ModelKind::SmallCnn)]),
-                learning_rate: self.number("model.learning_rate"),
-                classes: self.optional("model.classes", Self::size),
-            },
+            model: self.model(),
             device: self.device("device"),
             steps: self.whole("steps"),
             warmup_steps: self.whole("warmup_steps"),
@@ -88,11 +85,49 @@ impl Reader<'_> {
         }
     }
 
+    fn model(&mut self) -> ModelConfig {
+        let kind = match self.lookup.value("model.kind") {
+            Some(Value::Text(kind)) if kind == DENSE => ModelKind::Dense {
+                hidden: self.sizes("model.hidden"),
+            },
+            Some(Value::Text(kind)) if kind == "linear" => ModelKind::Linear,
+            Some(Value::Text(kind)) if kind == "lenet" => ModelKind::LeNet,
+            Some(Value::Text(kind)) if kind == "resnet18" => ModelKind::ResNet18,
+            _ => ModelKind::SmallCnn,
+        };
+        let sgd = Optimizer::Sgd {
+            momentum: self.number("model.momentum"),
+        };
+        ModelConfig {
+            kind,
+            optimizer: self.choice(
+                "model.optimizer",
+                &[("sgd", sgd), ("adam", Optimizer::Adam)],
+            ),
+            learning_rate: self.number("model.learning_rate"),
+            classes: self.optional("model.classes", Self::size),
+        }
+    }
+
     fn pipeline(&mut self) -> PipelineConfig {
         PipelineConfig {
             source: SourceConfig {
-                kind: self.choice("source.kind", &[("image-folder", SourceKind::ImageFolder)]),
+                kind: self.choice(
+                    "source.kind",
+                    &[
+                        (IMAGE_FOLDER, SourceKind::ImageFolder),
+                        (IDX, SourceKind::Idx),
+                    ],
+                ),
                 path: self.optional("source.path", Self::path).unwrap_or_default(),
+            },
+            split: SplitConfig {
+                validation: self.part("split.validation"),
+                test: self.part("split.test"),
+                choose: self.choice(
+                    "split.choose",
+                    &[("random", HeldOut::Random), ("last", HeldOut::Last)],
+                ),
             },
             shuffle: self.flag("shuffle"),
             drop_last: self.flag("drop_last"),
@@ -139,6 +174,7 @@ impl Reader<'_> {
     fn transform(&mut self) -> PreprocessConfig {
         let size = self.size("preprocess.size");
         let spatial = match self.lookup.value("preprocess.crop") {
+            _ if self.lookup.holds(&SOURCE_IS_IDX) => Spatial::AsIs,
             Some(Value::Text(crop)) if crop == CENTER => Spatial::ResizeCenterCrop {
                 resize: self.size("preprocess.resize"),
                 size,
@@ -152,8 +188,8 @@ impl Reader<'_> {
         PreprocessConfig {
             spatial,
             flip: self.number("preprocess.flip") as f32,
-            mean: self.numbers("preprocess.mean"),
-            std: self.numbers("preprocess.std"),
+            mean: self.list("preprocess.mean"),
+            std: self.list("preprocess.std"),
         }
     }
 
@@ -229,6 +265,35 @@ impl Reader<'_> {
         numbers
     }
 
+    fn part(&mut self, key: &'static str) -> PartSize {
+        match self.lookup.value(key) {
+            Some(Value::Float(share)) => PartSize::Share(*share),
+            _ => PartSize::Samples(self.size(key)),
+        }
+    }
+
+    fn list(&mut self, key: &'static str) -> Vec<f32> {
+        let Some(Value::List(items)) = self.lookup.value(key) else {
+            return self.misread(key);
+        };
+        let number = |item: &Value| match item {
+            Value::Float(number) => Some(*number as f32),
+            _ => None,
+        };
+        items.iter().filter_map(number).collect()
+    }
+
+    fn sizes(&mut self, key: &'static str) -> Vec<usize> {
+        let Some(Value::List(items)) = self.lookup.value(key) else {
+            return self.misread(key);
+        };
+        let size = |item: &Value| match item {
+            Value::Integer(size) => usize::try_from(*size).ok(),
+            _ => None,
+        };
+        items.iter().filter_map(size).collect()
+    }
+
     fn path(&mut self, key: &'static str) -> PathBuf {
         match self.lookup.value(key) {
             Some(Value::Text(path)) => PathBuf::from(path),
@@ -265,7 +330,7 @@ impl Reader<'_> {
 
 /// Values that are fine alone but not together.
 fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    let checks = [crop_ranges, trace_window, classes, enough_images];
+    let checks = [crop_ranges, channels, trace_window, classes, enough_images];
     let found = checks.iter().flat_map(|check| check(lookup, resolved));
     found
         .filter(|problem| {
@@ -308,9 +373,33 @@ fn crop_ranges(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
             let hint = format!("set preprocess.resize to {size} or more");
             problems.push(lookup.problem(key, what).hint(hint));
         }
-        Spatial::ResizeCenterCrop { .. } => {}
+        Spatial::ResizeCenterCrop { .. } | Spatial::AsIs => {}
     }
     problems
+}
+
+fn channels(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let (channels, what) = match resolved.pipeline.source.kind {
+        SourceKind::ImageFolder => (3, "images in red, green and blue"),
+        SourceKind::Idx => (1, "grey images"),
+    };
+    let transform = &resolved.pipeline.preprocess.transform;
+    let lists = [
+        ("preprocess.mean", &transform.mean),
+        ("preprocess.std", &transform.std),
+    ];
+    let wrong = lists.into_iter().filter(|(_, list)| list.len() != channels);
+    let problem = |(key, list): (&str, &Vec<f32>)| {
+        let found = list.len();
+        let what = format!(
+            "`{key}` has {found} numbers, but {} has {what}",
+            lookup.cite("source.kind")
+        );
+        lookup
+            .problem(key, what)
+            .hint(format!("give {channels}, or leave it out"))
+    };
+    wrong.map(problem).collect()
 }
 
 fn trace_window(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {

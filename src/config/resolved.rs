@@ -47,6 +47,7 @@ pub enum Mode {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PipelineConfig {
     pub source: SourceConfig,
+    pub split: SplitConfig,
     pub shuffle: bool,
     pub drop_last: bool,
     pub ordered: bool,
@@ -66,11 +67,36 @@ pub struct SourceConfig {
     pub path: PathBuf,
 }
 
+/// What is held out of the training.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct SplitConfig {
+    pub validation: PartSize,
+    pub test: PartSize,
+    pub choose: HeldOut,
+}
+
+/// A part of all samples.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum PartSize {
+    Share(f64),
+    Samples(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HeldOut {
+    Random,
+    Last,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
     /// One folder a class, image files inside.
     ImageFolder,
+    /// MNIST's IDX files.
+    Idx,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -130,9 +156,9 @@ pub struct PreprocessConfig {
     pub spatial: Spatial,
     /// Probability of a horizontal flip.
     pub flip: f32,
-    /// Per channel (red, green, blue), of values scaled to 0..1.
-    pub mean: [f32; 3],
-    pub std: [f32; 3],
+    /// Per channel (red, green, blue, or grey alone), of values scaled to 0..1.
+    pub mean: Vec<f32>,
+    pub std: Vec<f32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -146,17 +172,8 @@ pub enum Spatial {
     },
     /// The shorter side resized to `resize` pixels, then the middle `size` x `size`.
     ResizeCenterCrop { resize: usize, size: usize },
-}
-
-impl Spatial {
-    /// Width and height of what comes out, in pixels.
-    pub fn size(&self) -> usize {
-        match self {
-            Spatial::RandomResizedCrop { size, .. } | Spatial::ResizeCenterCrop { size, .. } => {
-                *size
-            }
-        }
-    }
+    /// The image's own size.
+    AsIs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -170,15 +187,32 @@ pub struct BatchConfig {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelConfig {
     pub kind: ModelKind,
+    pub optimizer: Optimizer,
     pub learning_rate: f64,
     /// `None`: as many as the source has.
     pub classes: Option<usize>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModelKind {
+    Linear,
+    /// With hidden layers of these sizes.
+    Dense {
+        hidden: Vec<usize>,
+    },
     SmallCnn,
+    #[serde(rename = "lenet")]
+    LeNet,
+    #[serde(rename = "resnet18")]
+    ResNet18,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Optimizer {
+    Sgd { momentum: f64 },
+    Adam,
 }
 
 /// What executes the steps.

@@ -6,7 +6,8 @@
 //! May use: `condition`, `kind`, `value`.
 
 use super::condition::{
-    CENTER, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, PER_STAGE, RANDOM_RESIZED,
+    CENTER, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, DENSE, IDX, IMAGE_FOLDER, MODEL_IS_DENSE,
+    OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD, SOURCE_HAS_FILES, SOURCE_IS_IDX,
     STAGES_HAVE_WORKERS, WORKERS_MAKE_BATCHES,
 };
 use super::kind::{Kind, Span};
@@ -21,8 +22,8 @@ pub(super) struct Key {
     /// One line, with units.
     pub doc: &'static str,
     pub condition: Option<Condition>,
-    /// The default when whole-batch workers are chosen, where it differs.
-    pub whole_batch_default: Option<&'static str>,
+    /// Another default, and when it holds.
+    pub other_default: Option<(Condition, &'static str)>,
     /// What to try when a value is turned down and the kind has nothing better to say.
     pub advice: Option<&'static str>,
     /// For the project's own benchmarks: accepted, but not in the reference.
@@ -42,14 +43,14 @@ pub(super) enum Default {
 
 impl Key {
     const fn new(name: &'static str, kind: Kind, default: Default, doc: &'static str) -> Key {
-        let (condition, whole_batch_default, advice) = (None, None, None);
+        let (condition, other_default, advice) = (None, None, None);
         Key {
             name,
             kind,
             default,
             doc,
             condition,
-            whole_batch_default,
+            other_default,
             advice,
             hidden: false,
         }
@@ -62,9 +63,9 @@ impl Key {
         }
     }
 
-    const fn in_whole_batches(self, default: &'static str) -> Key {
+    const fn default_when(self, condition: Condition, default: &'static str) -> Key {
         Key {
-            whole_batch_default: Some(default),
+            other_default: Some((condition, default)),
             ..self
         }
     }
@@ -83,10 +84,10 @@ impl Key {
         }
     }
 
-    /// The default as a checked value; `None` if there is none.
-    pub(super) fn default_value(&self, whole_batches: bool) -> Option<Value> {
-        let text = match (self.whole_batch_default, self.default) {
-            (Some(text), _) if whole_batches => text,
+    /// The default as a checked value, given which conditions hold; `None` if there is none.
+    pub(super) fn default_value(&self, holds: impl Fn(&Condition) -> bool) -> Option<Value> {
+        let text = match (self.other_default, self.default) {
+            (Some((condition, text)), _) if holds(&condition) => text,
             (_, Default::Toml(text)) => text,
             _ => return None,
         };
@@ -135,10 +136,16 @@ const fn flag(name: &'static str, default: &'static str, doc: &'static str) -> K
 /// Keys of `pipelines/*.toml`; an experiment file may set them too.
 #[rustfmt::skip]
 pub(super) const PIPELINE: &[Key] = &[
-    Key::new("source.kind", Kind::Choice(&["image-folder"]), Default::Toml("\"image-folder\""),
-        "How the data lies on disk; `image-folder` is one folder a class with JPEG or PNG files inside."),
+    Key::new("source.kind", Kind::Choice(&[IMAGE_FOLDER, IDX]), Default::Toml("\"image-folder\""),
+        "How the data lies on disk; `image-folder` is one folder a class with JPEG or PNG files inside, `idx` is MNIST's files, plain or .gz."),
     Key::new("source.path", Kind::Path, Default::Required,
         "Where the data lies, relative to the current directory."),
+    Key::new("split.validation", Kind::Part, Default::Toml("0"),
+        "Samples that are not trained on but evaluated after the training: a share of all, or how many."),
+    Key::new("split.test", Kind::Part, Default::Toml("0"),
+        "The same for the test; MNIST has files of its own for it, which are used without this."),
+    Key::new("split.choose", Kind::Choice(&["random", "last"]), Default::Toml("\"random\""),
+        "Which samples are held out: any, drawn with `seed`, or the last (training, validation, test)."),
     flag("shuffle", "true", "Visit the samples in a new random order every epoch."),
     flag("drop_last", "true", "Leave out the last batch of an epoch when it is not full."),
     flag("ordered", "true",
@@ -157,34 +164,37 @@ pub(super) const PIPELINE: &[Key] = &[
     workers("decode.workers", "Threads that decode images."),
     prefetch("decode.prefetch", "16", "Capacity of the queue after decode, in samples."),
     Key::new("decode.decoder", Kind::Choice(&["image"]), Default::Toml("\"image\""),
-        "What decodes: `image` is the pure-Rust image crate."),
+        "What decodes: `image` is the pure-Rust image crate.").only_when(SOURCE_HAS_FILES),
     workers("preprocess.workers", "Threads that crop, resize, flip and normalise."),
-    prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples; a batch always has room."),
+    prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples; less than `batch.size` counts as `batch.size`."),
     Key::new("preprocess.crop", Kind::Choice(&[RANDOM_RESIZED, CENTER]), Default::Toml("\"random-resized\""),
-        "A random part of the image resized (training), or a resize and the middle (evaluation)."),
+        "A random part of the image resized (training), or a resize and the middle (evaluation).")
+        .only_when(SOURCE_HAS_FILES),
     Key::new("preprocess.size", Kind::Whole { least: 1, most: 16384 }, Default::Toml("224"),
-        "Width and height of a preprocessed image, in pixels."),
+        "Width and height of a preprocessed image, in pixels.").only_when(SOURCE_HAS_FILES),
     Key::new("preprocess.resize", Kind::Whole { least: 1, most: 16384 }, Default::Toml("256"),
         "Length of the shorter side before the centre crop, in pixels.")
         .only_when(CROPS_THE_CENTER),
-    Key::new("preprocess.scale", Kind::Numbers { count: 2, span: Span::Positive }, Default::Toml("[0.08, 1.0]"),
+    Key::new("preprocess.scale", Kind::Numbers { counts: &[2], span: Span::Positive }, Default::Toml("[0.08, 1.0]"),
         "Least and largest share of the image's area that a random crop takes.")
         .only_when(CROPS_AT_RANDOM),
-    Key::new("preprocess.ratio", Kind::Numbers { count: 2, span: Span::Positive }, Default::Toml("[0.75, 1.3333333333333333]"),
+    Key::new("preprocess.ratio", Kind::Numbers { counts: &[2], span: Span::Positive }, Default::Toml("[0.75, 1.3333333333333333]"),
         "Least and largest width / height of a random crop.")
         .only_when(CROPS_AT_RANDOM),
     Key::new("preprocess.flip", Kind::Number(Span::Between(0.0, 1.0)), Default::Toml("0.5"),
-        "Probability of a horizontal flip."),
-    Key::new("preprocess.mean", Kind::Numbers { count: 3, span: Span::Any }, Default::Toml("[0.485, 0.456, 0.406]"),
-        "Subtracted from red, green and blue in 0..1; the default is ImageNet's mean."),
-    Key::new("preprocess.std", Kind::Numbers { count: 3, span: Span::Positive }, Default::Toml("[0.229, 0.224, 0.225]"),
-        "Red, green and blue are divided by it; the default is ImageNet's standard deviation."),
+        "Probability of a horizontal flip.").only_when(SOURCE_HAS_FILES),
+    Key::new("preprocess.mean", Kind::Numbers { counts: &[1, 3], span: Span::Any }, Default::Toml("[0.485, 0.456, 0.406]"),
+        "Subtracted from red, green and blue, or from grey, in 0..1; the defaults are ImageNet's and MNIST's mean.")
+        .default_when(SOURCE_IS_IDX, "[0.1307]"),
+    Key::new("preprocess.std", Kind::Numbers { counts: &[1, 3], span: Span::Positive }, Default::Toml("[0.229, 0.224, 0.225]"),
+        "Red, green and blue, or grey, are divided by it; the defaults are ImageNet's and MNIST's standard deviation.")
+        .default_when(SOURCE_IS_IDX, "[0.3081]"),
     workers("batch.workers", "Threads that collate samples into batches."),
     prefetch("batch.prefetch", "2", "Capacity of the queue after batch, in batches."),
     Key::new("batch.size", ITEMS, Default::Toml("32"), "Samples in a batch."),
     Key::new("copy.workers", Kind::Whole { least: 0, most: 1 }, Default::Toml("1"),
         "Threads that copy batches to the device: 1, or 0 to copy in the trainer's thread.")
-        .in_whole_batches("0"),
+        .default_when(WORKERS_MAKE_BATCHES, "0"),
     Key::new("copy.prefetch", ITEMS, Default::Toml("2"),
         "Batches that may wait on the device for the trainer; without a copy worker it has no effect.")
         .advice(NO_ROOM),
@@ -195,10 +205,18 @@ pub(super) const PIPELINE: &[Key] = &[
 pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("pipeline", Kind::Path, Default::Unset("the pipeline's keys stand in this file"),
         "The pipeline file, relative to the file that names it (with `--set`: to the current directory)."),
-    Key::new("model.kind", Kind::Choice(&["small-cnn"]), Default::Toml("\"small-cnn\""),
-        "What is trained: `small-cnn` is three convolutions and a linear layer."),
+    Key::new("model.kind", Kind::Choice(&["linear", DENSE, "small-cnn", "lenet", "resnet18"]), Default::Toml("\"small-cnn\""),
+        "What is trained: one linear layer, a dense network, three convolutions and a linear layer, LeNet-5, or ResNet-18."),
+    Key::new("model.hidden", Kind::Sizes, Default::Toml("[300, 100]"),
+        "Units of each hidden layer of a dense network, first to last.")
+        .only_when(MODEL_IS_DENSE),
+    Key::new("model.optimizer", Kind::Choice(&[SGD, "adam"]), Default::Toml("\"sgd\""),
+        "How the weights are updated."),
+    Key::new("model.momentum", Kind::Number(Span::Between(0.0, 1.0)), Default::Toml("0.0"),
+        "Momentum of SGD, without dampening; 0 is plain SGD.")
+        .only_when(OPTIMIZER_IS_SGD),
     Key::new("model.learning_rate", Kind::Number(Span::Positive), Default::Toml("0.01"),
-        "Learning rate of plain SGD."),
+        "Learning rate of the optimizer."),
     Key::new("model.classes", AT_LEAST_ONE, Default::Unset("as many as the source has"),
         "Outputs of the model."),
     Key::new("device", Kind::Device, Default::Toml("\"cpu\""), "What executes the steps."),
@@ -258,18 +276,18 @@ mod tests {
         for key in keys() {
             assert!(names.insert(key.name), "{} stands twice", key.name);
             if let Default::Toml(_) = key.default {
-                assert!(
-                    key.default_value(false).is_some(),
-                    "default of {}",
-                    key.name
-                );
-            }
-            if key.whole_batch_default.is_some() {
-                assert!(key.default_value(true).is_some(), "default of {}", key.name);
+                for holds in [false, true] {
+                    let default = key.default_value(|_| holds);
+                    assert!(default.is_some(), "default of {}", key.name);
+                }
             }
             if let Some(condition) = key.condition {
                 let selector = find(condition.selector).unwrap();
-                assert!(selector.default_value(false).is_some(), "{}", selector.name);
+                assert!(
+                    selector.default_value(|_| false).is_some(),
+                    "{}",
+                    selector.name
+                );
             }
             assert!(
                 key.doc.ends_with('.') && !key.doc.contains('\n'),

@@ -33,6 +33,12 @@ pub enum DataError {
     TooDeep { path: PathBuf },
     #[error("{path} holds more than {max} images; split it into several roots")]
     TooManyImages { path: PathBuf, max: u32 },
+    #[error(
+        "neither {path} nor the same with .gz is there; source.path must name the folder that holds MNIST's four files"
+    )]
+    MissingIdx { path: PathBuf },
+    #[error("{path} is not usable as MNIST data: {what}; fetch it again")]
+    BrokenIdx { path: PathBuf, what: String },
     #[error("cannot {action} {path}: {source}")]
     Io {
         action: &'static str,

@@ -1,4 +1,4 @@
-//! Where samples come from: image folders on disk, the order in which an epoch visits them, and a generator of
+//! Where samples come from: image folders and MNIST's files on disk, the order in which an epoch visits them, and a generator of
 //! photo-like images for measuring on a machine that has no data set.
 //!
 //! Invariants: the order of samples is a pure function of (folder contents, seed, epoch), the same on every platform
@@ -9,10 +9,14 @@
 pub mod error;
 pub mod folder;
 pub mod generate;
+pub mod idx;
 mod painting;
 pub mod sampler;
+pub mod split;
 
 pub use error::DataError;
 pub use folder::ImageFolder;
 pub use generate::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, generate};
+pub use idx::{IdxImages, IdxPart};
 pub use sampler::{BatchSpan, Batches, epoch_order, sample_rng};
+pub use split::{Amount, Parts, Split};

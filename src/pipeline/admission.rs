@@ -7,15 +7,15 @@
 use super::item::{BatchJob, Job};
 use super::plan::{BatchPlan, BatchPlanner};
 use super::queue::{Envelope, Handoff, Sender};
-use super::work::SampleKey;
+use super::work::Claim;
 use crate::timeline::ItemId;
 use bytes::BytesMut;
 use std::sync::{Mutex, PoisonError};
 
 /// Where admitted work is put.
 pub(super) enum Tickets {
-    /// A ticket for each sample.
-    Samples(Sender<Job<()>>),
+    /// A ticket for each claim.
+    Claims(Sender<Job<()>>),
     /// A ticket for each batch.
     Batches(Sender<BatchJob>),
 }
@@ -32,6 +32,7 @@ struct Inner {
     unallocated: usize,
     slab_bytes: usize,
     sample_bytes: usize,
+    claim_size: usize,
     seed: u64,
     credits: usize,
 }
@@ -44,6 +45,7 @@ impl Admission {
         slabs: usize,
         batch_size: usize,
         sample_bytes: usize,
+        claim_size: usize,
         seed: u64,
     ) -> Admission {
         let inner = Inner {
@@ -53,6 +55,7 @@ impl Admission {
             unallocated: slabs,
             slab_bytes: batch_size * sample_bytes,
             sample_bytes,
+            claim_size,
             seed,
             credits: 0,
         };
@@ -102,33 +105,40 @@ impl Inner {
     }
 
     fn issue(&mut self, batch: BatchPlan, mut slab: BytesMut, handoff: Handoff) {
-        let (seed, sample_bytes) = (self.seed, self.sample_bytes);
         let BatchPlan {
             number,
             epoch,
             samples,
         } = batch;
-        let batch_samples = samples.len() as u32;
-        let mut jobs = samples.into_iter().enumerate().map(|(slot, index)| Job {
-            item: ItemId {
-                batch: number,
-                slot: slot as u32,
-            },
-            key: SampleKey { index, epoch, seed },
-            batch_samples,
-            slot: slab.split_to(sample_bytes),
-            payload: Some(()),
+        let batch_samples = samples.len();
+        let Inner {
+            seed,
+            sample_bytes,
+            claim_size,
+            ..
+        } = *self;
+        let mut jobs = (0..batch_samples).step_by(claim_size).map(|first| {
+            let places = first..batch_samples.min(first + claim_size);
+            Job {
+                item: ItemId {
+                    batch: number,
+                    slot: first as u32,
+                },
+                batch_samples: batch_samples as u32,
+                slot: slab.split_to(places.len() * sample_bytes),
+                claim: Claim::new(epoch, seed, samples.clone(), places),
+                payload: Some(()),
+            }
         });
         // The queues hold everything that can be admitted, so sending fails only after a stop.
         match self.tickets.as_ref() {
-            Some(Tickets::Samples(sender)) => {
+            Some(Tickets::Claims(sender)) => {
                 jobs.all(|value| sender.send(Envelope { handoff, value }).is_ok());
             }
             Some(Tickets::Batches(sender)) => {
                 let value = BatchJob {
                     jobs: jobs.collect(),
                     number,
-                    epoch,
                 };
                 sender.send(Envelope { handoff, value }).ok();
             }

@@ -9,20 +9,26 @@ use std::sync::{Mutex, PoisonError};
 /// Gathers the samples of the batches in progress.
 #[derive(Default)]
 pub(super) struct Assembly {
-    partial: Mutex<HashMap<u64, Vec<Job<()>>>>,
+    partial: Mutex<HashMap<u64, Partial>>,
+}
+
+/// A batch some of whose samples are there.
+#[derive(Default)]
+struct Partial {
+    parts: Vec<Job<()>>,
+    samples: usize,
 }
 
 impl Assembly {
-    /// Adds a sample; returns its batch's samples once they are all there.
+    /// Adds samples; returns all of their batch once they are there.
     pub(super) fn add(&self, job: Job<()>) -> Option<Vec<Job<()>>> {
-        let mut partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batches = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         let (batch, expected) = (job.item.batch, job.batch_samples as usize);
-        let parts = partial
-            .entry(batch)
-            .or_insert_with(|| Vec::with_capacity(expected));
-        parts.push(job);
-        if parts.len() == expected {
-            partial.remove(&batch)
+        let partial = batches.entry(batch).or_default();
+        partial.samples += job.claim.indices().len();
+        partial.parts.push(job);
+        if partial.samples == expected {
+            batches.remove(&batch).map(|partial| partial.parts)
         } else {
             None
         }

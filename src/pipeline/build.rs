@@ -9,13 +9,13 @@ use super::logbook::Logbook;
 use super::plan::{BatchPlanner, Layout, Plan};
 use super::queue::{Handoff, Receiver, Sender, queue};
 use super::service::{self, Served};
-use super::work::{HostToDevice, SampleKey, SampleWork};
+use super::work::{Claim, HostToDevice, SampleWork};
 use super::worker::{CopyPost, Credit, Post};
 use crate::timeline::{Clock, ClockThread, LaneKind, Recorder, Stage, UnitRef, spawn_on};
 use std::sync::Arc;
 
 /// Starts a pipeline: `work` loads samples as `plan` says, `device` takes the batches. The calling
-/// thread is the trainer's. `stop` may be given from anywhere.
+/// thread is the trainer's. `stop` may be given from anywhere, and is not given when the pipeline ends.
 ///
 /// # Errors
 /// Where the data set cannot fill a batch, or the system gives no threads.
@@ -28,7 +28,7 @@ pub fn start<W: SampleWork, H: HostToDevice>(
     stop: &StopSignal,
 ) -> Result<Feed<W, H>, PipelineError> {
     let planner = BatchPlanner::new(work.samples(), plan)?;
-    let control = Arc::new(Control::new(stop.clone(), plan.on_error));
+    let control = Arc::new(Control::new(stop.child(), plan.on_error));
     let builder = Builder {
         plan,
         work,
@@ -64,6 +64,7 @@ impl<W: SampleWork> Builder<'_, W> {
             plan.slabs(),
             plan.batch_size,
             self.work.sample_bytes(),
+            plan.claim_size,
             plan.seed,
         ));
         let credit = match plan.layout {
@@ -100,8 +101,15 @@ impl<W: SampleWork> Builder<'_, W> {
         })
     }
 
+    /// A queue of batches.
     fn queue<T: Send>(&self, capacity: usize) -> (Sender<T>, Receiver<T>) {
-        queue(capacity, self.clock, &self.control.stop)
+        queue(capacity, 1, self.clock, &self.control.stop)
+    }
+
+    /// A queue of claims with room for `samples` samples.
+    fn sample_queue<T: Send>(&self, samples: usize) -> (Sender<T>, Receiver<T>) {
+        let size = self.plan.claim_size;
+        queue(samples.div_ceil(size), size, self.clock, &self.control.stop)
     }
 
     fn post(&self) -> Post<W> {
@@ -149,17 +157,18 @@ impl<W: SampleWork> Builder<'_, W> {
                 preprocess,
                 batch,
             } => {
-                let in_flight = self.plan.slabs() * self.plan.batch_size;
-                let (tickets, to_read) = self.queue::<Job<()>>(in_flight);
-                let (encoded, to_decode) = self.queue(read.prefetch);
-                let (decoded, to_preprocess) = self.queue(decode.prefetch);
-                let (finished, to_batch) = self.queue(self.plan.finished_samples(preprocess));
+                let plan = self.plan;
+                let a_batch = plan.batch_size.next_multiple_of(plan.claim_size);
+                let (tickets, to_read) = self.sample_queue::<Job<()>>(plan.slabs() * a_batch);
+                let (encoded, to_decode) = self.sample_queue(read.prefetch);
+                let (decoded, to_preprocess) = self.sample_queue(decode.prefetch);
+                let (finished, to_batch) = self.sample_queue(plan.finished_samples(preprocess));
                 let (batches, host) = self.queue(batch.prefetch);
                 self.read_stage(read.workers, &to_read, &encoded)?;
                 self.decode_stage(decode.workers, &to_decode, &decoded)?;
                 self.preprocess_stage(preprocess.workers, &to_preprocess, &finished)?;
                 self.batch_stage(batch.workers, &to_batch, &batches)?;
-                Ok((Tickets::Samples(tickets), HostSource::Queue(host)))
+                Ok((Tickets::Claims(tickets), HostSource::Queue(host)))
             }
             Layout::WholeBatch { num_workers: 0, .. } => {
                 let (sender, tickets) = self.queue(self.plan.outstanding());
@@ -196,7 +205,7 @@ impl<W: SampleWork> Builder<'_, W> {
         output: &Sender<Job<W::Encoded>>,
     ) -> Result<(), PipelineError> {
         self.sample_stage(Stage::Read, workers, input, output, |_| {
-            |work: &W, key: SampleKey, (), _: &mut [u8]| service::read(work, key)
+            |work: &W, claim: &Claim, (), _: &mut [u8]| service::read(work, claim)
         })
     }
 
@@ -208,8 +217,8 @@ impl<W: SampleWork> Builder<'_, W> {
     ) -> Result<(), PipelineError> {
         self.sample_stage(Stage::Decode, workers, input, output, |work| {
             let mut scratch = work.scratch();
-            move |work: &W, key: SampleKey, encoded, _: &mut [u8]| {
-                service::decode(work, key, encoded, &mut scratch)
+            move |work: &W, claim: &Claim, encoded, _: &mut [u8]| {
+                service::decode(work, claim, encoded, &mut scratch)
             }
         })
     }
@@ -222,8 +231,8 @@ impl<W: SampleWork> Builder<'_, W> {
     ) -> Result<(), PipelineError> {
         self.sample_stage(Stage::Preprocess, workers, input, output, |work| {
             let mut scratch = work.scratch();
-            move |work: &W, key: SampleKey, decoded, out: &mut [u8]| {
-                service::preprocess(work, key, decoded, &mut scratch, out)
+            move |work: &W, claim: &Claim, decoded, out: &mut [u8]| {
+                service::preprocess(work, claim, decoded, &mut scratch, out)
             }
         })
     }
@@ -240,7 +249,7 @@ impl<W: SampleWork> Builder<'_, W> {
     where
         I: Send + 'static,
         O: Send + 'static,
-        S: FnMut(&W, SampleKey, I, &mut [u8]) -> Result<Served<O>, SampleError> + Send + 'static,
+        S: FnMut(&W, &Claim, I, &mut [u8]) -> Result<Served<O>, SampleError> + Send + 'static,
     {
         for number in 0..workers {
             let (post, input, output) = (self.post(), input.clone(), output.clone());

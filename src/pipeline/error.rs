@@ -4,7 +4,7 @@ use crate::timeline::{Clock, Stage, WaitKey};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Why one sample could not be loaded; the loader's own error type, boxed.
 pub type SampleError = Box<dyn std::error::Error + Send + Sync>;
@@ -106,6 +106,7 @@ struct StopInner {
     trigger: Mutex<Option<Sender<()>>>,
     triggered: Receiver<()>,
     keys: Mutex<Vec<WaitKey>>,
+    children: Mutex<Vec<Weak<StopInner>>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -118,11 +119,27 @@ impl StopSignal {
             trigger: Mutex::new(Some(trigger)),
             triggered,
             keys: Mutex::default(),
+            children: Mutex::default(),
             clock,
         };
         StopSignal {
             inner: Arc::new(inner),
         }
+    }
+
+    /// A signal that is given with this one, but may be given alone.
+    pub fn child(&self) -> StopSignal {
+        let child = StopSignal::new(self.inner.clock.clone());
+        self.children().push(Arc::downgrade(&child.inner));
+        if self.is_stopped() {
+            child.stop();
+        }
+        child
+    }
+
+    fn children(&self) -> MutexGuard<'_, Vec<Weak<StopInner>>> {
+        let children = self.inner.children.lock();
+        children.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops the pipeline: every wait returns at once, work in progress is finished and dropped.
@@ -145,6 +162,9 @@ impl StopSignal {
             {
                 scheduler.wake(*key);
             }
+        }
+        for inner in self.children().iter().filter_map(Weak::upgrade) {
+            StopSignal { inner }.stop();
         }
     }
 

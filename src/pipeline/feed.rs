@@ -181,7 +181,8 @@ fn step_subject<B>(copied: &Copied<B>) -> Subject {
             batch: copied.number,
             slot: 0,
         },
-        sample: copied.samples as u64,
+        sample: 0,
+        samples: copied.samples as u32,
         skipped: copied.samples == 0,
         bytes_in: 0,
         bytes_out: 0,
@@ -219,7 +220,7 @@ fn host_batch<W: SampleWork>(
             if post.control.stop.is_stopped() {
                 return None;
             }
-            let subject = batch_subject(Stage::Batch, &batch, u64::from(last));
+            let subject = batch_subject(Stage::Batch, &batch, last);
             let unit = logbook.current();
             let end = logbook.ended();
             logbook.close(subject, &opening, end, None);

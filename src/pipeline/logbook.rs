@@ -40,7 +40,8 @@ pub(super) struct Opening {
 pub(super) struct Subject {
     pub(super) stage: Stage,
     pub(super) item: ItemId,
-    pub(super) sample: u64,
+    pub(super) sample: u32,
+    pub(super) samples: u32,
     pub(super) skipped: bool,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
@@ -166,6 +167,7 @@ impl Logbook {
             ordinal: 0,
             item: subject.item,
             sample: subject.sample,
+            samples: subject.samples,
             waited: opening.waited,
             admitted: opening.handoff.admitted,
             skipped: subject.skipped,

@@ -32,4 +32,4 @@ pub use logbook::Logbook;
 pub use plan::{Layout, Plan, StageKnobs};
 pub use recording_cost::RecordingCost;
 pub use usage::UsageMeter;
-pub use work::{Discard, HostToDevice, SampleKey, SampleWork};
+pub use work::{Claim, Discard, HostToDevice, SampleKey, SampleWork};

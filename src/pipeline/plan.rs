@@ -2,6 +2,7 @@
 
 use super::error::{ErrorPolicy, PipelineError};
 use crate::data::sampler::{BatchSpan, Batches, epoch_order};
+use std::sync::Arc;
 
 /// Worker threads of a stage and the capacity of its output queue.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -39,6 +40,8 @@ pub struct Plan {
     /// `workers` 0 copies in the trainer's thread; otherwise one thread copies ahead.
     pub copy: StageKnobs,
     pub batch_size: usize,
+    /// Samples of a batch that a worker takes at a time, at most.
+    pub claim_size: usize,
     /// Batches to deliver in all; the epochs repeat until then.
     pub batches: u64,
     pub drop_last: bool,
@@ -46,6 +49,8 @@ pub struct Plan {
     /// Deliver batches in the sampler's order whatever the number of workers.
     pub ordered: bool,
     pub seed: u64,
+    /// Indices of the samples to load; `None` is all of the data set.
+    pub part: Option<Arc<[u32]>>,
     pub on_error: ErrorPolicy,
 }
 
@@ -60,18 +65,23 @@ impl Plan {
                 preprocess,
                 batch,
             } => {
-                let workers = read.workers + decode.workers + preprocess.workers;
-                let queued = read.prefetch + decode.prefetch + self.finished_samples(preprocess);
-                let in_flight = workers + queued;
+                let whole_claims = |samples: usize| samples.next_multiple_of(self.claim_size);
+                let served = (read.workers + decode.workers + preprocess.workers) * self.claim_size;
+                let queued = [
+                    read.prefetch,
+                    decode.prefetch,
+                    self.finished_samples(preprocess),
+                ];
+                let in_flight = served + queued.map(whole_claims).iter().sum::<usize>();
                 let assembling = in_flight.div_ceil(self.batch_size) + 1;
                 assembling + batch.workers + batch.prefetch + 1
             }
         }
     }
 
-    /// Capacity of the queue between preprocess and batch. A finished sample lies in its batch's buffer
-    /// already, so room for a whole batch costs nothing; with less, preprocess would stand still
-    /// whenever a batch is put together.
+    /// Capacity of the queue between preprocess and batch. Finished samples lie in their batch's buffer, so
+    /// room for a whole batch costs at most one buffer; with less, preprocess would stand still whenever a
+    /// batch is put together.
     pub(super) fn finished_samples(&self, preprocess: StageKnobs) -> usize {
         preprocess.prefetch.max(self.batch_size)
     }
@@ -98,7 +108,7 @@ impl Plan {
 pub(super) struct BatchPlan {
     pub(super) number: u64,
     pub(super) epoch: u64,
-    pub(super) samples: Vec<u32>,
+    pub(super) samples: Arc<[u32]>,
 }
 
 /// Deals the samples of one epoch after another into batches.
@@ -112,6 +122,7 @@ pub(super) struct BatchPlanner {
 
 impl BatchPlanner {
     pub(super) fn new(samples: usize, plan: &Plan) -> Result<BatchPlanner, PipelineError> {
+        let samples = plan.part.as_ref().map_or(samples, |part| part.len());
         let batch_size = plan.batch_size;
         let batches = Batches::new(samples, batch_size, plan.drop_last).ok_or(
             PipelineError::TooFewSamples {
@@ -145,7 +156,12 @@ impl Iterator for BatchPlanner {
         self.next += 1;
         let BatchSpan { epoch, positions } = self.batches.span(number);
         if self.epoch_order.as_ref().is_none_or(|(of, _)| *of != epoch) {
-            let order = epoch_order(self.samples, self.plan.seed, epoch, self.plan.shuffle);
+            let mut order = epoch_order(self.samples, self.plan.seed, epoch, self.plan.shuffle);
+            if let Some(part) = &self.plan.part {
+                for index in &mut order {
+                    *index = part[*index as usize];
+                }
+            }
             self.epoch_order = Some((epoch, order));
         }
         let order = self
@@ -155,7 +171,7 @@ impl Iterator for BatchPlanner {
         Some(BatchPlan {
             number,
             epoch,
-            samples: order[positions].to_vec(),
+            samples: order[positions].into(),
         })
     }
 }

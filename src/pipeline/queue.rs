@@ -40,9 +40,15 @@ struct Core {
     not_full: WaitKey,
     /// The unit that last took an item out.
     last_taker: AtomicU64,
+    /// What an item counts in the depth: the samples of a claim.
+    weight: usize,
 }
 
 impl Core {
+    fn depth(&self, len: usize) -> u16 {
+        (len * self.weight).min(usize::from(u16::MAX)) as u16
+    }
+
     fn wake(&self, key: WaitKey) {
         if let Some(scheduler) = self.clock.scheduler() {
             scheduler.wake(key);
@@ -83,9 +89,10 @@ pub(super) struct Received<T> {
     pub(super) depth: u16,
 }
 
-/// A queue of at most `capacity` items.
+/// A queue of at most `capacity` items, each of which counts `weight` in its depth.
 pub(super) fn queue<T: Send>(
     capacity: usize,
+    weight: usize,
     clock: &Arc<dyn Clock>,
     stop: &StopSignal,
 ) -> (Sender<T>, Receiver<T>) {
@@ -95,6 +102,7 @@ pub(super) fn queue<T: Send>(
         not_empty: WaitKey::unique(),
         not_full: WaitKey::unique(),
         last_taker: AtomicU64::new(UNTAKEN),
+        weight,
     });
     stop.watch(core.not_empty);
     stop.watch(core.not_full);
@@ -111,10 +119,6 @@ pub(super) fn queue<T: Send>(
     )
 }
 
-fn depth(len: usize) -> u16 {
-    len.min(usize::from(u16::MAX)) as u16
-}
-
 impl<T: Send> Sender<T> {
     /// Puts an item in, waiting for room.
     pub(super) fn send(&self, envelope: Envelope<T>) -> Result<Sent, Closed> {
@@ -127,7 +131,7 @@ impl<T: Send> Sender<T> {
         self.core.wake(self.core.not_empty);
         Ok(Sent {
             blocked,
-            depth: depth(channel.len()),
+            depth: self.core.depth(channel.len()),
         })
     }
 
@@ -183,7 +187,7 @@ impl<T: Send> Receiver<T> {
         Ok(Received {
             envelope,
             waited,
-            depth: depth(channel.len()),
+            depth: self.core.depth(channel.len()),
         })
     }
 
@@ -270,7 +274,7 @@ mod tests {
         per_producer: u64,
     ) -> Vec<u64> {
         let stop = StopSignal::new(clock.clone());
-        let (sender, receiver) = queue(capacity, &clock, &stop);
+        let (sender, receiver) = queue(capacity, 1, &clock, &stop);
         let got = Arc::new(Mutex::new(Vec::new()));
         let mut threads = Vec::new();
         for producer in 0..producers {
@@ -326,7 +330,7 @@ mod tests {
         let shared: Arc<dyn Clock> = clock.clone();
         clock.run(|| {
             let stop = StopSignal::new(shared.clone());
-            let (sender, receiver) = queue(1, &shared, &stop);
+            let (sender, receiver) = queue(1, 1, &shared, &stop);
             assert_eq!(
                 sender.send(item(1)),
                 Ok(Sent {
@@ -352,7 +356,7 @@ mod tests {
     fn a_stop_frees_every_waiter() {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         let stop = StopSignal::new(clock.clone());
-        let (sender, receiver) = queue::<u64>(1, &clock, &stop);
+        let (sender, receiver) = queue::<u64>(1, 1, &clock, &stop);
         let consumer = std::thread::spawn(move || receiver.recv(UnitRef::NONE).is_err());
         stop.stop();
         assert!(consumer.join().unwrap());

@@ -31,6 +31,7 @@ impl RecordingCost {
             stage: Stage::Read,
             item: ItemId::default(),
             sample: 0,
+            samples: 1,
             skipped: false,
             bytes_in: 0,
             bytes_out: 0,

@@ -1,9 +1,9 @@
-//! The service of one sample at each stage, with the bytes that went in and came out.
+//! The service of one claim at each stage, with the bytes that went in and came out.
 
 use super::error::SampleError;
-use super::work::{SampleKey, SampleWork};
+use super::work::{Claim, SampleWork};
 
-/// A served sample: what goes on and how large it was before and after.
+/// Served samples: what goes on and how large it was before and after.
 pub(super) struct Served<O> {
     pub(super) output: O,
     pub(super) bytes_in: u64,
@@ -12,9 +12,9 @@ pub(super) struct Served<O> {
 
 pub(super) fn read<W: SampleWork>(
     work: &W,
-    key: SampleKey,
+    claim: &Claim,
 ) -> Result<Served<W::Encoded>, SampleError> {
-    let output = work.read(key)?;
+    let output = work.read(claim)?;
     let bytes = work.encoded_bytes(&output);
     Ok(Served {
         output,
@@ -25,12 +25,12 @@ pub(super) fn read<W: SampleWork>(
 
 pub(super) fn decode<W: SampleWork>(
     work: &W,
-    key: SampleKey,
+    claim: &Claim,
     encoded: W::Encoded,
     scratch: &mut W::Scratch,
 ) -> Result<Served<W::Decoded>, SampleError> {
     let bytes_in = work.encoded_bytes(&encoded);
-    let output = work.decode(key, encoded, scratch)?;
+    let output = work.decode(claim, encoded, scratch)?;
     let bytes_out = work.decoded_bytes(&output);
     Ok(Served {
         output,
@@ -39,16 +39,16 @@ pub(super) fn decode<W: SampleWork>(
     })
 }
 
-/// Writes the finished sample to `out`.
+/// Writes the finished samples to `out`.
 pub(super) fn preprocess<W: SampleWork>(
     work: &W,
-    key: SampleKey,
+    claim: &Claim,
     decoded: W::Decoded,
     scratch: &mut W::Scratch,
     out: &mut [u8],
 ) -> Result<Served<()>, SampleError> {
     let bytes_in = work.decoded_bytes(&decoded);
-    work.preprocess(key, decoded, scratch, out)?;
+    work.preprocess(claim, decoded, scratch, out)?;
     Ok(Served {
         output: (),
         bytes_in,

@@ -2,6 +2,8 @@
 
 use super::error::SampleError;
 use super::item::HostBatch;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Which sample of which epoch; seeds the random parameters of its preprocessing.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -11,6 +13,54 @@ pub struct SampleKey {
     pub epoch: u64,
     /// The run's seed.
     pub seed: u64,
+}
+
+/// What a worker takes at a time: consecutive samples of one batch, a single one unless samples are tiny.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub epoch: u64,
+    /// The run's seed.
+    pub seed: u64,
+    /// Place of the first sample in `order`, and how many follow it.
+    first: u32,
+    len: u32,
+    /// Indices of the samples of the whole batch.
+    order: Arc<[u32]>,
+}
+
+impl Claim {
+    /// The samples `places` of a batch, which has the samples `order` of the data set. There is at least one.
+    pub(super) fn new(epoch: u64, seed: u64, order: Arc<[u32]>, places: Range<usize>) -> Claim {
+        Claim {
+            epoch,
+            seed,
+            first: places.start as u32,
+            len: places.len() as u32,
+            order,
+        }
+    }
+
+    /// Indices in the data set.
+    pub fn indices(&self) -> &[u32] {
+        let first = self.first as usize;
+        &self.order[first..first + self.len as usize]
+    }
+
+    /// Each sample's key.
+    pub fn keys(&self) -> impl Iterator<Item = SampleKey> + '_ {
+        let (epoch, seed) = (self.epoch, self.seed);
+        let keys = self.indices().iter();
+        keys.map(move |&index| SampleKey { index, epoch, seed })
+    }
+
+    /// The first sample's key; the only one's where samples are taken one by one.
+    pub fn first(&self) -> SampleKey {
+        SampleKey {
+            index: self.order[self.first as usize],
+            epoch: self.epoch,
+            seed: self.seed,
+        }
+    }
 }
 
 /// The work of the sample stages on one data set. Called from many threads at once.
@@ -33,29 +83,35 @@ pub trait SampleWork: Send + Sync + 'static {
     /// A worker's own buffers.
     fn scratch(&self) -> Self::Scratch;
 
-    /// Fetches the sample's bytes.
+    /// Samples that a worker takes at a time, at most: more than one only where the work on a sample costs
+    /// less than handing it on does.
+    fn claim_size(&self) -> usize {
+        1
+    }
+
+    /// Fetches the samples' bytes.
     ///
     /// # Errors
-    /// Why this sample cannot be read.
-    fn read(&self, key: SampleKey) -> Result<Self::Encoded, SampleError>;
-    /// Turns bytes into a sample.
+    /// Why these samples cannot be read.
+    fn read(&self, claim: &Claim) -> Result<Self::Encoded, SampleError>;
+    /// Turns bytes into samples.
     ///
     /// # Errors
-    /// Why this sample cannot be decoded.
+    /// Why these samples cannot be decoded.
     fn decode(
         &self,
-        key: SampleKey,
+        claim: &Claim,
         encoded: Self::Encoded,
         scratch: &mut Self::Scratch,
     ) -> Result<Self::Decoded, SampleError>;
-    /// Writes the finished sample to `out`, [`sample_bytes`](Self::sample_bytes) long: its own part
-    /// of the batch.
+    /// Writes the finished samples to `out`, [`sample_bytes`](Self::sample_bytes) long each: their own
+    /// part of the batch.
     ///
     /// # Errors
-    /// Why this sample cannot be preprocessed.
+    /// Why these samples cannot be preprocessed.
     fn preprocess(
         &self,
-        key: SampleKey,
+        claim: &Claim,
         decoded: Self::Decoded,
         scratch: &mut Self::Scratch,
         out: &mut [u8],

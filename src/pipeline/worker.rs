@@ -8,7 +8,7 @@ use super::item::{BatchJob, HostBatch, Job, join};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Handoff, Receiver, Sender};
 use super::service::{self, Served};
-use super::work::{HostToDevice, SampleKey, SampleWork};
+use super::work::{Claim, HostToDevice, SampleWork};
 use crate::timeline::{ItemId, Nanos, Stage, UnitRef};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,19 +24,22 @@ impl<W: SampleWork> Post<W> {
     fn guarded<O>(
         &self,
         stage: Stage,
-        key: SampleKey,
+        claim: &Claim,
         service: impl FnOnce(&W) -> Result<Served<O>, SampleError>,
     ) -> Option<Served<O>> {
         match catch_unwind(AssertUnwindSafe(|| service(&self.work))) {
             Ok(Ok(served)) => Some(served),
             Ok(Err(error)) => {
-                let name = self.work.name(key.index);
-                self.control
-                    .sample_failed(stage, u64::from(key.index), name, &error);
+                for &index in claim.indices() {
+                    let name = self.work.name(index);
+                    self.control
+                        .sample_failed(stage, u64::from(index), name, &error);
+                }
                 None
             }
             Err(payload) => {
-                let what = format!("sample {} ({})", key.index, self.work.name(key.index));
+                let index = claim.first().index;
+                let what = format!("sample {index} ({})", self.work.name(index));
                 let message = panic_message(payload.as_ref());
                 self.control.fail(PipelineError::Panic {
                     stage,
@@ -55,7 +58,7 @@ impl<W: SampleWork> Post<W> {
         stage: Stage,
         input: &Receiver<Job<I>>,
         output: &Sender<Job<O>>,
-        mut service: impl FnMut(&W, SampleKey, I, &mut [u8]) -> Result<Served<O>, SampleError>,
+        mut service: impl FnMut(&W, &Claim, I, &mut [u8]) -> Result<Served<O>, SampleError>,
     ) {
         while let Ok(received) = input.recv(logbook.current()) {
             let Envelope {
@@ -63,24 +66,13 @@ impl<W: SampleWork> Post<W> {
                 value: job,
             } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
-            let (item, key) = (job.item, job.key);
             let (payload, mut job) = job.split();
             let served = payload.and_then(|payload| {
-                self.guarded(stage, key, |work| {
-                    service(work, key, payload, &mut job.slot)
+                self.guarded(stage, &job.claim, |work| {
+                    service(work, &job.claim, payload, &mut job.slot)
                 })
             });
-            let (bytes_in, bytes_out) = served
-                .as_ref()
-                .map_or((0, 0), |s| (s.bytes_in, s.bytes_out));
-            let subject = Subject {
-                stage,
-                item,
-                sample: u64::from(key.index),
-                skipped: served.is_none(),
-                bytes_in,
-                bytes_out,
-            };
+            let subject = claim_subject(stage, &job, served.as_ref());
             let end = logbook.ended();
             let value = job.with(served.map(|s| s.output));
             let sent = output.send(Envelope {
@@ -95,8 +87,9 @@ impl<W: SampleWork> Post<W> {
     }
 
     /// Finishes batch `parts`: joins them, lets the loader collate.
-    fn finish_batch(&self, number: u64, epoch: u64, parts: Vec<Job<()>>) -> HostBatch {
-        let mut batch = join(number, epoch, parts, |index| self.work.label(index));
+    fn finish_batch(&self, number: u64, parts: Vec<Job<()>>) -> HostBatch {
+        let sample_bytes = self.work.sample_bytes();
+        let mut batch = join(number, parts, sample_bytes, |index| self.work.label(index));
         let collated = catch_unwind(AssertUnwindSafe(|| self.work.collate(&mut batch)));
         let what = format!("batch {number}");
         match collated {
@@ -144,7 +137,7 @@ impl<W: SampleWork> Post<W> {
             if opening.waited {
                 bound = Some(opening);
             }
-            let (number, epoch, last) = (job.item.batch, job.key.epoch, job.key.index);
+            let (number, last) = (job.item.batch, job.claim.first().index);
             let Some(parts) = assembly.add(job) else {
                 continue;
             };
@@ -155,7 +148,7 @@ impl<W: SampleWork> Post<W> {
                 },
                 ..waited_for
             });
-            let batch = self.finish_batch(number, epoch, parts);
+            let batch = self.finish_batch(number, parts);
             if !self.hand_on(logbook, batch, &opening, last, outlet, output) {
                 return;
             }
@@ -172,7 +165,7 @@ impl<W: SampleWork> Post<W> {
         outlet: &Outlet,
         output: &Sender<HostBatch>,
     ) -> bool {
-        let subject = batch_subject(Stage::Batch, &batch, u64::from(last_sample));
+        let subject = batch_subject(Stage::Batch, &batch, last_sample);
         let end = logbook.ended();
         let handoff = logbook.handoff(end);
         let sent = outlet.deliver(batch, handoff, output, logbook);
@@ -212,42 +205,39 @@ impl<W: SampleWork> Post<W> {
         mut opening: Opening,
         scratch: &mut W::Scratch,
     ) -> (HostBatch, Opening, u32) {
-        let BatchJob {
-            mut jobs,
-            number,
-            epoch,
-        } = job;
+        let BatchJob { mut jobs, number } = job;
         for job in &mut jobs {
             if self.control.stop.is_stopped() {
                 job.payload = None;
                 continue;
             }
-            opening = self.load_sample(logbook, job, opening, scratch);
+            opening = self.load(logbook, job, opening, scratch);
         }
-        let last = jobs.last().map_or(0, |job| job.key.index);
-        (self.finish_batch(number, epoch, jobs), opening, last)
+        let last = jobs.last().map_or(0, |job| job.claim.first().index);
+        (self.finish_batch(number, jobs), opening, last)
     }
 
-    /// Reads, decodes and preprocesses one sample in this thread, a unit of work each.
-    fn load_sample(
+    /// Reads, decodes and preprocesses one claim in this thread, a unit of work each.
+    fn load(
         &self,
         logbook: &mut Logbook,
         job: &mut Job<()>,
         opening: Opening,
         scratch: &mut W::Scratch,
     ) -> Opening {
-        let key = job.key;
-        let read = self.guarded(Stage::Read, key, |work| service::read(work, key));
+        let read = self.guarded(Stage::Read, &job.claim, |work| {
+            service::read(work, &job.claim)
+        });
         let (read, opening) = note(logbook, Stage::Read, job, read, opening);
         let decoded = read.and_then(|encoded| {
-            self.guarded(Stage::Decode, key, |work| {
-                service::decode(work, key, encoded, scratch)
+            self.guarded(Stage::Decode, &job.claim, |work| {
+                service::decode(work, &job.claim, encoded, scratch)
             })
         });
         let (decoded, opening) = note(logbook, Stage::Decode, job, decoded, opening);
         let finished = decoded.and_then(|decoded| {
-            self.guarded(Stage::Preprocess, key, |work| {
-                service::preprocess(work, key, decoded, scratch, &mut job.slot)
+            self.guarded(Stage::Preprocess, &job.claim, |work| {
+                service::preprocess(work, &job.claim, decoded, scratch, &mut job.slot)
             })
         });
         let (finished, opening) = note(logbook, Stage::Preprocess, job, finished, opening);
@@ -264,25 +254,29 @@ fn note<O>(
     served: Option<Served<O>>,
     opening: Opening,
 ) -> (Option<O>, Opening) {
-    let (bytes_in, bytes_out) = served
-        .as_ref()
-        .map_or((0, 0), |s| (s.bytes_in, s.bytes_out));
-    let subject = Subject {
-        stage,
-        item: job.item,
-        sample: u64::from(job.key.index),
-        skipped: served.is_none(),
-        bytes_in,
-        bytes_out,
-    };
+    let subject = claim_subject(stage, job, served.as_ref());
     let unit = logbook.current();
     let end = logbook.ended();
     logbook.close(subject, &opening, end, None);
     (served.map(|s| s.output), logbook.continue_with(unit))
 }
 
+/// What the unit of a sample stage worked on.
+fn claim_subject<O>(stage: Stage, job: &Job<()>, served: Option<&Served<O>>) -> Subject {
+    let (bytes_in, bytes_out) = served.map_or((0, 0), |s| (s.bytes_in, s.bytes_out));
+    Subject {
+        stage,
+        item: job.item,
+        sample: job.claim.first().index,
+        samples: job.claim.indices().len() as u32,
+        skipped: served.is_none(),
+        bytes_in,
+        bytes_out,
+    }
+}
+
 /// What a batch's unit worked on.
-pub(super) fn batch_subject(stage: Stage, batch: &HostBatch, sample: u64) -> Subject {
+pub(super) fn batch_subject(stage: Stage, batch: &HostBatch, sample: u32) -> Subject {
     let bytes = (batch.len() * batch.sample_bytes) as u64;
     Subject {
         stage,
@@ -291,6 +285,7 @@ pub(super) fn batch_subject(stage: Stage, batch: &HostBatch, sample: u64) -> Sub
             slot: 0,
         },
         sample,
+        samples: batch.len() as u32,
         skipped: false,
         bytes_in: bytes,
         bytes_out: bytes,

@@ -9,6 +9,7 @@ mod terminal;
 
 pub use json::write_json;
 pub use model::{
-    DeviceReport, IdleCause, Machine, RecorderReport, Report, Status, TraceReport, Training,
+    DeviceReport, EpochReport, Evaluation, IdleCause, Machine, RecorderReport, Report, Status,
+    TraceReport, Training,
 };
 pub use terminal::render;

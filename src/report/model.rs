@@ -87,6 +87,49 @@ pub struct Training {
     pub epoch: u64,
     /// Steps done, warm-up included.
     pub steps: u64,
+    /// Trainable numbers of the model.
+    pub parameters: Option<usize>,
+    /// Each epoch's training, first to last.
+    pub epochs: Vec<EpochReport>,
+    /// How the trained model does on what was held out, after the training.
+    pub evaluations: Vec<Evaluation>,
+}
+
+/// One pass over the training samples, as far as it went.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EpochReport {
+    pub epoch: u64,
+    pub steps: u64,
+    pub samples: u64,
+    /// Mean cross-entropy over its samples, each before the step that learned from it.
+    pub loss: f64,
+    /// Share of its samples that were classified right, 0 to 1.
+    pub accuracy: f64,
+}
+
+impl EpochReport {
+    /// Adds a batch of `samples`, of which `correct` were right, with this mean loss.
+    pub fn add(&mut self, samples: u64, loss: f64, correct: u64) {
+        let (before, all) = (self.samples as f64, (self.samples + samples).max(1) as f64);
+        self.loss = (self.loss * before + loss * samples as f64) / all;
+        self.accuracy = (self.accuracy * before + correct as f64) / all;
+        self.samples += samples;
+        self.steps += 1;
+    }
+}
+
+/// The model on samples that it has not learned from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// "validation" or "test".
+    pub part: &'static str,
+    pub samples: u64,
+    /// Mean cross-entropy.
+    pub loss: f64,
+    /// Share that was classified right, 0 to 1.
+    pub accuracy: f64,
+    /// Time it took, which is no part of the window.
+    pub elapsed_ns: Nanos,
 }
 
 /// Everything a report says. Times are in nanoseconds, shares from 0 to 1.

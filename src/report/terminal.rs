@@ -89,7 +89,31 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
             report.step.p50, report.step.p99
         )?;
     }
-    Ok(())
+    write_accuracy(out, report)
+}
+
+/// The last epoch's accuracy, and that on what was held out.
+fn write_accuracy(out: &mut String, report: &Report) -> fmt::Result {
+    let training = &report.training;
+    let Some(epoch) = training.epochs.last() else {
+        return Ok(());
+    };
+    let number = epoch.epoch + 1;
+    write!(
+        out,
+        "accuracy {:.2} % of epoch {number}",
+        100.0 * epoch.accuracy
+    )?;
+    for held_out in &training.evaluations {
+        let (part, samples) = (held_out.part, held_out.samples);
+        let (percent, loss) = (100.0 * held_out.accuracy, held_out.loss);
+        write!(
+            out,
+            "; {part} {percent:.2} % of {samples} (loss {loss:.3}, {})",
+            held_out.elapsed_ns
+        )?;
+    }
+    writeln!(out)
 }
 
 fn write_causes(out: &mut String, report: &Report) -> fmt::Result {

@@ -141,7 +141,7 @@ impl Collector {
         });
         self.analysis.absorb(&records, drain.dropped, cpu);
         if let Some(feed) = &mut self.feed {
-            feed.absorb(&records, &self.recorder.lanes());
+            feed.absorb(&records, &self.recorder.lanes(), self.clock.now());
         }
         records.clear();
         self.records = records;
@@ -250,10 +250,11 @@ impl CollectorThread {
     }
 }
 
-/// The pause after one of length `pause` in which the fullest ring took `records`.
+/// The pause after one of length `pause` in which the fullest ring took `records`. It grows slowly, since
+/// a burst may follow.
 fn pause_after(pause: Duration, records: u64) -> Duration {
     let quarter = pause.mul_f64(A_QUARTER_FULL as f64 / records.max(1) as f64);
-    quarter.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+    quarter.min(2 * pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }
 
 /// CPU time so far.
@@ -263,4 +264,24 @@ pub(super) fn cpu_of(who: UsageWho) -> Option<Nanos> {
         Nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1_000)
     };
     Some(nanos(usage.user_time()) + nanos(usage.system_time()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_follows_the_fullest_ring() {
+        let settled = |pause, rate: f64| {
+            (0..20).fold(pause, |pause: Duration, _| {
+                pause_after(pause, (rate * pause.as_secs_f64()) as u64)
+            })
+        };
+        // 100 records a second need no hurry; 100 000 fill a quarter of 4096 in some 10 ms.
+        assert_eq!(settled(SHORTEST_PAUSE, 100.0), LONGEST_PAUSE);
+        let busy = settled(LONGEST_PAUSE, 100_000.0).as_secs_f64();
+        assert!((busy - 0.01024).abs() < 1e-4, "{busy}");
+        assert_eq!(pause_after(SHORTEST_PAUSE, 0), 2 * SHORTEST_PAUSE);
+        assert_eq!(pause_after(LONGEST_PAUSE, u64::MAX), SHORTEST_PAUSE);
+    }
 }

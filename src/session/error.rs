@@ -10,6 +10,11 @@ use std::path::PathBuf;
 /// Why a run could not be started, or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
+    /// The split leaves nothing to train on.
+    #[error(
+        "split.validation and split.test together hold out all {samples} samples; lower them so that some are left to train on"
+    )]
+    AllHeldOut { samples: usize },
     #[error(transparent)]
     Data(#[from] DataError),
     #[error(transparent)]

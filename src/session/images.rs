@@ -5,7 +5,7 @@ use crate::data::{ImageFolder, sample_rng};
 use crate::pipeline::stages::decode::{DecodeLimits, RgbBuffer, decode_rgb};
 use crate::pipeline::stages::mapping::MappedFile;
 use crate::pipeline::stages::preprocess::{PreprocessError, PreprocessPlan, Preprocessor, Spatial};
-use crate::pipeline::{SampleError, SampleKey, SampleWork};
+use crate::pipeline::{Claim, SampleError, SampleWork};
 use std::sync::{Mutex, PoisonError};
 
 /// Samples of an image folder.
@@ -50,12 +50,19 @@ impl ImageWork {
                 resize: resize as u32,
                 size: size as u32,
             },
+            SpatialConfig::AsIs => {
+                return Err(PreprocessError::BadPlan {
+                    option: "crop",
+                    value: "none".to_owned(),
+                    want: "the images of a folder differ in size",
+                });
+            }
         };
         let plan = PreprocessPlan {
             spatial,
             flip_probability: transform.flip,
-            mean: transform.mean,
-            std: transform.std,
+            mean: channels("mean", &transform.mean)?,
+            std: channels("std", &transform.std)?,
         };
         let sample_bytes = Preprocessor::new(&plan)?.output_len() * size_of::<f32>();
         Ok(ImageWork {
@@ -68,6 +75,12 @@ impl ImageWork {
                 to_make: buffers_in_use(pipeline),
             }),
         })
+    }
+
+    /// Channels, height and width of a preprocessed sample.
+    pub fn shape(&self) -> [usize; 3] {
+        let side = self.plan.spatial.output_side() as usize;
+        [3, side, side]
     }
 
     /// The folder.
@@ -88,6 +101,15 @@ impl ImageWork {
             .extend(std::iter::repeat_n(&buffer, more).cloned());
         spare.buffers.push(buffer);
     }
+}
+
+/// Red, green and blue.
+fn channels(option: &'static str, list: &[f32]) -> Result<[f32; 3], PreprocessError> {
+    list.try_into().map_err(|_| PreprocessError::BadPlan {
+        option,
+        value: format!("{list:?}"),
+        want: "a number each for red, green and blue",
+    })
 }
 
 /// Decoded images in use at a time, as a rule: one for each worker of decode and preprocess, and two on
@@ -127,15 +149,15 @@ impl SampleWork for ImageWork {
         Preprocessor::new(&self.plan).ok()
     }
 
-    fn read(&self, key: SampleKey) -> Result<MappedFile, SampleError> {
-        let file = MappedFile::open(self.folder.path(key.index as usize))?;
+    fn read(&self, claim: &Claim) -> Result<MappedFile, SampleError> {
+        let file = MappedFile::open(self.folder.path(claim.first().index as usize))?;
         file.touch();
         Ok(file)
     }
 
     fn decode(
         &self,
-        _key: SampleKey,
+        _claim: &Claim,
         encoded: MappedFile,
         _scratch: &mut Option<Preprocessor>,
     ) -> Result<RgbBuffer, SampleError> {
@@ -158,7 +180,7 @@ impl SampleWork for ImageWork {
 
     fn preprocess(
         &self,
-        key: SampleKey,
+        claim: &Claim,
         decoded: RgbBuffer,
         scratch: &mut Option<Preprocessor>,
         out: &mut [u8],
@@ -166,6 +188,7 @@ impl SampleWork for ImageWork {
         let preprocessor = scratch
             .as_mut()
             .ok_or("the preprocessing plan is invalid")?;
+        let key = claim.first();
         let floats = bytemuck::try_cast_slice_mut(out).map_err(|error| error.to_string())?;
         let mut rng = sample_rng(key.seed, key.epoch, u64::from(key.index));
         let done = preprocessor.apply(&decoded, &mut rng, floats);

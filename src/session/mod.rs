@@ -5,9 +5,12 @@
 
 mod collector;
 mod error;
+mod evaluation;
+mod idx;
 mod images;
 mod plan;
 mod run;
+mod source;
 mod tracing_feed;
 
 pub use collector::{OnProgress, Progress};

@@ -1,9 +1,17 @@
-//! From the configuration to what the pipeline and the verdict need.
+//! From the configuration to what the pipeline, the model and the verdict need.
 
+use super::error::SessionError;
+use super::source::Source;
 use crate::analysis::{LoaderShape, Workers};
-use crate::config::{Mode, OnError, PipelineConfig, Resolved, StageConfig, WorkerMode};
+use crate::config::{
+    HeldOut, Mode, ModelKind, OnError, Optimizer, PartSize, PipelineConfig, Resolved, StageConfig,
+    WorkerMode,
+};
 use crate::data::sampler::Batches;
+use crate::data::{Amount, Parts, Split};
 use crate::pipeline::{ErrorPolicy, Layout, Plan, StageKnobs};
+use crate::train::{Architecture, ModelSpec, OptimizerSpec};
+use std::sync::Arc;
 
 fn knobs(stage: StageConfig) -> StageKnobs {
     StageKnobs {
@@ -30,8 +38,29 @@ fn layout(pipeline: &PipelineConfig) -> Layout {
     }
 }
 
-/// The pipeline of a run over `samples` samples.
-pub(super) fn plan(config: &Resolved, samples: usize) -> Plan {
+/// How a source of `samples` samples is split.
+///
+/// # Errors
+/// Where nothing is left to train on.
+pub(super) fn parts(config: &Resolved, samples: usize) -> Result<Parts, SessionError> {
+    let split = &config.pipeline.split;
+    let amount = |size| match size {
+        PartSize::Share(share) => Amount::Share(share),
+        PartSize::Samples(count) => Amount::Samples(count),
+    };
+    let wanted = Split {
+        validation: amount(split.validation),
+        test: amount(split.test),
+        at_random: split.choose == HeldOut::Random,
+    };
+    wanted
+        .of(samples, config.seed)
+        .ok_or(SessionError::AllHeldOut { samples })
+}
+
+/// The pipeline of a run over the samples `training` of a source that is taken `claim_size` at a time.
+pub(super) fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -> Plan {
+    let samples = training.len();
     let pipeline = &config.pipeline;
     let size = pipeline.batch.size;
     let batches = Batches::new(samples, size, pipeline.drop_last);
@@ -44,11 +73,13 @@ pub(super) fn plan(config: &Resolved, samples: usize) -> Plan {
         layout: layout(pipeline),
         copy: knobs(pipeline.copy),
         batch_size: size,
+        claim_size: claim_size.clamp(1, size),
         batches: asked.min(most),
         drop_last: pipeline.drop_last,
         shuffle: pipeline.shuffle,
         ordered: pipeline.ordered,
         seed: config.seed,
+        part: Some(training),
         on_error: match pipeline.on_error {
             OnError::Fail => ErrorPolicy::Fail,
             OnError::Skip => ErrorPolicy::Skip,
@@ -75,5 +106,27 @@ pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
         copy_in_trainer: pipeline.copy.workers == 0,
         has_device: config.mode == Mode::Normal,
         cores,
+    }
+}
+
+/// The model to train on `source`.
+pub(super) fn model_spec(config: &Resolved, source: &Source) -> ModelSpec {
+    let model = &config.model;
+    ModelSpec {
+        architecture: match &model.kind {
+            ModelKind::Linear => Architecture::Linear,
+            ModelKind::Dense { hidden } => Architecture::Dense(hidden.clone()),
+            ModelKind::SmallCnn => Architecture::SmallCnn,
+            ModelKind::LeNet => Architecture::LeNet,
+            ModelKind::ResNet18 => Architecture::ResNet18,
+        },
+        input: source.shape(),
+        classes: model.classes.unwrap_or(source.classes()),
+        optimizer: match model.optimizer {
+            Optimizer::Sgd { momentum } => OptimizerSpec::Sgd { momentum },
+            Optimizer::Adam => OptimizerSpec::Adam,
+        },
+        learning_rate: model.learning_rate,
+        seed: config.seed,
     }
 }

@@ -2,32 +2,31 @@
 
 use super::collector::{Collector, OnProgress, cpu_of};
 use super::error::SessionError;
-use super::images::ImageWork;
-use super::plan::{plan, shape};
+use super::evaluation::evaluate;
+use super::plan::{model_spec, parts, plan, shape};
+use super::source::Source;
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use crate::analysis::{Analysis, WindowRule};
 use crate::config::{DeviceConfig, Mode, Resolved};
-use crate::data::ImageFolder;
+use crate::data::Parts;
 use crate::device::cgroup::usable_cores;
 use crate::device::probe;
 use crate::pipeline::{
-    Delivered, Discard, HostToDevice, Logbook, Plan, RecordingCost, Skipped, StopSignal,
-    panic_message, start,
+    Delivered, Discard, HostToDevice, Logbook, Plan, RecordingCost, SampleWork, Skipped,
+    StopSignal, panic_message, start,
 };
-use crate::report::{Machine, Report, Status, TraceReport, Training};
+use crate::report::{EpochReport, Machine, Report, Status, TraceReport, Training};
 use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
 use crate::trace::{
     HostSpans, HostSpansError, HostSpansGuard, SharedTrace, TraceClock, TraceOptions, TraceSummary,
     TraceWriter,
 };
-use crate::train::{
-    BurnCopy, BurnTrainer, ModelSpec, StepDone, TrainError, TrainStep, on_cpu, on_cuda, train,
-};
+use crate::train::{BurnTrainer, Learned, StepDone, TrainError, TrainStep, on_cpu, on_cuda, train};
 use nix::sys::resource::UsageWho;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where a run writes, and whom it tells how it stands.
 pub struct RunOptions {
@@ -51,7 +50,8 @@ pub struct Outcome {
 pub struct Session {
     config: Resolved,
     options: RunOptions,
-    work: Arc<ImageWork>,
+    source: Source,
+    parts: Parts,
     clock: Arc<dyn Clock>,
     stop: StopSignal,
     cores: f64,
@@ -63,8 +63,8 @@ impl Session {
     /// # Errors
     /// Data that cannot be used, or a folder that cannot be made.
     pub fn open(config: Resolved, options: RunOptions) -> Result<Session, SessionError> {
-        let folder = ImageFolder::open(&config.pipeline.source.path)?;
-        let work = Arc::new(ImageWork::new(folder, &config.pipeline)?);
+        let source = Source::open(&config.pipeline)?;
+        let parts = parts(&config, source.samples())?;
         fs::create_dir_all(&options.run_dir).map_err(|source| SessionError::Io {
             action: "create the run's folder",
             path: options.run_dir.clone(),
@@ -76,7 +76,8 @@ impl Session {
             cores: usable_cores(),
             config,
             options,
-            work,
+            source,
+            parts,
             clock,
         })
     }
@@ -145,7 +146,8 @@ impl Session {
 
     /// The pipeline of the run.
     fn plan(&self) -> Result<Plan, SessionError> {
-        let plan = plan(&self.config, self.work.folder().len());
+        let training = self.parts.training.clone();
+        let plan = plan(&self.config, training, self.source.claim_size());
         let (steps, warmup) = (plan.batches, self.config.warmup_steps);
         if steps > 0 && steps <= warmup {
             return Err(SessionError::NothingMeasured { steps, warmup });
@@ -158,19 +160,12 @@ impl Session {
         if self.config.mode == Mode::LoaderOnly {
             return Ok(Device::None);
         }
-        let image_size = self.config.pipeline.preprocess.transform.spatial.size();
-        let classes = self.config.model.classes;
-        let spec = ModelSpec {
-            image_size,
-            classes: classes.unwrap_or(self.work.folder().classes().len()),
-            learning_rate: self.config.model.learning_rate,
-            seed: self.config.seed,
+        let spec = model_spec(&self.config, &self.source);
+        let trainer = match self.config.device {
+            DeviceConfig::Cpu => on_cpu(&spec)?,
+            DeviceConfig::Cuda(ordinal) => on_cuda(ordinal, &probe::cuda(), &spec)?,
         };
-        let (copy, trainer) = match self.config.device {
-            DeviceConfig::Cpu => on_cpu(spec),
-            DeviceConfig::Cuda(ordinal) => on_cuda(ordinal, &probe::cuda(), spec)?,
-        };
-        Ok(Device::Burn(copy, trainer))
+        Ok(Device::Burn(trainer))
     }
 
     /// How the run ended, into the report.
@@ -278,7 +273,7 @@ impl Session {
 enum Device {
     /// Nothing: the loader runs alone.
     None,
-    Burn(BurnCopy, BurnTrainer),
+    Burn(BurnTrainer),
 }
 
 /// How the training ended.
@@ -308,20 +303,57 @@ struct Trainee<'a> {
 
 impl Trainee<'_> {
     fn run_on(self, device: Device) -> Ended {
-        match device {
-            Device::None => self.run(Discard, NoStep),
-            Device::Burn(copy, trainer) => self.run(copy, trainer),
+        match &self.session.source {
+            Source::Images(work) => self.load(work, None, device),
+            Source::Idx { work, test } => self.load(work, test.as_ref(), device),
         }
     }
 
-    fn run<H, T>(self, copy: H, mut trainer: T) -> Ended
+    fn load<W: SampleWork>(&self, work: &Arc<W>, test: Option<&Arc<W>>, device: Device) -> Ended {
+        match device {
+            Device::None => self.run(work, Discard, &mut NoStep),
+            Device::Burn(mut trainer) => {
+                self.training().parameters = Some(trainer.parameters());
+                let mut ended = self.run(work, trainer.copy(), &mut trainer);
+                if ended.result.is_ok() && !ended.stopped {
+                    let evaluated = self.evaluate(work, test, &mut trainer);
+                    ended.result = ended.result.and_then(|steps| evaluated.map(|()| steps));
+                }
+                ended
+            }
+        }
+    }
+
+    /// Evaluates the model on everything that was held out.
+    fn evaluate<W: SampleWork>(
+        &self,
+        work: &Arc<W>,
+        test: Option<&Arc<W>>,
+        trainer: &mut BurnTrainer,
+    ) -> Result<(), SessionError> {
+        let Session {
+            parts, clock, stop, ..
+        } = self.session;
+        let own = [("validation", &parts.validation), ("test", &parts.test)];
+        let own = own.map(|(name, part)| (name, work, part.clone()));
+        let files = test.filter(|_| parts.test.is_empty());
+        let files = files.map(|test| ("test", test, (0..test.samples() as u32).collect()));
+        for (name, work, part) in own.into_iter().chain(files) {
+            if !part.is_empty() {
+                let evaluation = evaluate(name, work, part, self.plan, trainer, clock, stop)?;
+                self.training().evaluations.extend(evaluation);
+            }
+        }
+        Ok(())
+    }
+
+    fn run<W, H, T>(&self, work: &Arc<W>, copy: H, trainer: &mut T) -> Ended
     where
+        W: SampleWork,
         H: HostToDevice,
         T: TrainStep<Batch = H::Batch>,
     {
-        let Session {
-            work, clock, stop, ..
-        } = self.session;
+        let Session { clock, stop, .. } = self.session;
         let feed = start(self.plan, work.clone(), copy, clock, self.recorder, stop);
         let mut feed = match feed {
             Ok(feed) => feed,
@@ -329,7 +361,7 @@ impl Trainee<'_> {
         };
         let mut epoch = Some(tracing::info_span!("epoch", epoch = 0u64).entered());
         let mut current = 0;
-        let result = train(&mut feed, &mut trainer, |done| {
+        let result = train(&mut feed, trainer, |done| {
             if done.epoch != current {
                 current = done.epoch;
                 // The old one is left before the new one is entered, so that they do not nest.
@@ -339,7 +371,6 @@ impl Trainee<'_> {
             self.note(done);
         });
         drop(epoch);
-        // Asked before the pipeline is shut down, which gives the same signal.
         let stopped = stop.is_stopped();
         feed.shut_down();
         let skipped = feed.skipped();
@@ -350,12 +381,32 @@ impl Trainee<'_> {
         }
     }
 
+    fn training(&self) -> MutexGuard<'_, Training> {
+        self.training.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn note(&self, done: StepDone) {
-        let mut training = self.training.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut training = self.training();
         training.steps = done.steps;
         training.epoch = done.epoch;
-        training.first_loss = training.first_loss.or(done.loss);
-        training.last_loss = done.loss.or(training.last_loss);
+        let Some(Learned { loss, correct }) = done.learned else {
+            return;
+        };
+        training.first_loss.get_or_insert(loss);
+        training.last_loss = Some(loss);
+        if training
+            .epochs
+            .last()
+            .is_none_or(|last| last.epoch != done.epoch)
+        {
+            training.epochs.push(EpochReport {
+                epoch: done.epoch,
+                ..EpochReport::default()
+            });
+        }
+        if let Some(epoch) = training.epochs.last_mut() {
+            epoch.add(done.samples as u64, loss, correct);
+        }
     }
 }
 
@@ -365,7 +416,7 @@ struct NoStep;
 impl TrainStep for NoStep {
     type Batch = ();
 
-    fn step(&mut self, _: Delivered<()>, _: &mut Logbook) -> Result<Option<f64>, TrainError> {
+    fn step(&mut self, _: Delivered<()>, _: &mut Logbook) -> Result<Option<Learned>, TrainError> {
         Ok(None)
     }
 }

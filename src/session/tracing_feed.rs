@@ -51,17 +51,19 @@ impl Batch {
     /// Whether every record has arrived. A worker hands on before it records, so a thread that has lost
     /// its core in between may be late.
     fn is_whole(&self) -> bool {
-        let count = |stage| {
-            let units = self.units.iter().filter(|(_, unit)| unit.stage == stage);
-            units.count() as u64
+        let units = |stage| {
+            self.units
+                .iter()
+                .filter(move |(_, unit)| unit.stage == stage)
         };
+        let samples = |stage| units(stage).map(|(_, unit)| unit.samples).sum::<u32>();
         let trained = self.units.iter().find(|(name, _)| Some(*name) == self.step);
-        let samples = count(Stage::Read);
-        trained.is_some_and(|(_, step)| samples >= step.sample)
-            && samples == count(Stage::Decode)
-            && samples == count(Stage::Preprocess)
-            && count(Stage::Batch) == 1
-            && count(Stage::Copy) == 1
+        let read = samples(Stage::Read);
+        trained.is_some_and(|(_, step)| read >= step.samples)
+            && read == samples(Stage::Decode)
+            && read == samples(Stage::Preprocess)
+            && units(Stage::Batch).count() == 1
+            && units(Stage::Copy).count() == 1
     }
 }
 
@@ -70,11 +72,12 @@ struct Ended {
     batch: u64,
     /// The end of the step before.
     since: Nanos,
-    passes: u32,
+    /// When its step's record arrived.
+    arrived: Nanos,
 }
 
-/// Passes of the collector after which a batch is written as it is: some of its records were dropped.
-const PATIENCE: u32 = 100;
+/// After this time a batch is written as it is: some of its records were dropped.
+const PATIENCE: Nanos = Nanos::from_millis(2_000);
 
 /// Feeds one trace.
 pub(super) struct TracingFeed {
@@ -115,21 +118,18 @@ impl TracingFeed {
         }
     }
 
-    /// Takes one pass of the collector, and writes what is complete.
-    pub(super) fn absorb(&mut self, records: &[(u16, Record)], lanes: &[LaneInfo]) {
+    /// Takes one pass of the collector, made at `now`, and writes what is complete.
+    pub(super) fn absorb(&mut self, records: &[(u16, Record)], lanes: &[LaneInfo], now: Nanos) {
         self.name_lanes(lanes);
         for (lane, record) in records {
-            self.record(*lane, record);
-        }
-        for ended in &mut self.ended {
-            ended.passes += 1;
+            self.record(*lane, record, now);
         }
         let batches = &self.batches;
         let whole = |ended: &Ended| batches.get(&ended.batch).is_none_or(Batch::is_whole);
         let waiting = self
             .ended
             .iter()
-            .position(|ended| ended.passes < PATIENCE && !whole(ended));
+            .position(|ended| now - ended.arrived < PATIENCE && !whole(ended));
         let ready: Vec<Ended> = self
             .ended
             .drain(..waiting.unwrap_or(self.ended.len()))
@@ -161,7 +161,7 @@ impl TracingFeed {
         self.lanes = lanes.to_vec();
     }
 
-    fn record(&mut self, lane: u16, record: &Record) {
+    fn record(&mut self, lane: u16, record: &Record, now: Nanos) {
         let number = match record {
             Record::Unit(unit) => unit.item.batch,
             Record::Busy(busy) => busy.batch,
@@ -195,7 +195,7 @@ impl TracingFeed {
                     self.ended.push_back(Ended {
                         batch: number,
                         since,
-                        passes: 0,
+                        arrived: now,
                     });
                 }
             }
@@ -229,7 +229,7 @@ impl TracingFeed {
         self.traced = Some(Interval::new(from, step.end));
         // Past the size limit a group is left out whole.
         if written == Some(true) {
-            self.samples += step.sample;
+            self.samples += u64::from(step.samples);
             self.steps_written += 1;
         }
     }
@@ -246,11 +246,11 @@ impl TracingFeed {
         let (pid, tid) = self.place(name.lane());
         let mut args = vec![("batch", Arg::UInt(unit.item.batch))];
         match unit.stage {
-            Stage::Batch => args.push(("last_sample", Arg::UInt(unit.sample))),
-            Stage::Step => args.push(("samples", Arg::UInt(unit.sample))),
+            Stage::Batch => args.push(("last_sample", Arg::UInt(unit.sample.into()))),
+            Stage::Step => args.push(("samples", Arg::UInt(unit.samples.into()))),
             Stage::Copy => args.push(("bytes", Arg::UInt(unit.bytes_in))),
             _ => args.extend([
-                ("sample", Arg::UInt(unit.sample)),
+                ("sample", Arg::UInt(unit.sample.into())),
                 ("bytes in", Arg::UInt(unit.bytes_in)),
                 ("bytes out", Arg::UInt(unit.bytes_out)),
             ]),

@@ -137,15 +137,18 @@ pub struct UnitRecord {
     /// Its number on its lane, from zero; a gap betrays a dropped record.
     pub ordinal: u64,
     pub item: ItemId,
-    /// Index of the sample in the data set; for a batch, of the sample that completed it.
-    pub sample: u64,
+    /// Index of the sample in the data set, the first where a worker took several; for a batch, of the
+    /// sample that completed it.
+    pub sample: u32,
+    /// Samples worked on; of a batch those that were not skipped.
+    pub samples: u32,
     /// The worker was waiting when the input came: *input ready* is what bound the start.
     /// Otherwise the worker's previous unit was (*worker freed*).
     pub waited: bool,
     /// The input is an admission: it exists since a slot was freed downstream, not since an item
     /// left the stage before.
     pub admitted: bool,
-    /// The sample failed and goes on as a hole in its batch.
+    /// The samples failed and go on as a hole in their batch.
     pub skipped: bool,
     /// When the input was handed over.
     pub ready_at: Nanos,
@@ -177,6 +180,15 @@ pub struct UnitRecord {
 }
 
 impl UnitRecord {
+    /// Items worked on: samples, or a batch.
+    pub fn items(&self) -> u32 {
+        if self.stage.per_batch() {
+            1
+        } else {
+            self.samples
+        }
+    }
+
     /// Whether it is an optimizer update; one whose samples were all skipped is none.
     pub fn is_step(&self) -> bool {
         self.stage == Stage::Step && !self.skipped
@@ -388,7 +400,7 @@ fn encode_unit(u: &UnitRecord) -> [u64; WORDS] {
         u64::from(u.wake_run_delay) << 32 | u64::from(u.run_delay),
         u.bytes_in,
         u.bytes_out,
-        u.sample,
+        u64::from(u.samples) << 32 | u64::from(u.sample),
         u.ordinal,
     ]
 }
@@ -398,7 +410,8 @@ fn decode_unit(words: &[u64; WORDS]) -> Option<UnitRecord> {
     Some(UnitRecord {
         stage: Stage::from_code((header >> 8) as u8)?,
         item: ItemId::unpack(words[1]),
-        sample: words[12],
+        sample: words[12] as u32,
+        samples: (words[12] >> 32) as u32,
         ordinal: words[13],
         waited: header & WAITED != 0,
         admitted: header & ADMITTED != 0,
@@ -432,7 +445,8 @@ mod tests {
             let unit = UnitRecord {
                 stage: Stage::from_code(code).unwrap(),
                 item: ItemId { batch, slot },
-                sample: refs[0],
+                sample: refs[0] as u32,
+                samples: refs[1] as u32,
                 ordinal: refs[1],
                 waited: flags & 1 != 0,
                 admitted: flags & 2 != 0,

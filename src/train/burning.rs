@@ -4,14 +4,14 @@ use super::step::{TrainError, TrainStep};
 use crate::device::probe::CudaProbe;
 use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError, panic_message};
 use crate::timeline::{DevicePhase, HostWork};
-use stallscope_burn::{Copier, Ends, Phase, Trainer};
-pub use stallscope_burn::{DeviceBatch, ModelSpec};
+pub use stallscope_burn::{Architecture, DeviceBatch, Learned, ModelSpec, OptimizerSpec};
+use stallscope_burn::{Copier, Phase, Trainer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Copies host batches to a device of burn's.
 pub struct BurnCopy {
     copier: Box<dyn Copier>,
-    spec: ModelSpec,
+    classes: usize,
 }
 
 /// A label that the model has no output for.
@@ -29,7 +29,7 @@ impl HostToDevice for BurnCopy {
     type Batch = DeviceBatch;
 
     fn copy(&mut self, batch: &HostBatch) -> Result<DeviceBatch, SampleError> {
-        let classes = self.spec.classes;
+        let classes = self.classes;
         let labelled = batch.labels.iter().zip(&batch.samples);
         for (&label, &sample) in labelled {
             if label as usize >= classes {
@@ -48,7 +48,33 @@ impl HostToDevice for BurnCopy {
 /// Trains one of burn's models.
 pub struct BurnTrainer {
     trainer: Box<dyn Trainer>,
+    classes: usize,
     steps: u64,
+}
+
+impl BurnTrainer {
+    /// Copies batches to this trainer's device.
+    pub fn copy(&self) -> BurnCopy {
+        BurnCopy {
+            copier: self.trainer.copier(),
+            classes: self.classes,
+        }
+    }
+
+    /// How well the model does on `batch`, which it does not learn from.
+    ///
+    /// # Errors
+    /// Why the device refused it.
+    pub fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, TrainError> {
+        catch_unwind(AssertUnwindSafe(|| self.trainer.evaluate(batch)))
+            .unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))
+            .map_err(|reason| TrainError::Evaluation { reason })
+    }
+
+    /// Trainable numbers of the model.
+    pub fn parameters(&self) -> usize {
+        self.trainer.parameters()
+    }
 }
 
 impl TrainStep for BurnTrainer {
@@ -58,7 +84,7 @@ impl TrainStep for BurnTrainer {
         &mut self,
         batch: Delivered<DeviceBatch>,
         logbook: &mut Logbook,
-    ) -> Result<Option<f64>, TrainError> {
+    ) -> Result<Option<Learned>, TrainError> {
         let number = batch.number;
         let mut since = logbook.now();
         let mut note = |phase| {
@@ -74,38 +100,64 @@ impl TrainStep for BurnTrainer {
         let step = self.steps;
         let failed = |reason| TrainError::Step { step, reason };
         // burn panics where the device fails, for want of memory above all.
-        let loss = catch_unwind(AssertUnwindSafe(|| {
+        let learned = catch_unwind(AssertUnwindSafe(|| {
             self.trainer.step(batch.batch, &mut note)
         }))
         .unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))
         .map_err(failed)?;
+        let loss = learned.loss;
         if !loss.is_finite() {
             let advice = "lower model.learning_rate or look at the data of batch";
             return Err(failed(format!("the loss is {loss}; {advice} {number}")));
         }
         self.steps += 1;
-        Ok(Some(loss))
+        Ok(Some(learned))
     }
 }
 
-fn wrap(spec: ModelSpec, (copier, trainer): Ends) -> (BurnCopy, BurnTrainer) {
-    (BurnCopy { copier, spec }, BurnTrainer { trainer, steps: 0 })
+fn wrap(spec: &ModelSpec, trainer: Box<dyn Trainer>) -> BurnTrainer {
+    BurnTrainer {
+        trainer,
+        classes: spec.classes,
+        steps: 0,
+    }
 }
 
-/// The copy stage and the trainer of the CPU.
-pub fn on_cpu(spec: ModelSpec) -> (BurnCopy, BurnTrainer) {
-    wrap(spec, stallscope_burn::cpu(spec))
+/// An image that is too small for the model's layers makes burn panic.
+fn require_size(spec: &ModelSpec) -> Result<(), TrainError> {
+    let [_, height, width] = spec.input;
+    let least = spec.architecture.least_side();
+    if height.min(width) >= least {
+        return Ok(());
+    }
+    Err(TrainError::Model {
+        reason: format!(
+            "images of {height}x{width} pixels are too small for {:?}, which needs {least}x{least}; \
+             raise preprocess.size or choose another model.kind",
+            spec.architecture
+        ),
+    })
 }
 
-/// The copy stage and the trainer of the CUDA device `ordinal` that `probe` found.
+/// A trainer on the CPU.
+///
+/// # Errors
+/// Images that the model cannot take.
+pub fn on_cpu(spec: &ModelSpec) -> Result<BurnTrainer, TrainError> {
+    require_size(spec)?;
+    Ok(wrap(spec, stallscope_burn::cpu(spec)))
+}
+
+/// A trainer on the CUDA device `ordinal` that `probe` found.
 ///
 /// # Errors
 /// What is missing on this machine, or why the device does not come up.
 pub fn on_cuda(
     ordinal: usize,
     probe: &CudaProbe,
-    spec: ModelSpec,
-) -> Result<(BurnCopy, BurnTrainer), TrainError> {
+    spec: &ModelSpec,
+) -> Result<BurnTrainer, TrainError> {
+    require_size(spec)?;
     let refuse = |reason: String| TrainError::Device {
         device: format!("cuda:{ordinal}"),
         reason,
@@ -115,14 +167,14 @@ pub fn on_cuda(
         let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
         refuse(missing.join("; "))
     })?;
-    let ends = catch_unwind(AssertUnwindSafe(|| stallscope_burn::cuda(ordinal, spec)));
-    let ends = ends.map_err(|payload| {
+    let trainer = catch_unwind(AssertUnwindSafe(|| stallscope_burn::cuda(ordinal, spec)));
+    let trainer = trainer.map_err(|payload| {
         let reason = panic_message(payload.as_ref());
         refuse(format!(
             "the CUDA runtime did not come up: {reason}; run `stallscope doctor`"
         ))
     })?;
-    Ok(wrap(spec, ends))
+    Ok(wrap(spec, trainer))
 }
 
 #[cfg(test)]
@@ -134,20 +186,40 @@ mod tests {
     struct OutOfMemory;
 
     impl Trainer for OutOfMemory {
-        fn step(&mut self, _: DeviceBatch, _: &mut dyn FnMut(Phase)) -> Result<f64, String> {
+        fn step(&mut self, _: DeviceBatch, _: &mut dyn FnMut(Phase)) -> Result<Learned, String> {
             panic!("can't allocate buffer of 17 GiB")
+        }
+        fn evaluate(&mut self, _: DeviceBatch) -> Result<Learned, String> {
+            unreachable!()
+        }
+        fn copier(&self) -> Box<dyn Copier> {
+            unreachable!()
+        }
+        fn parameters(&self) -> usize {
+            0
+        }
+    }
+
+    fn spec(architecture: Architecture) -> ModelSpec {
+        ModelSpec {
+            architecture,
+            input: [3, 8, 8],
+            classes: 2,
+            optimizer: OptimizerSpec::Sgd { momentum: 0.0 },
+            learning_rate: 0.1,
+            seed: 0,
         }
     }
 
     #[test]
+    fn an_image_too_small_for_the_model_is_refused() {
+        let refused = on_cpu(&spec(Architecture::LeNet)).err().unwrap();
+        assert!(refused.to_string().contains("8x8"), "{refused}");
+    }
+
+    #[test]
     fn a_device_that_panics_is_an_error_of_its_step() {
-        let spec = ModelSpec {
-            image_size: 8,
-            classes: 2,
-            learning_rate: 0.1,
-            seed: 0,
-        };
-        let (mut copier, _) = stallscope_burn::cpu(spec);
+        let mut copier = stallscope_burn::cpu(&spec(Architecture::SmallCnn)).copier();
         let batch = Delivered {
             number: 3,
             epoch: 0,
@@ -158,6 +230,7 @@ mod tests {
         let mut logbook = Logbook::new(Arc::new(MonotonicClock::new()), lane);
         let mut trainer = BurnTrainer {
             trainer: Box::new(OutOfMemory),
+            classes: 2,
             steps: 3,
         };
         let error = trainer.step(batch, &mut logbook).unwrap_err().to_string();

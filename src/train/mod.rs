@@ -6,5 +6,8 @@
 mod burning;
 mod step;
 
-pub use burning::{BurnCopy, BurnTrainer, DeviceBatch, ModelSpec, on_cpu, on_cuda};
+pub use burning::{
+    Architecture, BurnCopy, BurnTrainer, DeviceBatch, Learned, ModelSpec, OptimizerSpec, on_cpu,
+    on_cuda,
+};
 pub use step::{StepDone, TrainError, TrainStep, train};

@@ -3,6 +3,7 @@
 
 use crate::pipeline::{Delivered, Feed, HostToDevice, Logbook, PipelineError, SampleWork};
 use crate::timeline::HostWork;
+use stallscope_burn::Learned;
 
 /// Why training stopped.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +13,12 @@ pub enum TrainError {
     /// The model or the device refused a step.
     #[error("training step {step} failed: {reason}")]
     Step { step: u64, reason: String },
+    /// The model or the device refused a batch that is held out.
+    #[error("the evaluation failed: {reason}")]
+    Evaluation { reason: String },
+    /// The model does not fit the data.
+    #[error("the model cannot be trained on this data: {reason}")]
+    Model { reason: String },
     /// The device cannot be used on this machine.
     #[error("device {device} is not usable here: {reason}")]
     Device { device: String, reason: String },
@@ -22,7 +29,7 @@ pub trait TrainStep {
     /// The batch as the copy stage left it.
     type Batch;
 
-    /// Runs forward, backward and optimizer on `batch` and returns the loss, where there is one.
+    /// Runs forward, backward and optimizer on `batch` and returns what was learned, where anything was.
     /// Reports through `logbook` when the device was busy and what the host did beside.
     ///
     /// # Errors
@@ -31,7 +38,7 @@ pub trait TrainStep {
         &mut self,
         batch: Delivered<Self::Batch>,
         logbook: &mut Logbook,
-    ) -> Result<Option<f64>, TrainError>;
+    ) -> Result<Option<Learned>, TrainError>;
 }
 
 /// Where training stands, for progress and logs.
@@ -42,7 +49,7 @@ pub struct StepDone {
     /// Samples in this step.
     pub samples: usize,
     pub epoch: u64,
-    pub loss: Option<f64>,
+    pub learned: Option<Learned>,
 }
 
 /// Trains on every batch that `feed` delivers; returns the number of steps.
@@ -60,14 +67,14 @@ pub fn train<W: SampleWork, H: HostToDevice>(
     while let Some(delivered) = feed.next()? {
         let (number, epoch, samples) = (delivered.number, delivered.epoch, delivered.samples);
         let Some(logbook) = feed.logbook() else { break };
-        let loss = trainer.step(delivered, logbook)?;
+        let learned = trainer.step(delivered, logbook)?;
         steps += 1;
         let logging_from = logbook.now();
         after_step(StepDone {
             steps,
             samples,
             epoch,
-            loss,
+            learned,
         });
         let logging_to = logbook.now();
         logbook.host(HostWork::Logging, number, logging_from, logging_to);

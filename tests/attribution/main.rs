@@ -39,12 +39,20 @@ fn any_layout() -> impl Strategy<Value = Layout> {
 fn any_run() -> impl Strategy<Value = Planted> {
     let costs = (prop::array::uniform6(0u64..4 * MS), 0.0..1.0, any::<u64>())
         .prop_map(|(mean, spread, seed)| Costs { mean, spread, seed });
-    let shape = (any_layout(), 0usize..2, 1usize..4, 1usize..6, any::<bool>());
+    let shape = (
+        any_layout(),
+        0usize..2,
+        1usize..4,
+        1usize..6,
+        any::<bool>(),
+        1usize..4,
+    );
     let rest = (0u64..2 * MS, 0u64..5, 1u64..60, 0u64..9);
     (costs, shape, rest).prop_map(|(costs, shape, rest)| Planted {
         layout: shape.0,
         copy: knobs(shape.1, shape.2),
         batch_size: shape.3,
+        claim_size: shape.5,
         ordered: shape.4,
         costs,
         launch: Nanos(rest.0),
@@ -166,6 +174,7 @@ fn any_slowed() -> impl Strategy<Value = Slowed> {
                 layout,
                 copy,
                 batch_size,
+                claim_size: 1,
                 ordered: true,
                 costs: Costs { mean, spread, seed },
                 launch: Nanos::ZERO,
@@ -231,6 +240,7 @@ fn putting_a_batch_together_does_not_hold_up_preprocess() {
         },
         copy: knobs(1, 2),
         batch_size: 5,
+        claim_size: 1,
         ordered: true,
         costs: Costs {
             mean,
@@ -273,6 +283,7 @@ fn latency_behind_a_slow_stage_costs_nothing() {
         },
         copy: one,
         batch_size: 1,
+        claim_size: 1,
         ordered: true,
         costs: Costs {
             mean,
@@ -316,6 +327,7 @@ fn latency_that_a_deeper_queue_hides_is_prefetch_depth() {
         },
         copy: knobs(0, 1),
         batch_size: 1,
+        claim_size: 1,
         ordered: true,
         costs: Costs {
             mean,
@@ -361,6 +373,7 @@ fn memory_does_not_grow_with_the_run() {
         },
         copy: one,
         batch_size: 4,
+        claim_size: 1,
         ordered: true,
         costs: Costs {
             mean,

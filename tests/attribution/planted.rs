@@ -2,13 +2,13 @@
 
 use stallscope::analysis::{Analysis, Cause, Summary, WindowRule};
 use stallscope::pipeline::{
-    Delivered, ErrorPolicy, HostBatch, HostToDevice, Layout, Logbook, Plan, SampleError, SampleKey,
-    SampleWork, StageKnobs, StopSignal, start,
+    Claim, Delivered, ErrorPolicy, HostBatch, HostToDevice, Layout, Logbook, Plan, SampleError,
+    SampleKey, SampleWork, StageKnobs, StopSignal, start,
 };
 use stallscope::timeline::{
     Clock, DevicePhase, HostWork, Interval, IntervalSet, Nanos, Recorder, Stage, VirtualClock,
 };
-use stallscope::train::{TrainError, TrainStep, train};
+use stallscope::train::{Learned, TrainError, TrainStep, train};
 use std::sync::{Arc, Mutex};
 
 /// What each stage costs: read, decode and preprocess per sample, the others per batch.
@@ -39,9 +39,9 @@ struct PlantedWork {
 }
 
 impl PlantedWork {
-    fn spend(&self, stage: Stage, key: SampleKey) {
-        self.clock
-            .sleep(self.costs.of(stage, key.epoch << 32 | u64::from(key.index)));
+    fn spend(&self, stage: Stage, claim: &Claim) {
+        let cost = |key: SampleKey| self.costs.of(stage, key.epoch << 32 | u64::from(key.index));
+        self.clock.sleep(claim.keys().map(cost).sum());
     }
 }
 
@@ -63,23 +63,25 @@ impl SampleWork for PlantedWork {
         format!("planted {index}")
     }
     fn scratch(&self) {}
-    fn read(&self, key: SampleKey) -> Result<(), SampleError> {
-        self.spend(Stage::Read, key);
+    fn read(&self, claim: &Claim) -> Result<(), SampleError> {
+        self.spend(Stage::Read, claim);
         Ok(())
     }
-    fn decode(&self, key: SampleKey, (): (), (): &mut ()) -> Result<(), SampleError> {
-        self.spend(Stage::Decode, key);
+    fn decode(&self, claim: &Claim, (): (), (): &mut ()) -> Result<(), SampleError> {
+        self.spend(Stage::Decode, claim);
         Ok(())
     }
     fn preprocess(
         &self,
-        key: SampleKey,
+        claim: &Claim,
         (): (),
         (): &mut (),
         out: &mut [u8],
     ) -> Result<(), SampleError> {
-        self.spend(Stage::Preprocess, key);
-        out.copy_from_slice(&u64::from(key.index).to_le_bytes());
+        self.spend(Stage::Preprocess, claim);
+        for (slot, index) in out.chunks_exact_mut(8).zip(claim.indices()) {
+            slot.copy_from_slice(&u64::from(*index).to_le_bytes());
+        }
         Ok(())
     }
     fn collate(&self, batch: &mut HostBatch) -> Result<(), SampleError> {
@@ -122,7 +124,7 @@ impl TrainStep for PlantedStep {
         &mut self,
         batch: Delivered<u64>,
         logbook: &mut Logbook,
-    ) -> Result<Option<f64>, TrainError> {
+    ) -> Result<Option<Learned>, TrainError> {
         let clock = logbook.clock().clone();
         let launched = logbook.now();
         clock.sleep(self.launch);
@@ -142,6 +144,7 @@ pub struct Planted {
     pub layout: Layout,
     pub copy: StageKnobs,
     pub batch_size: usize,
+    pub claim_size: usize,
     pub ordered: bool,
     pub costs: Costs,
     pub launch: Nanos,
@@ -179,11 +182,13 @@ impl Planted {
             layout: self.layout,
             copy: self.copy,
             batch_size: self.batch_size,
+            claim_size: self.claim_size,
             batches: self.warmup + self.steps,
             drop_last: true,
             shuffle: true,
             ordered: self.ordered,
             seed: self.costs.seed,
+            part: None,
             on_error: ErrorPolicy::Fail,
         }
     }

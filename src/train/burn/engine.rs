@@ -1,34 +1,36 @@
-//! The copy and the optimizer step, generic over burn's backends.
+//! The copy, the optimizer step and the evaluation, generic over burn's backends.
 
-use super::model::SmallCnn;
-use super::{Copier, DeviceBatch, ModelSpec, Phase, Trainer};
+use super::model::Model;
+use super::{Copier, DeviceBatch, Learned, ModelSpec, OptimizerSpec, Phase, Trainer};
+use burn::module::{AutodiffModule, Module};
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::optim::adaptor::OptimizerAdaptor;
-use burn::optim::{GradientsParams, Optimizer, Sgd, SgdConfig};
+use burn::optim::momentum::MomentumConfig;
+use burn::optim::{Adam, AdamConfig, GradientsParams, Optimizer, Sgd, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{ElementConversion, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 
-/// Images `[batch, 3, height, width]` and their classes `[batch]`.
+/// Images `[batch, channels, height, width]` and their classes `[batch]`.
 struct Tensors<B: Backend> {
     images: Tensor<B, 4>,
     targets: Tensor<B, 1, Int>,
 }
 
 pub(super) struct Copying<B: Backend> {
-    spec: ModelSpec,
+    input: [usize; 3],
     device: B::Device,
 }
 
 impl<B: Backend> Copying<B> {
-    pub(super) fn new(spec: ModelSpec, device: B::Device) -> Copying<B> {
-        Copying { spec, device }
+    pub(super) fn new(input: [usize; 3], device: B::Device) -> Copying<B> {
+        Copying { input, device }
     }
 }
 
 impl<B: Backend> Copier for Copying<B> {
     fn copy(&mut self, images: &[f32], labels: &[u32]) -> DeviceBatch {
-        let side = self.spec.image_size;
-        let shape = [labels.len(), 3, side, side];
+        let [channels, height, width] = self.input;
+        let shape = [labels.len(), channels, height, width];
         let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
         let targets = TensorData::new(targets, [labels.len()]);
         DeviceBatch(Box::new(Tensors::<B> {
@@ -38,22 +40,57 @@ impl<B: Backend> Copier for Copying<B> {
     }
 }
 
-/// Plain stochastic gradient descent on the cross-entropy loss.
+/// One of burn's optimizers.
+enum AnyOptimizer<B: AutodiffBackend> {
+    Sgd(OptimizerAdaptor<Sgd<B::InnerBackend>, Model<B>, B>),
+    Adam(OptimizerAdaptor<Adam, Model<B>, B>),
+}
+
+impl<B: AutodiffBackend> AnyOptimizer<B> {
+    fn new(spec: OptimizerSpec) -> AnyOptimizer<B> {
+        match spec {
+            OptimizerSpec::Sgd { momentum } => {
+                // As PyTorch: the first gradient counts in full, and no dampening after it.
+                let momentum = (momentum > 0.0).then(|| {
+                    MomentumConfig::new()
+                        .with_momentum(momentum)
+                        .with_dampening(0.0)
+                });
+                AnyOptimizer::Sgd(SgdConfig::new().with_momentum(momentum).init())
+            }
+            OptimizerSpec::Adam => {
+                let config = AdamConfig::new().with_epsilon(1e-8);
+                AnyOptimizer::Adam(config.init())
+            }
+        }
+    }
+
+    fn step(&mut self, rate: f64, model: Model<B>, gradients: GradientsParams) -> Model<B> {
+        match self {
+            AnyOptimizer::Sgd(optimizer) => optimizer.step(rate, model, gradients),
+            AnyOptimizer::Adam(optimizer) => optimizer.step(rate, model, gradients),
+        }
+    }
+}
+
+/// Trains a model on the cross-entropy loss.
 pub(super) struct Training<B: AutodiffBackend> {
     device: B::Device,
+    input: [usize; 3],
     /// `None` after a failed step.
-    model: Option<SmallCnn<B>>,
-    optimizer: OptimizerAdaptor<Sgd<B::InnerBackend>, SmallCnn<B>, B>,
+    model: Option<Model<B>>,
+    optimizer: AnyOptimizer<B>,
     loss: CrossEntropyLoss<B>,
     learning_rate: f64,
 }
 
 impl<B: AutodiffBackend> Training<B> {
-    pub(super) fn new(spec: ModelSpec, device: B::Device) -> Training<B> {
+    pub(super) fn new(spec: &ModelSpec, device: B::Device) -> Training<B> {
         B::seed(&device, spec.seed);
         Training {
-            model: Some(SmallCnn::new(spec.classes, &device)),
-            optimizer: SgdConfig::new().init(),
+            model: Some(Model::new(spec, &device)),
+            input: spec.input,
+            optimizer: AnyOptimizer::new(spec.optimizer),
             loss: CrossEntropyLossConfig::new().init(&device),
             learning_rate: spec.learning_rate,
             device,
@@ -66,12 +103,45 @@ impl<B: AutodiffBackend> Training<B> {
     }
 }
 
+fn tensors<B: Backend>(batch: DeviceBatch) -> Result<Tensors<B>, String> {
+    let tensors = batch.0.downcast::<Tensors<B>>();
+    tensors
+        .map(|tensors| *tensors)
+        .map_err(|_| "a batch of another device".to_owned())
+}
+
+/// Reads the mean loss and the number of right answers, in one transfer.
+fn read<B: Backend>(
+    loss: Tensor<B, 1>,
+    logits: Tensor<B, 2>,
+    targets: Tensor<B, 1, Int>,
+) -> Result<Learned, String> {
+    let right = logits.argmax(1).flatten::<1>(0, 1).equal(targets);
+    let right = right.float().sum();
+    let both = Tensor::cat(vec![loss, right], 0).into_data();
+    let both: Vec<f32> = both
+        .convert::<f32>()
+        .to_vec()
+        .map_err(|e| format!("{e:?}"))?;
+    match both[..] {
+        [loss, right] => Ok(Learned {
+            loss: f64::from(loss),
+            correct: right as u64,
+        }),
+        _ => Err("the loss is not one number".to_owned()),
+    }
+}
+
 impl<B: AutodiffBackend> Trainer for Training<B> {
-    fn step(&mut self, batch: DeviceBatch, ended: &mut dyn FnMut(Phase)) -> Result<f64, String> {
-        let batch = batch.0.downcast::<Tensors<B>>();
-        let Tensors { images, targets } = *batch.map_err(|_| "a batch of another device")?;
+    fn step(
+        &mut self,
+        batch: DeviceBatch,
+        ended: &mut dyn FnMut(Phase),
+    ) -> Result<Learned, String> {
+        let Tensors { images, targets } = tensors::<B>(batch)?;
         let model = self.model.take().ok_or("an earlier step failed")?;
-        let loss = self.loss.forward(model.forward(images), targets);
+        let logits = model.forward(images);
+        let loss = self.loss.forward(logits.clone(), targets.clone());
         self.sync()?;
         ended(Phase::Forward);
         let gradients = loss.backward();
@@ -81,8 +151,25 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
         self.model = Some(self.optimizer.step(self.learning_rate, model, gradients));
         self.sync()?;
         ended(Phase::Optimizer);
-        let value: f64 = loss.into_scalar().elem();
+        let learned = read(loss.inner(), logits.inner(), targets.inner());
         ended(Phase::LossReadback);
-        Ok(value)
+        learned
+    }
+
+    fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String> {
+        let Tensors { images, targets } = tensors::<B>(batch)?;
+        let model = self.model.as_ref().ok_or("an earlier step failed")?.valid();
+        let (logits, targets) = (model.forward(images.inner()), targets.inner());
+        let loss = CrossEntropyLossConfig::new().init(&self.device);
+        let loss = loss.forward(logits.clone(), targets.clone());
+        read(loss, logits, targets)
+    }
+
+    fn copier(&self) -> Box<dyn Copier> {
+        Box::new(Copying::<B>::new(self.input, self.device.clone()))
+    }
+
+    fn parameters(&self) -> usize {
+        self.model.as_ref().map_or(0, Module::num_params)
     }
 }

@@ -3,25 +3,71 @@
 //! A package of its own, because burn's generic code takes minutes to compile for each backend: here
 //! that happens once, and not with every change of the profiler. Nothing of burn is visible outside.
 
+mod convolution;
 mod engine;
 mod model;
+mod residual;
 
 use burn::backend::flex::FlexDevice;
 use burn::backend::{Autodiff, Flex};
 use burn_cuda::{Cuda, CudaDevice};
-use engine::{Copying, Training};
+use engine::Training;
 use std::any::Any;
 
 /// What to train.
-#[derive(Copy, Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {
-    /// Width and height of the images, in pixels.
-    pub image_size: usize,
+    pub architecture: Architecture,
+    /// Channels, height and width of an image.
+    pub input: [usize; 3],
     /// Outputs of the model; every label must be below.
     pub classes: usize,
+    pub optimizer: OptimizerSpec,
     pub learning_rate: f64,
     /// Seed of the initial weights.
     pub seed: u64,
+}
+
+/// The models there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Architecture {
+    /// One linear layer: softmax regression.
+    Linear,
+    /// Hidden layers of these sizes with rectifiers between.
+    Dense(Vec<usize>),
+    /// Three strided convolutions and a linear layer.
+    SmallCnn,
+    LeNet,
+    ResNet18,
+}
+
+impl Architecture {
+    /// Least height and width of an image, in pixels.
+    pub fn least_side(&self) -> usize {
+        match self {
+            Architecture::Linear | Architecture::Dense(_) | Architecture::ResNet18 => 1,
+            Architecture::SmallCnn => 4,
+            Architecture::LeNet => convolution::LENET_LEAST_SIDE,
+        }
+    }
+}
+
+/// The optimizers there are.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum OptimizerSpec {
+    /// Stochastic gradient descent; 0 is no momentum.
+    Sgd { momentum: f64 },
+    /// Adam with betas 0.9 and 0.999.
+    Adam,
+}
+
+/// What one batch says of the model.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Learned {
+    /// Mean cross-entropy over the batch, in nats.
+    pub loss: f64,
+    /// Samples whose largest output is their class.
+    pub correct: u64,
 }
 
 /// A batch in the device's memory.
@@ -39,33 +85,40 @@ pub enum Phase {
 
 /// Copies batches to a device.
 pub trait Copier: Send {
-    /// Copies `images`, `[batch, 3, height, width]`, and their `labels`, `[batch]`.
+    /// Copies `images`, `[batch, channels, height, width]`, and their `labels`, `[batch]`.
     fn copy(&mut self, images: &[f32], labels: &[u32]) -> DeviceBatch;
 }
 
 /// Trains on a device.
 pub trait Trainer {
-    /// One optimizer update; calls `ended` as each phase ends. Returns the loss.
+    /// One optimizer update; calls `ended` as each phase ends. What it returns is of the weights before
+    /// the update.
     ///
     /// # Errors
     /// What the backend says, or a batch of another device.
-    fn step(&mut self, batch: DeviceBatch, ended: &mut dyn FnMut(Phase)) -> Result<f64, String>;
+    fn step(&mut self, batch: DeviceBatch, ended: &mut dyn FnMut(Phase))
+    -> Result<Learned, String>;
+
+    /// How well the model does on a batch, which it does not learn from.
+    ///
+    /// # Errors
+    /// What the backend says, or a batch of another device.
+    fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String>;
+
+    /// Copies batches to this trainer's device, from any thread.
+    fn copier(&self) -> Box<dyn Copier>;
+
+    /// Trainable numbers of the model.
+    fn parameters(&self) -> usize;
 }
 
-/// A device's two ends: they may be used in different threads.
-pub type Ends = (Box<dyn Copier>, Box<dyn Trainer>);
-
-/// The CPU.
-pub fn cpu(spec: ModelSpec) -> Ends {
-    let copier = Copying::<Autodiff<Flex>>::new(spec, FlexDevice);
-    let trainer = Training::<Autodiff<Flex>>::new(spec, FlexDevice);
-    (Box::new(copier), Box::new(trainer))
+/// A trainer on the CPU.
+pub fn cpu(spec: &ModelSpec) -> Box<dyn Trainer> {
+    Box::new(Training::<Autodiff<Flex>>::new(spec, FlexDevice))
 }
 
-/// The CUDA device `ordinal`. Panics deep inside where a part of CUDA is missing: probe first.
-pub fn cuda(ordinal: usize, spec: ModelSpec) -> Ends {
+/// A trainer on the CUDA device `ordinal`. Panics deep inside where a part of CUDA is missing: probe first.
+pub fn cuda(ordinal: usize, spec: &ModelSpec) -> Box<dyn Trainer> {
     let device = CudaDevice::new(ordinal);
-    let copier = Copying::<Autodiff<Cuda>>::new(spec, device.clone());
-    let trainer = Training::<Autodiff<Cuda>>::new(spec, device);
-    (Box::new(copier), Box::new(trainer))
+    Box::new(Training::<Autodiff<Cuda>>::new(spec, device))
 }

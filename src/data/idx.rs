@@ -1,0 +1,325 @@
+//! MNIST's IDX files, plain or gzipped: images and labels of one part of the data, in memory.
+//!
+//! Invariants: there is a label for each image, and every image has the same size; what the headers promise is what
+//! the files hold, to the byte. The format: <http://yann.lecun.com/exdb/mnist/>, "the IDX file format".
+//!
+//! May use: `data::error`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+use super::DataError;
+
+/// Which of the two pairs of files a folder holds.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum IdxPart {
+    /// `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`.
+    Train,
+    /// `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`.
+    Test,
+}
+
+impl IdxPart {
+    fn prefix(self) -> &'static str {
+        match self {
+            IdxPart::Train => "train",
+            IdxPart::Test => "t10k",
+        }
+    }
+}
+
+/// Grey images of one size with their labels.
+#[derive(Clone, Debug)]
+pub struct IdxImages {
+    path: PathBuf,
+    pixels: Vec<u8>,
+    labels: Vec<u8>,
+    rows: usize,
+    columns: usize,
+}
+
+/// Unsigned bytes in one dimension, and in three.
+const LABELS: [u8; 4] = [0, 0, 8, 1];
+const IMAGES: [u8; 4] = [0, 0, 8, 3];
+
+impl IdxImages {
+    /// Reads the files of `part` in `folder`, each with or without `.gz`.
+    ///
+    /// # Errors
+    /// Files that are missing, of another format, cut short, too long, or that do not belong together.
+    pub fn open(folder: &Path, part: IdxPart) -> Result<IdxImages, DataError> {
+        let images = IdxFile::find(folder, part, "images-idx3-ubyte")?;
+        let (sizes, pixels) = images.read::<3>(IMAGES)?;
+        let [count, rows, columns] = sizes;
+        let file = IdxFile::find(folder, part, "labels-idx1-ubyte")?;
+        let ([label_count], labels) = file.read::<1>(LABELS)?;
+        if count == 0 || rows * columns == 0 {
+            return Err(images.broken(format!(
+                "it holds {count} images of {rows}x{columns} pixels"
+            )));
+        }
+        if count != label_count {
+            return Err(file.broken(format!(
+                "it has {label_count} labels, but {} has {count} images",
+                images.path.display()
+            )));
+        }
+        Ok(IdxImages {
+            path: images.path,
+            pixels,
+            labels,
+            rows,
+            columns,
+        })
+    }
+
+    /// The file of the images.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Number of images, never zero.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Always false: files without images do not open.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Height and width of every image, in pixels.
+    pub fn size(&self) -> (usize, usize) {
+        (self.rows, self.columns)
+    }
+
+    /// Classes: one more than the largest label.
+    pub fn classes(&self) -> usize {
+        self.labels
+            .iter()
+            .max()
+            .map_or(0, |label| usize::from(*label) + 1)
+    }
+
+    /// The rows of image `i`, top to bottom, 0 black and 255 white. Panics when `i` is not below `len()`, as slice
+    /// indexing does.
+    pub fn pixels(&self, i: usize) -> &[u8] {
+        let bytes = self.rows * self.columns;
+        &self.pixels[i * bytes..(i + 1) * bytes]
+    }
+
+    /// The label of image `i`. Panics when `i` is not below `len()`, as slice indexing does.
+    pub fn label(&self, i: usize) -> u32 {
+        u32::from(self.labels[i])
+    }
+}
+
+/// One file, found.
+struct IdxFile {
+    path: PathBuf,
+    gzipped: bool,
+}
+
+impl IdxFile {
+    fn find(folder: &Path, part: IdxPart, kind: &str) -> Result<IdxFile, DataError> {
+        let plain = folder.join(format!("{}-{kind}", part.prefix()));
+        let gzipped = folder.join(format!("{}-{kind}.gz", part.prefix()));
+        if plain.is_file() {
+            return Ok(IdxFile {
+                path: plain,
+                gzipped: false,
+            });
+        }
+        if gzipped.is_file() {
+            return Ok(IdxFile {
+                path: gzipped,
+                gzipped: true,
+            });
+        }
+        Err(DataError::MissingIdx { path: plain })
+    }
+
+    fn broken(&self, what: String) -> DataError {
+        DataError::BrokenIdx {
+            path: self.path.clone(),
+            what,
+        }
+    }
+
+    /// The sizes of its dimensions, and its bytes.
+    fn read<const DIMENSIONS: usize>(
+        &self,
+        magic: [u8; 4],
+    ) -> Result<([usize; DIMENSIONS], Vec<u8>), DataError> {
+        let file = File::open(&self.path).map_err(DataError::io("open", &self.path))?;
+        let mut reader: Box<dyn Read> = if self.gzipped {
+            Box::new(MultiGzDecoder::new(file))
+        } else {
+            Box::new(file)
+        };
+        let found: [u8; 4] = self.word(&mut reader)?;
+        if found != magic {
+            return Err(self.broken(format!(
+                "it begins with {found:02x?}, an IDX file of this kind with {magic:02x?}"
+            )));
+        }
+        let mut sizes = [0; DIMENSIONS];
+        for size in &mut sizes {
+            *size = u32::from_be_bytes(self.word(&mut reader)?) as usize;
+        }
+        let bytes = sizes
+            .iter()
+            .try_fold(1usize, |bytes, size| bytes.checked_mul(*size))
+            .filter(|bytes| *bytes <= MOST_BYTES)
+            .ok_or_else(|| self.broken(format!("its header asks for {sizes:?} bytes")))?;
+        let mut data = Vec::with_capacity(bytes);
+        // One more byte than promised shows what is too long.
+        reader
+            .take(bytes as u64 + 1)
+            .read_to_end(&mut data)
+            .map_err(|error| self.unreadable(error))?;
+        if data.len() != bytes {
+            let amount = if data.len() > bytes { "more" } else { "fewer" };
+            return Err(self.broken(format!(
+                "it holds {amount} than the {bytes} bytes its header promises"
+            )));
+        }
+        Ok((sizes, data))
+    }
+
+    fn word(&self, reader: &mut dyn Read) -> Result<[u8; 4], DataError> {
+        let mut word = [0; 4];
+        reader
+            .read_exact(&mut word)
+            .map_err(|error| self.unreadable(error))?;
+        Ok(word)
+    }
+
+    fn unreadable(&self, error: io::Error) -> DataError {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.broken("it is cut short".to_owned()),
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+                self.broken(format!("it does not unpack: {error}"))
+            }
+            _ => DataError::io("read", &self.path)(error),
+        }
+    }
+}
+
+/// A header that asks for more is not believed.
+const MOST_BYTES: usize = 4 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::fs;
+    use std::io::Write;
+
+    fn images(count: u32, pixels: &[u8]) -> Vec<u8> {
+        let sizes = [count, 2, 3].map(u32::to_be_bytes).concat();
+        [&IMAGES[..], &sizes, pixels].concat()
+    }
+
+    fn labels(labels: &[u8]) -> Vec<u8> {
+        let count = (labels.len() as u32).to_be_bytes();
+        [&LABELS[..], &count, labels].concat()
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn open(image_bytes: &[u8], label_bytes: &[u8]) -> Result<IdxImages, String> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("train-images-idx3-ubyte"), image_bytes).unwrap();
+        fs::write(
+            folder.path().join("train-labels-idx1-ubyte.gz"),
+            gzip(label_bytes),
+        )
+        .unwrap();
+        IdxImages::open(folder.path(), IdxPart::Train).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn reads_plain_and_gzipped_files() {
+        let pixels: Vec<u8> = (0..12).collect();
+        let opened = open(&images(2, &pixels), &labels(&[7, 1])).unwrap();
+        assert_eq!(
+            (opened.len(), opened.size(), opened.classes()),
+            (2, (2, 3), 8)
+        );
+        assert_eq!(opened.pixels(1), &pixels[6..]);
+        assert_eq!((opened.label(0), opened.label(1)), (7, 1));
+    }
+
+    #[test]
+    fn files_that_lie_are_refused_with_their_name() {
+        let pixels = [0; 12];
+        let good = images(2, &pixels);
+        let refused = |image_bytes: &[u8], label_bytes: &[u8], parts: &[&str]| {
+            let error = open(image_bytes, label_bytes).unwrap_err();
+            for part in parts {
+                assert!(error.contains(part), "{part:?} is not in {error}");
+            }
+        };
+        refused(
+            &good,
+            &labels(&[1, 2, 3]),
+            &["labels-idx1-ubyte.gz", "3 labels", "2 images"],
+        );
+        refused(
+            &good[..20],
+            &labels(&[1, 2]),
+            &["images-idx3-ubyte", "fewer"],
+        );
+        refused(&good[..7], &labels(&[1, 2]), &["cut short"]);
+        refused(
+            &images(2, &[0; 13]),
+            &labels(&[1, 2]),
+            &["more than the 12 bytes"],
+        );
+        refused(&labels(&[1]), &labels(&[1]), &["begins with"]);
+        refused(
+            &images(u32::MAX, &pixels),
+            &labels(&[1]),
+            &["header asks for"],
+        );
+        refused(&images(0, &[]), &labels(&[]), &["0 images"]);
+        let nowhere = IdxImages::open(Path::new("/nowhere"), IdxPart::Test).unwrap_err();
+        assert!(
+            nowhere
+                .to_string()
+                .contains("/nowhere/t10k-images-idx3-ubyte")
+        );
+    }
+
+    #[test]
+    fn the_real_mnist_opens() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/mnist");
+        if !folder.is_dir() {
+            eprintln!("skipped: {} is not there", folder.display());
+            return;
+        }
+        let train = IdxImages::open(&folder, IdxPart::Train).unwrap();
+        assert_eq!(
+            (train.len(), train.size(), train.classes()),
+            (60_000, (28, 28), 10)
+        );
+        // The mean that MNIST is normalised with everywhere.
+        let sum: u64 = train.pixels.iter().map(|pixel| u64::from(*pixel)).sum();
+        let mean = sum as f64 / train.pixels.len() as f64 / 255.0;
+        assert!((mean - 0.1307).abs() < 5e-5, "{mean}");
+        assert_eq!((train.label(0), train.label(1), train.label(2)), (5, 0, 4));
+        assert_eq!(
+            IdxImages::open(&folder, IdxPart::Test).unwrap().len(),
+            10_000
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! MNIST's files through the whole program: every model trains on them, and what is wrong with them or with
+//! the model is said.
+
+use assert_cmd::cargo::CommandCargoExt;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+const SIDE: usize = 28;
+
+/// Images that are bright in the row of their class, 0 to 9, and their labels.
+fn write_idx(folder: &Path, images: usize) {
+    fs::create_dir_all(folder).unwrap();
+    let count = (images as u32).to_be_bytes();
+    let side = (SIDE as u32).to_be_bytes();
+    let labels: Vec<u8> = (0..images).map(|i| (i * 7 % 10) as u8).collect();
+    let pixel = |image: usize, place: usize| {
+        let row = place / SIDE;
+        if row / 2 == usize::from(labels[image]) {
+            255
+        } else {
+            (place * 31 + image) as u8 % 64
+        }
+    };
+    let pixels = (0..images).flat_map(|image| (0..SIDE * SIDE).map(move |place| (image, place)));
+    let pixels: Vec<u8> = pixels.map(|(image, place)| pixel(image, place)).collect();
+    let header = [&[0, 0, 8, 3][..], &count, &side, &side].concat();
+    fs::write(
+        folder.join("train-images-idx3-ubyte"),
+        [header, pixels].concat(),
+    )
+    .unwrap();
+    let header = [&[0, 0, 8, 1][..], &count].concat();
+    fs::write(
+        folder.join("train-labels-idx1-ubyte"),
+        [header, labels].concat(),
+    )
+    .unwrap();
+}
+
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn with_images(images: usize) -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        write_idx(&folder.path().join("data"), images);
+        let place = Place { folder };
+        let config = format!(
+            "batch.size = 50\nwarmup_steps = 2\nsteps = 20\ndrop_last = false\n\
+             source.kind = \"idx\"\nsource.path = {:?}\n",
+            place.path("data")
+        );
+        fs::write(place.path("run.toml"), config).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run(&self, sets: &[&str]) -> Output {
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        Command::cargo_bin("stallscope")
+            .unwrap()
+            .arg("run")
+            .arg(self.path("run.toml"))
+            .arg("--run-dir")
+            .arg(self.path("out"))
+            .args(sets)
+            .output()
+            .unwrap()
+    }
+
+    fn report(&self, sets: &[&str]) -> Value {
+        let out = self.run(sets);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{sets:?}: {said}");
+        serde_json::from_slice(&fs::read(self.path("out/report.json")).unwrap()).unwrap()
+    }
+
+    fn refused(&self, sets: &[&str], parts: &[&str]) {
+        let out = self.run(sets);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(1), "{sets:?}: {said}");
+        for part in parts {
+            assert!(said.contains(part), "{part:?} is not in {said}");
+        }
+    }
+}
+
+fn last_loss(report: &Value) -> f64 {
+    report["training"]["last_loss"].as_f64().unwrap()
+}
+
+#[test]
+fn every_model_learns_what_is_easy() {
+    let place = Place::with_images(230);
+    for (model, rate) in [
+        ("linear", "0.01"),
+        ("dense", "0.05"),
+        ("lenet", "0.05"),
+        ("small-cnn", "0.1"),
+    ] {
+        let rate = format!("model.learning_rate={rate}");
+        let kind = format!("model.kind={model}");
+        let report = place.report(&[&kind, &rate, "steps=60", "model.momentum=0.9"]);
+        let first = report["training"]["first_loss"].as_f64().unwrap();
+        let last = last_loss(&report);
+        assert!(last < 0.7 * first, "{model}: {first} -> {last}");
+        assert_eq!(report["samples"], 60 * 46);
+    }
+    let report = place.report(&[
+        "model.kind=linear",
+        "model.optimizer=adam",
+        "model.learning_rate=0.002",
+    ]);
+    assert!(last_loss(&report) < 1.5, "{report:#}");
+}
+
+#[test]
+fn both_layouts_load_the_same_and_count_every_sample() {
+    let place = Place::with_images(230);
+    let model = ["model.kind=linear", "trace.steps=10", "steps=100"];
+    let losses = [
+        &["num_workers=2"][..],
+        &["num_workers=0"],
+        &["preprocess.workers=2", "preprocess.prefetch=300"],
+        &[
+            "read.prefetch=1",
+            "decode.prefetch=1",
+            "preprocess.prefetch=1",
+        ],
+    ]
+    .map(|sets| {
+        let report = place.report(&[&model[..], sets].concat());
+        let idle = report["device"]["idle_ns"].as_u64().unwrap();
+        let causes = report["idle_causes"].as_array().unwrap().iter();
+        let sum: u64 = causes.map(|cause| cause["ns"].as_u64().unwrap()).sum();
+        assert_eq!(sum, idle);
+        let stages = report["stages"].as_array().unwrap();
+        let preprocess = stages.iter().find(|s| s["stage"] == "preprocess").unwrap();
+        // Of 4,600 samples some batches were ahead when the window began.
+        let items = preprocess["items"].as_u64().unwrap();
+        assert!((3_000..=5_500).contains(&items), "{preprocess}");
+        last_loss(&report)
+    });
+    assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
+}
+
+#[test]
+fn what_is_held_out_is_evaluated_after_the_training() {
+    let place = Place::with_images(230);
+    let sets = [
+        "split.validation=0.2",
+        "split.test=24",
+        "split.choose=last",
+        "model.kind=dense",
+        "model.hidden=[20]",
+        "model.learning_rate=0.1",
+        "steps=200",
+    ];
+    let report = place.report(&sets);
+    let training = &report["training"];
+    assert_eq!(training["parameters"], (784 + 1) * 20 + 21 * 10);
+    let epochs = training["epochs"].as_array().unwrap();
+    assert_eq!(epochs[0]["samples"], 160, "46 and 24 of 230 are held out");
+    let (first, last) = (&epochs[0], &epochs[epochs.len() - 2]);
+    assert!(last["accuracy"].as_f64() > first["accuracy"].as_f64());
+    let evaluations = training["evaluations"].as_array().unwrap();
+    let parts: Vec<_> = evaluations
+        .iter()
+        .map(|e| (&e["part"], &e["samples"]))
+        .collect();
+    let expected = [
+        (Value::from("validation"), 46.into()),
+        (Value::from("test"), 24.into()),
+    ];
+    let expected: Vec<(&Value, &Value)> = expected.iter().map(|(part, n)| (part, n)).collect();
+    assert_eq!(parts, expected);
+    for evaluation in evaluations {
+        assert!(
+            evaluation["accuracy"].as_f64().unwrap() > 0.9,
+            "{evaluation}"
+        );
+    }
+    place.refused(
+        &["split.validation=230"],
+        &["split.validation", "230 samples"],
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let place = Place::with_images(120);
+    place.refused(
+        &["batch.size=500", "drop_last=true"],
+        &["120 samples", "batch.size"],
+    );
+    place.refused(
+        &["model.kind=linear", "model.classes=5"],
+        &["classes", "model has 5 outputs"],
+    );
+    place.refused(
+        &["model.kind=linear", "model.learning_rate=1e38"],
+        &["the loss is", "learning_rate"],
+    );
+    place.refused(
+        &["preprocess.mean=[0.1, 0.2, 0.3]"],
+        &["preprocess.mean", "grey"],
+    );
+    place.refused(&["preprocess.size=32"], &["preprocess.size", "source.kind"]);
+    place.refused(&["model.hidden=[10]"], &["model.hidden", "dense"]);
+    let images = place.path("data/train-images-idx3-ubyte");
+    let whole = fs::read(&images).unwrap();
+    fs::write(&images, &whole[..whole.len() - 5]).unwrap();
+    place.refused(&[], &["train-images-idx3-ubyte", "fewer than"]);
+    fs::remove_file(&images).unwrap();
+    place.refused(&[], &["train-images-idx3-ubyte", ".gz"]);
+}
+
+#[test]
+fn the_real_files_are_learned_from() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/mnist");
+    if !data.is_dir() {
+        eprintln!("skipped: {} is not there", data.display());
+        return;
+    }
+    let place = Place::with_images(50);
+    let path = format!("source.path={}", data.display());
+    let report = place.report(&[
+        &path,
+        "model.kind=linear",
+        "steps=1000",
+        "trace.enabled=false",
+    ]);
+    let test = &report["training"]["evaluations"][0];
+    assert_eq!(test["samples"], 10_000);
+    assert!(test["accuracy"].as_f64().unwrap() > 0.85, "{test}");
+}
