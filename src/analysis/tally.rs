@@ -159,8 +159,8 @@ impl Tally {
         stage.busy += busy;
         stage.blocked += blocked;
         let counts = unit.end > window.start && unit.end <= window.end;
+        let items = u64::from(unit.items());
         if counts {
-            let items = u64::from(unit.items());
             stage.units += 1;
             stage.items += items;
             stage.skipped += if unit.skipped { items } else { 0 };
@@ -173,7 +173,7 @@ impl Tally {
         let tally = self.lanes.entry(lane).or_default();
         tally.busy += busy;
         tally.blocked += blocked;
-        tally.items += if counts { u64::from(unit.items()) } else { 0 };
+        tally.items += if counts { items } else { 0 };
     }
 
     /// Notes what the kernel has charged to a thread.

@@ -80,14 +80,13 @@ fn print(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
 /// Makes the data on first use, where the configuration says how.
 fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()> {
     let path = &config.pipeline.source.path;
-    match &config.generate {
-        Some(generate) if !path.exists() => {
-            let made = generate_with_progress(&generate_options(generate, path), quiet)?;
-            if !quiet {
-                eprintln!("{}", in_words(&made, path));
-            }
+    if let Some(generate) = &config.generate
+        && !path.exists()
+    {
+        let made = generate_with_progress(&generate_options(generate, path), quiet)?;
+        if !quiet {
+            eprintln!("{}", in_words(&made, path));
         }
-        _ => {}
     }
     Ok(())
 }

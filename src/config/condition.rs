@@ -16,8 +16,8 @@ pub(super) struct Condition {
     pub accepts: Accepts,
     /// Completes "... has no effect with `selector = value`: ".
     pub because: &'static str,
-    /// How to get the effect after all.
-    pub remedy: &'static str,
+    /// How to get the effect after all, where that takes more than setting the selector.
+    remedy: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +27,23 @@ pub(super) enum Accepts {
 }
 
 impl Condition {
+    const fn word(selector: &'static str, word: &'static str, because: &'static str) -> Condition {
+        Condition {
+            selector,
+            accepts: Accepts::Word(word),
+            because,
+            remedy: None,
+        }
+    }
+
+    /// What to try.
+    pub(super) fn remedy(&self) -> String {
+        match self.remedy {
+            Some(remedy) => remedy.to_owned(),
+            None => format!("drop it, or set {}", self.words()),
+        }
+    }
+
     pub(super) fn holds(&self, selected: &Value) -> bool {
         match (self.accepts, selected) {
             (Accepts::Word(word), Value::Text(text)) => text == word,
@@ -57,54 +74,49 @@ pub(super) const STAGES_HAVE_WORKERS: Condition = Condition {
     accepts: Accepts::Word(PER_STAGE),
     because: "num_workers makes every worker assemble whole batches, read to collate, \
               so the stages have no workers and queues of their own",
-    remedy: "drop one of the two; `num_workers = \"per-stage\"` gives every stage its own workers again",
+    remedy: Some(
+        "drop one of the two; `num_workers = \"per-stage\"` gives every stage its own workers again",
+    ),
 };
 
 pub(super) const WORKERS_MAKE_BATCHES: Condition = Condition {
     selector: "num_workers",
     accepts: Accepts::AnyNumber,
     because: "prefetch_factor counts batches per whole-batch worker, and there are none",
-    remedy: "set num_workers to a number too, or size the stages' queues with `read.prefetch` and so on",
+    remedy: Some(
+        "set num_workers to a number too, or size the stages' queues with `read.prefetch` and so on",
+    ),
 };
 
-pub(super) const CROPS_AT_RANDOM: Condition = Condition {
-    selector: "preprocess.crop",
-    accepts: Accepts::Word(RANDOM_RESIZED),
-    because: "a centre crop takes no random part of the image",
-    remedy: "drop it, or set `preprocess.crop = \"random-resized\"`",
-};
+pub(super) const CROPS_AT_RANDOM: Condition = Condition::word(
+    "preprocess.crop",
+    RANDOM_RESIZED,
+    "a centre crop takes no random part of the image",
+);
 
-pub(super) const CROPS_THE_CENTER: Condition = Condition {
-    selector: "preprocess.crop",
-    accepts: Accepts::Word(CENTER),
-    because: "a random-resized crop goes from the original image to preprocess.size directly",
-    remedy: "drop it, or set `preprocess.crop = \"center\"`",
-};
+pub(super) const CROPS_THE_CENTER: Condition = Condition::word(
+    "preprocess.crop",
+    CENTER,
+    "a random-resized crop goes from the original image to preprocess.size directly",
+);
 
-pub(super) const SOURCE_HAS_FILES: Condition = Condition {
-    selector: "source.kind",
-    accepts: Accepts::Word(IMAGE_FOLDER),
-    because: "MNIST's images are not compressed and are used at their own size",
-    remedy: "drop it, or set `source.kind = \"image-folder\"`",
-};
+pub(super) const SOURCE_HAS_FILES: Condition = Condition::word(
+    "source.kind",
+    IMAGE_FOLDER,
+    "MNIST's images are not compressed and are used at their own size",
+);
 
-pub(super) const SOURCE_IS_IDX: Condition = Condition {
-    selector: "source.kind",
-    accepts: Accepts::Word(IDX),
-    because: "only MNIST's files are read that way",
-    remedy: "drop it, or set `source.kind = \"idx\"`",
-};
+pub(super) const SOURCE_IS_IDX: Condition =
+    Condition::word("source.kind", IDX, "only MNIST's files are read that way");
 
-pub(super) const MODEL_IS_DENSE: Condition = Condition {
-    selector: "model.kind",
-    accepts: Accepts::Word(DENSE),
-    because: "only a dense network has a list of layers to choose",
-    remedy: "drop it, or set `model.kind = \"dense\"`",
-};
+pub(super) const MODEL_IS_DENSE: Condition = Condition::word(
+    "model.kind",
+    DENSE,
+    "only a dense network has a list of layers to choose",
+);
 
-pub(super) const OPTIMIZER_IS_SGD: Condition = Condition {
-    selector: "model.optimizer",
-    accepts: Accepts::Word(SGD),
-    because: "Adam keeps its own averages of the gradient",
-    remedy: "drop it, or set `model.optimizer = \"sgd\"`",
-};
+pub(super) const OPTIMIZER_IS_SGD: Condition = Condition::word(
+    "model.optimizer",
+    SGD,
+    "Adam keeps its own averages of the gradient",
+);

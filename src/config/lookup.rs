@@ -142,7 +142,7 @@ impl<'a> Lookup<'a> {
             condition.because
         );
         let problem = Problem::new(entry.origin.clone(), entry.key_at.clone(), what);
-        Some(problem.about(key.name).hint(condition.remedy))
+        Some(problem.about(key.name).hint(condition.remedy()))
     }
 }
 

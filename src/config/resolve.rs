@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use super::condition::{CENTER, DENSE, IDX, IMAGE_FOLDER, SOURCE_IS_IDX};
+use super::condition::{CENTER, DENSE, IDX, IMAGE_FOLDER, SGD, SOURCE_IS_IDX};
 use super::error::Problem;
 use super::lookup::Lookup;
 use super::resolved::{
@@ -86,24 +86,22 @@ impl Reader<'_> {
     }
 
     fn model(&mut self) -> ModelConfig {
-        let kind = match self.lookup.value("model.kind") {
-            Some(Value::Text(kind)) if kind == DENSE => ModelKind::Dense {
-                hidden: self.sizes("model.hidden"),
-            },
-            Some(Value::Text(kind)) if kind == "linear" => ModelKind::Linear,
-            Some(Value::Text(kind)) if kind == "lenet" => ModelKind::LeNet,
-            Some(Value::Text(kind)) if kind == "resnet18" => ModelKind::ResNet18,
-            _ => ModelKind::SmallCnn,
+        let dense = ModelKind::Dense {
+            hidden: self.sizes("model.hidden"),
         };
+        let kinds = [
+            ("small-cnn", ModelKind::SmallCnn),
+            ("linear", ModelKind::Linear),
+            (DENSE, dense),
+            ("lenet", ModelKind::LeNet),
+            ("resnet18", ModelKind::ResNet18),
+        ];
         let sgd = Optimizer::Sgd {
             momentum: self.number("model.momentum"),
         };
         ModelConfig {
-            kind,
-            optimizer: self.choice(
-                "model.optimizer",
-                &[("sgd", sgd), ("adam", Optimizer::Adam)],
-            ),
+            kind: self.choice("model.kind", &kinds),
+            optimizer: self.choice("model.optimizer", &[(SGD, sgd), ("adam", Optimizer::Adam)]),
             learning_rate: self.number("model.learning_rate"),
             classes: self.optional("model.classes", Self::size),
         }
@@ -252,17 +250,8 @@ impl Reader<'_> {
     }
 
     fn numbers<const N: usize>(&mut self, key: &'static str) -> [f32; N] {
-        let mut numbers = [0.0; N];
-        let Some(Value::List(items)) = self.lookup.value(key) else {
-            let () = self.misread(key);
-            return numbers;
-        };
-        for (number, item) in numbers.iter_mut().zip(items) {
-            if let Value::Float(item) = item {
-                *number = *item as f32;
-            }
-        }
-        numbers
+        let list = self.list(key);
+        std::array::from_fn(|place| list.get(place).copied().unwrap_or_default())
     }
 
     fn part(&mut self, key: &'static str) -> PartSize {
@@ -273,25 +262,24 @@ impl Reader<'_> {
     }
 
     fn list(&mut self, key: &'static str) -> Vec<f32> {
-        let Some(Value::List(items)) = self.lookup.value(key) else {
-            return self.misread(key);
-        };
-        let number = |item: &Value| match item {
+        self.items(key, |item| match item {
             Value::Float(number) => Some(*number as f32),
             _ => None,
-        };
-        items.iter().filter_map(number).collect()
+        })
     }
 
     fn sizes(&mut self, key: &'static str) -> Vec<usize> {
-        let Some(Value::List(items)) = self.lookup.value(key) else {
-            return self.misread(key);
-        };
-        let size = |item: &Value| match item {
+        self.items(key, |item| match item {
             Value::Integer(size) => usize::try_from(*size).ok(),
             _ => None,
-        };
-        items.iter().filter_map(size).collect()
+        })
+    }
+
+    fn items<T>(&mut self, key: &'static str, read: fn(&Value) -> Option<T>) -> Vec<T> {
+        match self.lookup.value(key) {
+            Some(Value::List(items)) => items.iter().filter_map(read).collect(),
+            _ => self.misread(key),
+        }
     }
 
     fn path(&mut self, key: &'static str) -> PathBuf {
@@ -308,7 +296,7 @@ impl Reader<'_> {
     }
 
     /// The value that a word stands for. The first one stands in where the schema is at fault.
-    fn choice<T: Copy, const N: usize>(&mut self, key: &'static str, words: &[(&str, T); N]) -> T {
+    fn choice<T: Clone, const N: usize>(&mut self, key: &'static str, words: &[(&str, T); N]) -> T {
         let chosen = match self.lookup.value(key) {
             Some(Value::Text(text)) => words.iter().find(|(word, _)| word == text),
             _ => None,
@@ -316,7 +304,7 @@ impl Reader<'_> {
         if chosen.is_none() {
             let () = self.misread(key);
         }
-        chosen.unwrap_or(&words[0]).1
+        chosen.unwrap_or(&words[0]).1.clone()
     }
 
     fn misread<T: std::default::Default>(&mut self, key: &'static str) -> T {

@@ -126,18 +126,12 @@ struct IdxFile {
 impl IdxFile {
     fn find(folder: &Path, part: IdxPart, kind: &str) -> Result<IdxFile, DataError> {
         let plain = folder.join(format!("{}-{kind}", part.prefix()));
-        let gzipped = folder.join(format!("{}-{kind}.gz", part.prefix()));
-        if plain.is_file() {
-            return Ok(IdxFile {
-                path: plain,
-                gzipped: false,
-            });
-        }
-        if gzipped.is_file() {
-            return Ok(IdxFile {
-                path: gzipped,
-                gzipped: true,
-            });
+        let zipped = folder.join(format!("{}-{kind}.gz", part.prefix()));
+        for (path, gzipped) in [(&plain, false), (&zipped, true)] {
+            if path.is_file() {
+                let path = path.clone();
+                return Ok(IdxFile { path, gzipped });
+            }
         }
         Err(DataError::MissingIdx { path: plain })
     }

@@ -50,7 +50,8 @@ impl Split {
         let (validation, test) = (self.validation.of(samples), self.test.of(samples));
         let held_out = validation.checked_add(test)?;
         let training = samples.checked_sub(held_out).filter(|left| *left > 0)?;
-        let order = epoch_order(samples, seed, SPLIT_EPOCH, self.at_random);
+        let draws = self.at_random && held_out > 0;
+        let order = epoch_order(samples, seed, SPLIT_EPOCH, draws);
         let part = |from: usize, count: usize| {
             let mut part = order[from..from + count].to_vec();
             part.sort_unstable();

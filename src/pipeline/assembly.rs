@@ -13,7 +13,6 @@ pub(super) struct Assembly {
 }
 
 /// A batch some of whose samples are there.
-#[derive(Default)]
 struct Partial {
     parts: Vec<Job<()>>,
     samples: usize,
@@ -24,7 +23,10 @@ impl Assembly {
     pub(super) fn add(&self, job: Job<()>) -> Option<Vec<Job<()>>> {
         let mut batches = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         let (batch, expected) = (job.item.batch, job.batch_samples as usize);
-        let partial = batches.entry(batch).or_default();
+        let partial = batches.entry(batch).or_insert_with(|| Partial {
+            parts: Vec::with_capacity(expected),
+            samples: 0,
+        });
         partial.samples += job.claim.indices().len();
         partial.parts.push(job);
         if partial.samples == expected {

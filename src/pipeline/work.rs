@@ -21,9 +21,8 @@ pub struct Claim {
     pub epoch: u64,
     /// The run's seed.
     pub seed: u64,
-    /// Place of the first sample in `order`, and how many follow it.
-    first: u32,
-    len: u32,
+    /// Places of the samples in `order`.
+    places: Range<usize>,
     /// Indices of the samples of the whole batch.
     order: Arc<[u32]>,
 }
@@ -34,16 +33,14 @@ impl Claim {
         Claim {
             epoch,
             seed,
-            first: places.start as u32,
-            len: places.len() as u32,
+            places,
             order,
         }
     }
 
     /// Indices in the data set.
     pub fn indices(&self) -> &[u32] {
-        let first = self.first as usize;
-        &self.order[first..first + self.len as usize]
+        &self.order[self.places.clone()]
     }
 
     /// Each sample's key.
@@ -56,7 +53,7 @@ impl Claim {
     /// The first sample's key; the only one's where samples are taken one by one.
     pub fn first(&self) -> SampleKey {
         SampleKey {
-            index: self.order[self.first as usize],
+            index: self.order[self.places.start],
             epoch: self.epoch,
             seed: self.seed,
         }

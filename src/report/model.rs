@@ -95,27 +95,34 @@ pub struct Training {
     pub evaluations: Vec<Evaluation>,
 }
 
-/// One pass over the training samples, as far as it went.
+/// How the model did on samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct EpochReport {
-    pub epoch: u64,
-    pub steps: u64,
+pub struct Score {
     pub samples: u64,
-    /// Mean cross-entropy over its samples, each before the step that learned from it.
+    /// Mean cross-entropy.
     pub loss: f64,
-    /// Share of its samples that were classified right, 0 to 1.
+    /// Share that was classified right, 0 to 1.
     pub accuracy: f64,
 }
 
-impl EpochReport {
+impl Score {
     /// Adds a batch of `samples`, of which `correct` were right, with this mean loss.
     pub fn add(&mut self, samples: u64, loss: f64, correct: u64) {
         let (before, all) = (self.samples as f64, (self.samples + samples).max(1) as f64);
         self.loss = (self.loss * before + loss * samples as f64) / all;
         self.accuracy = (self.accuracy * before + correct as f64) / all;
         self.samples += samples;
-        self.steps += 1;
     }
+}
+
+/// One pass over the training samples, as far as it went.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EpochReport {
+    pub epoch: u64,
+    pub steps: u64,
+    /// Each sample before the step that learned from it.
+    #[serde(flatten)]
+    pub score: Score,
 }
 
 /// The model on samples that it has not learned from.
@@ -123,11 +130,8 @@ impl EpochReport {
 pub struct Evaluation {
     /// "validation" or "test".
     pub part: &'static str,
-    pub samples: u64,
-    /// Mean cross-entropy.
-    pub loss: f64,
-    /// Share that was classified right, 0 to 1.
-    pub accuracy: f64,
+    #[serde(flatten)]
+    pub score: Score,
     /// Time it took, which is no part of the window.
     pub elapsed_ns: Nanos,
 }

@@ -102,11 +102,11 @@ fn write_accuracy(out: &mut String, report: &Report) -> fmt::Result {
     write!(
         out,
         "accuracy {:.2} % of epoch {number}",
-        100.0 * epoch.accuracy
+        100.0 * epoch.score.accuracy
     )?;
     for held_out in &training.evaluations {
-        let (part, samples) = (held_out.part, held_out.samples);
-        let (percent, loss) = (100.0 * held_out.accuracy, held_out.loss);
+        let (part, samples) = (held_out.part, held_out.score.samples);
+        let (percent, loss) = (100.0 * held_out.score.accuracy, held_out.score.loss);
         write!(
             out,
             "; {part} {percent:.2} % of {samples} (loss {loss:.3}, {})",

@@ -11,7 +11,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, park_timeout};
 use std::time::{Duration, Instant};
 
@@ -135,13 +135,11 @@ impl Collector {
         let drain = self
             .recorder
             .drain(|lane, record| records.push((lane, record)));
-        let cpu = cpu_of(UsageWho::RUSAGE_SELF).map(|used| CpuReading {
-            at: self.clock.now(),
-            used,
-        });
+        let at = self.clock.now();
+        let cpu = cpu_of(UsageWho::RUSAGE_SELF).map(|used| CpuReading { at, used });
         self.analysis.absorb(&records, drain.dropped, cpu);
         if let Some(feed) = &mut self.feed {
-            feed.absorb(&records, &self.recorder.lanes(), self.clock.now());
+            feed.absorb(&records, &self.recorder.lanes(), at);
         }
         records.clear();
         self.records = records;
@@ -159,22 +157,22 @@ impl Collector {
         self.analysis.summary(&self.recorder.lanes())
     }
 
-    fn training(&self) -> Training {
-        self.training
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    fn training(&self) -> MutexGuard<'_, Training> {
+        self.training.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn progress(&mut self) {
-        let training = self.training();
+        let (steps, loss) = {
+            let training = self.training();
+            (training.steps, training.last_loss)
+        };
         let pace = self.analysis.pace();
         let on_device = pace.filter(|_| self.device.is_some());
         let progress = Progress {
-            steps: training.steps,
+            steps,
             samples_per_second: pace.map(|pace| pace.samples_per_second),
             device_busy: on_device.map(|pace| pace.device_busy),
-            loss: training.last_loss,
+            loss,
         };
         (self.on_progress)(&progress);
     }
@@ -201,7 +199,8 @@ impl Collector {
 
     /// Brings the report up to date.
     pub(super) fn take_over(&mut self, summary: Option<&Summary>) {
-        self.report.training = self.training();
+        let training = self.training().clone();
+        self.report.training = training;
         if let Some(summary) = summary {
             self.report.measured(summary, self.device.as_deref());
             self.report.verdict = Some(Verdict::of(summary, &self.shape));
@@ -237,7 +236,8 @@ impl Collector {
             collector.take_over(summary.as_ref());
         });
         // What the trainer's thread says holds in any case.
-        self.report.training = self.training();
+        let training = self.training().clone();
+        self.report.training = training;
     }
 }
 

@@ -4,7 +4,7 @@
 use super::error::SessionError;
 use crate::data::sampler::Batches;
 use crate::pipeline::{Plan, SampleWork, StopSignal, start};
-use crate::report::Evaluation;
+use crate::report::{Evaluation, Score};
 use crate::timeline::{Clock, Recorder};
 use crate::train::{BurnTrainer, TrainError};
 use std::sync::Arc;
@@ -35,24 +35,19 @@ pub(super) fn evaluate<W: SampleWork>(
     let recorder = Recorder::off();
     let mut feed = start(&plan, work.clone(), trainer.copy(), clock, &recorder, stop)
         .map_err(TrainError::from)?;
-    let (mut samples, mut correct, mut loss) = (0, 0, 0.0);
+    let mut score = Score::default();
     while let Some(delivered) = feed.next().map_err(TrainError::from)? {
-        let in_batch = delivered.samples as u64;
+        let samples = delivered.samples as u64;
         let learned = trainer.evaluate(delivered.batch)?;
-        samples += in_batch;
-        correct += learned.correct;
-        loss += learned.loss * in_batch as f64;
+        score.add(samples, learned.loss, learned.correct);
     }
     feed.shut_down();
     if stop.is_stopped() {
         return Ok(None);
     }
-    let of_all = |sum: f64| sum / samples.max(1) as f64;
     Ok(Some(Evaluation {
         part: name,
-        samples,
-        loss: of_all(loss),
-        accuracy: of_all(correct as f64),
+        score,
         elapsed_ns: clock.now() - began,
     }))
 }

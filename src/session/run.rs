@@ -405,7 +405,8 @@ impl Trainee<'_> {
             });
         }
         if let Some(epoch) = training.epochs.last_mut() {
-            epoch.add(done.samples as u64, loss, correct);
+            epoch.steps += 1;
+            epoch.score.add(done.samples as u64, loss, correct);
         }
     }
 }

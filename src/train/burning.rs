@@ -66,9 +66,7 @@ impl BurnTrainer {
     /// # Errors
     /// Why the device refused it.
     pub fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, TrainError> {
-        catch_unwind(AssertUnwindSafe(|| self.trainer.evaluate(batch)))
-            .unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))
-            .map_err(|reason| TrainError::Evaluation { reason })
+        guarded(|| self.trainer.evaluate(batch)).map_err(|reason| TrainError::Evaluation { reason })
     }
 
     /// Trainable numbers of the model.
@@ -99,12 +97,7 @@ impl TrainStep for BurnTrainer {
         };
         let step = self.steps;
         let failed = |reason| TrainError::Step { step, reason };
-        // burn panics where the device fails, for want of memory above all.
-        let learned = catch_unwind(AssertUnwindSafe(|| {
-            self.trainer.step(batch.batch, &mut note)
-        }))
-        .unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))
-        .map_err(failed)?;
+        let learned = guarded(|| self.trainer.step(batch.batch, &mut note)).map_err(failed)?;
         let loss = learned.loss;
         if !loss.is_finite() {
             let advice = "lower model.learning_rate or look at the data of batch";
@@ -113,6 +106,12 @@ impl TrainStep for BurnTrainer {
         self.steps += 1;
         Ok(Some(learned))
     }
+}
+
+/// burn panics where the device fails, for want of memory above all.
+fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(body))
+        .unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))
 }
 
 fn wrap(spec: &ModelSpec, trainer: Box<dyn Trainer>) -> BurnTrainer {
@@ -167,9 +166,7 @@ pub fn on_cuda(
         let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
         refuse(missing.join("; "))
     })?;
-    let trainer = catch_unwind(AssertUnwindSafe(|| stallscope_burn::cuda(ordinal, spec)));
-    let trainer = trainer.map_err(|payload| {
-        let reason = panic_message(payload.as_ref());
+    let trainer = guarded(|| Ok(stallscope_burn::cuda(ordinal, spec))).map_err(|reason| {
         refuse(format!(
             "the CUDA runtime did not come up: {reason}; run `stallscope doctor`"
         ))

@@ -221,6 +221,31 @@ proptest! {
     }
 }
 
+/// One worker a stage, costs that do not vary.
+fn steady(mean: [u64; 6], each: StageKnobs, batch: StageKnobs) -> Planted {
+    Planted {
+        layout: Layout::PerStage {
+            read: each,
+            decode: each,
+            preprocess: each,
+            batch,
+        },
+        copy: knobs(1, 2),
+        batch_size: 1,
+        claim_size: 1,
+        ordered: true,
+        costs: Costs {
+            mean,
+            spread: 0.0,
+            seed: 7,
+        },
+        launch: Nanos::ZERO,
+        warmup: 20,
+        steps: 500,
+        settle_every: 10,
+    }
+}
+
 /// Preprocess is slow, the queue behind it is the shortest there is, and putting a batch together takes
 /// longer than two of its samples: preprocess goes on in the meantime, so it alone is to blame.
 #[test]
@@ -230,27 +255,11 @@ fn putting_a_batch_together_does_not_hold_up_preprocess() {
     mean[Stage::Batch as usize] = 59 * MS / 10;
     mean[Stage::Copy as usize] = MS;
     mean[Stage::Step as usize] = STEP;
-    let short = knobs(1, 1);
     let run = Planted {
-        layout: Layout::PerStage {
-            read: short,
-            decode: short,
-            preprocess: short,
-            batch: knobs(1, 2),
-        },
-        copy: knobs(1, 2),
         batch_size: 5,
-        claim_size: 1,
-        ordered: true,
-        costs: Costs {
-            mean,
-            spread: 0.0,
-            seed: 0,
-        },
-        launch: Nanos::ZERO,
         warmup: 40,
         steps: 400,
-        settle_every: 10,
+        ..steady(mean, knobs(1, 1), knobs(1, 2))
     };
     assert_eq!(run.run().summary.device_idle(), Nanos(400 * 3 * MS));
     check_counterfactual(&Slowed {
@@ -273,28 +282,7 @@ fn latency_behind_a_slow_stage_costs_nothing() {
     mean[Stage::Batch as usize] = 2 * MS;
     mean[Stage::Copy as usize] = 2 * MS;
     mean[Stage::Step as usize] = 14 * MS;
-    let one = knobs(1, 2);
-    let run = Planted {
-        layout: Layout::PerStage {
-            read: one,
-            decode: one,
-            preprocess: one,
-            batch: one,
-        },
-        copy: one,
-        batch_size: 1,
-        claim_size: 1,
-        ordered: true,
-        costs: Costs {
-            mean,
-            spread: 0.0,
-            seed: 7,
-        },
-        launch: Nanos::ZERO,
-        warmup: 20,
-        steps: 500,
-        settle_every: 10,
-    };
+    let run = steady(mean, knobs(1, 2), knobs(1, 2));
     let outcome = run.run();
     let idle = outcome.summary.device_idle();
     assert_eq!(idle, Nanos(500 * 6 * MS));

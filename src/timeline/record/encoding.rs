@@ -1,0 +1,225 @@
+//! Records as the words that a ring holds.
+
+use super::{
+    BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Stage, ThreadUsage, UnitRecord,
+    UnitRef,
+};
+use crate::timeline::Nanos;
+
+/// Words of a record in its ring.
+pub(in crate::timeline) const WORDS: usize = 14;
+
+const UNIT: u64 = 0;
+const BUSY: u64 = 1;
+const HOST: u64 = 2;
+const USAGE: u64 = 3;
+
+impl Record {
+    pub(in crate::timeline) fn encode(&self) -> [u64; WORDS] {
+        match self {
+            Record::Unit(u) => encode_unit(u),
+            Record::Busy(b) => span_words(BUSY | (b.phase as u64) << 8, b.batch, b.start, b.end),
+            Record::Host(h) => span_words(HOST | (h.work as u64) << 8, h.batch, h.start, h.end),
+            Record::Usage(t) => {
+                let mut words = [0; WORDS];
+                words[0] = USAGE;
+                words[1..10].copy_from_slice(&[
+                    t.at.0,
+                    t.user.0,
+                    t.system.0,
+                    t.run_delay.0,
+                    t.voluntary_switches,
+                    t.involuntary_switches,
+                    t.major_faults,
+                    t.minor_faults,
+                    t.readings,
+                ]);
+                words
+            }
+        }
+    }
+
+    /// The record stored as `words`; `None` where they hold none.
+    pub(in crate::timeline) fn decode(words: &[u64; WORDS]) -> Option<Record> {
+        let code = (words[0] >> 8) as u8;
+        let (start, end) = (Nanos(words[2]), Nanos(words[3]));
+        match words[0] & 0xff {
+            UNIT => decode_unit(words).map(Record::Unit),
+            BUSY => {
+                let phases = [
+                    DevicePhase::Forward,
+                    DevicePhase::Backward,
+                    DevicePhase::Optimizer,
+                    DevicePhase::Step,
+                ];
+                let phase = *phases.get(code as usize)?;
+                Some(Record::Busy(BusySpan {
+                    phase,
+                    batch: words[1],
+                    start,
+                    end,
+                }))
+            }
+            HOST => {
+                let works = [
+                    HostWork::Launch,
+                    HostWork::LossReadback,
+                    HostWork::Logging,
+                    HostWork::Other,
+                ];
+                let work = *works.get(code as usize)?;
+                Some(Record::Host(HostSpan {
+                    work,
+                    batch: words[1],
+                    start,
+                    end,
+                }))
+            }
+            USAGE => Some(Record::Usage(ThreadUsage {
+                at: Nanos(words[1]),
+                user: Nanos(words[2]),
+                system: Nanos(words[3]),
+                run_delay: Nanos(words[4]),
+                voluntary_switches: words[5],
+                involuntary_switches: words[6],
+                major_faults: words[7],
+                minor_faults: words[8],
+                readings: words[9],
+            })),
+            _ => None,
+        }
+    }
+}
+
+fn span_words(header: u64, batch: u64, start: Nanos, end: Nanos) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    words[..4].copy_from_slice(&[header, batch, start.0, end.0]);
+    words
+}
+
+const WAITED: u64 = 1 << 16;
+const ADMITTED: u64 = 1 << 17;
+const SKIPPED: u64 = 1 << 18;
+
+fn encode_unit(u: &UnitRecord) -> [u64; WORDS] {
+    let flag = |set: bool, bit: u64| if set { bit } else { 0 };
+    let header = UNIT
+        | (u.stage as u64) << 8
+        | flag(u.waited, WAITED)
+        | flag(u.admitted, ADMITTED)
+        | flag(u.skipped, SKIPPED)
+        | u64::from(u.input_depth) << 24
+        | u64::from(u.output_depth) << 40;
+    [
+        header,
+        u.item.pack(),
+        u.start.0,
+        u.end.0,
+        u.pushed.0,
+        u.ready_at.0,
+        u.cause.word(),
+        u.room_from.word(),
+        u.lineage.word(),
+        u64::from(u.wake_run_delay) << 32 | u64::from(u.run_delay),
+        u.bytes_in,
+        u.bytes_out,
+        u64::from(u.samples) << 32 | u64::from(u.sample),
+        u.ordinal,
+    ]
+}
+
+fn decode_unit(words: &[u64; WORDS]) -> Option<UnitRecord> {
+    let header = words[0];
+    Some(UnitRecord {
+        stage: Stage::from_code((header >> 8) as u8)?,
+        item: ItemId::unpack(words[1]),
+        sample: words[12] as u32,
+        samples: (words[12] >> 32) as u32,
+        ordinal: words[13],
+        waited: header & WAITED != 0,
+        admitted: header & ADMITTED != 0,
+        skipped: header & SKIPPED != 0,
+        start: Nanos(words[2]),
+        end: Nanos(words[3]),
+        pushed: Nanos(words[4]),
+        ready_at: Nanos(words[5]),
+        cause: UnitRef::from_word(words[6]),
+        room_from: UnitRef::from_word(words[7]),
+        lineage: UnitRef::from_word(words[8]),
+        wake_run_delay: (words[9] >> 32) as u32,
+        run_delay: words[9] as u32,
+        bytes_in: words[10],
+        bytes_out: words[11],
+        input_depth: (header >> 24) as u16,
+        output_depth: (header >> 40) as u16,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SLOT_BITS;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn units_survive_encoding(times in prop::array::uniform4(0u64..1 << 60), refs in prop::array::uniform3(any::<u64>()),
+                                  flags in 0u8..8, batch in 0u64..1 << 39, slot in 0u32..1 << SLOT_BITS,
+                                  depths in any::<(u16, u16)>(), delays in any::<(u32, u32)>(), code in 0u8..6) {
+            let unit = UnitRecord {
+                stage: Stage::from_code(code).unwrap(),
+                item: ItemId { batch, slot },
+                sample: refs[0] as u32,
+                samples: refs[1] as u32,
+                ordinal: refs[1],
+                waited: flags & 1 != 0,
+                admitted: flags & 2 != 0,
+                skipped: flags & 4 != 0,
+                ready_at: Nanos(times[0]),
+                cause: UnitRef::from_word(refs[0]),
+                start: Nanos(times[1]),
+                end: Nanos(times[2]),
+                pushed: Nanos(times[3]),
+                room_from: UnitRef::from_word(refs[1]),
+                lineage: UnitRef::from_word(refs[2]),
+                wake_run_delay: delays.0,
+                run_delay: delays.1,
+                bytes_in: 1,
+                bytes_out: 2,
+                input_depth: depths.0,
+                output_depth: depths.1,
+            };
+            let record = Record::Unit(unit);
+            prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+    }
+
+    #[test]
+    fn other_records_survive_encoding() {
+        let (start, end) = (Nanos(5), Nanos(9));
+        let usage = ThreadUsage {
+            at: end,
+            user: start,
+            minor_faults: 7,
+            readings: 8,
+            ..ThreadUsage::default()
+        };
+        for record in [
+            Record::Busy(BusySpan {
+                phase: DevicePhase::Optimizer,
+                batch: 3,
+                start,
+                end,
+            }),
+            Record::Host(HostSpan {
+                work: HostWork::Logging,
+                batch: 4,
+                start,
+                end,
+            }),
+            Record::Usage(usage),
+        ] {
+            assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+    }
+}
