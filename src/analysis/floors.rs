@@ -2,7 +2,7 @@
 //! work divided by its workers, and all CPU work divided by the cores.
 
 use super::summary::Summary;
-use crate::timeline::Stage;
+use crate::timeline::{Nanos, Stage};
 
 /// The two ways to spend workers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub(super) struct Floors {
     /// Workers that assemble whole batches, where that is how they are spent.
     num_workers: Option<usize>,
     copy_in_trainer: bool,
+    /// What the device and its copy engine do.
+    device: f64,
     /// CPU time of the process over the cores.
     core_time: f64,
     cores: f64,
@@ -62,6 +64,9 @@ impl Floors {
         let steps = summary.steps.max(1);
         let cores = shape.cores.max(f64::MIN_POSITIVE);
         let cpu = summary.process_cpu.map_or(0.0, |cpu| cpu.0 as f64);
+        let transfers = summary
+            .stage(Stage::Transfer)
+            .map_or(Nanos::ZERO, |row| row.busy);
         let delay = summary.step_run_delay.0 / steps;
         let work = Stage::LOADER.map(|stage| {
             summary.stage(stage).map_or(0.0, |row| {
@@ -79,6 +84,7 @@ impl Floors {
                 Workers::WholeBatch { num_workers, .. } => Some(num_workers),
             },
             copy_in_trainer: shape.copy_in_trainer,
+            device: summary.device_busy.max(transfers).0 as f64 / steps as f64,
             core_time: cpu / steps as f64 / cores,
             cores,
         }
@@ -143,6 +149,7 @@ impl Floors {
                 .into_iter()
                 .fold(0.0, f64::max),
         };
-        trainer.max(stages).max(copy).max(self.core_time)
+        let floors = [stages, copy, self.device, self.core_time];
+        floors.into_iter().fold(trainer, f64::max)
     }
 }

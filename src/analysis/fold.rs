@@ -102,6 +102,8 @@ impl Fold {
             slack,
             ..
         } = *link
+            // How far the trainer's thread may run ahead of its device is no queue of the loader's.
+            && stage != Stage::Step
         {
             let lead = self.leads.entry(stage).or_default();
             let gained = slack - lead.seen.insert(lane, slack).unwrap_or_default();
@@ -200,6 +202,17 @@ impl Sorter<'_> {
             | Link::WorkerFreed { stage: Stage::Step } => {
                 self.host(own, device);
             }
+            Link::Service {
+                stage: Stage::Device,
+                ..
+            }
+            | Link::WorkerFreed {
+                stage: Stage::Device,
+            } => self.fold.add(own, Cause::DeviceSide, self.spans),
+            Link::Service {
+                stage: Stage::Transfer,
+                ..
+            } => self.stage(own, Stage::Copy),
             Link::Service { stage, .. } | Link::WorkerFreed { stage } => self.stage(own, stage),
             Link::Woken { .. } | Link::SlotFreed { .. } | Link::Began => {
                 self.fold.add(own, Cause::WakeUp, self.spans);

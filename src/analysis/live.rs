@@ -6,7 +6,7 @@ use super::process_cpu::{CpuReading, ProcessCpu};
 use super::summary::Summary;
 use super::tally::{Lengths, Tally, share};
 use super::units::{Link, Moment, Point, Units, Visit};
-use crate::timeline::{Interval, LaneInfo, Nanos, Record, UnitRecord, UnitRef};
+use crate::timeline::{DevicePhase, Interval, LaneInfo, Nanos, Record, Stage, UnitRecord, UnitRef};
 
 /// Which part of the run is measured.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,21 @@ pub struct WindowRule {
     pub steps: Option<u64>,
     /// When the pipeline was started.
     pub run_start: Nanos,
+    /// Steps end on a device that runs beside the trainer's thread, and not when that thread asks for the
+    /// next batch.
+    pub device_beside: bool,
+}
+
+impl WindowRule {
+    /// The last measured step, counted from one, where it is known.
+    fn last(&self) -> Option<u64> {
+        Some(self.warmup_steps + self.steps?)
+    }
+
+    /// Whether the step of this number, counted from one, is in the window.
+    fn measures(&self, number: u64) -> bool {
+        number > self.warmup_steps && self.last().is_none_or(|last| number <= last)
+    }
 }
 
 /// How fast a run goes, over the window so far.
@@ -29,9 +44,18 @@ pub struct Pace {
 
 /// Steps seen so far.
 struct Steps {
+    /// Begun and ended by the trainer's thread.
     seen: u64,
+    /// When that thread was done with the last of them.
+    free_at: Nanos,
+    /// Ended, on the device where that runs beside.
+    ended: u64,
     measured: u64,
     samples: u64,
+    /// Device time of the steps proper, without preprocessing.
+    compute: Nanos,
+    /// When the device began its first step.
+    device_began: Option<Nanos>,
     data_wait: Lengths,
     data_wait_total: Nanos,
     service: Lengths,
@@ -74,8 +98,12 @@ impl Analysis {
         }
         let steps = Steps {
             seen: 0,
+            free_at: rule.run_start,
+            ended: 0,
             measured: 0,
             samples: 0,
+            compute: Nanos::ZERO,
+            device_began: None,
             data_wait: Lengths::new(),
             data_wait_total: Nanos::ZERO,
             service: Lengths::new(),
@@ -107,10 +135,18 @@ impl Analysis {
         self.records += records.len() as u64;
         // The trainer's steps say where the window begins and ends, so they come first.
         for (lane, record) in records {
-            if let Record::Unit(unit) = record
-                && unit.is_step()
-            {
-                self.step(UnitRef::new(*lane, unit.ordinal), unit);
+            if let Record::Unit(unit) = record {
+                let name = UnitRef::new(*lane, unit.ordinal);
+                let ends = match self.rule.device_beside {
+                    true => unit.stage == Stage::Device,
+                    false => unit.is_step(),
+                };
+                if unit.is_step() {
+                    self.step(unit);
+                }
+                if ends {
+                    self.step_ended(name, unit);
+                }
             }
         }
         if let Some(reading) = cpu {
@@ -152,6 +188,7 @@ impl Analysis {
             Record::Busy(busy) => {
                 let interval = Interval::new(busy.start, busy.end);
                 self.device.busy.insert(interval);
+                self.device_time(busy.phase, interval);
             }
             Record::Host(host) => self.device.host.push_back(*host),
             Record::Usage(usage) => self.tally.usage(lane, *usage, self.open_window()),
@@ -166,38 +203,49 @@ impl Analysis {
             .map(|start| Interval::new(start, end))
     }
 
-    fn step(&mut self, name: UnitRef, unit: &UnitRecord) {
+    /// What the trainer's thread says of its step.
+    fn step(&mut self, unit: &UnitRecord) {
         let steps = &mut self.steps;
-        if steps.seen == 0 {
-            steps.first_batch = Some(unit.start - self.rule.run_start);
-        }
-        let previous_end = steps.latest.map_or(self.rule.run_start, |(_, end)| end);
-        steps.before_latest = steps.latest.replace((name, unit.pushed));
+        steps
+            .first_batch
+            .get_or_insert(unit.start - self.rule.run_start);
+        let free_at = std::mem::replace(&mut steps.free_at, unit.pushed);
         steps.seen += 1;
-        let number = steps.seen;
-        let beyond = self
-            .rule
-            .steps
-            .is_some_and(|measured| number > self.rule.warmup_steps + measured);
-        if number > self.rule.warmup_steps && !beyond {
-            let wait = unit.start - previous_end;
-            steps.measured += 1;
-            steps.samples += u64::from(unit.samples);
+        if self.rule.measures(steps.seen) {
+            let wait = unit.start - free_at;
             steps.data_wait.add(wait);
             steps.data_wait_total += wait;
             steps.service.add(unit.end - unit.start);
             steps.run_delay += Nanos(u64::from(unit.run_delay));
         }
-        if number == self.rule.warmup_steps {
+    }
+
+    /// A step has ended, with the unit `name`: the window begins and ends with one.
+    fn step_ended(&mut self, name: UnitRef, unit: &UnitRecord) {
+        let (rule, steps) = (self.rule, &mut self.steps);
+        steps.before_latest = steps.latest.replace((name, unit.pushed));
+        steps.ended += 1;
+        let number = steps.ended;
+        if rule.measures(number) {
+            steps.measured += 1;
+            steps.samples += u64::from(unit.samples);
+        }
+        if number == rule.warmup_steps {
             self.fold.open_window(unit.pushed);
         }
-        if Some(number)
-            == self
-                .rule
-                .steps
-                .map(|measured| measured + self.rule.warmup_steps)
-        {
+        if Some(number) == rule.last() {
             self.window_end = Some(unit.pushed);
+        }
+    }
+
+    /// Counts device time for accelerator utilization.
+    fn device_time(&mut self, phase: DevicePhase, interval: Interval) {
+        self.steps.device_began.get_or_insert(interval.start);
+        if let Some(window) = self
+            .open_window()
+            .filter(|_| phase != DevicePhase::Preprocess)
+        {
+            self.steps.compute += interval.clip(window).length();
         }
     }
 
@@ -259,6 +307,11 @@ impl Analysis {
         })
     }
 
+    /// Where accelerator utilization begins in a window from `start` on: the first step's I/O is left out.
+    fn utilized_from(&self, start: Nanos) -> Nanos {
+        self.steps.device_began.unwrap_or(start).max(start)
+    }
+
     /// What has been found so far; `None` before the first measured step. `lanes` are the recorder's.
     pub fn summary(&self, lanes: &[LaneInfo]) -> Option<Summary> {
         let start = self.fold.window_start()?;
@@ -279,13 +332,15 @@ impl Analysis {
             steps: self.steps.measured,
             samples: self.steps.samples,
             device_busy: fold.busy(),
+            compute: self.steps.compute,
+            utilized_from: self.utilized_from(start),
             causes: fold.totals().ranked(),
             data_wait: self.steps.data_wait.summary(),
             data_wait_total: self.steps.data_wait_total,
             step: self.steps.service.summary(),
             step_run_delay: self.steps.run_delay,
             first_batch: self.steps.first_batch,
-            stages: self.tally.stage_summaries(&workers),
+            stages: self.tally.stage_summaries(&workers, window.length()),
             workers,
             process_cpu: self.cpu.used(),
             records: self.records,

@@ -26,15 +26,18 @@ impl ProcessCpu {
         self.before = self.latest.replace(reading);
     }
 
-    /// The window began at `start`, which is no later than the latest reading.
+    /// The window began at `start`; nothing is noted before the latest reading is as late.
     pub(super) fn begins(&mut self, start: Nanos) {
-        if self.at_start.is_none() {
+        let known = self.latest.is_some_and(|latest| latest.at >= start);
+        if self.at_start.is_none() && known {
             self.at_start = self.used_at(start);
         }
     }
 
-    /// The window reaches to `end`, for now or for good.
+    /// The window reaches to `end`, for now or for good. The end of a step that a device has yet to do may
+    /// be later than the latest reading.
     pub(super) fn reaches(&mut self, end: Nanos) {
+        let end = self.latest.map_or(end, |latest| end.min(latest.at));
         if self.at_end.is_none_or(|(known, _)| end > known) {
             self.at_end = self.used_at(end).map(|used| (end, used));
         }

@@ -14,6 +14,10 @@ pub struct Summary {
     pub samples: u64,
     /// Union of the intervals in which the device was busy.
     pub device_busy: Nanos,
+    /// Device time of the steps proper in the window, without preprocessing on the device.
+    pub compute: Nanos,
+    /// The window's start, or the device's first step where that is later.
+    pub utilized_from: Nanos,
     /// Device idle time by cause, longest first; they add up to it to the nanosecond.
     pub causes: Vec<(Cause, Nanos)>,
     /// The trainer's waits for the next device batch, one per step.
@@ -49,6 +53,12 @@ impl Summary {
     /// Device busy / window, 0 to 1.
     pub fn busy_share(&self) -> f64 {
         share(self.device_busy, self.window.length())
+    }
+
+    /// Accelerator utilization, 0 to 1, as MLPerf Storage defines it: time in steps / time, without the I/O
+    /// of the run's first step.
+    pub fn accelerator_utilization(&self) -> f64 {
+        share(self.compute, self.window.end - self.utilized_from)
     }
 
     /// Data wait / window, 0 to 1: the share of the step time spent waiting for input.

@@ -265,7 +265,9 @@ impl Tally {
     }
 
     pub(super) fn workers(&self, lanes: &[LaneInfo], window: Nanos) -> Vec<WorkerSummary> {
-        let tallies = lanes.iter().enumerate().map(|(number, info)| {
+        let threads = lanes.iter().enumerate();
+        let threads = threads.filter(|(_, info)| info.kind.is_thread());
+        let tallies = threads.map(|(number, info)| {
             let tally = self
                 .lanes
                 .get(&(number as u16))
@@ -286,11 +288,23 @@ impl Tally {
         tallies.collect()
     }
 
-    pub(super) fn stage_summaries(&self, workers: &[WorkerSummary]) -> Vec<StageSummary> {
+    pub(super) fn stage_summaries(
+        &self,
+        workers: &[WorkerSummary],
+        window: Nanos,
+    ) -> Vec<StageSummary> {
         self.stages
             .iter()
-            .filter(|(stage, _)| **stage != Stage::Step)
-            .map(|(stage, tally)| stage_summary(*stage, tally, workers))
+            .filter(|(stage, _)| !matches!(stage, Stage::Step | Stage::Device))
+            .map(|(stage, tally)| match stage {
+                Stage::Transfer => StageSummary {
+                    workers: 1,
+                    shared_workers: false,
+                    starved: window - tally.busy,
+                    ..stage_summary(*stage, tally, &[])
+                },
+                _ => stage_summary(*stage, tally, workers),
+            })
             .collect()
     }
 }

@@ -85,7 +85,9 @@ pub(super) struct Units {
     lanes: Vec<VecDeque<Kept>>,
     /// Units that have arrived in all.
     arrived: u64,
+    /// The latest step of the trainer's thread, and of a device that runs beside it.
     latest_step: Option<UnitRef>,
+    latest_on_device: Option<UnitRef>,
     /// Everything before has been folded: paths end here.
     horizon: Nanos,
     /// The point that is the horizon; others of the same time may come after it.
@@ -110,8 +112,11 @@ impl Units {
             slack_at_start,
         });
         self.arrived += 1;
-        if record.stage == Stage::Step {
-            self.latest_step = Some(UnitRef::new(lane, record.ordinal));
+        let name = Some(UnitRef::new(lane, record.ordinal));
+        match record.stage {
+            Stage::Step => self.latest_step = name,
+            Stage::Device => self.latest_on_device = name,
+            _ => {}
         }
     }
 
@@ -245,6 +250,11 @@ impl Units {
             };
             return (link, known.filter(|_| !forgotten));
         };
+        if unit.stage.on_device()
+            && let Some(submitted) = self.submission(unit, came)
+        {
+            return submitted;
+        }
         if unit.admitted {
             let link = Link::SlotFreed {
                 // Slots are given to whole batches.
@@ -257,6 +267,20 @@ impl Units {
             return (link, Some(maker));
         }
         (Link::Woken { run_delay }, Some(maker))
+    }
+
+    /// How the start of a device's `unit` was bound by a thread that submitted it, at `at`, in the course of
+    /// its own work; `None` where it came at the end of what made it.
+    fn submission(&self, unit: &UnitRecord, at: Nanos) -> Option<(Link, Option<Point>)> {
+        let host = self.get(unit.cause).filter(|host| at < host.end)?;
+        let part = (at - host.start).0 as f64 / (host.end - host.start).0.max(1) as f64;
+        let link = Link::Service {
+            stage: host.stage,
+            run_delay: (f64::from(host.run_delay) * part) as u64,
+        };
+        let moment = Moment::Start;
+        let unit = unit.cause;
+        Some((link, Some(Point { unit, moment })))
     }
 
     /// What bound `point`; nothing where all before it has been folded.

@@ -23,6 +23,10 @@ pub(super) struct Condition {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Accepts {
     Word(&'static str),
+    /// Any word but this one.
+    OtherThan(&'static str),
+    /// Text that begins with this.
+    Beginning(&'static str),
     AnyNumber,
 }
 
@@ -47,6 +51,8 @@ impl Condition {
     pub(super) fn holds(&self, selected: &Value) -> bool {
         match (self.accepts, selected) {
             (Accepts::Word(word), Value::Text(text)) => text == word,
+            (Accepts::OtherThan(word), Value::Text(text)) => text != word,
+            (Accepts::Beginning(start), Value::Text(text)) => text.starts_with(start),
             (Accepts::AnyNumber, Value::Integer(_)) => true,
             _ => false,
         }
@@ -56,6 +62,8 @@ impl Condition {
     pub(super) fn words(&self) -> String {
         match self.accepts {
             Accepts::Word(word) => format!("`{} = \"{word}\"`", self.selector),
+            Accepts::OtherThan(word) => format!("`{}` other than \"{word}\"", self.selector),
+            Accepts::Beginning(start) => format!("`{} = \"{start}...\"`", self.selector),
             Accepts::AnyNumber => format!("`{}` set to a number", self.selector),
         }
     }
@@ -68,6 +76,8 @@ pub(super) const IMAGE_FOLDER: &str = "image-folder";
 pub(super) const IDX: &str = "idx";
 pub(super) const DENSE: &str = "dense";
 pub(super) const SGD: &str = "sgd";
+
+pub(super) const NOT_EMULATED: &str = "none";
 
 pub(super) const STAGES_HAVE_WORKERS: Condition = Condition {
     selector: "num_workers",
@@ -120,3 +130,22 @@ pub(super) const OPTIMIZER_IS_SGD: Condition = Condition::word(
     SGD,
     "Adam keeps its own averages of the gradient",
 );
+
+pub(super) const STORAGE_IS_EMULATED: Condition = Condition {
+    selector: "storage.emulate",
+    accepts: Accepts::OtherThan(NOT_EMULATED),
+    because: "only emulated storage has a speed to choose",
+    remedy: Some("drop it, or set `storage.emulate = \"custom\"`"),
+};
+
+pub(super) const DEVICE_IS_EMULATED: Condition = Condition {
+    selector: "device",
+    accepts: Accepts::Beginning("emulated:"),
+    because: "only an emulated device has a speed to choose",
+    remedy: Some("drop it, or set `device = \"emulated:custom\"`"),
+};
+
+pub(super) const DEVICE_CAN_DO_WITHOUT: Condition = Condition {
+    because: "only an emulated device can do without training",
+    ..DEVICE_IS_EMULATED
+};

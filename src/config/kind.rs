@@ -7,7 +7,9 @@
 
 use super::resolved::DeviceConfig;
 use super::suggest;
-use super::value::{Value, parse_bytes};
+use super::value::{
+    Value, format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time,
+};
 
 /// What a key accepts.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +41,10 @@ pub(super) enum Kind {
     Bytes {
         least: u64,
     },
+    /// A length of time with its unit, `"5ms"`.
+    Time,
+    /// Bytes per second, `"25GB/s"`.
+    Rate,
 }
 
 /// Units of a layer; more would not fit any memory.
@@ -119,11 +125,18 @@ impl Kind {
             (Kind::Bytes { least }, Value::Integer(number)) => whole(*number, *least, u64::MAX),
             (Kind::Bytes { least }, Value::Text(text)) => match parse_bytes(text) {
                 Some(bytes) => whole(i64::try_from(bytes).unwrap_or(i64::MAX), *least, u64::MAX),
-                None => Err(Refusal {
-                    is_near: true,
-                    ..self.mismatch(value)
-                }),
+                None => Err(self.near_mismatch(value)),
             },
+            (Kind::Time | Kind::Rate, Value::Text(text)) => {
+                let number = match self {
+                    Kind::Time => parse_time(text),
+                    _ => parse_rate(text).filter(|rate| *rate > 0),
+                };
+                let number = number.and_then(|number| i64::try_from(number).ok());
+                number
+                    .map(Value::Integer)
+                    .ok_or_else(|| self.near_mismatch(value))
+            }
             _ => Err(self.mismatch(value)),
         }
     }
@@ -159,8 +172,10 @@ impl Kind {
                 }
             }
             Kind::Path => "a path".to_owned(),
-            Kind::Device => "\"cpu\" or \"cuda:N\"".to_owned(),
+            Kind::Device => "\"cpu\", \"cuda:N\" or \"emulated:NAME\"".to_owned(),
             Kind::Bytes { .. } => "a size such as \"256MiB\"".to_owned(),
+            Kind::Time => "a time such as \"5ms\"".to_owned(),
+            Kind::Rate => "a rate such as \"25GB/s\"".to_owned(),
         }
     }
 
@@ -169,8 +184,27 @@ impl Kind {
     pub(super) fn takes_bare_text(&self) -> bool {
         matches!(
             self,
-            Kind::Choice(_) | Kind::Path | Kind::Device | Kind::Bytes { .. }
+            Kind::Choice(_)
+                | Kind::Path
+                | Kind::Device
+                | Kind::Bytes { .. }
+                | Kind::Time
+                | Kind::Rate
         )
+    }
+
+    /// A checked value as TOML that a person would write.
+    pub(super) fn written(&self, value: &Value) -> String {
+        let format: fn(u64) -> String = match self {
+            Kind::Bytes { .. } => format_bytes,
+            Kind::Time => format_time,
+            Kind::Rate => format_rate,
+            _ => return value.to_string(),
+        };
+        match value {
+            Value::Integer(number) => format!("\"{}\"", format(number.unsigned_abs())),
+            _ => value.to_string(),
+        }
     }
 
     fn mismatch(&self, value: &Value) -> Refusal {
@@ -179,6 +213,14 @@ impl Kind {
             self.expects(),
             value.describe()
         ))
+    }
+
+    /// The type is right, but the text in it is not understood.
+    fn near_mismatch(&self, value: &Value) -> Refusal {
+        Refusal {
+            is_near: true,
+            ..self.mismatch(value)
+        }
     }
 
     fn number(&self, span: Span, value: &Value) -> Result<f64, Refusal> {

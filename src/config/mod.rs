@@ -14,11 +14,13 @@
 //! May use: nothing else of this crate.
 
 mod condition;
+mod contradictions;
 mod document;
 mod error;
 mod kind;
 mod lookup;
 mod origin;
+mod presets;
 mod reference;
 mod resolve;
 mod resolved;
@@ -34,10 +36,10 @@ pub use error::{ConfigError, Problem};
 pub use origin::{Excerpt, Origin};
 pub use reference::reference_markdown;
 pub use resolved::{
-    BatchConfig, DecodeConfig, Decoder, DeviceConfig, GenerateConfig, HeldOut, ImageFormat, Mode,
-    ModelConfig, ModelKind, OnError, Optimizer, PartSize, PipelineConfig, PreprocessConfig,
-    PreprocessStageConfig, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
-    TraceConfig, WorkerMode,
+    BatchConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig, HeldOut,
+    ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, PartSize, PipelineConfig,
+    PreprocessConfig, PreprocessStageConfig, Resolved, SourceConfig, SourceKind, Spatial,
+    SplitConfig, StageConfig, StorageConfig, TraceConfig, WorkerMode,
 };
 pub use settings::{Row, Settings};
 pub use value::{Value, format_bytes, parse_bytes};

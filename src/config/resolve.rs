@@ -7,13 +7,15 @@
 use std::path::PathBuf;
 
 use super::condition::{CENTER, DENSE, IDX, IMAGE_FOLDER, SGD, SOURCE_IS_IDX};
+use super::contradictions::contradictions;
 use super::error::Problem;
 use super::lookup::Lookup;
+use super::presets;
 use super::resolved::{
-    BatchConfig, DecodeConfig, Decoder, DeviceConfig, GenerateConfig, HeldOut, ImageFormat, Mode,
-    ModelConfig, ModelKind, OnError, Optimizer, PartSize, PipelineConfig, PreprocessConfig,
-    PreprocessStageConfig, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
-    TraceConfig, WorkerMode,
+    BatchConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig, HeldOut,
+    ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, PartSize, PipelineConfig,
+    PreprocessConfig, PreprocessStageConfig, Resolved, SourceConfig, SourceKind, Spatial,
+    SplitConfig, StageConfig, StorageConfig, TraceConfig, WorkerMode,
 };
 use super::schema::{self, Default};
 use super::settings::Settings;
@@ -66,11 +68,13 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn resolved(&mut self, settings: &Settings) -> Resolved {
         let stem = settings.path().file_stem();
+        let device = self.device("device");
         Resolved {
             name: stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
             pipeline: self.pipeline(),
             model: self.model(),
-            device: self.device("device"),
+            device,
+            emulated: self.emulated(device),
             steps: self.whole("steps"),
             warmup_steps: self.whole("warmup_steps"),
             epochs: self.optional("epochs", Self::whole),
@@ -83,6 +87,45 @@ impl Reader<'_> {
             recorder: self.flag("recorder"),
             generate: self.generate(),
         }
+    }
+
+    /// The figures of an emulated device: the preset's, or what was typed instead.
+    fn emulated(&mut self, device: DeviceConfig) -> Option<EmulatedConfig> {
+        let DeviceConfig::Emulated(name) = device else {
+            return None;
+        };
+        let preset = presets::device(name)?;
+        let mut typed = |key| self.optional(key, Self::whole);
+        let step_base = typed("emulated.step_base");
+        let step_per_sample = typed("emulated.step_per_sample");
+        let copy_bandwidth = typed("emulated.copy_bandwidth");
+        Some(EmulatedConfig {
+            source: preset.source,
+            step_base_ns: step_base.unwrap_or(preset.step_base),
+            step_per_sample_ns: step_per_sample.unwrap_or(preset.step_per_sample),
+            preprocess_per_sample_ns: self.whole("emulated.preprocess_per_sample"),
+            copy_latency_ns: self.whole("emulated.copy_latency"),
+            copy_bytes_per_second: copy_bandwidth.or(preset.copy_bandwidth),
+            launch_ns: self.whole("emulated.launch"),
+            run_ahead: self.size("emulated.run_ahead"),
+            train: self.flag("train"),
+        })
+    }
+
+    /// The figures of emulated storage, likewise.
+    fn storage(&mut self) -> Option<StorageConfig> {
+        let Some(Value::Text(name)) = self.lookup.value("storage.emulate") else {
+            return None;
+        };
+        let preset = presets::storage(name)?;
+        let mut typed = |key| self.optional(key, Self::whole);
+        Some(StorageConfig {
+            preset: preset.name,
+            source: preset.source,
+            latency_ns: typed("storage.latency").unwrap_or(preset.latency),
+            seek_ns: typed("storage.seek").unwrap_or(preset.seek),
+            bytes_per_second: typed("storage.bandwidth").or(preset.bandwidth),
+        })
     }
 
     fn model(&mut self) -> ModelConfig {
@@ -119,6 +162,7 @@ impl Reader<'_> {
                 ),
                 path: self.optional("source.path", Self::path).unwrap_or_default(),
             },
+            storage: self.storage(),
             split: SplitConfig {
                 validation: self.part("split.validation"),
                 test: self.part("split.test"),
@@ -314,138 +358,4 @@ impl Reader<'_> {
         self.problems.push(self.lookup.problem(key, what));
         T::default()
     }
-}
-
-/// Values that are fine alone but not together.
-fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    let checks = [crop_ranges, channels, trace_window, classes, enough_images];
-    let found = checks.iter().flat_map(|check| check(lookup, resolved));
-    found
-        .filter(|problem| {
-            !problem
-                .key
-                .as_ref()
-                .is_some_and(|key| lookup.is_refused(key))
-        })
-        .collect()
-}
-
-fn crop_ranges(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    match resolved.pipeline.preprocess.transform.spatial {
-        Spatial::RandomResizedCrop { scale, ratio, .. } => {
-            for (key, [least, most]) in [("preprocess.scale", scale), ("preprocess.ratio", ratio)] {
-                if least > most {
-                    let what =
-                        format!("`{key}` must not begin above its end, found [{least}, {most}]");
-                    problems.push(lookup.problem(key, what).hint(format!("[{most}, {least}]")));
-                }
-            }
-            if scale[1] > 1.0 {
-                let what = format!(
-                    "`preprocess.scale` is a share of the image, at most 1, found {}",
-                    scale[1]
-                );
-                problems.push(lookup.problem("preprocess.scale", what));
-            }
-        }
-        Spatial::ResizeCenterCrop { resize, size } if resize < size => {
-            let key = if lookup.is_typed("preprocess.resize") {
-                "preprocess.resize"
-            } else {
-                "preprocess.size"
-            };
-            let what = format!(
-                "a centre crop of preprocess.size = {size} pixels does not fit into preprocess.resize = {resize}"
-            );
-            let hint = format!("set preprocess.resize to {size} or more");
-            problems.push(lookup.problem(key, what).hint(hint));
-        }
-        Spatial::ResizeCenterCrop { .. } | Spatial::AsIs => {}
-    }
-    problems
-}
-
-fn channels(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    let (channels, what) = match resolved.pipeline.source.kind {
-        SourceKind::ImageFolder => (3, "images in red, green and blue"),
-        SourceKind::Idx => (1, "grey images"),
-    };
-    let transform = &resolved.pipeline.preprocess.transform;
-    let lists = [
-        ("preprocess.mean", &transform.mean),
-        ("preprocess.std", &transform.std),
-    ];
-    let wrong = lists.into_iter().filter(|(_, list)| list.len() != channels);
-    let problem = |(key, list): (&str, &Vec<f32>)| {
-        let found = list.len();
-        let what = format!(
-            "`{key}` has {found} numbers, but {} has {what}",
-            lookup.cite("source.kind")
-        );
-        lookup
-            .problem(key, what)
-            .hint(format!("give {channels}, or leave it out"))
-    };
-    wrong.map(problem).collect()
-}
-
-fn trace_window(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    let steps = resolved.warmup_steps.saturating_add(resolved.steps);
-    if !resolved.trace.enabled || resolved.trace.start_step < steps {
-        return Vec::new();
-    }
-    let what = format!(
-        "`trace.start_step` = {} is past the run's {steps} steps ({} warm-up and {} measured): the trace would be empty",
-        resolved.trace.start_step, resolved.warmup_steps, resolved.steps
-    );
-    vec![
-        lookup
-            .problem("trace.start_step", what)
-            .hint(format!("a start below {steps}, or more steps")),
-    ]
-}
-
-fn classes(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    let (Some(outputs), Some(generate)) = (resolved.model.classes, resolved.generate) else {
-        return Vec::new();
-    };
-    if outputs >= generate.classes {
-        return Vec::new();
-    }
-    let what = format!(
-        "`model.classes` = {outputs} is less than {}",
-        lookup.cite("generate.classes")
-    );
-    let hint =
-        "leave model.classes out: the model then has as many outputs as the data has classes";
-    vec![lookup.problem("model.classes", what).hint(hint)]
-}
-
-fn enough_images(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    let Some(generate) = resolved.generate else {
-        return Vec::new();
-    };
-    let batch = resolved.pipeline.batch.size;
-    let mut problems = Vec::new();
-    if generate.images < generate.classes {
-        let what = format!(
-            "`generate.images` = {} leaves some of the {} classes empty",
-            generate.images, generate.classes
-        );
-        problems.push(
-            lookup
-                .problem("generate.images", what)
-                .hint("at least one image a class"),
-        );
-    }
-    if generate.images < batch && resolved.pipeline.drop_last {
-        let what = format!(
-            "`generate.images` = {} does not fill one batch of {batch}, and drop_last leaves out batches that are not full",
-            generate.images
-        );
-        let hint = "more images, a smaller batch.size, or `drop_last = false`";
-        problems.push(lookup.problem("generate.images", what).hint(hint));
-    }
-    problems
 }

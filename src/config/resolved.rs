@@ -4,12 +4,13 @@
 //! one worker, except `copy`, where 0 means "in the trainer's thread"; every queue holds at least
 //! one item; sizes, steps and rates are positive; ranges are ordered.
 //!
-//! May use: nothing else of `config`.
+//! May use: `presets`.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use super::presets;
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -21,6 +22,8 @@ pub struct Resolved {
     pub pipeline: PipelineConfig,
     pub model: ModelConfig,
     pub device: DeviceConfig,
+    /// The figures of the emulated device, where `device` is one.
+    pub emulated: Option<EmulatedConfig>,
     /// Measured steps, after the warm-up.
     pub steps: u64,
     pub warmup_steps: u64,
@@ -47,6 +50,8 @@ pub enum Mode {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PipelineConfig {
     pub source: SourceConfig,
+    /// The storage to wait for at every read, where it is emulated.
+    pub storage: Option<StorageConfig>,
     pub split: SplitConfig,
     pub shuffle: bool,
     pub drop_last: bool,
@@ -215,12 +220,43 @@ pub enum Optimizer {
     Adam,
 }
 
+/// A disk or store that takes the time it is told to. Times are in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct StorageConfig {
+    pub preset: &'static str,
+    /// Where the preset's figures are from.
+    pub source: &'static str,
+    pub latency_ns: u64,
+    pub seek_ns: u64,
+    /// `None` takes no time.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// An accelerator that takes the time it is told to. Times are in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct EmulatedConfig {
+    /// Where the preset's figures are from.
+    pub source: &'static str,
+    pub step_base_ns: u64,
+    pub step_per_sample_ns: u64,
+    pub preprocess_per_sample_ns: u64,
+    pub copy_latency_ns: u64,
+    /// `None` takes no time.
+    pub copy_bytes_per_second: Option<u64>,
+    pub launch_ns: u64,
+    pub run_ahead: usize,
+    /// Whether burn trains beside it.
+    pub train: bool,
+}
+
 /// What executes the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceConfig {
     Cpu,
     /// The CUDA device of this ordinal.
     Cuda(usize),
+    /// The emulated accelerator of this name.
+    Emulated(&'static str),
 }
 
 impl fmt::Display for DeviceConfig {
@@ -228,6 +264,7 @@ impl fmt::Display for DeviceConfig {
         match self {
             DeviceConfig::Cpu => formatter.write_str("cpu"),
             DeviceConfig::Cuda(ordinal) => write!(formatter, "cuda:{ordinal}"),
+            DeviceConfig::Emulated(name) => write!(formatter, "emulated:{name}"),
         }
     }
 }
@@ -237,11 +274,17 @@ impl FromStr for DeviceConfig {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DeviceConfig, String> {
-        if text.starts_with("emulated") {
-            let known = "this version runs on \"cpu\" and \"cuda:N\"";
-            return Err(format!(
-                "names an emulated device, \"{text}\", which is not built yet: {known}"
-            ));
+        if let Some(name) = text.strip_prefix("emulated") {
+            let preset = name.strip_prefix(':').and_then(presets::device);
+            let known: Vec<&str> = presets::DEVICES.iter().map(|preset| preset.name).collect();
+            return preset
+                .map(|preset| DeviceConfig::Emulated(preset.name))
+                .ok_or_else(|| {
+                    let known = known.join(", ");
+                    format!(
+                        "expects \"emulated:NAME\", where NAME is one of {known}, found \"{text}\""
+                    )
+                });
         }
         let ordinal = match text {
             "cpu" => return Ok(DeviceConfig::Cpu),
@@ -250,8 +293,11 @@ impl FromStr for DeviceConfig {
                 .strip_prefix("cuda:")
                 .and_then(|digits| digits.parse().ok()),
         };
-        let expected =
-            || format!("expects \"cpu\" or \"cuda:N\" (\"cuda:0\" is the first), found \"{text}\"");
+        let expected = || {
+            format!(
+                "expects \"cpu\", \"cuda:N\" (\"cuda:0\" is the first) or \"emulated:NAME\", found \"{text}\""
+            )
+        };
         ordinal.map(DeviceConfig::Cuda).ok_or_else(expected)
     }
 }

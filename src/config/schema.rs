@@ -6,11 +6,13 @@
 //! May use: `condition`, `kind`, `value`.
 
 use super::condition::{
-    CENTER, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, DENSE, IDX, IMAGE_FOLDER, MODEL_IS_DENSE,
-    OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD, SOURCE_HAS_FILES, SOURCE_IS_IDX,
-    STAGES_HAVE_WORKERS, WORKERS_MAKE_BATCHES,
+    CENTER, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, DENSE, DEVICE_CAN_DO_WITHOUT,
+    DEVICE_IS_EMULATED, IDX, IMAGE_FOLDER, MODEL_IS_DENSE, NOT_EMULATED, OPTIMIZER_IS_SGD,
+    PER_STAGE, RANDOM_RESIZED, SGD, SOURCE_HAS_FILES, SOURCE_IS_IDX, STAGES_HAVE_WORKERS,
+    STORAGE_IS_EMULATED, WORKERS_MAKE_BATCHES,
 };
 use super::kind::{Kind, Span};
+use super::presets::CUSTOM;
 use super::value::Value;
 
 /// One key and all there is to say about it.
@@ -133,6 +135,12 @@ const fn flag(name: &'static str, default: &'static str, doc: &'static str) -> K
     Key::new(name, Kind::Flag, Default::Toml(default), doc)
 }
 
+/// A figure of what is emulated, which a preset may have.
+const fn emulated(name: &'static str, kind: Kind, condition: Condition, doc: &'static str) -> Key {
+    let key = Key::new(name, kind, Default::Unset("the preset's"), doc);
+    key.only_when(condition)
+}
+
 /// Keys of `pipelines/*.toml`; an experiment file may set them too.
 #[rustfmt::skip]
 pub(super) const PIPELINE: &[Key] = &[
@@ -140,6 +148,14 @@ pub(super) const PIPELINE: &[Key] = &[
         "How the data lies on disk; `image-folder` is one folder a class with JPEG or PNG files inside, `idx` is MNIST's files, plain or .gz."),
     Key::new("source.path", Kind::Path, Default::Required,
         "Where the data lies, relative to the current directory."),
+    Key::new("storage.emulate", Kind::Choice(&[NOT_EMULATED, "hdd", "sata-ssd", "nvme", "network", CUSTOM]), Default::Toml("\"none\""),
+        "A disk or store to wait for at every read, beside the real one: `hdd`, `sata-ssd`, `nvme` and `network` have figures of a product."),
+    emulated("storage.latency", Kind::Time, STORAGE_IS_EMULATED,
+        "Time from a request to its first byte; requests of several workers wait side by side."),
+    emulated("storage.seek", Kind::Time, STORAGE_IS_EMULATED,
+        "Time the emulated disk is taken up by a read that does not follow the one before it in the data set."),
+    emulated("storage.bandwidth", Kind::Rate, STORAGE_IS_EMULATED,
+        "Bytes per second that all workers share."),
     Key::new("split.validation", Kind::Part, Default::Toml("0"),
         "Samples that are not trained on but evaluated after the training: a share of all, or how many."),
     Key::new("split.test", Kind::Part, Default::Toml("0"),
@@ -220,6 +236,23 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("model.classes", AT_LEAST_ONE, Default::Unset("as many as the source has"),
         "Outputs of the model."),
     Key::new("device", Kind::Device, Default::Toml("\"cpu\""), "What executes the steps."),
+    flag("train", "false", "With an emulated device: train all the same, with burn on the CPU beside it.")
+        .only_when(DEVICE_CAN_DO_WITHOUT),
+    emulated("emulated.step_base", Kind::Time, DEVICE_IS_EMULATED,
+        "Time of a step on the emulated device whatever its batch."),
+    emulated("emulated.step_per_sample", Kind::Time, DEVICE_IS_EMULATED,
+        "Time of a step for each sample of its batch, added to `emulated.step_base`."),
+    emulated("emulated.copy_bandwidth", Kind::Rate, DEVICE_IS_EMULATED,
+        "Bytes per second of the emulated copy engine."),
+    Key::new("emulated.copy_latency", Kind::Time, Default::Toml("\"0ms\""),
+        "Time of a copy whatever its size.").only_when(DEVICE_IS_EMULATED),
+    Key::new("emulated.preprocess_per_sample", Kind::Time, Default::Toml("\"0ms\""),
+        "Time that the emulated device preprocesses each sample, before the step.").only_when(DEVICE_IS_EMULATED),
+    Key::new("emulated.launch", Kind::Time, Default::Toml("\"0ms\""),
+        "Time that launching a step takes the trainer's thread.").only_when(DEVICE_IS_EMULATED),
+    Key::new("emulated.run_ahead", Kind::Whole { least: 0, most: 1024 }, Default::Toml("2"),
+        "Unfinished steps that the trainer's thread may leave behind it; 0 waits for the end of each, as reading every loss does.")
+        .only_when(DEVICE_IS_EMULATED),
     Key::new("steps", AT_LEAST_ONE, Default::Toml("200"),
         "Steps that are measured, after the warm-up.")
         .advice("to run the loader without training, use `mode = \"loader-only\"`"),

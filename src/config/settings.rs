@@ -14,14 +14,13 @@ use serde::Serialize;
 
 use super::document::{self, Found};
 use super::error::{ConfigError, Problem};
-use super::kind::Kind;
 use super::lookup::Lookup;
 use super::origin::{Excerpt, Layer, Origin};
 use super::resolve;
 use super::resolved::Resolved;
 use super::schema::{self, Key};
 use super::suggest;
-use super::value::{Value, format_bytes};
+use super::value::Value;
 
 /// One value that somebody typed.
 #[derive(Debug, Clone)]
@@ -111,12 +110,8 @@ impl Settings {
     }
 
     fn row(&self, lookup: &Lookup, key: &'static Key) -> Row {
-        let value = lookup.value(key.name).map(|value| match (key.kind, value) {
-            (Kind::Bytes { .. }, Value::Integer(bytes)) => {
-                format!("\"{}\"", format_bytes(bytes.unsigned_abs()))
-            }
-            _ => value.to_string(),
-        });
+        let value = lookup.value(key.name);
+        let value = value.map(|value| key.kind.written(value));
         let losers = self.typed(key.name).iter().rev().skip(1);
         Row {
             key: key.name,

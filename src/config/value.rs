@@ -138,10 +138,70 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{bytes}B")
 }
 
+const TIME_UNITS: [(&str, u64); 4] = [
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+
+/// Reads a length of time such as `5ms`, `1.5 s` or `560us`, in nanoseconds. Only zero needs no unit.
+pub(super) fn parse_time(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(digits_end);
+    let unit = unit.trim();
+    let scale = TIME_UNITS.iter().find(|(name, _)| *name == unit)?.1;
+    let nanos = number.parse::<f64>().ok()? * scale as f64;
+    // A year is longer than anything that is emulated.
+    (nanos < 365.0 * 86_400e9).then_some(nanos.round() as u64)
+}
+
+/// Writes a length of time in the largest unit that shows it without losing a nanosecond.
+pub(super) fn format_time(nanos: u64) -> String {
+    let whole = |scale: &u64| nanos >= *scale && nanos.is_multiple_of(*scale);
+    let unit = TIME_UNITS.iter().find(|(_, scale)| whole(scale));
+    unit.map_or_else(
+        || format!("{nanos}ns"),
+        |(unit, scale)| format!("{}{unit}", nanos / scale),
+    )
+}
+
+/// Reads a rate such as `25GB/s`, in bytes per second.
+pub(super) fn parse_rate(text: &str) -> Option<u64> {
+    parse_bytes(text.trim().strip_suffix("/s")?)
+}
+
+/// Writes a rate in the largest unit that shows it without losing a byte.
+pub(super) fn format_rate(bytes_per_second: u64) -> String {
+    for (unit, scale) in [("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)] {
+        if bytes_per_second >= scale && bytes_per_second.is_multiple_of(scale) {
+            return format!("{}{unit}/s", bytes_per_second / scale);
+        }
+    }
+    format!("{bytes_per_second}B/s")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn times_parse_with_their_unit() {
+        for (text, nanos) in [
+            ("5ms", 5_000_000),
+            ("1.5 s", 1_500_000_000),
+            ("0.56ms", 560_000),
+            ("40us", 40_000),
+            ("0ms", 0),
+        ] {
+            assert_eq!(parse_time(text), Some(nanos), "{text}");
+        }
+        for text in ["", "5", "ms", "5 minutes", "-1ms", "1.2.3ms", "9999999999s"] {
+            assert_eq!(parse_time(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn sizes_parse_with_binary_and_decimal_units() {
@@ -174,6 +234,12 @@ mod tests {
         fn a_formatted_size_parses_back(bytes in any::<u64>(), shift in 0u32..40) {
             let bytes = bytes >> shift << shift;
             prop_assert_eq!(parse_bytes(&format_bytes(bytes)), Some(bytes));
+        }
+
+        #[test]
+        fn formatted_times_and_rates_parse_back(number in 0..1u64 << 50) {
+            prop_assert_eq!(parse_time(&format_time(number)), Some(number));
+            prop_assert_eq!(parse_rate(&format_rate(number)), Some(number));
         }
 
         #[test]

@@ -3,4 +3,5 @@
 //! May use: `timeline`.
 
 pub mod cgroup;
+pub mod emulated;
 pub mod probe;

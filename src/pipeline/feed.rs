@@ -3,10 +3,10 @@
 use super::error::{Control, PipelineError, Skipped, StopSignal};
 use super::item::{BatchJob, HostBatch};
 use super::logbook::{Logbook, Opening, Subject};
-use super::queue::{Envelope, Receiver};
+use super::queue::{Envelope, Receiver, Sent};
 use super::work::{HostToDevice, SampleWork};
 use super::worker::{Copied, CopyPost, Post, batch_subject};
-use crate::timeline::{ClockThread, ItemId, Stage};
+use crate::timeline::{ClockThread, ItemId, Nanos, Stage, UnitRef};
 use std::sync::Arc;
 
 /// A batch on the device.
@@ -133,10 +133,21 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
 
     /// Closes the step in progress, at now.
     pub fn finish_step(&mut self) {
+        self.finish_step_when(|_| None);
+    }
+
+    /// Closes the step in progress: its work ends now, and its thread is free once `room` returns. That
+    /// says when the device took another step after all and which of its units of work made the room;
+    /// `None` where there was room.
+    pub fn finish_step_when(&mut self, room: impl FnOnce(&Logbook) -> Option<(Nanos, UnitRef)>) {
         if let (Some((opening, subject)), Some(logbook)) = (self.step.take(), self.logbook.as_mut())
         {
             let end = logbook.ended();
-            logbook.close(subject, &opening, end, None);
+            let sent = Sent {
+                blocked: room(logbook),
+                depth: 0,
+            };
+            logbook.close(subject, &opening, end, Some(sent));
         }
     }
 

@@ -69,7 +69,7 @@ impl Logbook {
 
     /// The unit in progress.
     #[inline]
-    pub(super) fn current(&self) -> UnitRef {
+    pub fn current(&self) -> UnitRef {
         self.lane.current()
     }
 

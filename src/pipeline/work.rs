@@ -2,6 +2,7 @@
 
 use super::error::SampleError;
 use super::item::HostBatch;
+use crate::timeline::UnitRef;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -132,11 +133,11 @@ pub trait HostToDevice: Send + 'static {
     /// A batch on the device.
     type Batch: Send + 'static;
 
-    /// Copies one batch. The host buffer is reused as soon as this returns.
+    /// Copies one batch as the unit of work `unit`. The host buffer is reused as soon as this returns.
     ///
     /// # Errors
     /// Why the device did not take it.
-    fn copy(&mut self, batch: &HostBatch) -> Result<Self::Batch, SampleError>;
+    fn copy(&mut self, batch: &HostBatch, unit: UnitRef) -> Result<Self::Batch, SampleError>;
 }
 
 /// A device that takes nothing: for running the loader alone.
@@ -146,7 +147,7 @@ pub struct Discard;
 impl HostToDevice for Discard {
     type Batch = ();
 
-    fn copy(&mut self, _batch: &HostBatch) -> Result<(), SampleError> {
+    fn copy(&mut self, _: &HostBatch, _: UnitRef) -> Result<(), SampleError> {
         Ok(())
     }
 }

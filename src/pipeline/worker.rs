@@ -277,7 +277,7 @@ fn claim_subject<O>(stage: Stage, job: &Job<()>, served: Option<&Served<O>>) -> 
 
 /// What a batch's unit worked on.
 pub(super) fn batch_subject(stage: Stage, batch: &HostBatch, sample: u32) -> Subject {
-    let bytes = (batch.len() * batch.sample_bytes) as u64;
+    let bytes = batch.bytes().len() as u64;
     Subject {
         stage,
         item: ItemId {
@@ -358,7 +358,7 @@ impl<H: HostToDevice> CopyPost<H> {
             let taken = freed(opening.start.max(opening.handoff.ready_at), unit);
             self.admission.credit(1, taken);
         }
-        let copy = || (!batch.is_empty()).then(|| self.device.copy(&batch));
+        let copy = || (!batch.is_empty()).then(|| self.device.copy(&batch, unit));
         let copied = catch_unwind(AssertUnwindSafe(copy))
             .unwrap_or_else(|payload| Some(Err(panic_message(payload.as_ref()).into())));
         let on_device = match copied.transpose() {

@@ -9,7 +9,7 @@ mod terminal;
 
 pub use json::write_json;
 pub use model::{
-    DeviceReport, EpochReport, Evaluation, IdleCause, Machine, RecorderReport, Report, Score,
-    Status, TraceReport, Training,
+    DeviceReport, EmulatedReport, EpochReport, Evaluation, IdleCause, Machine, RecorderReport,
+    Report, Score, Status, TraceReport, Training,
 };
 pub use terminal::render;

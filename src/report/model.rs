@@ -32,6 +32,20 @@ pub struct DeviceReport {
     pub idle_ns: Nanos,
     /// Busy / window, 0 to 1.
     pub busy_share: f64,
+    /// Where the device is emulated.
+    pub emulated: Option<EmulatedReport>,
+}
+
+/// What an emulated device adds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EmulatedReport {
+    /// As MLPerf Storage defines it, 0 to 1: time in steps / time, without preprocessing on the device and
+    /// without the I/O of the run's first step.
+    pub accelerator_utilization: f64,
+    /// Whether burn trains on the CPU beside it; otherwise nothing is trained.
+    pub trains: bool,
+    /// Where its figures are from.
+    pub source: &'static str,
 }
 
 /// One cause of device idle time.
@@ -73,7 +87,7 @@ pub struct TraceReport {
     pub left_out_events: u64,
     /// Steps in the traced part of the run.
     pub step_slices_expected: u64,
-    /// Samples decoded for those steps.
+    /// Units of work of decode for those steps: one a sample, unless samples are tiny.
     pub decode_slices_expected: u64,
     pub error: Option<String>,
 }
@@ -213,20 +227,15 @@ impl Report {
         }
     }
 
-    /// Takes over what the analysis found. `device` names the device, where one executes steps.
-    pub fn measured(&mut self, summary: &Summary, device: Option<&str>) {
+    /// Takes over what the analysis found. `device` is the one that executes steps, where there is one.
+    pub fn measured(&mut self, summary: &Summary, device: Option<DeviceReport>) {
         let idle = summary.device_idle();
         let share = |length: Nanos| length.0 as f64 / idle.0.max(1) as f64;
         self.steps = summary.steps;
         self.samples = summary.samples;
         self.window_ns = summary.window.length();
         self.samples_per_second = summary.samples_per_second();
-        self.device = device.map(|name| DeviceReport {
-            name: name.to_owned(),
-            busy_ns: summary.device_busy,
-            idle_ns: idle,
-            busy_share: summary.busy_share(),
-        });
+        self.device = device;
         let mut causes = summary.causes.clone();
         // Shown even at zero.
         if !causes

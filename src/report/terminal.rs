@@ -1,6 +1,6 @@
 //! The report in the terminal.
 
-use super::{Report, Status};
+use super::{EmulatedReport, Report, Status};
 use crate::analysis::StageSummary;
 use crate::timeline::Nanos;
 use std::fmt::{self, Write};
@@ -63,6 +63,9 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
             percent(device.busy_share),
             percent(1.0 - device.busy_share)
         )?;
+        if let Some(emulated) = &device.emulated {
+            write_emulated(out, emulated)?;
+        }
     }
     writeln!(
         out,
@@ -90,6 +93,20 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
         )?;
     }
     write_accuracy(out, report)
+}
+
+fn write_emulated(out: &mut String, emulated: &EmulatedReport) -> fmt::Result {
+    let trains = if emulated.trains {
+        "burn trains on the CPU beside it"
+    } else {
+        "nothing is trained"
+    };
+    let utilization = percent(emulated.accelerator_utilization);
+    writeln!(
+        out,
+        "         emulated, its times are arithmetic; {trains}; AU {utilization} (MLPerf Storage)"
+    )?;
+    writeln!(out, "         figures: {}", emulated.source)
 }
 
 /// The last epoch's accuracy, and that on what was held out.

@@ -4,8 +4,9 @@
 use super::error::SessionError;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, CpuReading, LoaderShape, Summary, Verdict};
+use crate::config::EmulatedConfig;
 use crate::pipeline::{RecordingCost, StopSignal, panic_message};
-use crate::report::{RecorderReport, Report, Training, write_json};
+use crate::report::{DeviceReport, EmulatedReport, RecorderReport, Report, Training, write_json};
 use crate::timeline::{Clock, Nanos, Record, Recorder};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,6 +39,12 @@ pub struct Progress {
 /// Called by the collector's thread some times a second.
 pub type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 
+/// The device that executes the steps, as the report calls it.
+pub(super) struct DeviceName {
+    pub(super) name: String,
+    pub(super) emulated: Option<EmulatedConfig>,
+}
+
 /// What the collector works on.
 pub(super) struct Collector {
     pub(super) clock: Arc<dyn Clock>,
@@ -46,7 +53,7 @@ pub(super) struct Collector {
     pub(super) feed: Option<TracingFeed>,
     pub(super) report: Report,
     pub(super) report_path: PathBuf,
-    pub(super) device: Option<String>,
+    pub(super) device: Option<DeviceName>,
     pub(super) shape: LoaderShape,
     /// What the trainer's thread says of the training.
     pub(super) training: Arc<Mutex<Training>>,
@@ -202,13 +209,15 @@ impl Collector {
         let training = self.training().clone();
         self.report.training = training;
         if let Some(summary) = summary {
-            self.report.measured(summary, self.device.as_deref());
+            let device = self.device.as_ref();
+            self.report
+                .measured(summary, device.map(|device| device.report(summary)));
             self.report.verdict = Some(Verdict::of(summary, &self.shape));
             self.report.recorder = self.recorder_report(summary);
         }
         if let (Some(feed), Some(trace)) = (&self.feed, &mut self.report.trace) {
             trace.step_slices_expected = feed.steps_written;
-            trace.decode_slices_expected = feed.samples;
+            trace.decode_slices_expected = feed.decode_slices;
         }
     }
 
@@ -238,6 +247,22 @@ impl Collector {
         // What the trainer's thread says holds in any case.
         let training = self.training().clone();
         self.report.training = training;
+    }
+}
+
+impl DeviceName {
+    fn report(&self, summary: &Summary) -> DeviceReport {
+        DeviceReport {
+            name: self.name.clone(),
+            busy_ns: summary.device_busy,
+            idle_ns: summary.device_idle(),
+            busy_share: summary.busy_share(),
+            emulated: self.emulated.map(|emulated| EmulatedReport {
+                accelerator_utilization: summary.accelerator_utilization(),
+                trains: emulated.train,
+                source: emulated.source,
+            }),
+        }
     }
 }
 

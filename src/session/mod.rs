@@ -12,6 +12,7 @@ mod plan;
 mod run;
 mod source;
 mod tracing_feed;
+mod trainee;
 
 pub use collector::{OnProgress, Progress};
 pub use error::SessionError;

@@ -4,12 +4,14 @@ use super::error::SessionError;
 use super::source::Source;
 use crate::analysis::{LoaderShape, Workers};
 use crate::config::{
-    HeldOut, Mode, ModelKind, OnError, Optimizer, PartSize, PipelineConfig, Resolved, StageConfig,
-    WorkerMode,
+    EmulatedConfig, HeldOut, Mode, ModelKind, OnError, Optimizer, PartSize, PipelineConfig,
+    Resolved, StageConfig, WorkerMode,
 };
 use crate::data::sampler::Batches;
 use crate::data::{Amount, Parts, Split};
+use crate::device::emulated::EmulatedSpec;
 use crate::pipeline::{ErrorPolicy, Layout, Plan, StageKnobs};
+use crate::timeline::Nanos;
 use crate::train::{Architecture, ModelSpec, OptimizerSpec};
 use std::sync::Arc;
 
@@ -106,6 +108,19 @@ pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
         copy_in_trainer: pipeline.copy.workers == 0,
         has_device: config.mode == Mode::Normal,
         cores,
+    }
+}
+
+/// How fast the emulated device is.
+pub(super) fn emulated_spec(config: &EmulatedConfig) -> EmulatedSpec {
+    EmulatedSpec {
+        step_base: Nanos(config.step_base_ns),
+        step_per_sample: Nanos(config.step_per_sample_ns),
+        preprocess_per_sample: Nanos(config.preprocess_per_sample_ns),
+        copy_latency: Nanos(config.copy_latency_ns),
+        copy_bytes_per_second: config.copy_bytes_per_second,
+        launch: Nanos(config.launch_ns),
+        run_ahead: config.run_ahead,
     }
 }
 

@@ -1,32 +1,29 @@
 //! One run, from its configuration to its report.
 
-use super::collector::{Collector, OnProgress, cpu_of};
+use super::collector::{Collector, DeviceName, OnProgress, cpu_of};
 use super::error::SessionError;
-use super::evaluation::evaluate;
-use super::plan::{model_spec, parts, plan, shape};
+use super::plan::{emulated_spec, model_spec, parts, plan, shape};
 use super::source::Source;
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
+use super::trainee::{Device, Ended, Trainee};
 use crate::analysis::{Analysis, WindowRule};
 use crate::config::{DeviceConfig, Mode, Resolved};
 use crate::data::Parts;
 use crate::device::cgroup::usable_cores;
 use crate::device::probe;
-use crate::pipeline::{
-    Delivered, Discard, HostToDevice, Logbook, Plan, RecordingCost, SampleWork, Skipped,
-    StopSignal, panic_message, start,
-};
-use crate::report::{EpochReport, Machine, Report, Status, TraceReport, Training};
+use crate::pipeline::{Plan, RecordingCost, StopSignal, panic_message};
+use crate::report::{Machine, Report, Status, TraceReport, Training};
 use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
 use crate::trace::{
     HostSpans, HostSpansError, HostSpansGuard, SharedTrace, TraceClock, TraceOptions, TraceSummary,
     TraceWriter,
 };
-use crate::train::{BurnTrainer, Learned, StepDone, TrainError, TrainStep, on_cpu, on_cuda, train};
+use crate::train::{TrainError, on_cpu, on_cuda};
 use nix::sys::resource::UsageWho;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Where a run writes, and whom it tells how it stands.
 pub struct RunOptions {
@@ -50,10 +47,10 @@ pub struct Outcome {
 pub struct Session {
     config: Resolved,
     options: RunOptions,
-    source: Source,
-    parts: Parts,
-    clock: Arc<dyn Clock>,
-    stop: StopSignal,
+    pub(super) source: Source,
+    pub(super) parts: Parts,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) stop: StopSignal,
     cores: f64,
 }
 
@@ -161,11 +158,21 @@ impl Session {
             return Ok(Device::None);
         }
         let spec = model_spec(&self.config, &self.source);
-        let trainer = match self.config.device {
-            DeviceConfig::Cpu => on_cpu(&spec)?,
+        if let Some(emulated) = &self.config.emulated {
+            return Ok(Device::Emulated {
+                spec: emulated_spec(emulated),
+                burn: emulated.train.then(|| on_cpu(&spec)).transpose()?,
+            });
+        }
+        Ok(Device::Burn(match self.config.device {
             DeviceConfig::Cuda(ordinal) => on_cuda(ordinal, &probe::cuda(), &spec)?,
-        };
-        Ok(Device::Burn(trainer))
+            _ => on_cpu(&spec)?,
+        }))
+    }
+
+    /// Whether steps are executed beside the trainer's thread.
+    fn runs_beside(&self) -> bool {
+        self.config.emulated.is_some() && self.config.mode == Mode::Normal
     }
 
     /// How the run ended, into the report.
@@ -242,6 +249,7 @@ impl Session {
             warmup_steps: self.config.warmup_steps,
             steps: Some(plan.batches.saturating_sub(self.config.warmup_steps)),
             run_start: self.clock.now(),
+            device_beside: self.runs_beside(),
         };
         let steps = TracedSteps {
             first: self.config.trace.start_step,
@@ -252,10 +260,13 @@ impl Session {
             clock: self.clock.clone(),
             recorder: recorder.clone(),
             analysis: Analysis::new(rule, plan.in_flight()),
-            feed: trace.map(|trace| TracingFeed::new(trace.clone(), steps, rule.run_start)),
+            feed: trace.map(|trace| TracingFeed::new(trace.clone(), steps, &rule)),
             report: self.report(trace),
             report_path: self.options.run_dir.join("report.json"),
-            device: (self.config.mode == Mode::Normal).then(|| self.config.device.to_string()),
+            device: (self.config.mode == Mode::Normal).then(|| DeviceName {
+                name: self.config.device.to_string(),
+                emulated: self.config.emulated,
+            }),
             shape: shape(&self.config, self.cores),
             training,
             on_progress,
@@ -266,159 +277,6 @@ impl Session {
             process_cpu_before: cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default(),
             own_cpu: Nanos::ZERO,
         }
-    }
-}
-
-/// What takes the batches.
-enum Device {
-    /// Nothing: the loader runs alone.
-    None,
-    Burn(BurnTrainer),
-}
-
-/// How the training ended.
-struct Ended {
-    result: Result<u64, SessionError>,
-    skipped: Skipped,
-    stopped: bool,
-}
-
-impl Ended {
-    fn of(result: Result<u64, SessionError>) -> Ended {
-        Ended {
-            result,
-            skipped: Skipped::default(),
-            stopped: false,
-        }
-    }
-}
-
-/// What runs once the device is there: the pipeline and the training loop, in this thread.
-struct Trainee<'a> {
-    plan: &'a Plan,
-    session: &'a Session,
-    recorder: &'a Recorder,
-    training: Arc<Mutex<Training>>,
-}
-
-impl Trainee<'_> {
-    fn run_on(self, device: Device) -> Ended {
-        match &self.session.source {
-            Source::Images(work) => self.load(work, None, device),
-            Source::Idx { work, test } => self.load(work, test.as_ref(), device),
-        }
-    }
-
-    fn load<W: SampleWork>(&self, work: &Arc<W>, test: Option<&Arc<W>>, device: Device) -> Ended {
-        match device {
-            Device::None => self.run(work, Discard, &mut NoStep),
-            Device::Burn(mut trainer) => {
-                self.training().parameters = Some(trainer.parameters());
-                let mut ended = self.run(work, trainer.copy(), &mut trainer);
-                if ended.result.is_ok() && !ended.stopped {
-                    let evaluated = self.evaluate(work, test, &mut trainer);
-                    ended.result = ended.result.and_then(|steps| evaluated.map(|()| steps));
-                }
-                ended
-            }
-        }
-    }
-
-    /// Evaluates the model on everything that was held out.
-    fn evaluate<W: SampleWork>(
-        &self,
-        work: &Arc<W>,
-        test: Option<&Arc<W>>,
-        trainer: &mut BurnTrainer,
-    ) -> Result<(), SessionError> {
-        let Session {
-            parts, clock, stop, ..
-        } = self.session;
-        let own = [("validation", &parts.validation), ("test", &parts.test)];
-        let own = own.map(|(name, part)| (name, work, part.clone()));
-        let files = test.filter(|_| parts.test.is_empty());
-        let files = files.map(|test| ("test", test, (0..test.samples() as u32).collect()));
-        for (name, work, part) in own.into_iter().chain(files) {
-            if !part.is_empty() {
-                let evaluation = evaluate(name, work, part, self.plan, trainer, clock, stop)?;
-                self.training().evaluations.extend(evaluation);
-            }
-        }
-        Ok(())
-    }
-
-    fn run<W, H, T>(&self, work: &Arc<W>, copy: H, trainer: &mut T) -> Ended
-    where
-        W: SampleWork,
-        H: HostToDevice,
-        T: TrainStep<Batch = H::Batch>,
-    {
-        let Session { clock, stop, .. } = self.session;
-        let feed = start(self.plan, work.clone(), copy, clock, self.recorder, stop);
-        let mut feed = match feed {
-            Ok(feed) => feed,
-            Err(error) => return Ended::of(Err(error.into())),
-        };
-        let mut epoch = Some(tracing::info_span!("epoch", epoch = 0u64).entered());
-        let mut current = 0;
-        let result = train(&mut feed, trainer, |done| {
-            if done.epoch != current {
-                current = done.epoch;
-                // The old one is left before the new one is entered, so that they do not nest.
-                drop(epoch.take());
-                epoch = Some(tracing::info_span!("epoch", epoch = current).entered());
-            }
-            self.note(done);
-        });
-        drop(epoch);
-        let stopped = stop.is_stopped();
-        feed.shut_down();
-        let skipped = feed.skipped();
-        Ended {
-            result: result.map_err(SessionError::from),
-            skipped,
-            stopped,
-        }
-    }
-
-    fn training(&self) -> MutexGuard<'_, Training> {
-        self.training.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, done: StepDone) {
-        let mut training = self.training();
-        training.steps = done.steps;
-        training.epoch = done.epoch;
-        let Some(Learned { loss, correct }) = done.learned else {
-            return;
-        };
-        training.first_loss.get_or_insert(loss);
-        training.last_loss = Some(loss);
-        if training
-            .epochs
-            .last()
-            .is_none_or(|last| last.epoch != done.epoch)
-        {
-            training.epochs.push(EpochReport {
-                epoch: done.epoch,
-                ..EpochReport::default()
-            });
-        }
-        if let Some(epoch) = training.epochs.last_mut() {
-            epoch.steps += 1;
-            epoch.score.add(done.samples as u64, loss, correct);
-        }
-    }
-}
-
-/// Takes a batch and does nothing: for running the loader alone.
-struct NoStep;
-
-impl TrainStep for NoStep {
-    type Batch = ();
-
-    fn step(&mut self, _: Delivered<()>, _: &mut Logbook) -> Result<Option<Learned>, TrainError> {
-        Ok(None)
     }
 }
 

@@ -4,7 +4,7 @@
 //! A batch is written once its step has ended and its records have all arrived, slices first, then the
 //! arrows, as one group; so a trace that is cut shows whole batches only.
 
-use crate::analysis::IdleSpan;
+use crate::analysis::{IdleSpan, WindowRule};
 use crate::timeline::{
     BusySpan, HostSpan, Interval, LaneInfo, LaneKind, Nanos, Record, Stage, UnitRecord, UnitRef,
 };
@@ -44,13 +44,22 @@ struct Batch {
     units: Vec<(UnitRef, UnitRecord)>,
     busy: Vec<BusySpan>,
     host: Vec<HostSpan>,
+    /// The step of the trainer's thread.
     step: Option<UnitRef>,
 }
 
 impl Batch {
+    /// The unit of the only worker of `stage`.
+    fn unit_of(&self, stage: Stage) -> Option<UnitRef> {
+        let mut units = self.units.iter();
+        units
+            .find(|(_, unit)| unit.stage == stage)
+            .map(|(name, _)| *name)
+    }
+
     /// Whether every record has arrived. A worker hands on before it records, so a thread that has lost
     /// its core in between may be late.
-    fn is_whole(&self) -> bool {
+    fn is_whole(&self, device_beside: bool) -> bool {
         let units = |stage| {
             self.units
                 .iter()
@@ -64,13 +73,14 @@ impl Batch {
             && read == samples(Stage::Preprocess)
             && units(Stage::Batch).count() == 1
             && units(Stage::Copy).count() == 1
+            && (!device_beside || self.unit_of(Stage::Device).is_some())
     }
 }
 
 /// A batch whose step has ended, to be written once it is whole.
 struct Ended {
     batch: u64,
-    /// The end of the step before.
+    /// When the trainer's thread was done with the step before.
     since: Nanos,
     /// When its step's record arrived.
     arrived: Nanos,
@@ -86,22 +96,27 @@ pub(super) struct TracingFeed {
     lanes: Vec<LaneInfo>,
     batches: BTreeMap<u64, Batch>,
     ended: VecDeque<Ended>,
+    device_beside: bool,
     previous_step_end: Nanos,
+    /// When the device ended the last step that was written.
+    device_free_at: Nanos,
     /// The traced part of the run, as far as it is known.
     traced: Option<Interval>,
     /// A step after the traced ones has ended.
     past: bool,
-    /// Samples trained on in the steps written.
-    pub(super) samples: u64,
+    /// Units of work of decode in the steps written.
+    pub(super) decode_slices: u64,
     pub(super) steps_written: u64,
 }
 
 impl TracingFeed {
-    pub(super) fn new(trace: SharedTrace, steps: TracedSteps, run_start: Nanos) -> TracingFeed {
+    pub(super) fn new(trace: SharedTrace, steps: TracedSteps, rule: &WindowRule) -> TracingFeed {
         trace.with(|trace| {
             trace.process(LOADER, "loader", 1);
             trace.process(TRAINER, "trainer and device", 0);
-            trace.lane(TRAINER, DEVICE_LANE, "device busy", 2);
+            if !rule.device_beside {
+                trace.lane(TRAINER, DEVICE_LANE, "device busy", 2);
+            }
             trace.lane(TRAINER, IDLE_LANE, "device idle, by cause", 3);
         });
         TracingFeed {
@@ -110,10 +125,12 @@ impl TracingFeed {
             lanes: Vec::new(),
             batches: BTreeMap::new(),
             ended: VecDeque::new(),
-            previous_step_end: run_start,
+            device_beside: rule.device_beside,
+            previous_step_end: rule.run_start,
+            device_free_at: rule.run_start,
             traced: None,
             past: false,
-            samples: 0,
+            decode_slices: 0,
             steps_written: 0,
         }
     }
@@ -124,8 +141,11 @@ impl TracingFeed {
         for (lane, record) in records {
             self.record(*lane, record, now);
         }
-        let batches = &self.batches;
-        let whole = |ended: &Ended| batches.get(&ended.batch).is_none_or(Batch::is_whole);
+        let (batches, beside) = (&self.batches, self.device_beside);
+        let whole = |ended: &Ended| {
+            let batch = batches.get(&ended.batch);
+            batch.is_none_or(|batch| batch.is_whole(beside))
+        };
         let waiting = self
             .ended
             .iter()
@@ -150,10 +170,10 @@ impl TracingFeed {
     fn name_lanes(&mut self, lanes: &[LaneInfo]) {
         for (number, info) in lanes.iter().enumerate().skip(self.lanes.len()) {
             let (pid, tid) = place(info.kind, number as u16);
-            let order = if info.kind == LaneKind::Trainer {
-                1
-            } else {
-                number as i32 + 10
+            let order = match info.kind {
+                LaneKind::Trainer => 1,
+                LaneKind::Device => 2,
+                _ => number as i32 + 10,
             };
             self.trace
                 .with(|trace| trace.lane(pid, tid, &info.name, order));
@@ -172,7 +192,7 @@ impl TracingFeed {
             if let Record::Unit(unit) = record
                 && unit.is_step()
             {
-                self.previous_step_end = unit.end;
+                self.previous_step_end = unit.pushed;
                 self.past |= self.steps.end_before(number);
             }
             return;
@@ -191,7 +211,7 @@ impl TracingFeed {
                 batch.units.push((name, *unit));
                 if unit.stage == Stage::Step {
                     batch.step = Some(name);
-                    let since = std::mem::replace(&mut self.previous_step_end, unit.end);
+                    let since = std::mem::replace(&mut self.previous_step_end, unit.pushed);
                     self.ended.push_back(Ended {
                         batch: number,
                         since,
@@ -214,22 +234,36 @@ impl TracingFeed {
         let Some(step) = batch.step.and_then(|name| units.get(&name)).copied() else {
             return;
         };
+        // The step on the device where that runs beside, or else on the trainer's thread.
+        let last = batch.unit_of(Stage::Device).or(batch.step);
+        let period = match last.filter(|_| self.device_beside) {
+            Some(device) => Interval::new(self.device_free_at, units[&device].end),
+            None => Interval::new(since, step.end),
+        };
+        self.device_free_at = period.end;
         let written = self.trace.with(|trace| {
             trace.group(|trace| {
                 for (name, unit) in &batch.units {
                     self.unit(trace, *name, unit);
                 }
                 self.trainer(trace, &batch, &step, since);
+                self.device(trace, &batch, period);
                 if let Some(chain) = batch.step.and_then(|step| self.chain(step, &units)) {
                     trace.flow_chain(number + 1, "batch", "batch", &chain);
                 }
+                if let Some((device, step)) = batch.unit_of(Stage::Device).zip(batch.step) {
+                    let launch = [step, device].map(|name| self.point(name, &units[&name]));
+                    trace.flow_chain(number + 1, "launch", "launch", &launch);
+                }
             })
         });
-        let from = self.traced.map_or(since, |traced| traced.start);
-        self.traced = Some(Interval::new(from, step.end));
+        let from = self.traced.map_or(period.start, |traced| traced.start);
+        self.traced = Some(Interval::new(from, period.end));
         // Past the size limit a group is left out whole.
         if written == Some(true) {
-            self.samples += u64::from(step.samples);
+            let decoded = batch.units.iter();
+            let decoded = decoded.filter(|(_, unit)| unit.stage == Stage::Decode);
+            self.decode_slices += decoded.count() as u64;
             self.steps_written += 1;
         }
     }
@@ -246,14 +280,19 @@ impl TracingFeed {
         let (pid, tid) = self.place(name.lane());
         let mut args = vec![("batch", Arg::UInt(unit.item.batch))];
         match unit.stage {
+            // What it did is written as the device's busy time.
+            Stage::Device => return,
             Stage::Batch => args.push(("last_sample", Arg::UInt(unit.sample.into()))),
             Stage::Step => args.push(("samples", Arg::UInt(unit.samples.into()))),
-            Stage::Copy => args.push(("bytes", Arg::UInt(unit.bytes_in))),
+            Stage::Copy | Stage::Transfer => args.push(("bytes", Arg::UInt(unit.bytes_in))),
             _ => args.extend([
                 ("sample", Arg::UInt(unit.sample.into())),
                 ("bytes in", Arg::UInt(unit.bytes_in)),
                 ("bytes out", Arg::UInt(unit.bytes_out)),
             ]),
+        }
+        if !unit.stage.per_batch() && unit.samples > 1 {
+            args.push(("samples", Arg::UInt(unit.samples.into())));
         }
         if unit.run_delay > 0 {
             args.push(("run delay ns", Arg::UInt(u64::from(unit.run_delay))));
@@ -272,7 +311,7 @@ impl TracingFeed {
             depth(trace, unit.stage, unit.pushed, unit.output_depth);
         }
         let before = match unit.stage {
-            Stage::Read => None,
+            Stage::Read | Stage::Transfer | Stage::Device => None,
             Stage::Decode => Some(Stage::Read),
             Stage::Preprocess => Some(Stage::Decode),
             Stage::Batch => Some(Stage::Preprocess),
@@ -290,7 +329,7 @@ impl TracingFeed {
         kind == Some(LaneKind::BatchWorker)
     }
 
-    /// The device, what the trainer's code did, and its wait before the step.
+    /// What the trainer's code did, and its wait before the step.
     fn trainer(&self, trace: &mut TraceWriter, batch: &Batch, step: &UnitRecord, since: Nanos) {
         let number = ("batch", Arg::UInt(step.item.batch));
         let trainer = batch.step.map_or(0, UnitRef::lane);
@@ -315,9 +354,13 @@ impl TracingFeed {
                 &[],
             );
         }
+    }
+
+    /// What the device did in `period`, from the end of the step before to that of this one.
+    fn device(&self, trace: &mut TraceWriter, batch: &Batch, period: Interval) {
         let mut busy_time = Nanos::ZERO;
         for busy in &batch.busy {
-            let name = busy.phase.name();
+            let (name, number) = (busy.phase.name(), ("batch", Arg::UInt(busy.batch)));
             trace.span(
                 TRAINER,
                 DEVICE_LANE,
@@ -329,15 +372,25 @@ impl TracingFeed {
             );
             busy_time += busy.end - busy.start;
         }
-        let period = (step.end - since).0.max(1);
-        let percent = 100.0 * busy_time.0 as f64 / period as f64;
+        let percent = 100.0 * busy_time.0 as f64 / period.length().0.max(1) as f64;
         trace.counter(
             TRAINER,
             "device busy %",
             "of the step",
-            since,
+            period.start,
             Number::Float(percent),
         );
+    }
+
+    /// Where an arrow to or from `unit` ends.
+    fn point(&self, name: UnitRef, unit: &UnitRecord) -> FlowPoint {
+        let (pid, tid) = self.place(name.lane());
+        FlowPoint {
+            pid,
+            tid,
+            start: unit.start,
+            end: unit.end,
+        }
     }
 
     /// The way of the batch's last sample and then of the batch, first to last.
@@ -345,13 +398,7 @@ impl TracingFeed {
         let mut chain = Vec::new();
         let mut next = Some(step);
         while let Some((name, unit)) = next.and_then(|name| Some((name, units.get(&name)?))) {
-            let (pid, tid) = self.place(name.lane());
-            chain.push(FlowPoint {
-                pid,
-                tid,
-                start: unit.start,
-                end: unit.end,
-            });
+            chain.push(self.point(name, unit));
             next = (unit.stage != Stage::Read).then_some(unit.lineage);
         }
         chain.reverse();
@@ -387,12 +434,11 @@ impl TracingFeed {
 
 /// Process and lane of a recorder's lane. A tid equal to a pid would be taken for its main thread.
 fn place(kind: LaneKind, lane: u16) -> (u32, u32) {
-    let pid = if kind == LaneKind::Trainer {
-        TRAINER
-    } else {
-        LOADER
-    };
-    (pid, u32::from(lane) + 11)
+    match kind {
+        LaneKind::Device => (TRAINER, DEVICE_LANE),
+        LaneKind::Trainer | LaneKind::CopyEngine => (TRAINER, u32::from(lane) + 11),
+        LaneKind::Worker(_) | LaneKind::BatchWorker => (LOADER, u32::from(lane) + 11),
+    }
 }
 
 #[cfg(test)]

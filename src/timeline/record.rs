@@ -9,7 +9,7 @@ use super::Nanos;
 
 pub(super) use encoding::WORDS;
 
-/// A kind of work: the five loader stages, and the trainer's step.
+/// A kind of work: the five loader stages, the trainer's step, and what a device does beside the host.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
@@ -21,6 +21,10 @@ pub enum Stage {
     /// One optimizer update, as the trainer's own thread sees it: from holding the device batch to
     /// asking for the next.
     Step,
+    /// One batch on a copy engine, which the copy stage has given it.
+    Transfer,
+    /// One step on a device that runs beside the trainer's thread.
+    Device,
 }
 
 impl Stage {
@@ -42,12 +46,19 @@ impl Stage {
             Stage::Batch => "batch",
             Stage::Copy => "copy",
             Stage::Step => "step",
+            Stage::Transfer => "transfer",
+            Stage::Device => "device",
         }
     }
 
     /// Whether its unit of work is a whole batch rather than a sample.
     pub const fn per_batch(self) -> bool {
-        matches!(self, Stage::Batch | Stage::Copy | Stage::Step)
+        !matches!(self, Stage::Read | Stage::Decode | Stage::Preprocess)
+    }
+
+    /// Whether a device does it, beside the host's threads.
+    pub const fn on_device(self) -> bool {
+        matches!(self, Stage::Transfer | Stage::Device)
     }
 
     fn from_code(code: u8) -> Option<Stage> {
@@ -58,6 +69,8 @@ impl Stage {
             Stage::Batch,
             Stage::Copy,
             Stage::Step,
+            Stage::Transfer,
+            Stage::Device,
         ]
         .get(code as usize)
         .copied()
@@ -208,6 +221,8 @@ pub enum DevicePhase {
     Optimizer,
     /// A whole step of a device that does not tell its phases apart.
     Step,
+    /// Preprocessing on the device.
+    Preprocess,
 }
 
 impl DevicePhase {
@@ -218,6 +233,7 @@ impl DevicePhase {
             DevicePhase::Backward => "backward",
             DevicePhase::Optimizer => "optimizer",
             DevicePhase::Step => "device step",
+            DevicePhase::Preprocess => "device preprocess",
         }
     }
 }
@@ -238,6 +254,8 @@ pub enum HostWork {
     Launch,
     LossReadback,
     Logging,
+    /// burn's training on the CPU beside an emulated device.
+    Training,
     /// Anything of the trainer's thread that reported no name.
     Other,
 }
@@ -249,6 +267,7 @@ impl HostWork {
             HostWork::Launch => "launch",
             HostWork::LossReadback => "loss read-back",
             HostWork::Logging => "logging",
+            HostWork::Training => "training on the CPU",
             HostWork::Other => "other",
         }
     }

@@ -14,6 +14,17 @@ pub enum LaneKind {
     BatchWorker,
     /// The trainer's own thread.
     Trainer,
+    /// The copy engine of a device.
+    CopyEngine,
+    /// The compute queue of a device that runs beside the trainer's thread.
+    Device,
+}
+
+impl LaneKind {
+    /// Whether a thread of this process is behind it, and not a device.
+    pub const fn is_thread(self) -> bool {
+        !matches!(self, LaneKind::CopyEngine | LaneKind::Device)
+    }
 }
 
 /// A lane: one row of the timeline, written by one thread.

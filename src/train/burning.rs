@@ -3,7 +3,7 @@
 use super::step::{TrainError, TrainStep};
 use crate::device::probe::CudaProbe;
 use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError, panic_message};
-use crate::timeline::{DevicePhase, HostWork};
+use crate::timeline::{DevicePhase, HostWork, UnitRef};
 pub use stallscope_burn::{Architecture, DeviceBatch, Learned, ModelSpec, OptimizerSpec};
 use stallscope_burn::{Copier, Phase, Trainer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ struct LabelOutOfRange {
 impl HostToDevice for BurnCopy {
     type Batch = DeviceBatch;
 
-    fn copy(&mut self, batch: &HostBatch) -> Result<DeviceBatch, SampleError> {
+    fn copy(&mut self, batch: &HostBatch, _: UnitRef) -> Result<DeviceBatch, SampleError> {
         let classes = self.classes;
         let labelled = batch.labels.iter().zip(&batch.samples);
         for (&label, &sample) in labelled {
@@ -61,6 +61,28 @@ impl BurnTrainer {
         }
     }
 
+    /// One optimizer update with the batch `number`; calls `ended` as each phase ends.
+    ///
+    /// # Errors
+    /// Why the device refused it, or a loss that is no number.
+    pub(super) fn learn(
+        &mut self,
+        number: u64,
+        batch: DeviceBatch,
+        mut ended: impl FnMut(Phase),
+    ) -> Result<Learned, TrainError> {
+        let step = self.steps;
+        let failed = |reason| TrainError::Step { step, reason };
+        let learned = guarded(|| self.trainer.step(batch, &mut ended)).map_err(failed)?;
+        let loss = learned.loss;
+        if !loss.is_finite() {
+            let advice = "lower model.learning_rate or look at the data of batch";
+            return Err(failed(format!("the loss is {loss}; {advice} {number}")));
+        }
+        self.steps += 1;
+        Ok(learned)
+    }
+
     /// How well the model does on `batch`, which it does not learn from.
     ///
     /// # Errors
@@ -85,7 +107,7 @@ impl TrainStep for BurnTrainer {
     ) -> Result<Option<Learned>, TrainError> {
         let number = batch.number;
         let mut since = logbook.now();
-        let mut note = |phase| {
+        let note = |phase| {
             let now = logbook.now();
             match phase {
                 Phase::Forward => logbook.busy(DevicePhase::Forward, number, since, now),
@@ -95,16 +117,7 @@ impl TrainStep for BurnTrainer {
             }
             since = now;
         };
-        let step = self.steps;
-        let failed = |reason| TrainError::Step { step, reason };
-        let learned = guarded(|| self.trainer.step(batch.batch, &mut note)).map_err(failed)?;
-        let loss = learned.loss;
-        if !loss.is_finite() {
-            let advice = "lower model.learning_rate or look at the data of batch";
-            return Err(failed(format!("the loss is {loss}; {advice} {number}")));
-        }
-        self.steps += 1;
-        Ok(Some(learned))
+        self.learn(number, batch.batch, note).map(Some)
     }
 }
 

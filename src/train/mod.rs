@@ -1,13 +1,15 @@
 //! Training: the only place that names burn.
 //!
-//! The loop ([`train`]) is generic over a [`TrainStep`]; [`BurnTrainer`] is one. burn itself is behind
-//! the package in `src/train/burn`. May use `pipeline`, `device` and `timeline`.
+//! The loop ([`train`]) is generic over a [`TrainStep`]; [`BurnTrainer`] is one, [`EmulatedTrainer`] another.
+//! burn itself is behind the package in `src/train/burn`. May use `pipeline`, `device` and `timeline`.
 
 mod burning;
+mod emulated;
 mod step;
 
 pub use burning::{
     Architecture, BurnCopy, BurnTrainer, DeviceBatch, Learned, ModelSpec, OptimizerSpec, on_cpu,
     on_cuda,
 };
+pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
 pub use step::{StepDone, TrainError, TrainStep, train};

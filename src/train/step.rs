@@ -2,7 +2,7 @@
 //! steps.
 
 use crate::pipeline::{Delivered, Feed, HostToDevice, Logbook, PipelineError, SampleWork};
-use crate::timeline::HostWork;
+use crate::timeline::{Clock, HostWork, Nanos, UnitRef};
 use stallscope_burn::Learned;
 
 /// Why training stopped.
@@ -39,6 +39,18 @@ pub trait TrainStep {
         batch: Delivered<Self::Batch>,
         logbook: &mut Logbook,
     ) -> Result<Option<Learned>, TrainError>;
+
+    /// Blocks until the device takes another step. Returns when that was and the device's unit of work
+    /// that made the room; `None` where there was room.
+    fn wait_for_room(&mut self, _logbook: &Logbook) -> Option<(Nanos, UnitRef)> {
+        None
+    }
+
+    /// The step's unit of work has been recorded: those of the device that it caused may follow.
+    fn step_closed(&mut self) {}
+
+    /// Blocks until the device has done everything.
+    fn finish(&mut self, _clock: &dyn Clock) {}
 }
 
 /// Where training stands, for progress and logs.
@@ -78,7 +90,11 @@ pub fn train<W: SampleWork, H: HostToDevice>(
         });
         let logging_to = logbook.now();
         logbook.host(HostWork::Logging, number, logging_from, logging_to);
+        feed.finish_step_when(|logbook| trainer.wait_for_room(logbook));
+        trainer.step_closed();
     }
-    feed.finish_step();
+    if let Some(logbook) = feed.logbook() {
+        trainer.finish(logbook.clock().as_ref());
+    }
     Ok(steps)
 }

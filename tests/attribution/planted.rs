@@ -6,7 +6,8 @@ use stallscope::pipeline::{
     SampleKey, SampleWork, StageKnobs, StopSignal, start,
 };
 use stallscope::timeline::{
-    Clock, DevicePhase, HostWork, Interval, IntervalSet, Nanos, Recorder, Stage, VirtualClock,
+    Clock, DevicePhase, HostWork, Interval, IntervalSet, Nanos, Recorder, Stage, UnitRef,
+    VirtualClock,
 };
 use stallscope::train::{Learned, TrainError, TrainStep, train};
 use std::sync::{Arc, Mutex};
@@ -104,7 +105,7 @@ struct PlantedCopy {
 impl HostToDevice for PlantedCopy {
     type Batch = u64;
 
-    fn copy(&mut self, batch: &HostBatch) -> Result<u64, SampleError> {
+    fn copy(&mut self, batch: &HostBatch, _: UnitRef) -> Result<u64, SampleError> {
         self.clock.sleep(self.costs.of(Stage::Copy, batch.number));
         Ok(batch.number)
     }
@@ -217,6 +218,7 @@ impl Planted {
             warmup_steps: self.warmup,
             steps: Some(self.steps),
             run_start: clock.now(),
+            device_beside: false,
         };
         let mut analysis = Analysis::new(rule, 1);
         let mut feed = start(

@@ -30,7 +30,8 @@ impl Units {
         let in_time = |point: &Point| self.time(*point).is_some_and(|t| t <= no_later_than);
         let mut meeting = self.meeting(young).into_iter().find(in_time);
         if meeting.is_none() && impatient {
-            meeting = self.latest_step.and_then(|unit| {
+            let latest = self.latest_on_device.or(self.latest_step);
+            meeting = latest.and_then(|unit| {
                 let moment = Moment::Pushed;
                 let trunk = self.points_to(Point { unit, moment });
                 let mut trunk = trunk.into_iter().map(|(point, _)| point);

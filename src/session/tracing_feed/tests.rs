@@ -62,7 +62,13 @@ fn feed(passes: &[Vec<(u16, Record)>]) -> (Vec<u64>, usize, usize) {
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 0, count: 2 };
-    let mut feed = TracingFeed::new(trace.clone(), steps, Nanos::ZERO);
+    let rule = WindowRule {
+        warmup_steps: 0,
+        steps: None,
+        run_start: Nanos::ZERO,
+        device_beside: false,
+    };
+    let mut feed = TracingFeed::new(trace.clone(), steps, &rule);
     let mut written = Vec::new();
     for (number, records) in (0..).zip(passes) {
         feed.absorb(records, &lanes(), Nanos::from_millis(100 * number));

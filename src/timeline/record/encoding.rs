@@ -51,6 +51,7 @@ impl Record {
                     DevicePhase::Backward,
                     DevicePhase::Optimizer,
                     DevicePhase::Step,
+                    DevicePhase::Preprocess,
                 ];
                 let phase = *phases.get(code as usize)?;
                 Some(Record::Busy(BusySpan {
@@ -65,6 +66,7 @@ impl Record {
                     HostWork::Launch,
                     HostWork::LossReadback,
                     HostWork::Logging,
+                    HostWork::Training,
                     HostWork::Other,
                 ];
                 let work = *works.get(code as usize)?;

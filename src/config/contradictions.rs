@@ -1,0 +1,160 @@
+//! Values that are fine alone but not together.
+//!
+//! May use: `error`, `lookup`, `resolved`.
+
+use super::error::Problem;
+use super::lookup::Lookup;
+use super::resolved::{Resolved, SourceKind, Spatial};
+
+/// Everything of that kind in `resolved`.
+pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let checks = [
+        crop_ranges,
+        channels,
+        trace_window,
+        classes,
+        enough_images,
+        a_step_takes_time,
+    ];
+    let found = checks.iter().flat_map(|check| check(lookup, resolved));
+    found
+        .filter(|problem| {
+            !problem
+                .key
+                .as_ref()
+                .is_some_and(|key| lookup.is_refused(key))
+        })
+        .collect()
+}
+
+fn crop_ranges(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    match resolved.pipeline.preprocess.transform.spatial {
+        Spatial::RandomResizedCrop { scale, ratio, .. } => {
+            for (key, [least, most]) in [("preprocess.scale", scale), ("preprocess.ratio", ratio)] {
+                if least > most {
+                    let what =
+                        format!("`{key}` must not begin above its end, found [{least}, {most}]");
+                    problems.push(lookup.problem(key, what).hint(format!("[{most}, {least}]")));
+                }
+            }
+            if scale[1] > 1.0 {
+                let what = format!(
+                    "`preprocess.scale` is a share of the image, at most 1, found {}",
+                    scale[1]
+                );
+                problems.push(lookup.problem("preprocess.scale", what));
+            }
+        }
+        Spatial::ResizeCenterCrop { resize, size } if resize < size => {
+            let key = if lookup.is_typed("preprocess.resize") {
+                "preprocess.resize"
+            } else {
+                "preprocess.size"
+            };
+            let what = format!(
+                "a centre crop of preprocess.size = {size} pixels does not fit into preprocess.resize = {resize}"
+            );
+            let hint = format!("set preprocess.resize to {size} or more");
+            problems.push(lookup.problem(key, what).hint(hint));
+        }
+        Spatial::ResizeCenterCrop { .. } | Spatial::AsIs => {}
+    }
+    problems
+}
+
+fn channels(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let (channels, what) = match resolved.pipeline.source.kind {
+        SourceKind::ImageFolder => (3, "images in red, green and blue"),
+        SourceKind::Idx => (1, "grey images"),
+    };
+    let transform = &resolved.pipeline.preprocess.transform;
+    let lists = [
+        ("preprocess.mean", &transform.mean),
+        ("preprocess.std", &transform.std),
+    ];
+    let wrong = lists.into_iter().filter(|(_, list)| list.len() != channels);
+    let problem = |(key, list): (&str, &Vec<f32>)| {
+        let found = list.len();
+        let what = format!(
+            "`{key}` has {found} numbers, but {} has {what}",
+            lookup.cite("source.kind")
+        );
+        lookup
+            .problem(key, what)
+            .hint(format!("give {channels}, or leave it out"))
+    };
+    wrong.map(problem).collect()
+}
+
+fn trace_window(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let steps = resolved.warmup_steps.saturating_add(resolved.steps);
+    if !resolved.trace.enabled || resolved.trace.start_step < steps {
+        return Vec::new();
+    }
+    let what = format!(
+        "`trace.start_step` = {} is past the run's {steps} steps ({} warm-up and {} measured): the trace would be empty",
+        resolved.trace.start_step, resolved.warmup_steps, resolved.steps
+    );
+    vec![
+        lookup
+            .problem("trace.start_step", what)
+            .hint(format!("a start below {steps}, or more steps")),
+    ]
+}
+
+fn classes(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let (Some(outputs), Some(generate)) = (resolved.model.classes, resolved.generate) else {
+        return Vec::new();
+    };
+    if outputs >= generate.classes {
+        return Vec::new();
+    }
+    let what = format!(
+        "`model.classes` = {outputs} is less than {}",
+        lookup.cite("generate.classes")
+    );
+    let hint =
+        "leave model.classes out: the model then has as many outputs as the data has classes";
+    vec![lookup.problem("model.classes", what).hint(hint)]
+}
+
+fn a_step_takes_time(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let instant = resolved
+        .emulated
+        .is_some_and(|device| device.step_base_ns == 0 && device.step_per_sample_ns == 0);
+    if !instant {
+        return Vec::new();
+    }
+    let what = format!("a step of `device = \"{}\"` takes no time", resolved.device);
+    let hint = "set emulated.step_base or emulated.step_per_sample, for example to 5ms";
+    vec![lookup.problem("device", what).hint(hint)]
+}
+
+fn enough_images(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let Some(generate) = resolved.generate else {
+        return Vec::new();
+    };
+    let batch = resolved.pipeline.batch.size;
+    let mut problems = Vec::new();
+    if generate.images < generate.classes {
+        let what = format!(
+            "`generate.images` = {} leaves some of the {} classes empty",
+            generate.images, generate.classes
+        );
+        problems.push(
+            lookup
+                .problem("generate.images", what)
+                .hint("at least one image a class"),
+        );
+    }
+    if generate.images < batch && resolved.pipeline.drop_last {
+        let what = format!(
+            "`generate.images` = {} does not fill one batch of {batch}, and drop_last leaves out batches that are not full",
+            generate.images
+        );
+        let hint = "more images, a smaller batch.size, or `drop_last = false`";
+        problems.push(lookup.problem("generate.images", what).hint(hint));
+    }
+    problems
+}

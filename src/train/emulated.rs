@@ -1,0 +1,252 @@
+//! Training on an emulated accelerator: the host's part is real (its thread launches, waits and runs ahead),
+//! the device's is arithmetic. burn may train beside it, on the CPU.
+
+use super::burning::{BurnCopy, BurnTrainer, DeviceBatch};
+use super::step::{TrainError, TrainStep};
+use crate::device::emulated::{BoundBy, ComputeQueue, CopyEngine, EmulatedSpec, EmulatedStep};
+use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError};
+use crate::timeline::{
+    Clock, DevicePhase, HostWork, ItemId, LaneKind, LaneRecorder, Nanos, Recorder, Stage,
+    UnitRecord, UnitRef,
+};
+use stallscope_burn::Learned;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Copies in flight: one that runs and one that waits for the engine, as with double buffering.
+const IN_FLIGHT: usize = 2;
+
+/// A batch that is, or soon will be, on the emulated device.
+pub struct EmulatedBatch {
+    /// When its copy ends, and the unit of work that copies it.
+    copied: Nanos,
+    by: UnitRef,
+    /// For burn, where it trains beside.
+    burn: Option<DeviceBatch>,
+}
+
+/// Hands batches to the emulated copy engine, which copies them while the host goes on.
+pub struct EmulatedCopy {
+    engine: CopyEngine,
+    clock: Arc<dyn Clock>,
+    lane: LaneRecorder,
+    /// Ends of the copies that have not ended.
+    in_flight: VecDeque<Nanos>,
+    burn: Option<BurnCopy>,
+}
+
+impl EmulatedCopy {
+    /// Copies to a device of that `spec`; `burn` copies for its own trainer as well.
+    pub fn new(
+        spec: &EmulatedSpec,
+        clock: Arc<dyn Clock>,
+        recorder: &Recorder,
+        burn: Option<BurnCopy>,
+    ) -> EmulatedCopy {
+        EmulatedCopy {
+            engine: CopyEngine::new(spec),
+            clock,
+            lane: recorder.lane("copy engine (emulated)", LaneKind::CopyEngine),
+            in_flight: VecDeque::with_capacity(IN_FLIGHT),
+            burn,
+        }
+    }
+
+    fn record(
+        &mut self,
+        batch: &HostBatch,
+        host: UnitRef,
+        submitted: Nanos,
+        start: Nanos,
+        end: Nanos,
+    ) {
+        let bytes = batch.bytes().len() as u64;
+        self.lane.unit(&UnitRecord {
+            samples: batch.len() as u32,
+            bytes_in: bytes,
+            bytes_out: bytes,
+            ..device_unit(
+                Stage::Transfer,
+                batch.number,
+                host,
+                start == submitted,
+                start,
+                end,
+            )
+        });
+    }
+}
+
+impl HostToDevice for EmulatedCopy {
+    type Batch = EmulatedBatch;
+
+    fn copy(&mut self, batch: &HostBatch, unit: UnitRef) -> Result<EmulatedBatch, SampleError> {
+        let burn = self.burn.as_mut();
+        let burn = burn.map(|burn| burn.copy(batch, unit)).transpose()?;
+        if self.in_flight.len() >= IN_FLIGHT
+            && let Some(oldest) = self.in_flight.pop_front()
+        {
+            self.clock.sleep_until(oldest);
+        }
+        let submitted = self.clock.now();
+        let copy = self.engine.copy(submitted, batch.bytes().len() as u64);
+        self.in_flight.push_back(copy.end);
+        let by = self.lane.current();
+        self.record(batch, unit, submitted, copy.start, copy.end);
+        Ok(EmulatedBatch {
+            copied: copy.end,
+            by,
+            burn,
+        })
+    }
+}
+
+/// Trains on the emulated device.
+pub struct EmulatedTrainer {
+    queue: ComputeQueue,
+    lane: LaneRecorder,
+    /// Ends of the steps that have not ended, and their units of work.
+    unfinished: VecDeque<(Nanos, UnitRef)>,
+    /// The last step's record, which is written after that of the thread that launched it.
+    unwritten: Option<UnitRecord>,
+    burn: Option<BurnTrainer>,
+}
+
+impl EmulatedTrainer {
+    /// A device of that `spec`; `burn` trains beside it.
+    pub fn new(
+        spec: EmulatedSpec,
+        recorder: &Recorder,
+        burn: Option<BurnTrainer>,
+    ) -> EmulatedTrainer {
+        EmulatedTrainer {
+            queue: ComputeQueue::new(spec),
+            lane: recorder.lane("device (emulated)", LaneKind::Device),
+            unfinished: VecDeque::new(),
+            unwritten: None,
+            burn,
+        }
+    }
+
+    /// What burn has trained, where it does.
+    pub fn into_burn(self) -> Option<BurnTrainer> {
+        self.burn
+    }
+
+    /// Puts a step on the device.
+    fn submit(&mut self, batch: &Delivered<EmulatedBatch>, launched: Nanos, logbook: &mut Logbook) {
+        let (number, on_device) = (batch.number, &batch.batch);
+        let step = self
+            .queue
+            .step(launched, on_device.copied, batch.samples as u64);
+        let EmulatedStep {
+            start,
+            preprocessed,
+            end,
+            bound_by,
+        } = step;
+        if preprocessed > start {
+            logbook.busy(DevicePhase::Preprocess, number, start, preprocessed);
+        }
+        logbook.busy(DevicePhase::Step, number, preprocessed, end);
+        let host = logbook.current();
+        let cause = if bound_by == BoundBy::Copy {
+            on_device.by
+        } else {
+            host
+        };
+        let waited = bound_by != BoundBy::Device;
+        self.unfinished.push_back((end, self.lane.current()));
+        self.unwritten = Some(UnitRecord {
+            samples: batch.samples as u32,
+            lineage: host,
+            ..device_unit(Stage::Device, number, cause, waited, start, end)
+        });
+    }
+}
+
+impl TrainStep for EmulatedTrainer {
+    type Batch = EmulatedBatch;
+
+    fn step(
+        &mut self,
+        batch: Delivered<EmulatedBatch>,
+        logbook: &mut Logbook,
+    ) -> Result<Option<Learned>, TrainError> {
+        let (began, launch) = (logbook.now(), self.queue.spec().launch);
+        // Up to here the launch takes; that the thread wakes a little later is not the device's time.
+        let launched = began + launch;
+        if launch > Nanos::ZERO {
+            logbook.clock().sleep_until(launched);
+            logbook.host(HostWork::Launch, batch.number, began, logbook.now());
+        }
+        self.submit(&batch, launched, logbook);
+        let Some((burn, on_cpu)) = self.burn.as_mut().zip(batch.batch.burn) else {
+            return Ok(None);
+        };
+        let from = logbook.now();
+        let learned = burn.learn(batch.number, on_cpu, |_| {})?;
+        logbook.host(HostWork::Training, batch.number, from, logbook.now());
+        Ok(Some(learned))
+    }
+
+    fn wait_for_room(&mut self, logbook: &Logbook) -> Option<(Nanos, UnitRef)> {
+        let mut room = None;
+        while self.unfinished.len() > self.queue.spec().run_ahead {
+            let (end, unit) = self.unfinished.pop_front()?;
+            if end > logbook.now() {
+                logbook.clock().sleep_until(end);
+                room = Some((logbook.now(), unit));
+            }
+        }
+        room
+    }
+
+    fn step_closed(&mut self) {
+        if let Some(unit) = self.unwritten.take() {
+            self.lane.unit(&unit);
+        }
+    }
+
+    fn finish(&mut self, clock: &dyn Clock) {
+        if let Some((end, _)) = self.unfinished.back() {
+            clock.sleep_until(*end);
+        }
+        self.unfinished.clear();
+    }
+}
+
+/// A unit of work of the device. Where it `waited`, `cause` gave it what it lacked; otherwise the unit before
+/// did by its end.
+fn device_unit(
+    stage: Stage,
+    batch: u64,
+    cause: UnitRef,
+    waited: bool,
+    start: Nanos,
+    end: Nanos,
+) -> UnitRecord {
+    UnitRecord {
+        stage,
+        ordinal: 0,
+        item: ItemId { batch, slot: 0 },
+        sample: 0,
+        samples: 0,
+        waited,
+        admitted: false,
+        skipped: false,
+        ready_at: start,
+        cause,
+        start,
+        end,
+        pushed: end,
+        room_from: UnitRef::NONE,
+        lineage: cause,
+        wake_run_delay: 0,
+        run_delay: 0,
+        bytes_in: 0,
+        bytes_out: 0,
+        input_depth: 0,
+        output_depth: 0,
+    }
+}
