@@ -52,8 +52,9 @@ pub(super) struct Floors {
     /// Workers that assemble whole batches, where that is how they are spent.
     num_workers: Option<usize>,
     copy_in_trainer: bool,
-    /// What the device and its copy engine do.
+    /// The device's own time, and its copy engine's.
     device: f64,
+    transfer: f64,
     /// CPU time of the process over the cores.
     core_time: f64,
     cores: f64,
@@ -84,7 +85,8 @@ impl Floors {
                 Workers::WholeBatch { num_workers, .. } => Some(num_workers),
             },
             copy_in_trainer: shape.copy_in_trainer,
-            device: summary.device_busy.max(transfers).0 as f64 / steps as f64,
+            device: summary.device_busy.0 as f64 / steps as f64,
+            transfer: transfers.0 as f64 / steps as f64,
             core_time: cpu / steps as f64 / cores,
             cores,
         }
@@ -118,6 +120,9 @@ impl Floors {
 
     /// With `left` of the work at each of `stages`, 0 to 1.
     pub(super) fn with_less_work(mut self, stages: &[Stage], left: f64) -> Floors {
+        if stages.contains(&Stage::Copy) {
+            self.transfer *= left;
+        }
         for stage in stages {
             if let Some(work) = self.work.get_mut(*stage as usize) {
                 let gone = *work * (1.0 - left);
@@ -149,7 +154,7 @@ impl Floors {
                 .into_iter()
                 .fold(0.0, f64::max),
         };
-        let floors = [stages, copy, self.device, self.core_time];
+        let floors = [stages, copy, self.transfer, self.device, self.core_time];
         floors.into_iter().fold(trainer, f64::max)
     }
 }

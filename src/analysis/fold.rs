@@ -29,6 +29,8 @@ pub(super) struct Fold {
     totals: CauseTotals,
     /// Device busy time in the window up to the cursor.
     busy: Nanos,
+    /// Steps are executed beside the trainer's thread.
+    device_beside: bool,
     /// How much further ahead each stage could have been with a deeper queue behind it.
     leads: BTreeMap<Stage, Lead>,
 }
@@ -44,6 +46,14 @@ struct Lead {
 }
 
 impl Fold {
+    /// A fold of nothing; `device_beside` says whether steps are executed beside the trainer's thread.
+    pub(super) fn new(device_beside: bool) -> Fold {
+        Fold {
+            device_beside,
+            ..Fold::default()
+        }
+    }
+
     /// Opens the window. Nothing later than `at` may have been folded before.
     pub(super) fn open_window(&mut self, at: Nanos) {
         self.window_start.get_or_insert(at);
@@ -148,6 +158,12 @@ impl Fold {
         let idle: Nanos = gaps.iter().map(|gap| gap.length()).sum();
         self.busy += inside.length() - idle;
         let contention = match *link {
+            // While the thread waits for a core, a device beside it goes on with what it has: what the wait
+            // costs shows at the end.
+            Link::Service {
+                stage: Stage::Step,
+                run_delay,
+            } if self.device_beside => Nanos(run_delay).min(idle),
             Link::Service { run_delay, .. } => {
                 let share =
                     u128::from(idle.0) * u128::from(run_delay) / u128::from(segment.length().0);

@@ -92,7 +92,7 @@ impl Analysis {
     /// An analysis that has seen nothing. `in_flight` is the number of samples that the pipeline can
     /// hold at once.
     pub fn new(rule: WindowRule, in_flight: usize) -> Analysis {
-        let mut fold = Fold::default();
+        let mut fold = Fold::new(rule.device_beside);
         if rule.warmup_steps == 0 {
             fold.open_window(rule.run_start);
         }

@@ -187,10 +187,9 @@ impl Units {
         match point.moment {
             Moment::Start => self.start_bound_by(point.unit, kept),
             Moment::End => {
-                let run_delay = u64::from(unit.run_delay);
                 let link = Link::Service {
                     stage: unit.stage,
-                    run_delay,
+                    run_delay: u64::from(unit.run_delay) - self.woken_late(unit),
                 };
                 (link, at(Moment::Start))
             }
@@ -200,7 +199,7 @@ impl Units {
                     by: self.freed_by(unit.room_from),
                     lane: point.unit.lane(),
                     slack: kept.slack_at_push(),
-                    run_delay: 0,
+                    run_delay: self.woken_late(unit),
                 };
                 if !unit.room_from.is_some() {
                     // A worker that had just started, and no unit of work, made the room.
@@ -267,6 +266,14 @@ impl Units {
             return (link, Some(maker));
         }
         (Link::Woken { run_delay }, Some(maker))
+    }
+
+    /// Of its run delay, what a thread spent after the device had made room for `unit`'s result.
+    fn woken_late(&self, unit: &UnitRecord) -> u64 {
+        let room = self.get(unit.room_from);
+        let room = room.filter(|room| unit.pushed > unit.end && room.stage == Stage::Device);
+        let late = room.map_or(Nanos::ZERO, |room| unit.pushed - room.end.max(unit.end));
+        late.0.min(u64::from(unit.run_delay))
     }
 
     /// How the start of a device's `unit` was bound by a thread that submitted it, at `at`, in the course of

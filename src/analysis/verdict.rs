@@ -2,11 +2,13 @@
 //!
 //! The most a change can buy follows from the floors of the time per step that it cannot remove.
 
+mod advice;
+
 use super::cause::Cause;
-use super::floors::{ASSEMBLY, Floors, LoaderShape, Workers};
+use super::floors::{LoaderShape, Workers};
 use super::summary::Summary;
 use super::tally::{StageSummary, share};
-use crate::timeline::{HostWork, Nanos, Stage};
+use crate::timeline::Nanos;
 
 /// How much of the step time is spent waiting for input. The thresholds, 20 % and 5 %, are those of
 /// XProf's input-pipeline analyzer.
@@ -106,6 +108,8 @@ enum Limit {
     Loader,
     Host,
     Device,
+    /// The trainer's thread has its data and waits for a core.
+    Cores,
 }
 
 impl Limit {
@@ -114,6 +118,7 @@ impl Limit {
         match cause {
             Cause::Host(_) => Limit::Host,
             Cause::DeviceSide => Limit::Device,
+            // Where threads wait for cores they are the loader's, unless the trainer's alone does.
             _ => Limit::Loader,
         }
     }
@@ -135,6 +140,7 @@ impl Judge<'_> {
             (Limit::Loader, InputBound::Moderately) => "moderately loader-bound",
             (Limit::Loader, InputBound::Not) => "not input-bound",
             (Limit::Host, _) => "host-bound",
+            (Limit::Cores, _) => "short of cores",
             (Limit::Device, _) => "device-bound",
         };
         let top = self.top_cause(limit);
@@ -162,8 +168,12 @@ impl Judge<'_> {
             let lengths = causes.filter(|(cause, _)| Limit::of(*cause) == limit);
             lengths.map(|(_, length)| *length).sum()
         };
-        if total(Limit::Host) > total(Limit::Loader) {
+        let (host, loader) = (total(Limit::Host), total(Limit::Loader));
+        let contention = self.summary.cause(Cause::CpuContention);
+        if host > loader {
             Limit::Host
+        } else if input_bound == InputBound::Not && 2 * contention.0 > loader.0 {
+            Limit::Cores
         } else {
             Limit::Loader
         }
@@ -173,7 +183,10 @@ impl Judge<'_> {
     fn top_cause(&self, limit: Limit) -> Option<Cause> {
         let mut causes = self.summary.causes.iter().map(|(cause, _)| *cause);
         let first = causes.clone().next();
-        causes.find(|cause| Limit::of(*cause) == limit).or(first)
+        match limit {
+            Limit::Cores => Some(Cause::CpuContention),
+            _ => causes.find(|cause| Limit::of(*cause) == limit).or(first),
+        }
     }
 
     fn evidence(
@@ -207,6 +220,19 @@ impl Judge<'_> {
                 "the loader's time"
             };
             evidence.push(format!("{part:.0} % of {whole} is {cause}"));
+        }
+        if top == Some(Cause::CpuContention)
+            && let Some((stage, workers)) = self.crowded()
+        {
+            let of = match self.shape.workers {
+                Workers::WholeBatch { .. } => String::new(),
+                Workers::PerStage => format!("{stage} "),
+            };
+            let (workers, cores) = (plural(workers, &format!("{of}worker")), self.shape.cores);
+            evidence.push(format!(
+                "{workers} are too many for {}",
+                plural_of(cores, "core")
+            ));
         }
         if limit == Limit::Loader
             && suggestion.is_none_or(|s| s.set.is_none())
@@ -244,144 +270,6 @@ impl Judge<'_> {
             _ => Cores::Free,
         }
     }
-
-    fn suggestion(&self, cause: Cause) -> Option<Suggestion> {
-        match cause {
-            Cause::Capacity(stage) => match self.cores() {
-                Cores::Free => self
-                    .more_workers(stage)
-                    .filter(|suggestion| suggestion.at_most >= WORTH_TRYING)
-                    .or_else(|| self.cheaper_work(Some(stage))),
-                // Where cores are scarce the heaviest stage is in the way of all.
-                Cores::Saturated => self.cheaper_work(None),
-                Cores::Taken => None,
-            },
-            Cause::PrefetchDepth(stage) => Some(self.deeper(stage)),
-            Cause::CpuContention if self.cores() == Cores::Saturated => self.cheaper_work(None),
-            Cause::Host(HostWork::LossReadback) => Some(Suggestion {
-                set: None,
-                change: "reading the loss back less often".to_owned(),
-                at_most: self.without(self.summary.cause(cause)),
-            }),
-            _ => None,
-        }
-    }
-
-    /// The factor gained where `length` of the window goes away.
-    fn without(&self, length: Nanos) -> f64 {
-        let window = self.summary.window.length();
-        1.0 / (1.0 - share(length, window)).max(1e-3)
-    }
-
-    fn floors(&self) -> Floors {
-        Floors::of(self.summary, self.shape)
-    }
-
-    /// The most that a run with `floors` can gain over this one.
-    fn at_most(&self, floors: &Floors) -> f64 {
-        let period = self.summary.period().0 as f64;
-        (period / floors.least().max(1.0)).max(1.0)
-    }
-
-    /// The fewest workers that reach what any number of them could.
-    fn more_workers(&self, stage: Stage) -> Option<Suggestion> {
-        let floors = self.floors();
-        let (key, now) = match self.shape.workers {
-            Workers::WholeBatch { num_workers, .. }
-                if stage != Stage::Copy || self.shape.loads_inline() =>
-            {
-                ("num_workers".to_owned(), num_workers)
-            }
-            _ if stage == Stage::Copy => {
-                return self.shape.copy_in_trainer.then(|| self.copy_ahead());
-            }
-            _ => (format!("{stage}.workers"), floors.workers(stage)),
-        };
-        let with = |workers| self.at_most(&floors.clone().with_workers(stage, workers));
-        let best = with(now + MORE_WORKERS);
-        let enough = (now + 1..=now + MORE_WORKERS).find(|n| with(*n) >= 0.97 * best)?;
-        Some(Suggestion {
-            set: Some(format!("{key}={enough}")),
-            change: format!("{enough} instead of {now}"),
-            at_most: with(enough),
-        })
-    }
-
-    fn copy_ahead(&self) -> Suggestion {
-        Suggestion {
-            set: Some("copy.workers=1".to_owned()),
-            change: "a thread that copies ahead".to_owned(),
-            at_most: self.at_most(&self.floors().copying_ahead()),
-        }
-    }
-
-    fn deeper(&self, stage: Stage) -> Suggestion {
-        let hidden = self
-            .summary
-            .causes
-            .iter()
-            .filter_map(|(cause, length)| match cause {
-                Cause::PrefetchDepth(_) => Some(*length),
-                _ => None,
-            });
-        let copies_ahead = !self.shape.copy_in_trainer && !self.shape.loads_inline();
-        let (key, depth) = match self.shape.workers {
-            // Whatever assembles the batches, room behind the copy is what it lacked.
-            _ if stage == Stage::Copy && copies_ahead => {
-                ("copy.prefetch", self.shape.copy_prefetch)
-            }
-            Workers::WholeBatch { num_workers: 0, .. } => ("num_workers", 0),
-            Workers::WholeBatch {
-                prefetch_factor, ..
-            } => ("prefetch_factor", prefetch_factor),
-            // Batches are what runs ahead of the trainer, whichever stage's latency shows.
-            Workers::PerStage => ("batch.prefetch", self.shape.batch_prefetch),
-        };
-        let deeper = (2 * depth).max(1);
-        Suggestion {
-            set: Some(format!("{key}={deeper}")),
-            change: format!("{deeper} instead of {depth}"),
-            at_most: self.without(hidden.sum()).min(self.at_most(&self.floors())),
-        }
-    }
-
-    /// Less work at the stage that is to blame, or else at the one that works most.
-    fn cheaper_work(&self, blamed: Option<Stage>) -> Option<Suggestion> {
-        let floors = self.floors();
-        let heaviest = ASSEMBLY
-            .into_iter()
-            .max_by(|a, b| floors.work(*a).total_cmp(&floors.work(*b)));
-        let stage = blamed.or(heaviest)?;
-        let images = [Stage::Read, Stage::Decode, Stage::Preprocess];
-        // With each change, the stages it makes cheaper and what is left of their work at least.
-        let (change, stages, left): (_, &[Stage], _) = match stage {
-            Stage::Read | Stage::Decode => (
-                "images stored at the size they are trained at, which decode faster",
-                &images,
-                self.trained_pixels(),
-            ),
-            Stage::Preprocess => (
-                "samples stored preprocessed",
-                &[Stage::Decode, Stage::Preprocess],
-                0.0,
-            ),
-            _ => ("fewer bytes a sample", &[Stage::Batch, Stage::Copy], 0.0),
-        };
-        Some(Suggestion {
-            set: None,
-            change: change.to_owned(),
-            at_most: self.at_most(&floors.with_less_work(stages, left)),
-        })
-    }
-
-    /// Of the pixels that are decoded, the share that is left after preprocessing, which makes a float of
-    /// each byte.
-    fn trained_pixels(&self) -> f64 {
-        let bytes = |stage| self.summary.stage(stage).map_or(0, |row| row.bytes_out) as f64;
-        let floats = size_of::<f32>() as f64;
-        let decoded = bytes(Stage::Decode).max(1.0);
-        (bytes(Stage::Preprocess) / floats / decoded).clamp(0.0, 1.0)
-    }
 }
 
 fn stage_evidence(row: &StageSummary, window: Nanos) -> String {
@@ -398,6 +286,11 @@ fn stage_evidence(row: &StageSummary, window: Nanos) -> String {
             plural(workers, "worker")
         ),
     }
+}
+
+fn plural_of(count: f64, noun: &str) -> String {
+    let s = if count == 1.0 { "" } else { "s" };
+    format!("{count} {noun}{s}")
 }
 
 fn plural(count: usize, noun: &str) -> String {

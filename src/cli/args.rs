@@ -78,7 +78,7 @@ pub struct RunArgs {
     #[arg(long, value_enum)]
     pub mode: Option<ModeArg>,
 
-    /// What executes the steps: cpu or cuda:N; the same as `--set device=...`.
+    /// What executes the steps: cpu, cuda:N or emulated:NAME; the same as `--set device=...`.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 

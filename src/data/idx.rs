@@ -6,7 +6,7 @@
 //! May use: `data::error`.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
@@ -149,12 +149,20 @@ impl IdxFile {
         magic: [u8; 4],
     ) -> Result<([usize; DIMENSIONS], Vec<u8>), DataError> {
         let file = File::open(&self.path).map_err(DataError::io("open", &self.path))?;
-        let mut reader: Box<dyn Read> = if self.gzipped {
-            Box::new(MultiGzDecoder::new(file))
+        if self.gzipped {
+            self.content(&mut MultiGzDecoder::new(file), magic)
         } else {
-            Box::new(file)
-        };
-        let found: [u8; 4] = self.word(&mut reader)?;
+            self.content(&mut BufReader::new(file), magic)
+        }
+    }
+
+    /// The same from its unpacked content.
+    fn content<const DIMENSIONS: usize>(
+        &self,
+        reader: &mut impl Read,
+        magic: [u8; 4],
+    ) -> Result<([usize; DIMENSIONS], Vec<u8>), DataError> {
+        let found: [u8; 4] = self.word(reader)?;
         if found != magic {
             return Err(self.broken(format!(
                 "it begins with {found:02x?}, an IDX file of this kind with {magic:02x?}"
@@ -162,15 +170,21 @@ impl IdxFile {
         }
         let mut sizes = [0; DIMENSIONS];
         for size in &mut sizes {
-            *size = u32::from_be_bytes(self.word(&mut reader)?) as usize;
+            *size = u32::from_be_bytes(self.word(reader)?) as usize;
         }
         let bytes = sizes
             .iter()
             .try_fold(1usize, |bytes, size| bytes.checked_mul(*size))
             .filter(|bytes| *bytes <= MOST_BYTES)
-            .ok_or_else(|| self.broken(format!("its header asks for {sizes:?} bytes")))?;
-        let mut data = Vec::with_capacity(bytes);
-        // One more byte than promised shows what is too long.
+            .ok_or_else(|| {
+                let most = MOST_BYTES >> 20;
+                self.broken(format!(
+                    "its header asks for {sizes:?} bytes, and more than {most} MiB are not loaded"
+                ))
+            })?;
+        // Neither the header nor what a small file unpacks to is believed before it is there: memory grows
+        // with what is read, up to one byte more than promised, which shows what is too long.
+        let mut data = Vec::new();
         reader
             .take(bytes as u64 + 1)
             .read_to_end(&mut data)
@@ -184,7 +198,7 @@ impl IdxFile {
         Ok((sizes, data))
     }
 
-    fn word(&self, reader: &mut dyn Read) -> Result<[u8; 4], DataError> {
+    fn word(&self, reader: &mut impl Read) -> Result<[u8; 4], DataError> {
         let mut word = [0; 4];
         reader
             .read_exact(&mut word)
@@ -203,8 +217,8 @@ impl IdxFile {
     }
 }
 
-/// A header that asks for more is not believed.
-const MOST_BYTES: usize = 4 << 30;
+/// The largest of these data sets, EMNIST's, has 638 MB.
+const MOST_BYTES: usize = 1 << 30;
 
 #[cfg(test)]
 mod tests {
@@ -285,6 +299,11 @@ mod tests {
             &labels(&[1]),
             &["header asks for"],
         );
+        refused(
+            &images(1 << 30, &pixels),
+            &labels(&[1]),
+            &["header asks for", "MiB are not loaded"],
+        );
         refused(&images(0, &[]), &labels(&[]), &["0 images"]);
         let nowhere = IdxImages::open(Path::new("/nowhere"), IdxPart::Test).unwrap_err();
         assert!(
@@ -292,6 +311,28 @@ mod tests {
                 .to_string()
                 .contains("/nowhere/t10k-images-idx3-ubyte")
         );
+    }
+
+    #[test]
+    fn a_gzip_bomb_is_read_no_further_than_its_header_promises() {
+        // 64 MiB of labels in 64 KiB, where the header promises two.
+        let mut bomb = labels(&[1, 2]);
+        bomb.resize(64 << 20, 0);
+        assert!(gzip(&bomb).len() < 1 << 20);
+        let file = IdxFile {
+            path: PathBuf::from("labels.gz"),
+            gzipped: true,
+        };
+        let mut unpacked = MultiGzDecoder::new(io::Cursor::new(gzip(&bomb)));
+        let error = file.content::<1>(&mut unpacked, LABELS).unwrap_err();
+        assert!(
+            error.to_string().contains("more than the 2 bytes"),
+            "{error}"
+        );
+        // What is left in it has not been unpacked.
+        assert!(unpacked.get_ref().position() <= 32 << 10);
+        let refused = open(&images(2, &[0; 12]), &bomb).unwrap_err();
+        assert!(refused.contains("labels-idx1-ubyte.gz"), "{refused}");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use super::queue::{Handoff, Sent};
 use super::usage::UsageMeter;
 use crate::timeline::DevicePhase;
 use crate::timeline::{
-    BusySpan, Clock, HostSpan, HostWork, ItemId, LaneRecorder, Nanos, Record, Stage, UnitRecord,
-    UnitRef,
+    BusySpan, Clock, HostSpan, HostWork, ItemId, LaneRecorder, Nanos, Record, Scheduler, Stage,
+    UnitRecord, UnitRef,
 };
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ pub struct Logbook {
     clock: Arc<dyn Clock>,
     lane: LaneRecorder,
     meter: UsageMeter,
+    /// Run delay seen so far, where the clock's scheduler counts it and not the kernel.
+    scheduled: Option<Nanos>,
     /// When the last unit was out of the worker's hands.
     free_at: Nanos,
     on: bool,
@@ -53,10 +55,12 @@ impl Logbook {
         let on = lane.is_on();
         let meter = UsageMeter::new(on && clock.scheduler().is_none());
         let free_at = clock.now();
+        let scheduled = clock.scheduler().filter(|_| on).map(Scheduler::run_delay);
         Logbook {
             clock,
             lane,
             meter,
+            scheduled,
             free_at,
             on,
         }
@@ -102,7 +106,7 @@ impl Logbook {
         if waited && self.on {
             opening.start = self.clock.now();
             if opening.start - handoff.ready_at > SHORT_WAIT {
-                opening.wake_run_delay = self.meter.run_delay(opening.start);
+                opening.wake_run_delay = self.run_delay(opening.start);
             }
         }
         opening
@@ -148,6 +152,17 @@ impl Logbook {
         }
     }
 
+    /// Time runnable but not running since the last call, as far as it is known.
+    #[inline]
+    fn run_delay(&mut self, now: Nanos) -> u32 {
+        let Some(seen) = &mut self.scheduled else {
+            return self.meter.run_delay(now);
+        };
+        let total = self.clock.scheduler().map_or(*seen, Scheduler::run_delay);
+        let since = total - std::mem::replace(seen, total);
+        u32::try_from(since.0).unwrap_or(u32::MAX)
+    }
+
     /// Records the unit and closes it; `sent` is `None` where nothing was handed to a queue.
     #[inline]
     pub(super) fn close(
@@ -161,7 +176,7 @@ impl Logbook {
             return;
         }
         let (pushed, room_from) = sent.and_then(|s| s.blocked).unwrap_or((end, UnitRef::NONE));
-        let run_delay = self.meter.run_delay(end);
+        let run_delay = self.run_delay(end);
         self.lane.unit(&UnitRecord {
             stage: subject.stage,
             ordinal: 0,

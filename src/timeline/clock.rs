@@ -55,6 +55,10 @@ pub trait Scheduler: Send + Sync {
     fn wait(&self, key: WaitKey);
     /// Makes every thread that waits for `key` runnable; the caller keeps running.
     fn wake(&self, key: WaitKey);
+    /// Time that the caller was ready to compute and had no core, so far.
+    fn run_delay(&self) -> Nanos {
+        Nanos::ZERO
+    }
 }
 
 /// The real clock: `CLOCK_MONOTONIC` counted from the clock's creation.

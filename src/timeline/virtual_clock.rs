@@ -4,6 +4,9 @@
 //! jumps to the earliest sleeper. Ties run in the order in which they became runnable, so a run is
 //! repeatable to the nanosecond. When nobody can ever run again the clock panics: the engine has a
 //! deadlock.
+//!
+//! A clock with cores lets threads compute as well as wait: they take turns on the cores, a slice at a time,
+//! and what they wait for one is their run delay.
 
 use super::{Clock, Nanos, Scheduler, WaitKey};
 use std::cell::Cell;
@@ -33,12 +36,77 @@ struct State {
     waiting: HashMap<WaitKey, Vec<u64>>,
     seats: HashMap<u64, Arc<Condvar>>,
     deadlocked: bool,
+    cores: Cores,
 }
+
+/// The cores that threads compute on.
+#[derive(Default)]
+struct Cores {
+    /// `None`: as many as there are threads.
+    count: Option<usize>,
+    taken: usize,
+    waiting: VecDeque<u64>,
+    /// How long each thread has waited for one.
+    run_delay: HashMap<u64, Nanos>,
+    used: Nanos,
+}
+
+/// How long a thread computes before it makes room for another.
+const SLICE: Nanos = Nanos::from_millis(1);
 
 impl VirtualClock {
     /// A clock at time zero with nobody on it.
     pub fn new() -> Arc<VirtualClock> {
         Arc::new(VirtualClock::default())
+    }
+
+    /// A clock whose threads share `cores` cores when they compute.
+    pub fn with_cores(cores: usize) -> Arc<VirtualClock> {
+        let clock = VirtualClock::new();
+        clock.lock().cores.count = Some(cores);
+        clock
+    }
+
+    /// Computes for `length` on the cores, in turns with the other threads.
+    pub fn compute(&self, length: Nanos) {
+        let mut left = length;
+        while left > Nanos::ZERO {
+            let slice = left.min(SLICE);
+            self.take_core();
+            self.sleep(slice);
+            self.free_core(slice);
+            left = left - slice;
+        }
+    }
+
+    /// CPU time that all threads have used so far.
+    pub fn cpu_time(&self) -> Nanos {
+        self.lock().cores.used
+    }
+
+    fn take_core(&self) {
+        let (ticket, since) = (self.current(), self.now());
+        let mut state = self.lock();
+        let cores = &mut state.cores;
+        if cores.count.is_none_or(|count| cores.taken < count) {
+            cores.taken += 1;
+            return;
+        }
+        cores.waiting.push_back(ticket);
+        self.hand_on(&mut state);
+        self.take_turn(state, ticket);
+        let waited = self.now() - since;
+        *self.lock().cores.run_delay.entry(ticket).or_default() += waited;
+    }
+
+    /// Gives the core to whoever has waited longest.
+    fn free_core(&self, used: Nanos) {
+        let mut state = self.lock();
+        state.cores.used += used;
+        match state.cores.waiting.pop_front() {
+            Some(next) => state.ready.push_back(next),
+            None => state.cores.taken -= 1,
+        }
     }
 
     /// Runs `body` on the calling thread as a member of the clock.
@@ -163,6 +231,11 @@ impl Scheduler for VirtualClock {
         self.take_turn(state, ticket);
     }
 
+    fn run_delay(&self) -> Nanos {
+        let delays = &self.lock().cores.run_delay;
+        delays.get(&self.current()).copied().unwrap_or_default()
+    }
+
     fn wake(&self, key: WaitKey) {
         let mut state = self.lock();
         if let Some(woken) = state.waiting.remove(&key) {
@@ -200,6 +273,30 @@ mod tests {
         let seconds: Vec<u64> = log.lock().unwrap().iter().map(|entry| entry.0).collect();
         assert_eq!(seconds, [10, 20, 30]);
         assert_eq!(clock.now(), Nanos(30_000_000_000));
+    }
+
+    #[test]
+    fn threads_that_compute_share_the_cores() {
+        let clock = VirtualClock::with_cores(2);
+        let shared: Arc<dyn Clock> = clock.clone();
+        clock.run(|| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let clock = clock.clone();
+                    let body = move || {
+                        clock.compute(Nanos::from_millis(10));
+                        clock.run_delay()
+                    };
+                    spawn_on(&shared, "computer", body).unwrap()
+                })
+                .collect();
+            for thread in threads {
+                let delay = thread.join().unwrap();
+                assert!((9..=10).contains(&(delay.0 / 1_000_000)), "{delay}");
+            }
+        });
+        assert_eq!(clock.now(), Nanos::from_millis(20));
+        assert_eq!(clock.cpu_time(), Nanos::from_millis(40));
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! Pipelines with planted costs on the virtual clock: the real queues, workers and training loop.
 
-use stallscope::analysis::{Analysis, Cause, Summary, WindowRule};
+use stallscope::analysis::{Analysis, Cause, CpuReading, IdleSpan, Summary, WindowRule};
+use stallscope::device::emulated::EmulatedSpec;
 use stallscope::pipeline::{
     Claim, Delivered, ErrorPolicy, HostBatch, HostToDevice, Layout, Logbook, Plan, SampleError,
     SampleKey, SampleWork, StageKnobs, StopSignal, start,
 };
 use stallscope::timeline::{
-    Clock, DevicePhase, HostWork, Interval, IntervalSet, Nanos, Recorder, Stage, UnitRef,
-    VirtualClock,
+    Clock, DevicePhase, HostWork, Interval, IntervalSet, MonotonicClock, Nanos, Recorder, Stage,
+    UnitRef, VirtualClock,
 };
-use stallscope::train::{Learned, TrainError, TrainStep, train};
-use std::sync::{Arc, Mutex};
+use stallscope::train::{EmulatedCopy, EmulatedTrainer, Learned, TrainError, TrainStep, train};
+use std::hint::black_box;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Instant;
 
 /// What each stage costs: read, decode and preprocess per sample, the others per batch.
 #[derive(Clone, Debug)]
@@ -35,14 +38,14 @@ impl Costs {
 }
 
 struct PlantedWork {
-    clock: Arc<dyn Clock>,
+    clock: TestClock,
     costs: Costs,
 }
 
 impl PlantedWork {
     fn spend(&self, stage: Stage, claim: &Claim) {
         let cost = |key: SampleKey| self.costs.of(stage, key.epoch << 32 | u64::from(key.index));
-        self.clock.sleep(claim.keys().map(cost).sum());
+        self.clock.spend(claim.keys().map(cost).sum());
     }
 }
 
@@ -86,7 +89,7 @@ impl SampleWork for PlantedWork {
         Ok(())
     }
     fn collate(&self, batch: &mut HostBatch) -> Result<(), SampleError> {
-        self.clock.sleep(self.costs.of(Stage::Batch, batch.number));
+        self.clock.spend(self.costs.of(Stage::Batch, batch.number));
         Ok(())
     }
     fn encoded_bytes(&self, (): &()) -> u64 {
@@ -155,6 +158,61 @@ pub struct Planted {
     pub settle_every: u64,
 }
 
+/// What a planted run is held against, beside its costs.
+#[derive(Clone, Debug, Default)]
+pub struct Rig {
+    /// Takes the place of the planted copy and step.
+    pub device: Option<EmulatedSpec>,
+    /// The trainer's own code after each step.
+    pub host_code: Nanos,
+    /// Costs of the loader and of the trainer's own code are computed on so many cores and not waited for;
+    /// in real time on those there are.
+    pub cores: Option<usize>,
+}
+
+/// The clock of a run, and how costs are spent on it.
+#[derive(Clone)]
+struct TestClock {
+    clock: Arc<dyn Clock>,
+    spending: Spending,
+}
+
+#[derive(Clone)]
+enum Spending {
+    Waiting,
+    Computing,
+    OnCores(Arc<VirtualClock>),
+}
+
+impl TestClock {
+    fn spend(&self, length: Nanos) {
+        match &self.spending {
+            Spending::Waiting => self.clock.sleep(length),
+            Spending::Computing => compute(length),
+            Spending::OnCores(cores) => cores.compute(length),
+        }
+    }
+}
+
+/// Keeps a core for `length`, however often it is taken away in between.
+fn compute(length: Nanos) {
+    static ROUNDS_PER_MS: LazyLock<u64> = LazyLock::new(|| {
+        let timed = |rounds| {
+            let began = Instant::now();
+            spin(rounds);
+            began.elapsed().as_nanos() as u64
+        };
+        let fastest = (0..50).map(|_| timed(100_000)).min().unwrap();
+        100_000 * 1_000_000 / fastest
+    });
+    spin(*ROUNDS_PER_MS * length.0 / 1_000_000);
+}
+
+fn spin(rounds: u64) {
+    let last = (0..rounds).fold(1u64, |x, _| black_box(x.wrapping_mul(31) ^ x >> 7));
+    black_box(last);
+}
+
 /// What the analysis said, and what the planted device itself knows.
 pub struct Outcome {
     pub summary: Summary,
@@ -196,53 +254,94 @@ impl Planted {
 
     /// Runs it on a virtual clock.
     pub fn run(&self) -> Outcome {
-        let clock = VirtualClock::new();
-        let shared: Arc<dyn Clock> = clock.clone();
-        clock.run(|| self.run_on(&shared))
+        self.run_on(&Rig::default())
     }
 
-    fn run_on(&self, clock: &Arc<dyn Clock>) -> Outcome {
+    /// Runs it on a virtual clock, with `rig`.
+    pub fn run_on(&self, rig: &Rig) -> Outcome {
+        let clock = match rig.cores {
+            Some(cores) => VirtualClock::with_cores(cores),
+            None => VirtualClock::new(),
+        };
+        let test_clock = TestClock {
+            clock: clock.clone(),
+            spending: match rig.cores {
+                Some(_) => Spending::OnCores(clock.clone()),
+                None => Spending::Waiting,
+            },
+        };
+        clock.run(|| self.run_with(rig, &test_clock))
+    }
+
+    /// Runs it in real time, with waits that sleep.
+    pub fn run_in_real_time(&self, rig: &Rig) -> Outcome {
+        let clock = TestClock {
+            clock: Arc::new(MonotonicClock::new()),
+            spending: match rig.cores {
+                Some(_) => Spending::Computing,
+                None => Spending::Waiting,
+            },
+        };
+        self.run_with(rig, &clock)
+    }
+
+    fn run_with(&self, rig: &Rig, test_clock: &TestClock) -> Outcome {
         let recorder = Recorder::with_capacity(1 << 14);
+        let (clock, costs) = (test_clock.clock.clone(), self.costs.clone());
+        let Some(spec) = &rig.device else {
+            let device = PlantedCopy {
+                clock,
+                costs: costs.clone(),
+            };
+            let busy = Arc::new(Mutex::new(IntervalSet::new()));
+            let step = PlantedStep {
+                costs,
+                launch: self.launch,
+                busy: busy.clone(),
+            };
+            let outcome = self.train(rig, test_clock, &recorder, device, step);
+            let true_busy = busy.lock().unwrap().covered_in(outcome.summary.window);
+            return Outcome {
+                true_busy,
+                ..outcome
+            };
+        };
+        let copy = EmulatedCopy::new(spec, clock, &recorder, None);
+        let step = EmulatedTrainer::new(spec.clone(), &recorder, None);
+        self.train(rig, test_clock, &recorder, copy, step)
+    }
+
+    fn train<H: HostToDevice>(
+        &self,
+        rig: &Rig,
+        test_clock: &TestClock,
+        recorder: &Recorder,
+        device: H,
+        mut step: impl TrainStep<Batch = H::Batch>,
+    ) -> Outcome {
+        let clock = &test_clock.clock;
         let stop = StopSignal::new(clock.clone());
-        let (work, device) = (
-            PlantedWork {
-                clock: clock.clone(),
-                costs: self.costs.clone(),
-            },
-            PlantedCopy {
-                clock: clock.clone(),
-                costs: self.costs.clone(),
-            },
-        );
+        let work = PlantedWork {
+            clock: test_clock.clone(),
+            costs: self.costs.clone(),
+        };
         let rule = WindowRule {
             warmup_steps: self.warmup,
             steps: Some(self.steps),
             run_start: clock.now(),
-            device_beside: false,
+            device_beside: rig.device.is_some(),
         };
         let mut analysis = Analysis::new(rule, 1);
-        let mut feed = start(
-            &self.plan(),
-            Arc::new(work),
-            device,
-            clock,
-            &recorder,
-            &stop,
-        )
-        .unwrap();
-        let busy = Arc::new(Mutex::new(IntervalSet::new()));
-        let mut step = PlantedStep {
-            costs: self.costs.clone(),
-            launch: self.launch,
-            busy: busy.clone(),
-        };
+        let plan = self.plan();
+        let mut feed = start(&plan, Arc::new(work), device, clock, recorder, &stop).unwrap();
         let mut idle_spans = Nanos::ZERO;
-        let mut lengths = |spans: Vec<stallscope::analysis::IdleSpan>| {
+        let mut lengths = |spans: Vec<IdleSpan>| {
             idle_spans += spans.iter().map(|span| span.interval.length()).sum();
         };
         let mut kept = 0;
         train(&mut feed, &mut step, |done| {
-            collect(&recorder, &mut analysis);
+            test_clock.spend(rig.host_code);
+            collect(recorder, &mut analysis, test_clock);
             if self.settle_every > 0 && done.steps % self.settle_every == 0 {
                 lengths(analysis.settle());
                 kept = kept.max(analysis.units_kept());
@@ -250,23 +349,29 @@ impl Planted {
         })
         .unwrap();
         feed.shut_down();
-        collect(&recorder, &mut analysis);
+        collect(recorder, &mut analysis, test_clock);
         lengths(analysis.finish());
         let summary = analysis
             .summary(&recorder.lanes())
             .expect("steps were measured");
-        let true_busy = busy.lock().unwrap().covered_in(summary.window);
         Outcome {
+            true_busy: summary.device_busy,
             summary,
-            true_busy,
             idle_spans,
             units_kept: kept,
         }
     }
 }
 
-fn collect(recorder: &Recorder, analysis: &mut Analysis) {
+fn collect(recorder: &Recorder, analysis: &mut Analysis, clock: &TestClock) {
     let mut records = Vec::new();
     let drain = recorder.drain(|lane, record| records.push((lane, record)));
-    analysis.absorb(&records, drain.dropped, None);
+    let cpu = match &clock.spending {
+        Spending::OnCores(cores) => Some(CpuReading {
+            at: cores.now(),
+            used: cores.cpu_time(),
+        }),
+        _ => None,
+    };
+    analysis.absorb(&records, drain.dropped, cpu);
 }

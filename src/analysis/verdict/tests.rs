@@ -1,6 +1,6 @@
 use super::*;
 use crate::analysis::{LengthSummary, WorkerSummary};
-use crate::timeline::{Interval, LaneKind, ThreadUsage};
+use crate::timeline::{HostWork, Interval, LaneKind, Stage, ThreadUsage};
 
 const MS: u64 = 1_000_000;
 
@@ -49,6 +49,8 @@ fn summary(
         steps: 100,
         samples: 3200,
         device_busy: Nanos(100 * (period - idle) * MS),
+        compute: Nanos(100 * (period - idle) * MS),
+        utilized_from: Nanos::ZERO,
         causes: causes
             .iter()
             .map(|(cause, ms)| (*cause, Nanos(100 * ms * MS)))

@@ -1,0 +1,294 @@
+//! Causes planted around an emulated device: each is the first that the verdict names, on the virtual clock
+//! with the real engine, and once more in real time with waits that sleep.
+
+use crate::planted::{Costs, Outcome, Planted, Rig};
+use crate::{MS, knobs};
+use stallscope::analysis::{Cause, LoaderShape, Verdict, Workers};
+use stallscope::device::emulated::EmulatedSpec;
+use stallscope::pipeline::{Layout, StageKnobs};
+use stallscope::timeline::{HostWork, Nanos, Stage};
+
+/// A step takes 10 ms.
+fn device() -> EmulatedSpec {
+    EmulatedSpec {
+        step_base: Nanos(2 * MS),
+        step_per_sample: Nanos(2 * MS),
+        preprocess_per_sample: Nanos::ZERO,
+        copy_latency: Nanos(MS),
+        copy_bytes_per_second: None,
+        launch: Nanos(MS / 10),
+        run_ahead: 2,
+    }
+}
+
+/// A loader that keeps up: of each 10 ms for a batch of 4 every stage takes 2, and the copy 1.
+fn healthy() -> Planted {
+    let each = knobs(1, 8);
+    let mut mean = [MS / 2; 6];
+    mean[Stage::Batch as usize] = 2 * MS;
+    Planted {
+        layout: Layout::PerStage {
+            read: each,
+            decode: each,
+            preprocess: each,
+            batch: knobs(1, 2),
+        },
+        copy: knobs(1, 2),
+        batch_size: 4,
+        claim_size: 1,
+        ordered: true,
+        costs: Costs {
+            mean,
+            spread: 0.1,
+            seed: 5,
+        },
+        launch: Nanos::ZERO,
+        warmup: 10,
+        steps: 100,
+        settle_every: 10,
+    }
+}
+
+/// A pipeline with one thing wrong, and what must be said of it.
+struct Case {
+    run: Planted,
+    rig: Rig,
+    cause: Option<Cause>,
+    /// Beginning of the verdict, and a part of it.
+    says: [&'static str; 2],
+}
+
+fn case(cause: Option<Cause>, says: [&'static str; 2]) -> Case {
+    let rig = Rig {
+        device: Some(device()),
+        ..Rig::default()
+    };
+    Case {
+        run: healthy(),
+        rig,
+        cause,
+        says,
+    }
+}
+
+/// The stage takes 16 ms for what the device does in 10.
+fn slow(stage: Stage, says: &'static str) -> Case {
+    let mut case = case(Some(Cause::Capacity(stage)), ["loader-bound: ", says]);
+    let units = if stage.per_batch() { 1 } else { 4 };
+    match (stage, &mut case.rig.device) {
+        (Stage::Copy, Some(device)) => device.copy_latency = Nanos(16 * MS),
+        _ => case.run.costs.mean[stage as usize] = 16 * MS / units,
+    }
+    case
+}
+
+/// The loader takes 8 ms a batch, or every so often much longer, and may have one batch ready.
+fn shallow_prefetch() -> Case {
+    let mut mean = [MS / 100; 6];
+    mean[Stage::Decode as usize] = 2 * MS;
+    let says = ["moderately loader-bound: ", "try --set prefetch_factor="];
+    let mut case = case(Some(Cause::PrefetchDepth(Stage::Decode)), says);
+    case.run.layout = Layout::WholeBatch {
+        num_workers: 1,
+        prefetch_factor: 1,
+    };
+    case.run.copy = knobs(0, 1);
+    case.run.batch_size = 1;
+    case.run.steps = 300;
+    case.run.costs = Costs {
+        mean: mean.map(|mean| mean * 2),
+        spread: 1.0,
+        seed: 11,
+    };
+    // 5 ms a step, and nothing may be queued on the device either.
+    case.rig.device = Some(EmulatedSpec {
+        step_base: Nanos(5 * MS),
+        step_per_sample: Nanos::ZERO,
+        copy_latency: Nanos::ZERO,
+        launch: Nanos::ZERO,
+        run_ahead: 0,
+        ..device()
+    });
+    case
+}
+
+/// The trainer's own code takes 16 ms after each step.
+fn slow_host() -> Case {
+    let cause = Cause::Host(HostWork::Logging);
+    let mut case = case(Some(cause), ["host-bound: ", "host: logging"]);
+    case.rig.host_code = Nanos(16 * MS);
+    case
+}
+
+/// Launching takes 16 ms a step.
+fn slow_launch() -> Case {
+    let cause = Cause::Host(HostWork::Launch);
+    let mut case = case(Some(cause), ["host-bound: ", "host: launch"]);
+    if let Some(device) = &mut case.rig.device {
+        device.launch = Nanos(16 * MS);
+    }
+    case
+}
+
+fn device_bound() -> Case {
+    case(None, ["device-bound: ", "the device is busy 100.0 %"])
+}
+
+/// The trainer's own code takes 9 of the device's 10 ms. Decoding a batch takes all cores but one for as
+/// long, in a burst of many more workers than there are cores, who leave the trainer its share of the cores
+/// and no more.
+fn too_many_workers(cores: usize) -> Case {
+    let mut case = case(
+        Some(Cause::CpuContention),
+        ["short of cores: ", "are too many for"],
+    );
+    let batch_size = 4 * cores;
+    let mut mean = [MS / 1000; 6];
+    mean[Stage::Decode as usize] = 9 * MS * (cores as u64 - 1) / batch_size as u64;
+    case.run.costs.mean = mean;
+    case.run.costs.spread = 0.0;
+    case.run.batch_size = batch_size;
+    let each = knobs(1, 2 * batch_size);
+    case.run.layout = Layout::PerStage {
+        read: each,
+        decode: knobs(batch_size, 2 * batch_size),
+        preprocess: each,
+        batch: knobs(1, 2),
+    };
+    case.rig.cores = Some(cores);
+    case.rig.host_code = Nanos(9 * MS);
+    case.rig.device = Some(EmulatedSpec {
+        step_base: Nanos(10 * MS),
+        step_per_sample: Nanos::ZERO,
+        copy_latency: Nanos::ZERO,
+        launch: Nanos::ZERO,
+        run_ahead: 0,
+        ..device()
+    });
+    case
+}
+
+fn every_case() -> Vec<(&'static str, Case)> {
+    let stage = |stage: Stage, says| (stage.name(), slow(stage, says));
+    vec![
+        stage(Stage::Read, "read capacity; try --set read.workers=2"),
+        stage(Stage::Decode, "decode capacity; try --set decode.workers=2"),
+        stage(
+            Stage::Preprocess,
+            "preprocess capacity; try --set preprocess.workers=2",
+        ),
+        stage(Stage::Batch, "batch capacity; try --set batch.workers=2"),
+        stage(Stage::Copy, "is copy; try fewer bytes a sample"),
+        ("prefetch", shallow_prefetch()),
+        ("device", device_bound()),
+        ("host code", slow_host()),
+        ("launch", slow_launch()),
+    ]
+}
+
+fn shape(run: &Planted, rig: &Rig) -> LoaderShape {
+    let knobs = |knobs: StageKnobs| knobs.prefetch;
+    let (workers, batch_prefetch) = match run.layout {
+        Layout::PerStage { batch, .. } => (Workers::PerStage, knobs(batch)),
+        Layout::WholeBatch {
+            num_workers,
+            prefetch_factor,
+        } => {
+            let workers = Workers::WholeBatch {
+                num_workers,
+                prefetch_factor,
+            };
+            (workers, 2)
+        }
+    };
+    LoaderShape {
+        workers,
+        batch_prefetch,
+        copy_prefetch: knobs(run.copy),
+        copy_in_trainer: run.copy.workers == 0,
+        has_device: true,
+        cores: rig.cores.map_or(16.0, |cores| cores as f64),
+    }
+}
+
+fn check(name: &str, case: &Case, outcome: &Outcome) {
+    let summary = &outcome.summary;
+    assert_eq!(outcome.causes_total(), summary.device_idle(), "{name}");
+    assert_eq!(outcome.idle_spans, summary.device_idle(), "{name}");
+    let line = Verdict::of(summary, &shape(&case.run, &case.rig)).line();
+    let [begins, says] = case.says;
+    assert!(
+        line.starts_with(begins) && line.contains(says),
+        "{name}: {line}"
+    );
+    if let Some(cause) = case.cause {
+        assert_eq!(outcome.first_cause(), cause, "{name}: {:?}", summary.causes);
+    }
+}
+
+#[test]
+fn what_is_planted_is_named_first() {
+    for (name, case) in every_case() {
+        check(name, &case, &case.run.run_on(&case.rig));
+    }
+}
+
+#[test]
+fn too_many_workers_for_the_cores_are_named_first() {
+    let case = too_many_workers(2);
+    let many = case.run.run_on(&case.rig);
+    check("cores", &case, &many);
+    let mut fewer = too_many_workers(2);
+    if let Layout::PerStage { decode, .. } = &mut fewer.run.layout {
+        decode.workers = 1;
+    }
+    let recovered = many.summary.device_idle() - fewer.run.run_on(&fewer.rig).summary.device_idle();
+    let share = many.summary.cause(Cause::CpuContention);
+    let off = share.0.abs_diff(recovered.0) as f64 / many.summary.window.length().0 as f64;
+    assert!(off <= 0.01, "share {share}, recovered {recovered}");
+}
+
+#[test]
+fn too_many_workers_are_named_first_in_real_time() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    if cores < 2 {
+        return println!("skipped: with one core the trainer has none of its own to lose");
+    }
+    let case = too_many_workers(cores);
+    check("cores", &case, &case.run.run_in_real_time(&case.rig));
+}
+
+#[test]
+fn what_is_planted_is_named_first_in_real_time() {
+    for (name, case) in every_case() {
+        check(name, &case, &case.run.run_in_real_time(&case.rig));
+    }
+}
+
+/// What the copy or the step alone allows is what comes out, to the nanosecond.
+#[test]
+fn the_device_is_as_busy_as_arithmetic_says() {
+    let mut copy_bound = device();
+    copy_bound.copy_latency = Nanos(20 * MS);
+    for (device, busy) in [(device(), 1.0), (copy_bound, 0.5)] {
+        let rig = Rig {
+            device: Some(device),
+            ..Rig::default()
+        };
+        let summary = healthy().run_on(&rig).summary;
+        assert_eq!(summary.busy_share(), busy);
+        assert_eq!(summary.accelerator_utilization(), busy);
+        assert_eq!(summary.steps, 100);
+    }
+}
+
+/// Removing the slow copy recovers what was charged to it.
+#[test]
+fn the_share_of_a_slow_copy_is_what_a_fast_one_recovers() {
+    let (slow, healthy) = (slow(Stage::Copy, ""), case(None, ["", ""]));
+    let (slow, healthy) = (slow.run.run_on(&slow.rig), healthy.run.run_on(&healthy.rig));
+    let recovered = slow.summary.device_idle() - healthy.summary.device_idle();
+    let share = slow.summary.cause(Cause::Capacity(Stage::Copy));
+    let off = share.0.abs_diff(recovered.0) as f64 / slow.summary.window.length().0 as f64;
+    assert!(off <= 0.01, "share {share}, recovered {recovered}");
+}
