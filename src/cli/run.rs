@@ -31,7 +31,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         .run_dir
         .clone()
         .unwrap_or_else(|| default_run_dir(&config.name));
-    let bar = progress_bar(&config, args.quiet);
+    let bar = progress_bar(args.quiet);
     let shown = bar.clone();
     let options = RunOptions {
         run_dir,
@@ -122,14 +122,15 @@ fn date_and_time(unix_seconds: u64) -> String {
     format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
 }
 
-fn progress_bar(config: &Resolved, quiet: bool) -> ProgressBar {
+fn progress_bar(quiet: bool) -> ProgressBar {
     let template = "{bar:30} step {pos}/{len}  {msg}  [{elapsed}]";
-    let bar = progress::bar(config.warmup_steps + config.steps, template, quiet);
+    let bar = progress::bar(0, template, quiet);
     bar.set_message("starting");
     bar
 }
 
 fn show(bar: &ProgressBar, progress: &Progress) {
+    bar.set_length(progress.steps_in_all);
     bar.set_position(progress.steps);
     let mut parts = match progress.samples_per_second {
         Some(rate) => vec![format!("{rate:.0} samples/s")],

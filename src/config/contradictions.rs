@@ -88,13 +88,16 @@ fn channels(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
 }
 
 fn trace_window(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    let steps = resolved.warmup_steps.saturating_add(resolved.steps);
+    let Some(measured) = resolved.steps else {
+        return Vec::new();
+    };
+    let steps = resolved.warmup_steps.saturating_add(measured);
     if !resolved.trace.enabled || resolved.trace.start_step < steps {
         return Vec::new();
     }
     let what = format!(
-        "`trace.start_step` = {} is past the run's {steps} steps ({} warm-up and {} measured): the trace would be empty",
-        resolved.trace.start_step, resolved.warmup_steps, resolved.steps
+        "`trace.start_step` = {} is past the run's {steps} steps ({} warm-up and {measured} measured): the trace would be empty",
+        resolved.trace.start_step, resolved.warmup_steps
     );
     vec![
         lookup

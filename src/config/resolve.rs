@@ -21,6 +21,9 @@ use super::schema::{self, Default};
 use super::settings::Settings;
 use super::value::Value;
 
+/// Measured steps where neither they nor epochs are asked for.
+const DEFAULT_STEPS: u64 = 200;
+
 /// Resolves settings, or says all that is wrong with them.
 pub(super) fn resolve(settings: &Settings) -> Result<Resolved, Vec<Problem>> {
     let (lookup, refusals) = Lookup::new(settings);
@@ -69,15 +72,18 @@ impl Reader<'_> {
     fn resolved(&mut self, settings: &Settings) -> Resolved {
         let stem = settings.path().file_stem();
         let device = self.device("device");
+        let epochs = self.optional("epochs", Self::whole);
+        let steps = self.optional("steps", Self::whole);
+        let steps = steps.or(epochs.is_none().then_some(DEFAULT_STEPS));
         Resolved {
             name: stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
             pipeline: self.pipeline(),
             model: self.model(),
             device,
             emulated: self.emulated(device),
-            steps: self.whole("steps"),
+            steps,
             warmup_steps: self.whole("warmup_steps"),
-            epochs: self.optional("epochs", Self::whole),
+            epochs,
             seed: self.whole("seed"),
             mode: self.choice(
                 "mode",

@@ -24,8 +24,8 @@ pub struct Resolved {
     pub device: DeviceConfig,
     /// The figures of the emulated device, where `device` is one.
     pub emulated: Option<EmulatedConfig>,
-    /// Measured steps, after the warm-up.
-    pub steps: u64,
+    /// Measured steps, after the warm-up; `None`: as many as `epochs` has.
+    pub steps: Option<u64>,
     pub warmup_steps: u64,
     /// Passes over the data at most; `None` repeats it for as long as the steps last.
     pub epochs: Option<u64>,

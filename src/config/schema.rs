@@ -253,7 +253,7 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("emulated.run_ahead", Kind::Whole { least: 0, most: 1024 }, Default::Toml("2"),
         "Unfinished steps that the trainer's thread may leave behind it; 0 waits for the end of each, as reading every loss does.")
         .only_when(DEVICE_IS_EMULATED),
-    Key::new("steps", AT_LEAST_ONE, Default::Toml("200"),
+    Key::new("steps", AT_LEAST_ONE, Default::Unset("200, or all that `epochs` has"),
         "Steps that are measured, after the warm-up.")
         .advice("to run the loader without training, use `mode = \"loader-only\"`"),
     Key::new("warmup_steps", FROM_ZERO, Default::Toml("3"), "Steps before the measured ones."),

@@ -27,8 +27,9 @@ const LATEST_REPORT: Duration = Duration::from_millis(1_500);
 /// How the run stands, for a progress bar.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Steps done, warm-up included.
+    /// Steps done, warm-up included, and to do in all.
     pub steps: u64,
+    pub steps_in_all: u64,
     /// Samples per second over the window so far; `None` during warm-up.
     pub samples_per_second: Option<f64>,
     /// Device busy over the window so far, 0 to 1.
@@ -58,6 +59,8 @@ pub(super) struct Collector {
     /// What the trainer's thread says of the training.
     pub(super) training: Arc<Mutex<Training>>,
     pub(super) on_progress: OnProgress,
+    /// Steps to do in all.
+    pub(super) steps: u64,
     /// Room for the records of one pass.
     pub(super) records: Vec<(u16, Record)>,
     /// Stops the run where nobody collects any more.
@@ -177,6 +180,7 @@ impl Collector {
         let on_device = pace.filter(|_| self.device.is_some());
         let progress = Progress {
             steps,
+            steps_in_all: self.steps,
             samples_per_second: pace.map(|pace| pace.samples_per_second),
             device_busy: on_device.map(|pace| pace.device_busy),
             loss,

@@ -67,7 +67,9 @@ pub(super) fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -
     let size = pipeline.batch.size;
     let batches = Batches::new(samples, size, pipeline.drop_last);
     let per_epoch = batches.map_or(0, |batches| batches.per_epoch());
-    let asked = config.warmup_steps.saturating_add(config.steps);
+    let asked = config
+        .steps
+        .map_or(u64::MAX, |steps| steps.saturating_add(config.warmup_steps));
     let most = config
         .epochs
         .map_or(u64::MAX, |epochs| epochs.saturating_mul(per_epoch));

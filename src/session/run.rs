@@ -126,8 +126,12 @@ impl Session {
             note_trace(&mut collector.report, &summary);
         }
         let error = self.note_end(&mut collector, ended);
-        let (done, asked) = (collector.report.steps, self.config.steps);
-        if collector.report.status == Status::Complete && recorder.is_on() && done < asked {
+        let done = collector.report.steps;
+        let fewer = self.config.steps.filter(|asked| done < *asked);
+        if let Some(asked) = fewer
+            && collector.report.status == Status::Complete
+            && recorder.is_on()
+        {
             warnings.push(format!(
                 "the epochs were used up after {done} of {asked} steps"
             ));
@@ -270,6 +274,7 @@ impl Session {
             shape: shape(&self.config, self.cores),
             training,
             on_progress,
+            steps: plan.batches,
             records: Vec::new(),
             stop: self.stop.clone(),
             broken: None,

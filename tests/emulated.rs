@@ -1,0 +1,152 @@
+//! The emulated device through the whole program: what it says is arithmetic, and every output says that it
+//! is emulated.
+
+mod place;
+
+use place::Place;
+use serde_json::Value;
+use std::fs;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+/// A step takes 9.7 ms, the copy of its batch 10.
+const COPY_BOUND: [&str; 3] = [
+    "device=emulated:custom",
+    "emulated.step_base=9.7ms",
+    "emulated.copy_latency=10ms",
+];
+
+fn with<'a>(sets: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [sets, more].concat()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap()
+}
+
+/// Runs `body` while other threads keep every core computing.
+fn under_load<T>(body: impl FnOnce() -> T) -> T {
+    let stop = AtomicBool::new(false);
+    let compute = || {
+        let mut sum = 0u64;
+        while !stop.load(Ordering::Relaxed) {
+            sum = black_box((0..10_000u64).fold(sum, |sum, n| sum.wrapping_mul(31) ^ n));
+        }
+    };
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(compute);
+        }
+        let result = body();
+        stop.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+#[test]
+fn it_is_as_busy_as_arithmetic_says_while_the_cores_are_loaded() {
+    let place = Place::with_images(200);
+    let sets = with(&COPY_BOUND, &["steps=200"]);
+    let report = under_load(|| place.report(&sets));
+    let device = &report["device"];
+    let busy = number(&device["busy_share"]);
+    assert!((busy - 0.97).abs() <= 0.001, "{busy}");
+    let utilization = number(&device["emulated"]["accelerator_utilization"]);
+    assert_eq!(utilization, busy);
+    let first = &report["idle_causes"][0];
+    assert_eq!(first["stage"], "copy", "{first}");
+    let idle = device["idle_ns"].as_u64();
+    let causes = report["idle_causes"].as_array().unwrap();
+    let sum: u64 = causes
+        .iter()
+        .map(|cause| cause["ns"].as_u64().unwrap())
+        .sum();
+    assert_eq!(Some(sum), idle);
+}
+
+/// Preprocessing on the device is busy time and no part of accelerator utilization; nor is what the first
+/// step waits for part of that.
+#[test]
+fn utilization_is_time_in_steps() {
+    let place = Place::with_images(200);
+    let sets = [
+        "device=emulated:custom",
+        "emulated.step_per_sample=0.1ms",
+        "emulated.preprocess_per_sample=0.1ms",
+        "steps=20",
+        "warmup_steps=0",
+    ];
+    let device = place.report(&sets)["device"].take();
+    let utilization = number(&device["emulated"]["accelerator_utilization"]);
+    let busy = number(&device["busy_share"]);
+    assert!((utilization - 0.5).abs() < 0.01, "{device}");
+    assert!(busy > 2.0 * utilization - 0.02 && busy < 1.0, "{device}");
+}
+
+#[test]
+fn every_output_says_that_it_is_emulated() {
+    let place = Place::with_images(200);
+    let out = place.run(&["device=emulated:resnet50-h100", "steps=5"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    for part in [
+        "emulated:resnet50-h100",
+        "nothing is trained",
+        "AU ",
+        "MLPerf",
+    ] {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+    assert!(!said.contains("loss"), "{said}");
+    let trace = fs::read_to_string(place.path("out/trace.json")).unwrap();
+    for lane in ["device (emulated)", "copy engine (emulated)"] {
+        assert!(trace.contains(lane), "{lane}");
+    }
+    let report: Value =
+        serde_json::from_slice(&fs::read(place.path("out/report.json")).unwrap()).unwrap();
+    assert_eq!(report["device"]["emulated"]["trains"], false);
+    assert_eq!(report["config"]["emulated"]["step_per_sample_ns"], 560_000);
+    assert!(report["training"]["last_loss"].is_null());
+}
+
+#[test]
+fn burn_trains_beside_it_where_asked() {
+    let place = Place::with_images(230);
+    let sets = [
+        "train=true",
+        "model.kind=linear",
+        "epochs=2",
+        "split.test=30",
+    ];
+    let emulated = with(&sets, &["device=emulated:custom", "emulated.step_base=1ms"]);
+    let report = place.report(&emulated);
+    assert_eq!(report["device"]["emulated"]["trains"], true);
+    assert_eq!(report["training"]["parameters"], 7850);
+    assert_eq!(report["training"]["steps"], 8);
+    let on_cpu = place.report(&sets[1..]);
+    for key in ["first_loss", "last_loss", "epochs"] {
+        assert_eq!(report["training"][key], on_cpu["training"][key], "{key}");
+    }
+    let evaluated = |report: &Value| report["training"]["evaluations"][0]["accuracy"].clone();
+    assert_eq!(evaluated(&report), evaluated(&on_cpu));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let place = Place::with_images(60);
+    place.refused(
+        &["device=emulated:h200"],
+        &["emulated:NAME", "resnet50-a100"],
+    );
+    place.refused(
+        &["device=emulated:custom"],
+        &["takes no time", "emulated.step_base"],
+    );
+    place.refused(&["train=true"], &["`train`", "emulated"]);
+    place.refused(
+        &["device=emulated:custom", "emulated.step_base=5"],
+        &["a time such as", "5"],
+    );
+    place.refused(&["storage.latency=5ms"], &["storage.emulate"]);
+}
