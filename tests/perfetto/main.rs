@@ -15,15 +15,14 @@ use std::path::Path;
 use std::process::Command;
 use synthetic::{BATCHES, SAMPLES, create, good_text, report_in, write_batch, write_good};
 
-/// The quickstart, on fewer images and steps.
-#[test]
-fn the_quickstart_trace_holds_every_rule() {
+/// A configuration of the README, on fewer images and steps; its verdict names decode.
+fn check_run_of(config: &str) {
     let Some(_) = engine() else { return };
     let folder = tempfile::tempdir().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
         .arg("run")
-        .arg(root.join("configs/quickstart.toml"))
+        .arg(root.join("configs").join(config))
         .arg("--run-dir")
         .arg(folder.path().join("run"))
         .args(["--set", "generate.images=120", "--set", "steps=30"])
@@ -40,6 +39,16 @@ fn the_quickstart_trace_holds_every_rule() {
     let report = folder.path().join("run/report.json");
     let output = check(&trace, Some(&report));
     assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn the_quickstart_trace_holds_every_rule() {
+    check_run_of("quickstart.toml");
+}
+
+#[test]
+fn the_trace_of_an_emulated_device_holds_every_rule() {
+    check_run_of("emulated-gpu.toml");
 }
 
 #[test]
