@@ -206,6 +206,32 @@ fn the_loader_alone_runs_without_a_device() {
     assert_says(&stdout(&out), &["samples/s"]);
 }
 
+/// Nobody must take an emulated disk for a real one.
+#[test]
+fn an_emulated_disk_is_named_in_every_output() {
+    let place = Place::with_images(24);
+    let out = place.run(&[
+        "--set",
+        "storage.emulate=sata-ssd",
+        "--set",
+        "storage.latency=3ms",
+    ]);
+    assert!(out.status.success(), "{}", stderr(&out));
+    let figures = "storage  emulated sata-ssd: latency 3.00 ms, 550 MB/s (Samsung 860 EVO";
+    assert_says(&stdout(&out), &[figures]);
+    let storage = &place.report()["storage"];
+    assert_eq!(storage["name"], "sata-ssd");
+    assert_eq!(storage["latency_ns"], 3_000_000);
+    assert_eq!(storage["seek_ns"], 0);
+    assert_eq!(storage["bytes_per_second"], 550_000_000);
+    let events = place.trace();
+    let loader = "loader (emulated storage: sata-ssd)";
+    assert!(events.iter().any(|event| event["args"]["name"] == loader));
+    let reads = events.iter().filter(|event| event["cat"] == "read");
+    let shortest = reads.filter_map(|read| read["dur"].as_f64());
+    assert!(shortest.fold(f64::INFINITY, f64::min) >= 3000.0);
+}
+
 #[test]
 fn a_corrupt_image_names_itself_or_is_skipped_and_counted() {
     let place = Place::with_images(24);

@@ -61,7 +61,7 @@ pub(super) const DEVICES: &[DevicePreset] = &[
     },
     DevicePreset {
         name: CUSTOM,
-        source: "the configuration",
+        source: "no preset's",
         step_base: 0,
         step_per_sample: 0,
         copy_bandwidth: None,
@@ -99,7 +99,7 @@ pub(super) const STORAGE: &[StoragePreset] = &[
     },
     StoragePreset {
         name: CUSTOM,
-        source: "the configuration",
+        source: "no preset's",
         latency: 0,
         seek: 0,
         bandwidth: None,

@@ -46,6 +46,11 @@ pub(super) fn resolve(settings: &Settings) -> Result<Resolved, Vec<Problem>> {
     }
 }
 
+/// Whether any figure was typed.
+fn typed_any(figures: [Option<u64>; 3]) -> bool {
+    figures.iter().any(Option::is_some)
+}
+
 fn missing(lookup: &Lookup) -> Vec<Problem> {
     let required = schema::keys().filter(|key| matches!(key.default, Default::Required));
     let absent =
@@ -107,6 +112,7 @@ impl Reader<'_> {
         let copy_bandwidth = typed("emulated.copy_bandwidth");
         Some(EmulatedConfig {
             source: preset.source,
+            changed: typed_any([step_base, step_per_sample, copy_bandwidth]),
             step_base_ns: step_base.unwrap_or(preset.step_base),
             step_per_sample_ns: step_per_sample.unwrap_or(preset.step_per_sample),
             preprocess_per_sample_ns: self.whole("emulated.preprocess_per_sample"),
@@ -125,12 +131,16 @@ impl Reader<'_> {
         };
         let preset = presets::storage(name)?;
         let mut typed = |key| self.optional(key, Self::whole);
+        let latency = typed("storage.latency");
+        let seek = typed("storage.seek");
+        let bandwidth = typed("storage.bandwidth");
         Some(StorageConfig {
             preset: preset.name,
             source: preset.source,
-            latency_ns: typed("storage.latency").unwrap_or(preset.latency),
-            seek_ns: typed("storage.seek").unwrap_or(preset.seek),
-            bytes_per_second: typed("storage.bandwidth").or(preset.bandwidth),
+            changed: typed_any([latency, seek, bandwidth]),
+            latency_ns: latency.unwrap_or(preset.latency),
+            seek_ns: seek.unwrap_or(preset.seek),
+            bytes_per_second: bandwidth.or(preset.bandwidth),
         })
     }
 

@@ -226,6 +226,8 @@ pub struct StorageConfig {
     pub preset: &'static str,
     /// Where the preset's figures are from.
     pub source: &'static str,
+    /// Whether the configuration gives any figure of its own.
+    pub changed: bool,
     pub latency_ns: u64,
     pub seek_ns: u64,
     /// `None` takes no time.
@@ -237,6 +239,8 @@ pub struct StorageConfig {
 pub struct EmulatedConfig {
     /// Where the preset's figures are from.
     pub source: &'static str,
+    /// Whether the configuration gives any figure of its own.
+    pub changed: bool,
     pub step_base_ns: u64,
     pub step_per_sample_ns: u64,
     pub preprocess_per_sample_ns: u64,

@@ -24,15 +24,6 @@ pub struct EmulatedSpec {
     pub run_ahead: usize,
 }
 
-/// The time that `bytes` take at `bytes_per_second`, rounded up; none where there is no limit.
-pub fn transfer_time(bytes: u64, bytes_per_second: Option<u64>) -> Nanos {
-    let Some(rate) = bytes_per_second else {
-        return Nanos::ZERO;
-    };
-    let nanos = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1)));
-    Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-}
-
 /// The copy engine: one copy at a time, in order.
 #[derive(Clone, Debug)]
 pub struct CopyEngine {
@@ -54,7 +45,7 @@ impl CopyEngine {
     /// When `bytes`, submitted at `submitted`, are copied.
     pub fn copy(&mut self, submitted: Nanos, bytes: u64) -> Interval {
         let start = submitted.max(self.free_at);
-        self.free_at = start + self.latency + transfer_time(bytes, self.bytes_per_second);
+        self.free_at = start + self.latency + Nanos::of_transfer(bytes, self.bytes_per_second);
         Interval::new(start, self.free_at)
     }
 }
@@ -110,9 +101,8 @@ impl ComputeQueue {
             start if start == launched => BoundBy::Launch,
             _ => BoundBy::Copy,
         };
-        let each = |time: Nanos| Nanos(time.0.saturating_mul(samples));
-        let preprocessed = start + each(self.spec.preprocess_per_sample);
-        let end = preprocessed + self.spec.step_base + each(self.spec.step_per_sample);
+        let preprocessed = start + self.spec.preprocess_per_sample.times(samples);
+        let end = preprocessed + self.spec.step_base + self.spec.step_per_sample.times(samples);
         self.free_at = end;
         EmulatedStep {
             start,
@@ -166,12 +156,5 @@ mod tests {
             engine.copy(Nanos(90), 0),
             Interval::new(Nanos(90), Nanos(95))
         );
-    }
-
-    #[test]
-    fn bytes_take_their_time() {
-        assert_eq!(transfer_time(1, None), Nanos::ZERO);
-        assert_eq!(transfer_time(1, Some(3)), Nanos(333_333_334));
-        assert_eq!(transfer_time(u64::MAX, Some(1)), Nanos(u64::MAX));
     }
 }

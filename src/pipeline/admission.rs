@@ -35,6 +35,8 @@ struct Inner {
     claim_size: usize,
     seed: u64,
     credits: usize,
+    /// The last sample issued.
+    last: Option<u32>,
 }
 
 impl Admission {
@@ -58,6 +60,7 @@ impl Admission {
             claim_size,
             seed,
             credits: 0,
+            last: None,
         };
         Admission {
             inner: Mutex::new(inner),
@@ -115,8 +118,10 @@ impl Inner {
             seed,
             sample_bytes,
             claim_size,
+            last,
             ..
         } = *self;
+        self.last = samples.last().copied().or(last);
         let mut jobs = (0..batch_samples).step_by(claim_size).map(|first| {
             let places = first..batch_samples.min(first + claim_size);
             Job {
@@ -126,7 +131,7 @@ impl Inner {
                 },
                 batch_samples: batch_samples as u32,
                 slot: slab.split_to(places.len() * sample_bytes),
-                claim: Claim::new(epoch, seed, samples.clone(), places),
+                claim: Claim::new(epoch, seed, last, samples.clone(), places),
                 payload: Some(()),
             }
         });

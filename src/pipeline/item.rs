@@ -163,7 +163,7 @@ mod tests {
         let mut parts: Vec<Job<()>> = (0..4u32)
             .map(|slot| Job {
                 item: ItemId { batch: 7, slot },
-                claim: Claim::new(3, 0, order.clone(), slot as usize..slot as usize + 1),
+                claim: Claim::new(3, 0, None, order.clone(), slot as usize..slot as usize + 1),
                 batch_samples: 4,
                 slot: buffer.split_to(8),
                 payload: (!skip.contains(&slot)).then_some(()),
@@ -212,7 +212,7 @@ mod tests {
                     batch_samples: 5,
                     slot,
                     payload: (places.start != 1).then_some(()),
-                    claim: Claim::new(0, 0, order.clone(), places),
+                    claim: Claim::new(0, 0, None, order.clone(), places),
                 }
             })
             .collect();

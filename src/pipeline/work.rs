@@ -22,6 +22,8 @@ pub struct Claim {
     pub epoch: u64,
     /// The run's seed.
     pub seed: u64,
+    /// The sample before the first one in the sampler's order; `None` at the start of a pipeline.
+    before: Option<u32>,
     /// Places of the samples in `order`.
     places: Range<usize>,
     /// Indices of the samples of the whole batch.
@@ -29,11 +31,20 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The samples `places` of a batch, which has the samples `order` of the data set. There is at least one.
-    pub(super) fn new(epoch: u64, seed: u64, order: Arc<[u32]>, places: Range<usize>) -> Claim {
+    /// The samples `places` of a batch, which has the samples `order` of the data set and comes after the
+    /// sample `before`. There is at least one.
+    pub(super) fn new(
+        epoch: u64,
+        seed: u64,
+        before: Option<u32>,
+        order: Arc<[u32]>,
+        places: Range<usize>,
+    ) -> Claim {
+        let own = places.start.checked_sub(1).map(|place| order[place]);
         Claim {
             epoch,
             seed,
+            before: own.or(before),
             places,
             order,
         }
@@ -51,6 +62,20 @@ impl Claim {
         keys.map(move |&index| SampleKey { index, epoch, seed })
     }
 
+    /// Runs of samples that follow each other in the data set, at least one: what a disk is asked for.
+    pub fn runs(&self) -> u64 {
+        let pairs = self.indices().windows(2);
+        1 + pairs.filter(|pair| !follows(pair[0], pair[1])).count() as u64
+    }
+
+    /// How many of the [`runs`](Self::runs) do not continue what was asked for before in the sampler's
+    /// order. The order in which threads arrive does not matter, so a run repeats exactly.
+    pub fn seeks(&self) -> u64 {
+        let first = self.order[self.places.start];
+        let continues = self.before.is_some_and(|before| follows(before, first));
+        self.runs() - u64::from(continues)
+    }
+
     /// The first sample's key; the only one's where samples are taken one by one.
     pub fn first(&self) -> SampleKey {
         SampleKey {
@@ -59,6 +84,11 @@ impl Claim {
             seed: self.seed,
         }
     }
+}
+
+/// Whether `sample` comes right after `before` in the data set.
+fn follows(before: u32, sample: u32) -> bool {
+    before.checked_add(1) == Some(sample)
 }
 
 /// The work of the sample stages on one data set. Called from many threads at once.
@@ -149,5 +179,34 @@ impl HostToDevice for Discard {
 
     fn copy(&mut self, _: &HostBatch, _: UnitRef) -> Result<(), SampleError> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs and seeks of the claim on `places` of the batch 4 5 6, 9, 0 1, after the sample `before`.
+    fn counts(before: Option<u32>, places: Range<usize>) -> (u64, u64) {
+        let order: Arc<[u32]> = [4, 5, 6, 9, 0, 1].into();
+        let claim = Claim::new(0, 0, before, order, places);
+        (claim.runs(), claim.seeks())
+    }
+
+    #[test]
+    fn a_run_is_one_request_and_its_start_a_seek_unless_it_continues() {
+        assert_eq!(counts(None, 0..6), (3, 3));
+        assert_eq!(counts(Some(3), 0..6), (3, 2));
+        assert_eq!(counts(Some(4), 0..6), (3, 3), "the same sample again");
+        assert_eq!(counts(Some(u32::MAX), 0..1), (1, 1));
+    }
+
+    /// However a batch is cut into claims, it pays the same seeks.
+    #[test]
+    fn within_a_batch_the_sample_before_is_the_batchs_own() {
+        assert_eq!(counts(Some(3), 0..2), (1, 0));
+        assert_eq!(counts(Some(3), 2..3), (1, 0));
+        assert_eq!(counts(Some(3), 3..5), (2, 2));
+        assert_eq!(counts(None, 5..6), (1, 0));
     }
 }

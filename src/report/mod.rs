@@ -10,6 +10,6 @@ mod terminal;
 pub use json::write_json;
 pub use model::{
     DeviceReport, EmulatedReport, EpochReport, Evaluation, IdleCause, Machine, RecorderReport,
-    Report, Score, Status, TraceReport, Training,
+    Report, Score, Status, StorageReport, TraceReport, Training,
 };
 pub use terminal::render;

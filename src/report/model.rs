@@ -24,6 +24,22 @@ pub struct Machine {
     pub architecture: &'static str,
 }
 
+/// The disk that the data was read from, where it was an emulated one. Its times are added to no real ones:
+/// a read takes the longer of the two.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StorageReport {
+    pub name: &'static str,
+    /// Where the figures of that name are from, and whether the configuration has changed any.
+    pub source: &'static str,
+    pub changed: bool,
+    /// From a request to its first byte. Requests of several workers overlap.
+    pub latency_ns: Nanos,
+    /// What a sample costs that does not follow the one before it. One at a time.
+    pub seek_ns: Nanos,
+    /// Of all workers together; `None` takes no time.
+    pub bytes_per_second: Option<u64>,
+}
+
 /// The device over the window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceReport {
@@ -44,8 +60,9 @@ pub struct EmulatedReport {
     pub accelerator_utilization: f64,
     /// Whether burn trains on the CPU beside it; otherwise nothing is trained.
     pub trains: bool,
-    /// Where its figures are from.
+    /// Where its figures are from, and whether the configuration has changed any.
     pub source: &'static str,
+    pub changed: bool,
 }
 
 /// One cause of device idle time.
@@ -171,6 +188,8 @@ pub struct Report {
     pub window_ns: Nanos,
     pub samples_per_second: f64,
     pub device: Option<DeviceReport>,
+    /// `None` where the data was read as fast as the machine can.
+    pub storage: Option<StorageReport>,
     /// Causes of device idle time; they add up to it to the nanosecond.
     pub idle_causes: Vec<IdleCause>,
     pub unattributed_share: f64,
@@ -210,6 +229,7 @@ impl Report {
             window_ns: Nanos::ZERO,
             samples_per_second: 0.0,
             device: None,
+            storage: None,
             idle_causes: Vec::new(),
             unattributed_share: 0.0,
             data_wait: LengthSummary::default(),

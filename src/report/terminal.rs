@@ -1,6 +1,6 @@
 //! The report in the terminal.
 
-use super::{EmulatedReport, Report, Status};
+use super::{EmulatedReport, Report, Status, StorageReport};
 use crate::analysis::StageSummary;
 use crate::timeline::Nanos;
 use std::fmt::{self, Write};
@@ -67,6 +67,9 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
             write_emulated(out, emulated)?;
         }
     }
+    if let Some(storage) = &report.storage {
+        writeln!(out, "storage  {}", describe_storage(storage))?;
+    }
     writeln!(
         out,
         "rate     {:.1} samples/s over {} steps ({} samples)",
@@ -106,7 +109,37 @@ fn write_emulated(out: &mut String, emulated: &EmulatedReport) -> fmt::Result {
         out,
         "         emulated, its times are arithmetic; {trains}; AU {utilization} (MLPerf Storage)"
     )?;
-    writeln!(out, "         figures: {}", emulated.source)
+    let figures = figures(emulated.source, emulated.changed);
+    writeln!(out, "         figures: {figures}")
+}
+
+/// Where emulated figures are from.
+fn figures(source: &str, changed: bool) -> String {
+    let own = if changed {
+        "; some from the configuration"
+    } else {
+        ""
+    };
+    format!("{source}{own}")
+}
+
+/// The emulated disk: its name, the figures that cost time, and where they are from.
+fn describe_storage(storage: &StorageReport) -> String {
+    let name = storage.name;
+    let source = self::figures(storage.source, storage.changed);
+    let time = |what, time: Nanos| (time > Nanos::ZERO).then(|| format!("{what} {time}"));
+    let bandwidth = storage.bytes_per_second.map(|rate| rate as f64 / 1e6);
+    let figures = [
+        time("latency", storage.latency_ns),
+        time("seek", storage.seek_ns),
+        bandwidth.map(|rate| format!("{rate} MB/s")),
+    ];
+    let figures: Vec<String> = figures.into_iter().flatten().collect();
+    let figures = match figures[..] {
+        [] => "takes no time".to_owned(),
+        _ => figures.join(", "),
+    };
+    format!("emulated {name}: {figures} ({source})")
 }
 
 /// The last epoch's accuracy, and that on what was held out.
@@ -251,4 +284,42 @@ fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulated_disk_is_named_with_the_figures_that_cost_time() {
+        let mut storage = StorageReport {
+            name: "hdd",
+            source: "HGST",
+            changed: false,
+            latency_ns: Nanos::ZERO,
+            seek_ns: Nanos::from_micros(12_360),
+            bytes_per_second: Some(171_000_000),
+        };
+        let text = describe_storage(&storage);
+        assert_eq!(text, "emulated hdd: seek 12.4 ms, 171 MB/s (HGST)");
+        storage.latency_ns = Nanos::from_millis(1);
+        storage.bytes_per_second = Some(500_000);
+        storage.changed = true;
+        let text = describe_storage(&storage);
+        assert_eq!(
+            text,
+            "emulated hdd: latency 1.00 ms, seek 12.4 ms, 0.5 MB/s (HGST; some from the configuration)"
+        );
+        let free = StorageReport {
+            latency_ns: Nanos::ZERO,
+            seek_ns: Nanos::ZERO,
+            bytes_per_second: None,
+            changed: false,
+            ..storage
+        };
+        assert_eq!(
+            describe_storage(&free),
+            "emulated hdd: takes no time (HGST)"
+        );
+    }
 }

@@ -265,6 +265,7 @@ impl DeviceName {
                 accelerator_utilization: summary.accelerator_utilization(),
                 trains: emulated.train,
                 source: emulated.source,
+                changed: emulated.changed,
             }),
         }
     }

@@ -3,7 +3,7 @@
 use super::collector::{Collector, DeviceName, OnProgress, cpu_of};
 use super::error::SessionError;
 use super::plan::{emulated_spec, model_spec, parts, plan, shape};
-use super::source::Source;
+use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use super::trainee::{Device, Ended, Trainee};
 use crate::analysis::{Analysis, WindowRule};
@@ -60,16 +60,17 @@ impl Session {
     /// # Errors
     /// Data that cannot be used, or a folder that cannot be made.
     pub fn open(config: Resolved, options: RunOptions) -> Result<Session, SessionError> {
-        let source = Source::open(&config.pipeline)?;
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+        let stop = StopSignal::new(clock.clone());
+        let source = Source::open(&config.pipeline, &clock, &stop)?;
         let parts = parts(&config, source.samples())?;
         fs::create_dir_all(&options.run_dir).map_err(|source| SessionError::Io {
             action: "create the run's folder",
             path: options.run_dir.clone(),
             source,
         })?;
-        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         Ok(Session {
-            stop: StopSignal::new(clock.clone()),
+            stop,
             cores: usable_cores(),
             config,
             options,
@@ -210,6 +211,7 @@ impl Session {
         };
         let config = serde_json::to_value(&self.config).unwrap_or_default();
         let mut report = Report::new(self.config.name.clone(), machine, config);
+        report.storage = self.config.pipeline.storage.as_ref().map(storage_report);
         report.trace = trace.map(|_| TraceReport {
             path: self.trace_path().display().to_string(),
             ..TraceReport::default()
@@ -259,12 +261,14 @@ impl Session {
             first: self.config.trace.start_step,
             count: self.config.trace.steps,
         };
+        let storage = self.config.pipeline.storage.as_ref();
+        let storage = storage.map(|storage| storage.preset);
         let on_progress = std::mem::replace(&mut self.options.on_progress, Box::new(|_| {}));
         Collector {
             clock: self.clock.clone(),
             recorder: recorder.clone(),
             analysis: Analysis::new(rule, plan.in_flight()),
-            feed: trace.map(|trace| TracingFeed::new(trace.clone(), steps, &rule)),
+            feed: trace.map(|trace| TracingFeed::new(trace.clone(), steps, &rule, storage)),
             report: self.report(trace),
             report_path: self.options.run_dir.join("report.json"),
             device: (self.config.mode == Mode::Normal).then(|| DeviceName {

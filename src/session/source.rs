@@ -1,40 +1,52 @@
-//! The data set of a run, of whichever kind.
+//! The data set of a run, of whichever kind, and the disk it is read from where one is emulated.
 
 use super::error::SessionError;
 use super::idx::IdxWork;
 use super::images::ImageWork;
-use crate::config::{PipelineConfig, SourceKind};
+use crate::config::{PipelineConfig, SourceKind, StorageConfig};
 use crate::data::{DataError, IdxImages, IdxPart, ImageFolder};
-use crate::pipeline::SampleWork;
+use crate::pipeline::stages::storage::{EmulatedStorage, StorageSpec, Stored};
+use crate::pipeline::{SampleWork, StopSignal};
+use crate::report::StorageReport;
+use crate::timeline::{Clock, Nanos};
 use std::sync::Arc;
 
 /// An opened data set and the work of the stages on it.
 pub(super) enum Source {
-    Images(Arc<ImageWork>),
+    Images(Arc<Stored<ImageWork>>),
     Idx {
-        work: Arc<IdxWork>,
+        work: Arc<Stored<IdxWork>>,
         /// MNIST's own files for the test, where they are there.
-        test: Option<Arc<IdxWork>>,
+        test: Option<Arc<Stored<IdxWork>>>,
     },
 }
 
 impl Source {
-    /// Opens the data set that `pipeline` names.
+    /// Opens the data set that `pipeline` names. An emulated disk takes its time on `clock`, until `stop`;
+    /// all parts of the data set lie on the same one.
     ///
     /// # Errors
     /// Data or a preprocessing plan that cannot be used.
-    pub(super) fn open(pipeline: &PipelineConfig) -> Result<Source, SessionError> {
+    pub(super) fn open(
+        pipeline: &PipelineConfig,
+        clock: &Arc<dyn Clock>,
+        stop: &StopSignal,
+    ) -> Result<Source, SessionError> {
         let path = &pipeline.source.path;
+        let storage = pipeline.storage.as_ref().map(storage_spec);
+        let storage = storage.map(|spec| Arc::new(EmulatedStorage::new(spec)));
         Ok(match pipeline.source.kind {
             SourceKind::ImageFolder => {
                 let folder = ImageFolder::open(path)?;
-                Source::Images(Arc::new(ImageWork::new(folder, pipeline)?))
+                let work = ImageWork::new(folder, pipeline)?;
+                Source::Images(Arc::new(Stored::new(work, storage, clock, stop)))
             }
             SourceKind::Idx => {
                 let transform = &pipeline.preprocess.transform;
                 let open = |part| {
                     let images = IdxImages::open(path, part)?;
-                    Ok(Arc::new(IdxWork::new(images, transform)))
+                    let work = IdxWork::new(images, transform);
+                    Ok(Arc::new(Stored::new(work, storage.clone(), clock, stop)))
                 };
                 let test = match open(IdxPart::Test) {
                     Err(DataError::MissingIdx { .. }) => None,
@@ -65,19 +77,39 @@ impl Source {
     /// Classes in it.
     pub(super) fn classes(&self) -> usize {
         match self {
-            Source::Images(work) => work.folder().classes().len(),
-            Source::Idx { work, .. } => work.images().classes(),
+            Source::Images(work) => work.inner().folder().classes().len(),
+            Source::Idx { work, .. } => work.inner().images().classes(),
         }
     }
 
     /// Channels, height and width of a preprocessed sample.
     pub(super) fn shape(&self) -> [usize; 3] {
         match self {
-            Source::Images(work) => work.shape(),
+            Source::Images(work) => work.inner().shape(),
             Source::Idx { work, .. } => {
-                let (height, width) = work.images().size();
+                let (height, width) = work.inner().images().size();
                 [1, height, width]
             }
         }
+    }
+}
+
+fn storage_spec(config: &StorageConfig) -> StorageSpec {
+    StorageSpec {
+        latency: Nanos(config.latency_ns),
+        seek: Nanos(config.seek_ns),
+        bytes_per_second: config.bytes_per_second,
+    }
+}
+
+/// What the report says of the emulated disk.
+pub(super) fn storage_report(config: &StorageConfig) -> StorageReport {
+    StorageReport {
+        name: config.preset,
+        source: config.source,
+        changed: config.changed,
+        latency_ns: Nanos(config.latency_ns),
+        seek_ns: Nanos(config.seek_ns),
+        bytes_per_second: config.bytes_per_second,
     }
 }

@@ -110,9 +110,18 @@ pub(super) struct TracingFeed {
 }
 
 impl TracingFeed {
-    pub(super) fn new(trace: SharedTrace, steps: TracedSteps, rule: &WindowRule) -> TracingFeed {
+    /// Names the lanes that are known beforehand. `storage` names the emulated disk, where there is one.
+    pub(super) fn new(
+        trace: SharedTrace,
+        steps: TracedSteps,
+        rule: &WindowRule,
+        storage: Option<&str>,
+    ) -> TracingFeed {
+        let loader = storage.map_or("loader".to_owned(), |name| {
+            format!("loader (emulated storage: {name})")
+        });
         trace.with(|trace| {
-            trace.process(LOADER, "loader", 1);
+            trace.process(LOADER, &loader, 1);
             trace.process(TRAINER, "trainer and device", 0);
             if !rule.device_beside {
                 trace.lane(TRAINER, DEVICE_LANE, "device busy", 2);

@@ -6,7 +6,7 @@ use std::ops::{Add, AddAssign, Sub};
 /// Nanoseconds: a point on the run's monotonic clock, or a length of time.
 ///
 /// Subtraction saturates at zero, because two threads may read the clock a few nanoseconds out of
-/// the order in which their events happened.
+/// the order in which their events happened; addition does at the end of time, some 584 years on.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
@@ -25,6 +25,20 @@ impl Nanos {
         Nanos(millis * 1_000_000)
     }
 
+    /// The length of a transfer of `bytes`, rounded up; none where there is no limit to the rate.
+    pub fn of_transfer(bytes: u64, bytes_per_second: Option<u64>) -> Nanos {
+        let Some(rate) = bytes_per_second else {
+            return Nanos::ZERO;
+        };
+        let nanos = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate.max(1)));
+        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// `count` times this length.
+    pub fn times(self, count: u64) -> Nanos {
+        Nanos(self.0.saturating_mul(count))
+    }
+
     /// The length in seconds, for display and rates only.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
@@ -39,13 +53,13 @@ impl Nanos {
 impl Add for Nanos {
     type Output = Nanos;
     fn add(self, other: Nanos) -> Nanos {
-        Nanos(self.0 + other.0)
+        Nanos(self.0.saturating_add(other.0))
     }
 }
 
 impl AddAssign for Nanos {
     fn add_assign(&mut self, other: Nanos) {
-        self.0 += other.0;
+        *self = *self + other;
     }
 }
 
@@ -85,6 +99,14 @@ impl fmt::Display for Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_take_their_time() {
+        assert_eq!(Nanos::of_transfer(1, None), Nanos::ZERO);
+        assert_eq!(Nanos::of_transfer(1, Some(3)), Nanos(333_333_334));
+        let forever = Nanos::of_transfer(u64::MAX, Some(1));
+        assert_eq!(forever + forever.times(2), Nanos(u64::MAX));
+    }
 
     #[test]
     fn displays_three_digits_and_a_unit() {

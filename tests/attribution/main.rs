@@ -3,12 +3,14 @@
 
 mod emulated;
 mod planted;
+mod work;
 
-use planted::{Costs, Outcome, Planted};
+use planted::{Outcome, Planted};
 use proptest::prelude::*;
 use stallscope::analysis::Cause;
 use stallscope::pipeline::{Layout, StageKnobs};
 use stallscope::timeline::{Nanos, Stage};
+use work::Costs;
 
 const MS: u64 = 1_000_000;
 

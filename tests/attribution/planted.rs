@@ -1,10 +1,11 @@
 //! Pipelines with planted costs on the virtual clock: the real queues, workers and training loop.
 
+use crate::work::{Costs, PlantedWork, Spend, wait_on};
 use stallscope::analysis::{Analysis, Cause, CpuReading, IdleSpan, Summary, WindowRule};
 use stallscope::device::emulated::EmulatedSpec;
 use stallscope::pipeline::{
-    Claim, Delivered, ErrorPolicy, HostBatch, HostToDevice, Layout, Logbook, Plan, SampleError,
-    SampleKey, SampleWork, StageKnobs, StopSignal, start,
+    Delivered, ErrorPolicy, HostBatch, HostToDevice, Layout, Logbook, Plan, SampleError,
+    StageKnobs, StopSignal, start,
 };
 use stallscope::timeline::{
     Clock, DevicePhase, HostWork, Interval, IntervalSet, MonotonicClock, Nanos, Recorder, Stage,
@@ -14,91 +15,6 @@ use stallscope::train::{EmulatedCopy, EmulatedTrainer, Learned, TrainError, Trai
 use std::hint::black_box;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
-
-/// What each stage costs: read, decode and preprocess per sample, the others per batch.
-#[derive(Clone, Debug)]
-pub struct Costs {
-    /// Mean nanoseconds, by `Stage as usize`.
-    pub mean: [u64; 6],
-    /// Costs vary by up to this share of the mean, 0 to 1.
-    pub spread: f64,
-    pub seed: u64,
-}
-
-impl Costs {
-    fn of(&self, stage: Stage, number: u64) -> Nanos {
-        let mean = self.mean[stage as usize];
-        let mut x = self.seed ^ (stage as u64) << 56 ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        for _ in 0..3 {
-            x = (x ^ x >> 31).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        }
-        let unit = (x >> 11) as f64 / (1u64 << 53) as f64;
-        Nanos((mean as f64 * (1.0 + self.spread * (2.0 * unit - 1.0))) as u64)
-    }
-}
-
-struct PlantedWork {
-    clock: TestClock,
-    costs: Costs,
-}
-
-impl PlantedWork {
-    fn spend(&self, stage: Stage, claim: &Claim) {
-        let cost = |key: SampleKey| self.costs.of(stage, key.epoch << 32 | u64::from(key.index));
-        self.clock.spend(claim.keys().map(cost).sum());
-    }
-}
-
-impl SampleWork for PlantedWork {
-    type Encoded = ();
-    type Decoded = ();
-    type Scratch = ();
-
-    fn samples(&self) -> usize {
-        997
-    }
-    fn sample_bytes(&self) -> usize {
-        8
-    }
-    fn label(&self, index: u32) -> u32 {
-        index
-    }
-    fn name(&self, index: u32) -> String {
-        format!("planted {index}")
-    }
-    fn scratch(&self) {}
-    fn read(&self, claim: &Claim) -> Result<(), SampleError> {
-        self.spend(Stage::Read, claim);
-        Ok(())
-    }
-    fn decode(&self, claim: &Claim, (): (), (): &mut ()) -> Result<(), SampleError> {
-        self.spend(Stage::Decode, claim);
-        Ok(())
-    }
-    fn preprocess(
-        &self,
-        claim: &Claim,
-        (): (),
-        (): &mut (),
-        out: &mut [u8],
-    ) -> Result<(), SampleError> {
-        self.spend(Stage::Preprocess, claim);
-        for (slot, index) in out.chunks_exact_mut(8).zip(claim.indices()) {
-            slot.copy_from_slice(&u64::from(*index).to_le_bytes());
-        }
-        Ok(())
-    }
-    fn collate(&self, batch: &mut HostBatch) -> Result<(), SampleError> {
-        self.clock.spend(self.costs.of(Stage::Batch, batch.number));
-        Ok(())
-    }
-    fn encoded_bytes(&self, (): &()) -> u64 {
-        1
-    }
-    fn decoded_bytes(&self, (): &()) -> u64 {
-        8
-    }
-}
 
 struct PlantedCopy {
     clock: Arc<dyn Clock>,
@@ -170,28 +86,11 @@ pub struct Rig {
     pub cores: Option<usize>,
 }
 
-/// The clock of a run, and how costs are spent on it.
-#[derive(Clone)]
+/// The clock of a run, how costs are spent on it, and its cores where they are virtual.
 struct TestClock {
     clock: Arc<dyn Clock>,
-    spending: Spending,
-}
-
-#[derive(Clone)]
-enum Spending {
-    Waiting,
-    Computing,
-    OnCores(Arc<VirtualClock>),
-}
-
-impl TestClock {
-    fn spend(&self, length: Nanos) {
-        match &self.spending {
-            Spending::Waiting => self.clock.sleep(length),
-            Spending::Computing => compute(length),
-            Spending::OnCores(cores) => cores.compute(length),
-        }
-    }
+    spend: Spend,
+    cores: Option<Arc<VirtualClock>>,
 }
 
 /// Keeps a core for `length`, however often it is taken away in between.
@@ -263,26 +162,31 @@ impl Planted {
             Some(cores) => VirtualClock::with_cores(cores),
             None => VirtualClock::new(),
         };
+        let shared: Arc<dyn Clock> = clock.clone();
+        let cores = rig.cores.map(|_| clock.clone());
         let test_clock = TestClock {
-            clock: clock.clone(),
-            spending: match rig.cores {
-                Some(_) => Spending::OnCores(clock.clone()),
-                None => Spending::Waiting,
+            spend: match cores.clone() {
+                Some(cores) => Arc::new(move |length| cores.compute(length)),
+                None => wait_on(&shared),
             },
+            clock: shared,
+            cores,
         };
         clock.run(|| self.run_with(rig, &test_clock))
     }
 
     /// Runs it in real time, with waits that sleep.
     pub fn run_in_real_time(&self, rig: &Rig) -> Outcome {
-        let clock = TestClock {
-            clock: Arc::new(MonotonicClock::new()),
-            spending: match rig.cores {
-                Some(_) => Spending::Computing,
-                None => Spending::Waiting,
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+        let test_clock = TestClock {
+            spend: match rig.cores {
+                Some(_) => Arc::new(compute),
+                None => wait_on(&clock),
             },
+            clock,
+            cores: None,
         };
-        self.run_with(rig, &clock)
+        self.run_with(rig, &test_clock)
     }
 
     fn run_with(&self, rig: &Rig, test_clock: &TestClock) -> Outcome {
@@ -322,7 +226,7 @@ impl Planted {
         let clock = &test_clock.clock;
         let stop = StopSignal::new(clock.clone());
         let work = PlantedWork {
-            clock: test_clock.clone(),
+            spend: test_clock.spend.clone(),
             costs: self.costs.clone(),
         };
         let rule = WindowRule {
@@ -340,7 +244,7 @@ impl Planted {
         };
         let mut kept = 0;
         train(&mut feed, &mut step, |done| {
-            test_clock.spend(rig.host_code);
+            (test_clock.spend)(rig.host_code);
             collect(recorder, &mut analysis, test_clock);
             if self.settle_every > 0 && done.steps % self.settle_every == 0 {
                 lengths(analysis.settle());
@@ -366,12 +270,9 @@ impl Planted {
 fn collect(recorder: &Recorder, analysis: &mut Analysis, clock: &TestClock) {
     let mut records = Vec::new();
     let drain = recorder.drain(|lane, record| records.push((lane, record)));
-    let cpu = match &clock.spending {
-        Spending::OnCores(cores) => Some(CpuReading {
-            at: cores.now(),
-            used: cores.cpu_time(),
-        }),
-        _ => None,
-    };
+    let cpu = clock.cores.as_ref().map(|cores| CpuReading {
+        at: cores.now(),
+        used: cores.cpu_time(),
+    });
     analysis.absorb(&records, drain.dropped, cpu);
 }

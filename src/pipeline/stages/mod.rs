@@ -1,4 +1,5 @@
-//! The work of the stages on images: kernels without threads or queues.
+//! What the stages do: kernels on images, and a disk to pretend they are read from. No threads or queues.
 pub mod decode;
 pub mod mapping;
 pub mod preprocess;
+pub mod storage;

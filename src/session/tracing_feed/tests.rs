@@ -68,7 +68,7 @@ fn feed(passes: &[Vec<(u16, Record)>]) -> (Vec<u64>, usize, usize) {
         run_start: Nanos::ZERO,
         device_beside: false,
     };
-    let mut feed = TracingFeed::new(trace.clone(), steps, &rule);
+    let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let mut written = Vec::new();
     for (number, records) in (0..).zip(passes) {
         feed.absorb(records, &lanes(), Nanos::from_millis(100 * number));
