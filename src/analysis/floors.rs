@@ -26,8 +26,21 @@ pub struct LoaderShape {
     pub copy_in_trainer: bool,
     /// A device executes steps; without one the loader runs alone.
     pub has_device: bool,
+    /// It does so beside the trainer's thread, whose waits it need not notice.
+    pub device_beside: bool,
+    /// The disk, where it is known what it does.
+    pub disk: Option<Disk>,
     /// CPU cores that the process may use; a quota may leave it a fraction of one.
     pub cores: f64,
+}
+
+/// What a disk does for one worker at a time, however many there are.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// On average, in the order in which samples are visited.
+    pub seek_per_sample: Nanos,
+    /// `None` takes no time.
+    pub bytes_per_second: Option<u64>,
 }
 
 impl LoaderShape {
@@ -55,6 +68,9 @@ pub(super) struct Floors {
     /// The device's own time, and its copy engine's.
     device: f64,
     transfer: f64,
+    /// The disk's own time, for seeks and for bytes.
+    seeks: f64,
+    disk_bytes: f64,
     /// CPU time of the process over the cores.
     core_time: f64,
     cores: f64,
@@ -75,7 +91,14 @@ impl Floors {
                 (service - row.run_delay.0 as f64).max(0.0) / steps as f64
             })
         });
+        let (read, disk) = (summary.stage(Stage::Read), shape.disk);
+        let seeks = |disk: Disk| Some(disk.seek_per_sample.times(read?.items));
+        let transfer =
+            |disk: Disk| Some(Nanos::of_transfer(read?.bytes_out, disk.bytes_per_second));
+        let a_step = |time: Option<Nanos>| time.map_or(0.0, |time| time.0 as f64 / steps as f64);
         Floors {
+            seeks: a_step(disk.and_then(seeks)),
+            disk_bytes: a_step(disk.and_then(transfer)),
             step: summary.step.mean.0.saturating_sub(delay) as f64,
             work,
             workers: Stage::LOADER
@@ -118,10 +141,20 @@ impl Floors {
         }
     }
 
+    /// With samples read in the order in which they lie on the disk.
+    pub(super) fn without_seeks(mut self) -> Floors {
+        self.work[Stage::Read as usize] = (self.work(Stage::Read) - self.seeks).max(0.0);
+        self.seeks = 0.0;
+        self
+    }
+
     /// With `left` of the work at each of `stages`, 0 to 1.
     pub(super) fn with_less_work(mut self, stages: &[Stage], left: f64) -> Floors {
         if stages.contains(&Stage::Copy) {
             self.transfer *= left;
+        }
+        if stages.contains(&Stage::Read) {
+            self.disk_bytes *= left;
         }
         for stage in stages {
             if let Some(work) = self.work.get_mut(*stage as usize) {
@@ -154,7 +187,15 @@ impl Floors {
                 .into_iter()
                 .fold(0.0, f64::max),
         };
-        let floors = [stages, copy, self.transfer, self.device, self.core_time];
+        let disk = self.seeks + self.disk_bytes;
+        let floors = [
+            stages,
+            disk,
+            copy,
+            self.transfer,
+            self.device,
+            self.core_time,
+        ];
         floors.into_iter().fold(trainer, f64::max)
     }
 }

@@ -14,7 +14,7 @@ mod units;
 mod verdict;
 
 pub use cause::{Cause, CauseTotals, IdleSpan};
-pub use floors::{LoaderShape, Workers};
+pub use floors::{Disk, LoaderShape, Workers};
 pub use live::{Analysis, Pace, WindowRule};
 pub use process_cpu::CpuReading;
 pub use summary::Summary;

@@ -23,8 +23,8 @@ pub enum InputBound {
 impl InputBound {
     fn of(data_wait_share: f64) -> InputBound {
         match data_wait_share {
-            0.20.. => InputBound::Highly,
-            0.05..0.20 => InputBound::Moderately,
+            HIGHLY.. => InputBound::Highly,
+            MODERATELY..HIGHLY => InputBound::Moderately,
             _ => InputBound::Not,
         }
     }
@@ -83,6 +83,9 @@ impl Suggestion {
     }
 }
 
+/// From these shares of the step time on a run is highly, or moderately, input-bound.
+const HIGHLY: f64 = 0.20;
+const MODERATELY: f64 = 0.05;
 /// Above this share of all cores' time in use the machine is saturated.
 const SATURATED: f64 = 0.9;
 /// A change that cannot buy this much is not worth a run.
@@ -132,7 +135,7 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn verdict(&self) -> Verdict {
         let data_wait_share = self.summary.data_wait_share();
-        let input_bound = InputBound::of(data_wait_share);
+        let input_bound = InputBound::of(self.input_wait_share());
         let limit = self.limit(input_bound);
         let title = match (limit, input_bound) {
             _ if !self.shape.has_device => "loader alone",
@@ -157,22 +160,35 @@ impl Judge<'_> {
         }
     }
 
+    /// The share of the time that is spent waiting for input: by the trainer's thread, or by the device
+    /// where that runs beside it and may have work while its thread waits.
+    fn input_wait_share(&self) -> f64 {
+        if self.shape.device_beside {
+            share(self.total(Limit::Loader), self.summary.window.length())
+        } else {
+            self.summary.data_wait_share()
+        }
+    }
+
+    /// Idle time of all causes of a kind.
+    fn total(&self, limit: Limit) -> Nanos {
+        let causes = self.summary.causes.iter();
+        let lengths = causes.filter(|(cause, _)| Limit::of(*cause) == limit);
+        lengths.map(|(_, length)| *length).sum()
+    }
+
     /// The causes are compared in kind, not one by one: a loader may hold the device back in many ways.
     fn limit(&self, input_bound: InputBound) -> Limit {
         let idle = share(self.summary.device_idle(), self.summary.window.length());
         if input_bound == InputBound::Not && idle <= HARDLY_IDLE {
             return Limit::Device;
         }
-        let total = |limit| -> Nanos {
-            let causes = self.summary.causes.iter();
-            let lengths = causes.filter(|(cause, _)| Limit::of(*cause) == limit);
-            lengths.map(|(_, length)| *length).sum()
-        };
-        let (host, loader) = (total(Limit::Host), total(Limit::Loader));
+        let (host, loader) = (self.total(Limit::Host), self.total(Limit::Loader));
         let contention = self.summary.cause(Cause::CpuContention);
+        let has_data = self.summary.data_wait_share() < MODERATELY;
         if host > loader {
             Limit::Host
-        } else if input_bound == InputBound::Not && 2 * contention.0 > loader.0 {
+        } else if has_data && 2 * contention.0 > loader.0 {
             Limit::Cores
         } else {
             Limit::Loader

@@ -61,7 +61,7 @@ pub(super) const DEVICES: &[DevicePreset] = &[
     },
     DevicePreset {
         name: CUSTOM,
-        source: "no preset's",
+        source: "the configuration",
         step_base: 0,
         step_per_sample: 0,
         copy_bandwidth: None,
@@ -99,7 +99,7 @@ pub(super) const STORAGE: &[StoragePreset] = &[
     },
     StoragePreset {
         name: CUSTOM,
-        source: "no preset's",
+        source: "the configuration",
         latency: 0,
         seek: 0,
         bandwidth: None,

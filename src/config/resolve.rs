@@ -10,7 +10,7 @@ use super::condition::{CENTER, DENSE, IDX, IMAGE_FOLDER, SGD, SOURCE_IS_IDX};
 use super::contradictions::contradictions;
 use super::error::Problem;
 use super::lookup::Lookup;
-use super::presets;
+use super::presets::{self, CUSTOM};
 use super::resolved::{
     BatchConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig, HeldOut,
     ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, PartSize, PipelineConfig,
@@ -112,7 +112,7 @@ impl Reader<'_> {
         let copy_bandwidth = typed("emulated.copy_bandwidth");
         Some(EmulatedConfig {
             source: preset.source,
-            changed: typed_any([step_base, step_per_sample, copy_bandwidth]),
+            changed: name != CUSTOM && typed_any([step_base, step_per_sample, copy_bandwidth]),
             step_base_ns: step_base.unwrap_or(preset.step_base),
             step_per_sample_ns: step_per_sample.unwrap_or(preset.step_per_sample),
             preprocess_per_sample_ns: self.whole("emulated.preprocess_per_sample"),
@@ -137,7 +137,7 @@ impl Reader<'_> {
         Some(StorageConfig {
             preset: preset.name,
             source: preset.source,
-            changed: typed_any([latency, seek, bandwidth]),
+            changed: preset.name != CUSTOM && typed_any([latency, seek, bandwidth]),
             latency_ns: latency.unwrap_or(preset.latency),
             seek_ns: seek.unwrap_or(preset.seek),
             bytes_per_second: bandwidth.or(preset.bandwidth),

@@ -2,7 +2,7 @@
 
 use super::error::SessionError;
 use super::source::Source;
-use crate::analysis::{LoaderShape, Workers};
+use crate::analysis::{Disk, LoaderShape, Workers};
 use crate::config::{
     EmulatedConfig, HeldOut, Mode, ModelKind, OnError, Optimizer, PartSize, PipelineConfig,
     Resolved, StageConfig, WorkerMode,
@@ -91,6 +91,11 @@ pub(super) fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -
     }
 }
 
+/// Whether steps are executed beside the trainer's thread.
+pub(super) fn runs_beside(config: &Resolved) -> bool {
+    config.emulated.is_some() && config.mode == Mode::Normal
+}
+
 /// What the verdict must know of the pipeline.
 pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
     let pipeline = &config.pipeline;
@@ -109,6 +114,12 @@ pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
         copy_prefetch: pipeline.copy.prefetch,
         copy_in_trainer: pipeline.copy.workers == 0,
         has_device: config.mode == Mode::Normal,
+        device_beside: runs_beside(config),
+        disk: pipeline.storage.map(|storage| Disk {
+            // At random hardly any two samples follow each other.
+            seek_per_sample: Nanos(if pipeline.shuffle { storage.seek_ns } else { 0 }),
+            bytes_per_second: storage.bytes_per_second,
+        }),
         cores,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::collector::{Collector, DeviceName, OnProgress, cpu_of};
 use super::error::SessionError;
-use super::plan::{emulated_spec, model_spec, parts, plan, shape};
+use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
 use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use super::trainee::{Device, Ended, Trainee};
@@ -175,11 +175,6 @@ impl Session {
         }))
     }
 
-    /// Whether steps are executed beside the trainer's thread.
-    fn runs_beside(&self) -> bool {
-        self.config.emulated.is_some() && self.config.mode == Mode::Normal
-    }
-
     /// How the run ended, into the report.
     fn note_end(&self, collector: &mut Collector, ended: Ended) -> Option<SessionError> {
         let report = &mut collector.report;
@@ -255,7 +250,7 @@ impl Session {
             warmup_steps: self.config.warmup_steps,
             steps: Some(plan.batches.saturating_sub(self.config.warmup_steps)),
             run_start: self.clock.now(),
-            device_beside: self.runs_beside(),
+            device_beside: runs_beside(&self.config),
         };
         let steps = TracedSteps {
             first: self.config.trace.start_step,

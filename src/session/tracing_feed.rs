@@ -4,11 +4,13 @@
 //! A batch is written once its step has ended and its records have all arrived, slices first, then the
 //! arrows, as one group; so a trace that is cut shows whole batches only.
 
+mod batch;
+
 use crate::analysis::{IdleSpan, WindowRule};
-use crate::timeline::{
-    BusySpan, HostSpan, Interval, LaneInfo, LaneKind, Nanos, Record, Stage, UnitRecord, UnitRef,
-};
+use crate::timeline::{Interval, LaneInfo, LaneKind, Nanos, Record, Stage, UnitRecord, UnitRef};
 use crate::trace::{Arg, FlowPoint, Number, SharedTrace, TraceWriter};
+pub(super) use batch::TracedSteps;
+use batch::{Batch, Ended};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Process of the loader's workers.
@@ -19,72 +21,6 @@ const TRAINER: u32 = 2;
 pub(super) const HOST: u32 = 3;
 const DEVICE_LANE: u32 = 100_001;
 const IDLE_LANE: u32 = 100_002;
-
-/// Batches of the run that are traced.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct TracedSteps {
-    pub(super) first: u64,
-    pub(super) count: u64,
-}
-
-impl TracedSteps {
-    /// Whether the traced part lies before `batch`.
-    fn end_before(self, batch: u64) -> bool {
-        batch >= self.first.saturating_add(self.count)
-    }
-
-    fn holds(self, batch: u64) -> bool {
-        batch >= self.first && batch - self.first < self.count
-    }
-}
-
-/// The records of a batch on its way.
-#[derive(Default)]
-struct Batch {
-    units: Vec<(UnitRef, UnitRecord)>,
-    busy: Vec<BusySpan>,
-    host: Vec<HostSpan>,
-    /// The step of the trainer's thread.
-    step: Option<UnitRef>,
-}
-
-impl Batch {
-    /// The unit of the only worker of `stage`.
-    fn unit_of(&self, stage: Stage) -> Option<UnitRef> {
-        let mut units = self.units.iter();
-        units
-            .find(|(_, unit)| unit.stage == stage)
-            .map(|(name, _)| *name)
-    }
-
-    /// Whether every record has arrived. A worker hands on before it records, so a thread that has lost
-    /// its core in between may be late.
-    fn is_whole(&self, device_beside: bool) -> bool {
-        let units = |stage| {
-            self.units
-                .iter()
-                .filter(move |(_, unit)| unit.stage == stage)
-        };
-        let samples = |stage| units(stage).map(|(_, unit)| unit.samples).sum::<u32>();
-        let trained = self.units.iter().find(|(name, _)| Some(*name) == self.step);
-        let read = samples(Stage::Read);
-        trained.is_some_and(|(_, step)| read >= step.samples)
-            && read == samples(Stage::Decode)
-            && read == samples(Stage::Preprocess)
-            && units(Stage::Batch).count() == 1
-            && units(Stage::Copy).count() == 1
-            && (!device_beside || self.unit_of(Stage::Device).is_some())
-    }
-}
-
-/// A batch whose step has ended, to be written once it is whole.
-struct Ended {
-    batch: u64,
-    /// When the trainer's thread was done with the step before.
-    since: Nanos,
-    /// When its step's record arrived.
-    arrived: Nanos,
-}
 
 /// After this time a batch is written as it is: some of its records were dropped.
 const PATIENCE: Nanos = Nanos::from_millis(2_000);

@@ -1,7 +1,8 @@
 //! Causes planted around an emulated device: each is the first that the verdict names, on the virtual clock
 //! with the real engine, and once more in real time with waits that sleep.
 
-use crate::planted::{Costs, Outcome, Planted, Rig};
+use crate::planted::{Outcome, Planted, Rig};
+use crate::work::Costs;
 use crate::{MS, knobs};
 use stallscope::analysis::{Cause, LoaderShape, Verdict, Workers};
 use stallscope::device::emulated::EmulatedSpec;
@@ -207,6 +208,8 @@ fn shape(run: &Planted, rig: &Rig) -> LoaderShape {
         copy_prefetch: knobs(run.copy),
         copy_in_trainer: run.copy.workers == 0,
         has_device: true,
+        device_beside: true,
+        disk: None,
         cores: rig.cores.map_or(16.0, |cores| cores as f64),
     }
 }

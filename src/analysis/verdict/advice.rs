@@ -14,6 +14,7 @@ impl Judge<'_> {
                 Cores::Free => self
                     .more_workers(stage)
                     .filter(|suggestion| suggestion.at_most >= WORTH_TRYING)
+                    .or_else(|| self.in_order(stage))
                     .or_else(|| self.cheaper_work(Some(stage))),
                 // Where cores are scarce the heaviest stage is in the way of all.
                 Cores::Saturated => self.cheaper_work(None),
@@ -101,6 +102,16 @@ impl Judge<'_> {
             set: Some(format!("{key}={enough}")),
             change: format!("{enough} instead of {now}"),
             at_most: self.without(contention).min(self.at_most(&floors)),
+        })
+    }
+
+    /// Fewer seeks, where the disk has no time for anything else.
+    fn in_order(&self, stage: Stage) -> Option<Suggestion> {
+        let at_most = self.at_most(&self.floors().without_seeks());
+        (stage == Stage::Read && at_most >= WORTH_TRYING).then(|| Suggestion {
+            set: None,
+            change: "reading samples in the order in which they lie on the disk".to_owned(),
+            at_most,
         })
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::analysis::{LengthSummary, WorkerSummary};
+use crate::analysis::{Disk, LengthSummary, WorkerSummary};
 use crate::timeline::{HostWork, Interval, LaneKind, Stage, ThreadUsage};
 
 const MS: u64 = 1_000_000;
@@ -80,6 +80,8 @@ fn shape(cores: u8) -> LoaderShape {
         copy_prefetch: 2,
         copy_in_trainer: false,
         has_device: true,
+        device_beside: false,
+        disk: None,
         cores: f64::from(cores),
     }
 }
@@ -267,4 +269,57 @@ fn without_a_device_the_loader_is_judged_alone() {
         ..shape(16)
     };
     insta::assert_snapshot!(Verdict::of(&found, &shape).line(), @"loader alone: decode has 2 workers, busy 75.0 %; 75 % of the loader's time is decode capacity; try --set num_workers=15 (at most 8.53x)");
+}
+
+#[test]
+fn a_device_that_hardly_idles_is_what_binds_though_its_trainer_waits() {
+    // The trainer waits 8 ms of 20 for data while the device has two more steps to do.
+    let found = summary(20, 12, &[], &[(Stage::Decode, 1, 18)], 20);
+    let beside = LoaderShape {
+        device_beside: true,
+        ..shape(16)
+    };
+    let verdict = Verdict::of(&found, &beside);
+    insta::assert_snapshot!(verdict.line(), @"");
+}
+
+#[test]
+fn more_workers_do_not_make_a_disk_seek_faster() {
+    let mut found = summary(
+        400,
+        20,
+        &[(Cause::Capacity(Stage::Read), 380)],
+        &[(Stage::Read, 1, 400), (Stage::Decode, 1, 90)],
+        150,
+    );
+    found.stages[0].items = 3200;
+    let disk = Disk {
+        seek_per_sample: Nanos(12 * MS),
+        bytes_per_second: None,
+    };
+    let seeking = LoaderShape {
+        disk: Some(disk),
+        ..shape(16)
+    };
+    let verdict = Verdict::of(&found, &seeking);
+    insta::assert_snapshot!(verdict.line(), @"");
+}
+
+#[test]
+fn more_workers_than_cores_that_hold_up_the_trainer_are_too_many() {
+    let found = summary(
+        15,
+        13,
+        &[(Cause::CpuContention, 5)],
+        &[(Stage::Decode, 8, 9)],
+        20,
+    );
+    let mut found = found;
+    found.data_wait_total = Nanos::ZERO;
+    let beside = LoaderShape {
+        device_beside: true,
+        ..shape(2)
+    };
+    let verdict = Verdict::of(&found, &beside);
+    insta::assert_snapshot!(verdict.line(), @"");
 }
