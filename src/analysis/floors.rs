@@ -30,6 +30,8 @@ pub struct LoaderShape {
     pub device_beside: bool,
     /// The disk, where it is known what it does.
     pub disk: Option<Disk>,
+    /// What a copy to the device takes whatever its bytes, where it is known.
+    pub copy_latency: Nanos,
     /// CPU cores that the process may use; a quota may leave it a fraction of one.
     pub cores: f64,
 }
@@ -68,6 +70,7 @@ pub(super) struct Floors {
     /// The device's own time, and its copy engine's.
     device: f64,
     transfer: f64,
+    copy_latency: f64,
     /// The disk's own time, for seeks and for bytes.
     seeks: f64,
     disk_bytes: f64,
@@ -110,6 +113,7 @@ impl Floors {
             copy_in_trainer: shape.copy_in_trainer,
             device: summary.device_busy.0 as f64 / steps as f64,
             transfer: transfers.0 as f64 / steps as f64,
+            copy_latency: shape.copy_latency.0 as f64,
             core_time: cpu / steps as f64 / cores,
             cores,
         }
@@ -143,7 +147,9 @@ impl Floors {
 
     /// With samples read in the order in which they lie on the disk.
     pub(super) fn without_seeks(mut self) -> Floors {
-        self.work[Stage::Read as usize] = (self.work(Stage::Read) - self.seeks).max(0.0);
+        // Most of what a read takes is waiting for the disk, and for other workers' turns on it.
+        let left = self.disk_bytes / (self.seeks + self.disk_bytes).max(1.0);
+        self.work[Stage::Read as usize] *= left;
         self.seeks = 0.0;
         self
     }
@@ -151,7 +157,8 @@ impl Floors {
     /// With `left` of the work at each of `stages`, 0 to 1.
     pub(super) fn with_less_work(mut self, stages: &[Stage], left: f64) -> Floors {
         if stages.contains(&Stage::Copy) {
-            self.transfer *= left;
+            let latency = self.copy_latency.min(self.transfer);
+            self.transfer = latency + (self.transfer - latency) * left;
         }
         if stages.contains(&Stage::Read) {
             self.disk_bytes *= left;
@@ -159,7 +166,13 @@ impl Floors {
         for stage in stages {
             if let Some(work) = self.work.get_mut(*stage as usize) {
                 let gone = *work * (1.0 - left);
-                self.core_time = (self.core_time - gone / self.cores).max(0.0);
+                // Beside a copy engine the copy's thread waits and does not compute.
+                let computed = if *stage == Stage::Copy && self.transfer > 0.0 {
+                    0.0
+                } else {
+                    gone
+                };
+                self.core_time = (self.core_time - computed / self.cores).max(0.0);
                 *work -= gone;
             }
         }

@@ -54,6 +54,8 @@ struct Steps {
     samples: u64,
     /// Device time of the steps proper, without preprocessing.
     compute: Nanos,
+    /// The same, not counted yet since the window has not begun as far as is known.
+    early: Vec<Interval>,
     /// When the device began its first step.
     device_began: Option<Nanos>,
     data_wait: Lengths,
@@ -103,6 +105,7 @@ impl Analysis {
             measured: 0,
             samples: 0,
             compute: Nanos::ZERO,
+            early: Vec::new(),
             device_began: None,
             data_wait: Lengths::new(),
             data_wait_total: Nanos::ZERO,
@@ -212,11 +215,19 @@ impl Analysis {
         let free_at = std::mem::replace(&mut steps.free_at, unit.pushed);
         steps.seen += 1;
         if self.rule.measures(steps.seen) {
-            let wait = unit.start - free_at;
+            // A thread that runs ahead of its device waits before the window, too.
+            let begins = match self.rule.device_beside {
+                true => self.fold.window_start().unwrap_or(unit.start),
+                false => free_at,
+            };
+            let wait = unit.start - free_at.max(begins);
             steps.data_wait.add(wait);
             steps.data_wait_total += wait;
             steps.service.add(unit.end - unit.start);
-            steps.run_delay += Nanos(u64::from(unit.run_delay));
+            // Where it waited for the device afterwards, it is not known in which of the two it lacked a core.
+            let waited = unit.pushed > unit.end;
+            let run_delay = if waited { 0 } else { unit.run_delay };
+            steps.run_delay += Nanos(u64::from(run_delay));
         }
     }
 
@@ -238,14 +249,24 @@ impl Analysis {
         }
     }
 
-    /// Counts device time for accelerator utilization.
+    /// Counts device time for accelerator utilization, as far as it lies in the window.
     fn device_time(&mut self, phase: DevicePhase, interval: Interval) {
         self.steps.device_began.get_or_insert(interval.start);
-        if let Some(window) = self
-            .open_window()
-            .filter(|_| phase != DevicePhase::Preprocess)
-        {
-            self.steps.compute += interval.clip(window).length();
+        if phase != DevicePhase::Preprocess {
+            self.steps.early.push(interval);
+        }
+        let steps = &mut self.steps;
+        match self.fold.window_start() {
+            Some(start) => {
+                let window = Interval::new(start, self.window_end.unwrap_or(Nanos(u64::MAX)));
+                let inside = steps.early.drain(..).map(|part| part.clip(window).length());
+                steps.compute += inside.sum();
+            }
+            // The record of the step that the window begins with may follow, those before it do not matter.
+            None => {
+                let ended = steps.latest.map_or(Nanos::ZERO, |(_, end)| end);
+                steps.early.retain(|part| part.end > ended);
+            }
         }
     }
 

@@ -45,8 +45,11 @@ pub struct Suggestion {
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Verdict {
     pub input_bound: InputBound,
-    /// Data wait / window, 0 to 1.
+    /// Data wait of the trainer's thread / window, 0 to 1.
     pub data_wait_share: f64,
+    /// What `input_bound` is judged by, 0 to 1: the same, unless the device runs beside that thread and has
+    /// work while it waits; then device idle that is due to the loader / window.
+    pub input_wait_share: f64,
     /// In a few words: `loader-bound`, `device-bound` and so on.
     pub title: String,
     /// What was measured that says so.
@@ -135,7 +138,8 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn verdict(&self) -> Verdict {
         let data_wait_share = self.summary.data_wait_share();
-        let input_bound = InputBound::of(self.input_wait_share());
+        let input_wait_share = self.input_wait_share();
+        let input_bound = InputBound::of(input_wait_share);
         let limit = self.limit(input_bound);
         let title = match (limit, input_bound) {
             _ if !self.shape.has_device => "loader alone",
@@ -154,6 +158,7 @@ impl Judge<'_> {
         Verdict {
             input_bound,
             data_wait_share,
+            input_wait_share,
             title: title.to_owned(),
             evidence: self.evidence(limit, input_bound, top, suggestion.as_ref()),
             suggestion,

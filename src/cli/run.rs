@@ -136,10 +136,15 @@ fn show(bar: &ProgressBar, progress: &Progress) {
         Some(rate) => vec![format!("{rate:.0} samples/s")],
         None => vec!["warming up".to_owned()],
     };
+    let device = if progress.emulated {
+        "emulated device"
+    } else {
+        "device"
+    };
     parts.extend(
         progress
             .device_busy
-            .map(|busy| format!("device busy {:.1} %", 100.0 * busy)),
+            .map(|busy| format!("{device} busy {:.1} %", 100.0 * busy)),
     );
     parts.extend(progress.loss.map(|loss| format!("loss {loss:.3}")));
     bar.set_message(parts.join(", "));

@@ -4,7 +4,7 @@
 
 use super::error::Problem;
 use super::lookup::Lookup;
-use super::resolved::{Resolved, SourceKind, Spatial};
+use super::resolved::{Mode, Resolved, SourceKind, Spatial};
 
 /// Everything of that kind in `resolved`.
 pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
@@ -126,7 +126,7 @@ fn a_step_takes_time(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
     let instant = resolved
         .emulated
         .is_some_and(|device| device.step_base_ns == 0 && device.step_per_sample_ns == 0);
-    if !instant {
+    if !instant || resolved.mode == Mode::LoaderOnly {
         return Vec::new();
     }
     let what = format!("a step of `device = \"{}\"` takes no time", resolved.device);

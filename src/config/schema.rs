@@ -236,7 +236,7 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("model.classes", AT_LEAST_ONE, Default::Unset("as many as the source has"),
         "Outputs of the model."),
     Key::new("device", Kind::Device, Default::Toml("\"cpu\""), "What executes the steps."),
-    flag("train", "false", "With an emulated device: train all the same, with burn on the CPU beside it.")
+    flag("train", "false", "With an emulated device: train all the same, with burn on the CPU beside it; without, `model.*` has no effect.")
         .only_when(DEVICE_CAN_DO_WITHOUT),
     emulated("emulated.step_base", Kind::Time, DEVICE_IS_EMULATED,
         "Time of a step on the emulated device whatever its batch."),

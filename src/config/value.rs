@@ -148,6 +148,9 @@ const TIME_UNITS: [(&str, u64); 4] = [
 /// Reads a length of time such as `5ms`, `1.5 s` or `560us`, in nanoseconds. Only zero needs no unit.
 pub(super) fn parse_time(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
+    if text == "0" {
+        return Some(0);
+    }
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(digits_end);
     let unit = unit.trim();
@@ -195,6 +198,7 @@ mod tests {
             ("0.56ms", 560_000),
             ("40us", 40_000),
             ("0ms", 0),
+            ("0", 0),
         ] {
             assert_eq!(parse_time(text), Some(nanos), "{text}");
         }

@@ -1,6 +1,6 @@
 //! What can go wrong in a pipeline, and the switch that stops it.
 
-use crate::timeline::{Clock, Stage, WaitKey};
+use crate::timeline::{Clock, Nanos, Stage, WaitKey};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -110,6 +110,9 @@ struct StopInner {
     clock: Arc<dyn Clock>,
 }
 
+/// Longest sleep without a look at the signal.
+const LONGEST_SLEEP: Nanos = Nanos::from_millis(100);
+
 impl StopSignal {
     /// A signal that has not been given.
     pub fn new(clock: Arc<dyn Clock>) -> StopSignal {
@@ -135,6 +138,18 @@ impl StopSignal {
             child.stop();
         }
         child
+    }
+
+    /// Blocks the calling thread until `deadline`, or until the signal is given.
+    pub fn sleep_until(&self, deadline: Nanos) {
+        let clock = &self.inner.clock;
+        loop {
+            let now = clock.now();
+            if now >= deadline || self.is_stopped() {
+                return;
+            }
+            clock.sleep_until(deadline.min(now + LONGEST_SLEEP));
+        }
     }
 
     fn children(&self) -> MutexGuard<'_, Vec<Weak<StopInner>>> {

@@ -83,6 +83,13 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
         wait.p99,
         percent(report.data_wait_share)
     )?;
+    let beside = report
+        .device
+        .as_ref()
+        .is_some_and(|device| device.emulated.is_some());
+    if let Some(verdict) = report.verdict.as_ref().filter(|_| beside) {
+        write!(out, ", the device {}", percent(verdict.input_wait_share))?;
+    }
     match report.first_batch_ns {
         Some(first) => writeln!(out, "; first batch after {first}")?,
         None => writeln!(out)?,

@@ -34,6 +34,8 @@ pub struct Progress {
     pub samples_per_second: Option<f64>,
     /// Device busy over the window so far, 0 to 1.
     pub device_busy: Option<f64>,
+    /// That device is an emulated one.
+    pub emulated: bool,
     pub loss: Option<f64>,
 }
 
@@ -183,6 +185,10 @@ impl Collector {
             steps_in_all: self.steps,
             samples_per_second: pace.map(|pace| pace.samples_per_second),
             device_busy: on_device.map(|pace| pace.device_busy),
+            emulated: self
+                .device
+                .as_ref()
+                .is_some_and(|device| device.emulated.is_some()),
             loss,
         };
         (self.on_progress)(&progress);

@@ -120,6 +120,7 @@ pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
             seek_per_sample: Nanos(if pipeline.shuffle { storage.seek_ns } else { 0 }),
             bytes_per_second: storage.bytes_per_second,
         }),
+        copy_latency: Nanos(config.emulated.map_or(0, |device| device.copy_latency_ns)),
         cores,
     }
 }

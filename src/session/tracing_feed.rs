@@ -134,11 +134,8 @@ impl TracingFeed {
             Record::Usage(_) => return,
         };
         if !self.steps.holds(number) {
-            if let Record::Unit(unit) = record
-                && unit.is_step()
-            {
-                self.previous_step_end = unit.pushed;
-                self.past |= self.steps.end_before(number);
+            if let Record::Unit(unit) = record {
+                self.pass_over(unit);
             }
             return;
         }
@@ -167,6 +164,18 @@ impl TracingFeed {
             Record::Busy(busy) => batch.busy.push(*busy),
             Record::Host(host) => batch.host.push(*host),
             Record::Usage(_) => {}
+        }
+    }
+
+    /// Takes note of the end of a step that is not traced.
+    fn pass_over(&mut self, unit: &UnitRecord) {
+        let past = self.steps.end_before(unit.item.batch);
+        if unit.is_step() {
+            self.previous_step_end = unit.pushed;
+            self.past |= past;
+        }
+        if unit.stage == Stage::Device && !past {
+            self.device_free_at = unit.pushed;
         }
     }
 

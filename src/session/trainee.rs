@@ -70,9 +70,11 @@ impl Trainee<'_> {
             }
             Device::Emulated { spec, burn } => {
                 self.training().parameters = burn.as_ref().map(BurnTrainer::parameters);
-                let (clock, on_cpu) = (&self.session.clock, burn.as_ref().map(BurnTrainer::copy));
-                let copy = EmulatedCopy::new(&spec, clock.clone(), self.recorder, on_cpu);
-                let mut trainer = EmulatedTrainer::new(spec, self.recorder, burn);
+                let Session { clock, stop, .. } = self.session;
+                let on_cpu = burn.as_ref().map(BurnTrainer::copy);
+                let copy =
+                    EmulatedCopy::new(&spec, clock.clone(), stop.clone(), self.recorder, on_cpu);
+                let mut trainer = EmulatedTrainer::new(spec, stop.clone(), self.recorder, burn);
                 let ended = self.run(work, copy, &mut trainer);
                 match trainer.into_burn() {
                     Some(mut burn) => self.evaluated(ended, work, test, &mut burn),

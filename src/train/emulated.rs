@@ -4,7 +4,7 @@
 use super::burning::{BurnCopy, BurnTrainer, DeviceBatch};
 use super::step::{TrainError, TrainStep};
 use crate::device::emulated::{BoundBy, ComputeQueue, CopyEngine, EmulatedSpec, EmulatedStep};
-use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError};
+use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError, StopSignal};
 use crate::timeline::{
     Clock, DevicePhase, HostWork, ItemId, LaneKind, LaneRecorder, Nanos, Recorder, Stage,
     UnitRecord, UnitRef,
@@ -29,6 +29,7 @@ pub struct EmulatedBatch {
 pub struct EmulatedCopy {
     engine: CopyEngine,
     clock: Arc<dyn Clock>,
+    stop: StopSignal,
     lane: LaneRecorder,
     /// Ends of the copies that have not ended.
     in_flight: VecDeque<Nanos>,
@@ -36,16 +37,19 @@ pub struct EmulatedCopy {
 }
 
 impl EmulatedCopy {
-    /// Copies to a device of that `spec`; `burn` copies for its own trainer as well.
+    /// Copies to a device of that `spec`, on `clock`; `burn` copies for its own trainer as well. Nothing is
+    /// waited for once `stop` is given.
     pub fn new(
         spec: &EmulatedSpec,
         clock: Arc<dyn Clock>,
+        stop: StopSignal,
         recorder: &Recorder,
         burn: Option<BurnCopy>,
     ) -> EmulatedCopy {
         EmulatedCopy {
             engine: CopyEngine::new(spec),
             clock,
+            stop,
             lane: recorder.lane("copy engine (emulated)", LaneKind::CopyEngine),
             in_flight: VecDeque::with_capacity(IN_FLIGHT),
             burn,
@@ -81,18 +85,18 @@ impl HostToDevice for EmulatedCopy {
     type Batch = EmulatedBatch;
 
     fn copy(&mut self, batch: &HostBatch, unit: UnitRef) -> Result<EmulatedBatch, SampleError> {
-        let burn = self.burn.as_mut();
-        let burn = burn.map(|burn| burn.copy(batch, unit)).transpose()?;
         if self.in_flight.len() >= IN_FLIGHT
             && let Some(oldest) = self.in_flight.pop_front()
         {
-            self.clock.sleep_until(oldest);
+            self.stop.sleep_until(oldest);
         }
         let submitted = self.clock.now();
         let copy = self.engine.copy(submitted, batch.bytes().len() as u64);
         self.in_flight.push_back(copy.end);
         let by = self.lane.current();
         self.record(batch, unit, submitted, copy.start, copy.end);
+        let burn = self.burn.as_mut();
+        let burn = burn.map(|burn| burn.copy(batch, unit)).transpose()?;
         Ok(EmulatedBatch {
             copied: copy.end,
             by,
@@ -104,6 +108,7 @@ impl HostToDevice for EmulatedCopy {
 /// Trains on the emulated device.
 pub struct EmulatedTrainer {
     queue: ComputeQueue,
+    stop: StopSignal,
     lane: LaneRecorder,
     /// Ends of the steps that have not ended, and their units of work.
     unfinished: VecDeque<(Nanos, UnitRef)>,
@@ -113,14 +118,16 @@ pub struct EmulatedTrainer {
 }
 
 impl EmulatedTrainer {
-    /// A device of that `spec`; `burn` trains beside it.
+    /// A device of that `spec`; `burn` trains beside it. Nothing is waited for once `stop` is given.
     pub fn new(
         spec: EmulatedSpec,
+        stop: StopSignal,
         recorder: &Recorder,
         burn: Option<BurnTrainer>,
     ) -> EmulatedTrainer {
         EmulatedTrainer {
             queue: ComputeQueue::new(spec),
+            stop,
             lane: recorder.lane("device (emulated)", LaneKind::Device),
             unfinished: VecDeque::new(),
             unwritten: None,
@@ -177,7 +184,7 @@ impl TrainStep for EmulatedTrainer {
         // Up to here the launch takes; that the thread wakes a little later is not the device's time.
         let launched = began + launch;
         if launch > Nanos::ZERO {
-            logbook.clock().sleep_until(launched);
+            self.stop.sleep_until(launched);
             logbook.host(HostWork::Launch, batch.number, began, logbook.now());
         }
         self.submit(&batch, launched, logbook);
@@ -195,7 +202,7 @@ impl TrainStep for EmulatedTrainer {
         while self.unfinished.len() > self.queue.spec().run_ahead {
             let (end, unit) = self.unfinished.pop_front()?;
             if end > logbook.now() {
-                logbook.clock().sleep_until(end);
+                self.stop.sleep_until(end);
                 room = Some((logbook.now(), unit));
             }
         }
@@ -208,9 +215,9 @@ impl TrainStep for EmulatedTrainer {
         }
     }
 
-    fn finish(&mut self, clock: &dyn Clock) {
+    fn finish(&mut self) {
         if let Some((end, _)) = self.unfinished.back() {
-            clock.sleep_until(*end);
+            self.stop.sleep_until(*end);
         }
         self.unfinished.clear();
     }

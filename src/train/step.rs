@@ -2,7 +2,7 @@
 //! steps.
 
 use crate::pipeline::{Delivered, Feed, HostToDevice, Logbook, PipelineError, SampleWork};
-use crate::timeline::{Clock, HostWork, Nanos, UnitRef};
+use crate::timeline::{HostWork, Nanos, UnitRef};
 use stallscope_burn::Learned;
 
 /// Why training stopped.
@@ -49,8 +49,8 @@ pub trait TrainStep {
     /// The step's unit of work has been recorded: those of the device that it caused may follow.
     fn step_closed(&mut self) {}
 
-    /// Blocks until the device has done everything.
-    fn finish(&mut self, _clock: &dyn Clock) {}
+    /// Blocks until the device has done everything it was given.
+    fn finish(&mut self) {}
 }
 
 /// Where training stands, for progress and logs.
@@ -93,8 +93,6 @@ pub fn train<W: SampleWork, H: HostToDevice>(
         feed.finish_step_when(|logbook| trainer.wait_for_room(logbook));
         trainer.step_closed();
     }
-    if let Some(logbook) = feed.logbook() {
-        trainer.finish(logbook.clock().as_ref());
-    }
+    trainer.finish();
     Ok(steps)
 }

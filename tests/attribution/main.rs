@@ -5,9 +5,10 @@ mod emulated;
 mod planted;
 mod work;
 
-use planted::{Outcome, Planted};
+use planted::{Outcome, Planted, Rig};
 use proptest::prelude::*;
 use stallscope::analysis::Cause;
+use stallscope::device::emulated::EmulatedSpec;
 use stallscope::pipeline::{Layout, StageKnobs};
 use stallscope::timeline::{Nanos, Stage};
 use work::Costs;
@@ -88,6 +89,37 @@ proptest! {
         check_sums(&outcome)?;
     }
 
+}
+
+fn any_device() -> impl Strategy<Value = EmulatedSpec> {
+    let times = prop::array::uniform5(0u64..4 * MS);
+    (times, prop::option::of(100u64..100_000), 0usize..5).prop_map(
+        |([base, per_sample, preprocess, latency, launch], rate, run_ahead)| EmulatedSpec {
+            step_base: Nanos(base + 1),
+            step_per_sample: Nanos(per_sample / 4),
+            preprocess_per_sample: Nanos(preprocess / 16),
+            copy_latency: Nanos(latency),
+            copy_bytes_per_second: rate,
+            launch: Nanos(launch / 2),
+            run_ahead,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn causes_add_up_beside_an_emulated_device(run in any_run(), device in any_device(), host in 0u64..4 * MS) {
+        let rig = Rig { device: Some(device.clone()), host_code: Nanos(host), cores: None };
+        let outcome = run.run_on(&rig);
+        let summary = &outcome.summary;
+        prop_assert_eq!(summary.steps, run.steps);
+        check_sums(&outcome)?;
+        // The window ends with a step; between two of them lies one.
+        let steps = run.steps * (device.step_base.0 + device.step_per_sample.0 * run.batch_size as u64);
+        prop_assert_eq!(summary.compute, Nanos(steps));
+    }
 }
 
 proptest! {

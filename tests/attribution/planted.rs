@@ -8,12 +8,12 @@ use stallscope::pipeline::{
     StageKnobs, StopSignal, start,
 };
 use stallscope::timeline::{
-    Clock, DevicePhase, HostWork, Interval, IntervalSet, MonotonicClock, Nanos, Recorder, Stage,
-    UnitRef, VirtualClock,
+    Clock, DevicePhase, HostWork, Interval, IntervalSet, MonotonicClock, Nanos, Record, Recorder,
+    Stage, UnitRef, VirtualClock,
 };
 use stallscope::train::{EmulatedCopy, EmulatedTrainer, Learned, TrainError, TrainStep, train};
 use std::hint::black_box;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 struct PlantedCopy {
@@ -34,7 +34,6 @@ impl HostToDevice for PlantedCopy {
 struct PlantedStep {
     costs: Costs,
     launch: Nanos,
-    busy: Arc<Mutex<IntervalSet>>,
 }
 
 impl TrainStep for PlantedStep {
@@ -53,7 +52,6 @@ impl TrainStep for PlantedStep {
         clock.sleep(self.costs.of(Stage::Step, batch.number));
         let end = logbook.now();
         logbook.busy(DevicePhase::Step, batch.number, start, end);
-        self.busy.lock().unwrap().insert(Interval::new(start, end));
         Ok(None)
     }
 }
@@ -112,7 +110,7 @@ fn spin(rounds: u64) {
     black_box(last);
 }
 
-/// What the analysis said, and what the planted device itself knows.
+/// What the analysis said, and what the device itself did.
 pub struct Outcome {
     pub summary: Summary,
     pub true_busy: Nanos,
@@ -197,21 +195,15 @@ impl Planted {
                 clock,
                 costs: costs.clone(),
             };
-            let busy = Arc::new(Mutex::new(IntervalSet::new()));
             let step = PlantedStep {
                 costs,
                 launch: self.launch,
-                busy: busy.clone(),
             };
-            let outcome = self.train(rig, test_clock, &recorder, device, step);
-            let true_busy = busy.lock().unwrap().covered_in(outcome.summary.window);
-            return Outcome {
-                true_busy,
-                ..outcome
-            };
+            return self.train(rig, test_clock, &recorder, device, step);
         };
-        let copy = EmulatedCopy::new(spec, clock, &recorder, None);
-        let step = EmulatedTrainer::new(spec.clone(), &recorder, None);
+        let stop = StopSignal::new(clock.clone());
+        let copy = EmulatedCopy::new(spec, clock, stop.clone(), &recorder, None);
+        let step = EmulatedTrainer::new(spec.clone(), stop, &recorder, None);
         self.train(rig, test_clock, &recorder, copy, step)
     }
 
@@ -242,10 +234,11 @@ impl Planted {
         let mut lengths = |spans: Vec<IdleSpan>| {
             idle_spans += spans.iter().map(|span| span.interval.length()).sum();
         };
+        let mut busy = IntervalSet::new();
         let mut kept = 0;
         train(&mut feed, &mut step, |done| {
             (test_clock.spend)(rig.host_code);
-            collect(recorder, &mut analysis, test_clock);
+            collect(recorder, &mut analysis, test_clock, &mut busy);
             if self.settle_every > 0 && done.steps % self.settle_every == 0 {
                 lengths(analysis.settle());
                 kept = kept.max(analysis.units_kept());
@@ -253,13 +246,13 @@ impl Planted {
         })
         .unwrap();
         feed.shut_down();
-        collect(recorder, &mut analysis, test_clock);
+        collect(recorder, &mut analysis, test_clock, &mut busy);
         lengths(analysis.finish());
         let summary = analysis
             .summary(&recorder.lanes())
             .expect("steps were measured");
         Outcome {
-            true_busy: summary.device_busy,
+            true_busy: busy.covered_in(summary.window),
             summary,
             idle_spans,
             units_kept: kept,
@@ -267,9 +260,20 @@ impl Planted {
     }
 }
 
-fn collect(recorder: &Recorder, analysis: &mut Analysis, clock: &TestClock) {
+/// Hands over what was recorded, and notes when the device said that it was busy.
+fn collect(
+    recorder: &Recorder,
+    analysis: &mut Analysis,
+    clock: &TestClock,
+    busy: &mut IntervalSet,
+) {
     let mut records = Vec::new();
-    let drain = recorder.drain(|lane, record| records.push((lane, record)));
+    let drain = recorder.drain(|lane, record| {
+        if let Record::Busy(span) = record {
+            busy.insert(Interval::new(span.start, span.end));
+        }
+        records.push((lane, record));
+    });
     let cpu = clock.cores.as_ref().map(|cores| CpuReading {
         at: cores.now(),
         used: cores.cpu_time(),

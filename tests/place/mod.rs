@@ -63,18 +63,18 @@ impl Place {
         self.folder.path().join(name)
     }
 
+    /// The command that runs with `sets`.
+    pub fn command(&self, sets: &[&str]) -> Command {
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        let mut command = Command::cargo_bin("stallscope").unwrap();
+        command.arg("run").arg(self.path("run.toml"));
+        command.arg("--run-dir").arg(self.path("out")).args(sets);
+        command
+    }
+
     /// Runs with `sets`.
     pub fn run(&self, sets: &[&str]) -> Output {
-        let sets = sets.iter().flat_map(|set| ["--set", set]);
-        Command::cargo_bin("stallscope")
-            .unwrap()
-            .arg("run")
-            .arg(self.path("run.toml"))
-            .arg("--run-dir")
-            .arg(self.path("out"))
-            .args(sets)
-            .output()
-            .unwrap()
+        self.command(sets).output().unwrap()
     }
 
     /// The report of a run with `sets`, which must succeed.

@@ -82,6 +82,7 @@ fn shape(cores: u8) -> LoaderShape {
         has_device: true,
         device_beside: false,
         disk: None,
+        copy_latency: Nanos::ZERO,
         cores: f64::from(cores),
     }
 }
@@ -280,46 +281,47 @@ fn a_device_that_hardly_idles_is_what_binds_though_its_trainer_waits() {
         ..shape(16)
     };
     let verdict = Verdict::of(&found, &beside);
-    insta::assert_snapshot!(verdict.line(), @"");
+    insta::assert_snapshot!(verdict.line(), @"device-bound: the trainer waits for data 40.0 % of the time, the device is busy 100.0 %");
 }
 
 #[test]
 fn more_workers_do_not_make_a_disk_seek_faster() {
-    let mut found = summary(
-        400,
-        20,
-        &[(Cause::Capacity(Stage::Read), 380)],
-        &[(Stage::Read, 1, 400), (Stage::Decode, 1, 90)],
-        150,
-    );
-    found.stages[0].items = 3200;
-    let disk = Disk {
-        seek_per_sample: Nanos(12 * MS),
-        bytes_per_second: None,
-    };
-    let seeking = LoaderShape {
-        disk: Some(disk),
-        ..shape(16)
-    };
-    let verdict = Verdict::of(&found, &seeking);
-    insta::assert_snapshot!(verdict.line(), @"");
+    // 32 samples a step, 12 ms of seek each; of 4 workers each waits for the other three.
+    for workers in [1, 4] {
+        let mut found = summary(
+            400,
+            20,
+            &[(Cause::Capacity(Stage::Read), 380)],
+            &[(Stage::Read, workers, 400), (Stage::Decode, 1, 90)],
+            150,
+        );
+        found.stages[0].items = 3200;
+        found.stages[0].service = lengths(3200, 12 * workers as u64);
+        let disk = Disk {
+            seek_per_sample: Nanos(12 * MS),
+            bytes_per_second: None,
+        };
+        let seeking = LoaderShape {
+            disk: Some(disk),
+            ..shape(16)
+        };
+        let suggestion = Verdict::of(&found, &seeking).suggestion.unwrap();
+        assert_eq!(
+            suggestion.text(),
+            "try reading samples in the order in which they lie on the disk (at most 4.44x)"
+        );
+    }
 }
 
 #[test]
 fn more_workers_than_cores_that_hold_up_the_trainer_are_too_many() {
-    let found = summary(
-        15,
-        13,
-        &[(Cause::CpuContention, 5)],
-        &[(Stage::Decode, 8, 9)],
-        20,
-    );
-    let mut found = found;
+    let causes = [(Cause::CpuContention, 5)];
+    let mut found = summary(15, 13, &causes, &[(Stage::Decode, 8, 9)], 20);
     found.data_wait_total = Nanos::ZERO;
     let beside = LoaderShape {
         device_beside: true,
         ..shape(2)
     };
     let verdict = Verdict::of(&found, &beside);
-    insta::assert_snapshot!(verdict.line(), @"");
+    insta::assert_snapshot!(verdict.line(), @"short of cores: the trainer waits for data 0.0 % of the time, the device is busy 66.7 %; 100 % of device idle is CPU contention; 8 decode workers are too many for 2 cores; try --set decode.workers=2 (at most 1.15x)");
 }

@@ -110,9 +110,6 @@ pub struct Stored<W> {
     stop: StopSignal,
 }
 
-/// Longest sleep without a look at the stop signal: a shuffled claim of many samples may take seconds.
-const LONGEST_SLEEP: Nanos = Nanos::from_millis(100);
-
 impl<W: SampleWork> Stored<W> {
     /// The work `inner` on samples that lie on `storage`, in the order of the data set. With `None` it is
     /// left as it is. Reads sleep on `clock`, until `stop`.
@@ -133,16 +130,6 @@ impl<W: SampleWork> Stored<W> {
     /// The work itself.
     pub fn inner(&self) -> &W {
         &self.inner
-    }
-
-    fn wait_until(&self, done: Nanos) {
-        loop {
-            let now = self.clock.now();
-            if now >= done || self.stop.is_stopped() {
-                return;
-            }
-            self.clock.sleep_until(done.min(now + LONGEST_SLEEP));
-        }
     }
 }
 
@@ -186,7 +173,7 @@ impl<W: SampleWork> SampleWork for Stored<W> {
             seeks: claim.seeks(),
             bytes: self.inner.encoded_bytes(&encoded),
         };
-        self.wait_until(storage.submit(began, request));
+        self.stop.sleep_until(storage.submit(began, request));
         Ok(encoded)
     }
 

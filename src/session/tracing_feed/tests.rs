@@ -126,3 +126,46 @@ fn a_batch_of_skipped_samples_is_left_out() {
     let (written, decoded, _) = feed(&[skipped.collect(), all(1)]);
     assert_eq!((written, decoded), (vec![0, 1], 1));
 }
+
+/// What comes before the traced steps is not in the first one's period.
+#[test]
+fn a_trace_that_starts_late_begins_with_the_step_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, trace) = shared_trace(folder.path(), "trace.json");
+    let steps = TracedSteps { first: 2, count: 1 };
+    let rule = WindowRule {
+        warmup_steps: 0,
+        steps: None,
+        run_start: Nanos::ZERO,
+        device_beside: true,
+    };
+    let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
+    let records: Vec<_> = (0..4)
+        .flat_map(|batch| {
+            let mut records = all(batch);
+            records.push(unit(Stage::Device, batch));
+            records
+        })
+        .collect();
+    let mut lanes = lanes();
+    for (name, kind) in [
+        ("copy engine", LaneKind::CopyEngine),
+        ("device", LaneKind::Device),
+    ] {
+        let name = name.to_owned();
+        lanes.push(LaneInfo { name, kind });
+    }
+    feed.absorb(&records, &lanes, Nanos::from_millis(1));
+    assert_eq!((feed.steps_written, feed.decode_slices), (1, 1));
+    let traced = feed.traced.unwrap();
+    // The device's units take 10 us and begin 80 us into each 100.
+    assert_eq!(traced, Interval::new(Nanos(190_000), Nanos(290_000)));
+    trace.finish().unwrap();
+    let events = events(&path);
+    let launches = events.iter().filter(|event| event["cat"] == "launch");
+    assert_eq!(
+        launches.count(),
+        2,
+        "an arrow from the launch to the device"
+    );
+}
