@@ -232,6 +232,17 @@ impl Units {
         if !unit.cause.is_some() {
             return (Link::Began, None);
         }
+        self.input_bound_by(name, kept, known)
+    }
+
+    /// How a unit that waited for its input was bound by who gave it; `free` is when its worker was.
+    fn input_bound_by(
+        &self,
+        name: UnitRef,
+        kept: &Kept,
+        free: Option<Point>,
+    ) -> (Link, Option<Point>) {
+        let unit = &kept.record;
         // An item comes when its maker has found room for it, a slot when it is freed.
         let came = if unit.admitted {
             unit.ready_at
@@ -247,7 +258,7 @@ impl Units {
             } else {
                 Link::Lost
             };
-            return (link, known.filter(|_| !forgotten));
+            return (link, free.filter(|_| !forgotten));
         };
         if unit.stage.on_device()
             && let Some(submitted) = self.submission(unit, came)

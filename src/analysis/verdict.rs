@@ -242,35 +242,43 @@ impl Judge<'_> {
             };
             evidence.push(format!("{part:.0} % of {whole} is {cause}"));
         }
-        if top == Some(Cause::CpuContention)
-            && let Some((stage, workers)) = self.crowded()
-        {
-            let of = match self.shape.workers {
-                Workers::WholeBatch { .. } => String::new(),
-                Workers::PerStage => format!("{stage} "),
-            };
-            let (workers, cores) = (plural(workers, &format!("{of}worker")), self.shape.cores);
-            evidence.push(format!(
-                "{workers} are too many for {}",
-                plural_of(cores, "core")
-            ));
+        if top == Some(Cause::CpuContention) {
+            evidence.extend(self.crowd());
         }
-        if limit == Limit::Loader
-            && suggestion.is_none_or(|s| s.set.is_none())
-            && let Some(used) = self.of_cores(self.summary.process_cpu)
-        {
-            let (cores, percent) = (self.shape.cores, 100.0 * used);
-            match self.cores() {
-                Cores::Saturated => evidence.push(format!(
-                    "of {cores} cores {percent:.0} % are in use, more workers cannot help"
-                )),
-                Cores::Taken => evidence.push(format!(
-                    "this process had {percent:.0} % of {cores} cores and could have used more, other programs or a CPU quota took the rest"
-                )),
-                Cores::Free => {}
-            }
+        if limit == Limit::Loader && suggestion.is_none_or(|s| s.set.is_none()) {
+            evidence.extend(self.scarce_cores());
         }
         evidence
+    }
+
+    /// Which stage has too many workers, where one has.
+    fn crowd(&self) -> Option<String> {
+        let (stage, workers) = self.crowded()?;
+        let noun = match self.shape.workers {
+            Workers::WholeBatch { .. } => "worker".to_owned(),
+            Workers::PerStage => format!("{stage} worker"),
+        };
+        let (cores, s) = (
+            self.shape.cores,
+            if self.shape.cores == 1.0 { "" } else { "s" },
+        );
+        let workers = plural(workers, &noun);
+        Some(format!("{workers} are too many for {cores} core{s}"))
+    }
+
+    /// Who has the cores, where they are all in use.
+    fn scarce_cores(&self) -> Option<String> {
+        let percent = 100.0 * self.of_cores(self.summary.process_cpu)?;
+        let cores = self.shape.cores;
+        match self.cores() {
+            Cores::Saturated => Some(format!(
+                "of {cores} cores {percent:.0} % are in use, more workers cannot help"
+            )),
+            Cores::Taken => Some(format!(
+                "this process had {percent:.0} % of {cores} cores and could have used more, other programs or a CPU quota took the rest"
+            )),
+            Cores::Free => None,
+        }
     }
 
     /// `time` as a share of all cores' time.
@@ -307,11 +315,6 @@ fn stage_evidence(row: &StageSummary, window: Nanos) -> String {
             plural(workers, "worker")
         ),
     }
-}
-
-fn plural_of(count: f64, noun: &str) -> String {
-    let s = if count == 1.0 { "" } else { "s" };
-    format!("{count} {noun}{s}")
 }
 
 fn plural(count: usize, noun: &str) -> String {
