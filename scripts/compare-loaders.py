@@ -27,7 +27,7 @@ def ours(a, rate):
         subprocess.run(
             [os.path.join(ROOT, "target/release/stallscope"), "run", os.path.join(ROOT, f"configs/{config}.toml"),
              "--run-dir", out, "--trace", "none", "--quiet", "--mode", "loader-only",
-             "--set", f"source.path={a.data}", "--set", f"num_workers={a.workers}", "--set", f"steps={steps}"],
+             "--set", "epochs=1000000", "--set", f"source.path={a.data}", "--set", f"num_workers={a.workers}", "--set", f"steps={steps}"],
             check=True, stdout=subprocess.DEVNULL)
         with open(os.path.join(out, "report.json")) as f:
             report = json.load(f)

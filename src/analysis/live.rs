@@ -5,7 +5,7 @@ use super::fold::{DeviceActivity, Fold};
 use super::process_cpu::{CpuReading, ProcessCpu};
 use super::summary::Summary;
 use super::tally::{Lengths, Tally, share};
-use super::units::{Link, Moment, Point, Units, Visit};
+use super::units::{Link, MEETING_PATIENCE, Moment, Point, Units, Visit};
 use crate::timeline::{DevicePhase, Interval, LaneInfo, Nanos, Record, Stage, UnitRecord, UnitRef};
 
 /// Which part of the run is measured.
@@ -91,7 +91,7 @@ impl Analysis {
     /// Units remembered at least, whatever is in flight.
     const KEEP: usize = 1024;
 
-    /// An analysis that has seen nothing. `in_flight` is the number of samples that the pipeline can
+    /// An analysis that has seen nothing. `in_flight` is the number of claims that the pipeline can
     /// hold at once.
     pub fn new(rule: WindowRule, in_flight: usize) -> Analysis {
         let mut fold = Fold::new(rule.device_beside);
@@ -169,6 +169,16 @@ impl Analysis {
         }
     }
 
+    /// Counts a unit, at once where it ended before the last step did.
+    fn count(&mut self, lane: u16, unit: &UnitRecord) {
+        let latest = self.steps.latest;
+        if latest.is_none_or(|(_, end)| unit.pushed > end) {
+            self.ahead.push((lane, *unit));
+        } else if let Some(window) = self.open_window() {
+            self.tally.unit(lane, unit, window);
+        }
+    }
+
     /// Counts the units that ended until `end`.
     fn count_until(&mut self, end: Nanos) {
         let window = self.open_window();
@@ -185,7 +195,7 @@ impl Analysis {
     fn record(&mut self, lane: u16, record: &Record) {
         match record {
             Record::Unit(unit) => {
-                self.ahead.push((lane, *unit));
+                self.count(lane, unit);
                 self.units.insert(lane, *unit);
             }
             Record::Busy(busy) => {
@@ -303,6 +313,12 @@ impl Analysis {
         self.device.busy.forget_before(done);
         let host = self.device.host.partition_point(|span| span.end <= done);
         self.device.host.drain(..host);
+    }
+
+    /// Whether there is so much to fold that it should not wait for the next second: what is folded while it
+    /// is still in the processor's caches costs less.
+    pub fn is_full(&self) -> bool {
+        self.units.len() > MEETING_PATIENCE * self.keep
     }
 
     /// Units in memory.

@@ -140,8 +140,10 @@ impl LaneTally {
 /// All stages and lanes.
 #[derive(Default)]
 pub(super) struct Tally {
-    pub(super) stages: BTreeMap<Stage, StageTally>,
-    pub(super) lanes: BTreeMap<u16, LaneTally>,
+    /// By `Stage as usize`; none where nothing was seen.
+    stages: Vec<Option<StageTally>>,
+    /// By number.
+    lanes: Vec<LaneTally>,
     before_window: BTreeMap<u16, ThreadUsage>,
     /// How often each thread has asked the kernel, over the whole run.
     readings: BTreeMap<u16, u64>,
@@ -152,10 +154,11 @@ impl Tally {
     pub(super) fn unit(&mut self, lane: u16, unit: &UnitRecord, window: Interval) {
         let inside = |start, end| Interval::new(start, end).clip(window).length();
         let (busy, blocked) = (inside(unit.start, unit.end), inside(unit.end, unit.pushed));
-        let stage = self
-            .stages
-            .entry(unit.stage)
-            .or_insert_with(StageTally::new);
+        let number = unit.stage as usize;
+        if self.stages.len() <= number {
+            self.stages.resize_with(number + 1, || None);
+        }
+        let stage = self.stages[number].get_or_insert_with(StageTally::new);
         stage.busy += busy;
         stage.blocked += blocked;
         let counts = unit.end > window.start && unit.end <= window.end;
@@ -170,10 +173,18 @@ impl Tally {
             stage.bytes_out += unit.bytes_out;
             stage.input_depths += u64::from(unit.input_depth);
         }
-        let tally = self.lanes.entry(lane).or_default();
+        let tally = self.lane(lane);
         tally.busy += busy;
         tally.blocked += blocked;
         tally.items += if counts { items } else { 0 };
+    }
+
+    fn lane(&mut self, lane: u16) -> &mut LaneTally {
+        let number = usize::from(lane);
+        if self.lanes.len() <= number {
+            self.lanes.resize_with(number + 1, LaneTally::default);
+        }
+        &mut self.lanes[number]
     }
 
     /// Notes what the kernel has charged to a thread.
@@ -187,7 +198,7 @@ impl Tally {
             return;
         }
         let before = self.before_window.remove(&lane);
-        let tally = self.lanes.entry(lane).or_default();
+        let tally = self.lane(lane);
         // A reading just before the window is as good as one just inside it.
         tally.first_usage.get_or_insert(before.unwrap_or(usage));
         tally.last_usage = Some(usage);
@@ -268,11 +279,7 @@ impl Tally {
         let threads = lanes.iter().enumerate();
         let threads = threads.filter(|(_, info)| info.kind.is_thread());
         let tallies = threads.map(|(number, info)| {
-            let tally = self
-                .lanes
-                .get(&(number as u16))
-                .cloned()
-                .unwrap_or_default();
+            let tally = self.lanes.get(number).cloned().unwrap_or_default();
             let busy = tally.busy.min(window);
             let blocked = tally.blocked.min(window - busy);
             WorkerSummary {
@@ -293,19 +300,21 @@ impl Tally {
         workers: &[WorkerSummary],
         window: Nanos,
     ) -> Vec<StageSummary> {
-        self.stages
-            .iter()
-            .filter(|(stage, _)| !matches!(stage, Stage::Step | Stage::Device))
-            .map(|(stage, tally)| match stage {
-                Stage::Transfer => StageSummary {
-                    workers: 1,
-                    shared_workers: false,
-                    starved: window - tally.busy,
-                    ..stage_summary(*stage, tally, &[])
-                },
-                _ => stage_summary(*stage, tally, workers),
-            })
-            .collect()
+        let stages = Stage::LOADER.into_iter().chain([Stage::Transfer]);
+        let seen = stages.filter_map(|stage| {
+            let tally = self.stages.get(stage as usize)?.as_ref()?;
+            Some((stage, tally))
+        });
+        seen.map(|(stage, tally)| match stage {
+            Stage::Transfer => StageSummary {
+                workers: 1,
+                shared_workers: false,
+                starved: window - tally.busy,
+                ..stage_summary(stage, tally, &[])
+            },
+            _ => stage_summary(stage, tally, workers),
+        })
+        .collect()
     }
 }
 

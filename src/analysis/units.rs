@@ -6,6 +6,8 @@
 
 mod settle;
 
+pub(super) use settle::MEETING_PATIENCE;
+
 use crate::timeline::{Nanos, Stage, UnitRecord, UnitRef};
 use std::collections::VecDeque;
 
@@ -158,10 +160,6 @@ impl Units {
         self.lanes.iter().map(VecDeque::len).sum()
     }
 
-    fn time(&self, point: Point) -> Option<Nanos> {
-        self.kept(point.unit).map(|kept| kept.time(point.moment))
-    }
-
     /// The last moment of `unit` up to `at`: the one that made something available then.
     fn moment_at(&self, unit: UnitRef, at: Nanos) -> Option<Point> {
         let maker = self.get(unit)?;
@@ -301,25 +299,29 @@ impl Units {
         Some((link, Some(Point { unit, moment })))
     }
 
-    /// What bound `point`; nothing where all before it has been folded.
-    fn step_back(&self, point: Point) -> (Link, Option<Point>) {
-        match self.kept(point.unit) {
-            Some(kept) if self.root != Some(point) && kept.time(point.moment) >= self.horizon => {
-                self.bound_by(point, kept)
-            }
-            _ => (Link::Began, None),
-        }
+    /// What bound `point`; nothing where all before it has been folded. `None` where it is not remembered.
+    fn step_back(&self, point: Point) -> Option<(Visit, Option<Point>)> {
+        let kept = self.kept(point.unit)?;
+        let time = kept.time(point.moment);
+        let (link, before) = if self.root != Some(point) && time >= self.horizon {
+            self.bound_by(point, kept)
+        } else {
+            (Link::Began, None)
+        };
+        Some((Visit { time, link }, before))
     }
 
-    /// The points from `end` back to the horizon, each with the link that led to it.
-    fn points_to(&self, end: Point) -> Vec<(Point, Link)> {
+    /// The points from `end` back to the horizon.
+    fn points_to(&self, end: Point) -> Vec<(Point, Visit)> {
         let mut points = Vec::new();
         // A path visits each point once; dropped records must not make it run in circles.
         let longest = 3 * self.len() + 1;
         let mut next = Some(end);
-        while let Some(point) = next.filter(|_| points.len() < longest) {
-            let (link, before) = self.step_back(point);
-            points.push((point, link));
+        while points.len() < longest
+            && let Some(point) = next
+            && let Some((visit, before)) = self.step_back(point)
+        {
+            points.push((point, visit));
             next = before;
         }
         points
@@ -328,7 +330,7 @@ impl Units {
     /// The path from the horizon to `end`, oldest first.
     pub(super) fn path_to(&self, end: Point) -> impl Iterator<Item = Visit> + '_ {
         let points = self.points_to(end).into_iter().rev();
-        points.filter_map(|(point, link)| self.time(point).map(|time| Visit { time, link }))
+        points.map(|(_, visit)| visit)
     }
 }
 

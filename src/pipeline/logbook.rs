@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// Waits shorter than this are not asked for their run delay, which would take as long.
 const SHORT_WAIT: Nanos = Nanos::from_micros(50);
 
+/// Shorter spans of the trainer's code stay unnamed: a record would tell of less time than it takes.
+const SHORT_SPAN: Nanos = Nanos(500);
+
 /// A thread's clock, lane and meter.
 pub struct Logbook {
     clock: Arc<dyn Clock>,
@@ -216,8 +219,11 @@ impl Logbook {
         }));
     }
 
-    /// Records what the trainer's own code did.
+    /// Records what the trainer's own code did, unless that was too short to be worth a record.
     pub fn host(&mut self, work: HostWork, batch: u64, start: Nanos, end: Nanos) {
+        if end - start < SHORT_SPAN {
+            return;
+        }
         self.lane.write(&Record::Host(HostSpan {
             work,
             batch,

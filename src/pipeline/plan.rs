@@ -86,9 +86,10 @@ impl Plan {
         preprocess.prefetch.max(self.batch_size)
     }
 
-    /// Samples that the pipeline can hold at once, at most.
+    /// Claims that the pipeline can hold at once, at most.
     pub fn in_flight(&self) -> usize {
-        (self.slabs() + 1 + self.copy.prefetch) * self.batch_size
+        let batches = self.slabs() + 1 + self.copy.prefetch;
+        batches * self.batch_size.div_ceil(self.claim_size)
     }
 
     /// Batches admitted and not yet taken by the consumer, at most (whole-batch layout).

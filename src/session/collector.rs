@@ -155,6 +155,9 @@ impl Collector {
         }
         records.clear();
         self.records = records;
+        if self.analysis.is_full() {
+            self.settle();
+        }
         drain.fullest
     }
 

@@ -2,9 +2,7 @@
 
 use super::{Kept, Link, Moment, Point, Units, Visit};
 use crate::timeline::{Nanos, UnitRef};
-
-/// A mark on each point of the remembered units.
-struct Marks(Vec<Vec<[u32; 3]>>);
+use std::collections::BinaryHeap;
 
 impl Units {
     /// Moves the horizon to the youngest point that every path still to come must pass, no later than
@@ -27,21 +25,24 @@ impl Units {
         }
         let young = self.arrived - keep as u64;
         let impatient = kept > MEETING_PATIENCE * keep;
-        let in_time = |point: &Point| self.time(*point).is_some_and(|t| t <= no_later_than);
-        let mut meeting = self.meeting(young).into_iter().find(in_time);
-        if meeting.is_none() && impatient {
-            let latest = self.latest_on_device.or(self.latest_step);
-            meeting = latest.and_then(|unit| {
+        let trunk = match self.meeting(young, SEARCH * keep) {
+            Some(meeting) => self.points_to(meeting),
+            None if impatient => {
+                let latest = self.latest_on_device.or(self.latest_step);
                 let moment = Moment::Pushed;
-                let trunk = self.points_to(Point { unit, moment });
-                let mut trunk = trunk.into_iter().map(|(point, _)| point);
-                trunk.find(|point| self.is_old(point.unit, young) && in_time(point))
-            });
-        }
-        let Some((point, time)) = meeting.and_then(|point| Some((point, self.time(point)?))) else {
+                latest.map_or(Vec::new(), |unit| self.points_to(Point { unit, moment }))
+            }
+            None => return Vec::new(),
+        };
+        let settled = |(_, (point, visit)): &(usize, &(Point, Visit))| {
+            visit.time <= no_later_than && self.is_old(point.unit, young)
+        };
+        let place = trunk.iter().enumerate().find(settled);
+        let Some((place, &(point, Visit { time, .. }))) = place else {
             return Vec::new();
         };
-        let path: Vec<Visit> = self.path_to(point).collect();
+        let path = trunk[place..].iter().rev();
+        let path: Vec<Visit> = path.map(|(_, visit)| *visit).collect();
         if !dropped && !impatient && path.iter().any(|visit| visit.link == Link::Lost) {
             return Vec::new();
         }
@@ -80,7 +81,7 @@ impl Units {
             };
             let first_young = units.partition_point(|kept| kept.arrival < young);
             for point in units.range(first_young..).flat_map(points) {
-                match self.step_back(point).1 {
+                match self.step_back(point).and_then(|(_, before)| before) {
                     Some(before) if self.is_old(before.unit, young) => frontier.push(before),
                     None if self.horizon == Nanos::ZERO => return None,
                     _ => {}
@@ -98,51 +99,32 @@ impl Units {
         Some(frontier)
     }
 
-    /// The points that the paths from all of the frontier have in common, youngest first.
-    fn meeting(&self, young: u64) -> Vec<Point> {
-        let frontier = self.frontier(young).unwrap_or_default();
-        let Some(first) = frontier.first() else {
-            return Vec::new();
-        };
-        let mut trunk = self.points_to(*first);
-        let lanes = self.lanes.iter();
-        let mut marks = Marks(lanes.map(|units| vec![[0; 3]; units.len()]).collect());
-        for (number, (point, _)) in trunk.iter().enumerate() {
-            if let Some(mark) = self.mark(&mut marks, *point) {
-                *mark = ON_TRUNK + number as u32;
+    /// The youngest point that the paths from all of the frontier have in common, where they have one: the
+    /// youngest of their points is followed back, again and again, until all are the same. Paths that have
+    /// not met within `most` points need not meet at all.
+    fn meeting(&self, young: u64, most: usize) -> Option<Point> {
+        let timed = |point: Point| Some((self.kept(point.unit)?.time(point.moment), point));
+        let frontier = self.frontier(young)?;
+        let mut ends: BinaryHeap<(Nanos, Point)> = frontier.into_iter().filter_map(timed).collect();
+        for _ in 0..most {
+            let (_, youngest) = ends.pop()?;
+            while ends.peek().is_some_and(|(_, point)| *point == youngest) {
+                ends.pop();
             }
-        }
-        let mut meeting = 0;
-        for start in &frontier {
-            let mut next = *start;
-            while let Some(mark) = self.mark(&mut marks, next) {
-                if *mark != 0 {
-                    meeting = meeting.max(mark.saturating_sub(ON_TRUNK));
-                    break;
-                }
-                *mark = REACHED;
-                let Some(before) = self.step_back(next).1 else {
-                    return Vec::new();
-                };
-                next = before;
+            if ends.is_empty() {
+                return Some(youngest);
             }
+            let (_, before) = self.step_back(youngest)?;
+            ends.push(timed(before?)?);
         }
-        trunk.drain(..meeting as usize);
-        trunk.into_iter().map(|(point, _)| point).collect()
-    }
-
-    fn mark<'a>(&self, marks: &'a mut Marks, point: Point) -> Option<&'a mut u32> {
-        let place = self.place(point.unit)?;
-        let lane = marks.0.get_mut(usize::from(point.unit.lane()))?;
-        lane.get_mut(place)?.get_mut(point.moment as usize)
+        None
     }
 }
 
 const MOMENTS: [Moment; 3] = [Moment::Start, Moment::End, Moment::Pushed];
 
-/// Marks: a path from the frontier came by; the point is on the trunk, this plus its place there.
-const REACHED: u32 = 1;
-const ON_TRUNK: u32 = 2;
+/// How many times the units to keep paths are followed, in points, to see where they meet.
+const SEARCH: usize = 12;
 
 /// How many times the units to keep may be in memory before paths that do not meet are cut.
-const MEETING_PATIENCE: usize = 8;
+pub(in crate::analysis) const MEETING_PATIENCE: usize = 12;
