@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 fn unit(at: Nanos) -> UnitRecord {
     UnitRecord {
         stage: Stage::Decode,
+        split: None,
         ordinal: 0,
         item: ItemId { batch: 7, slot: 3 },
         sample: 11,

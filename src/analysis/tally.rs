@@ -1,6 +1,8 @@
 //! Running totals of stages and threads over the window.
 
-use crate::timeline::{Interval, LaneInfo, LaneKind, Nanos, Stage, ThreadUsage, UnitRecord};
+use crate::timeline::{
+    Interval, LaneInfo, LaneKind, Nanos, Service, Stage, ThreadUsage, UnitRecord,
+};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -152,30 +154,40 @@ pub(super) struct Tally {
 impl Tally {
     /// Counts the part of a unit that lies in `window`; its item counts where it ended.
     pub(super) fn unit(&mut self, lane: u16, unit: &UnitRecord, window: Interval) {
-        let inside = |start, end| Interval::new(start, end).clip(window).length();
-        let (busy, blocked) = (inside(unit.start, unit.end), inside(unit.end, unit.pushed));
-        let number = unit.stage as usize;
+        for service in unit.services() {
+            self.service(lane, unit, &service, window);
+        }
+        let blocked = Interval::new(unit.end, unit.pushed).clip(window).length();
+        if let Some(Some(stage)) = self.stages.get_mut(unit.stage as usize) {
+            stage.blocked += blocked;
+        }
+        self.lane(lane).blocked += blocked;
+    }
+
+    /// Counts what one stage did in `unit`.
+    fn service(&mut self, lane: u16, unit: &UnitRecord, service: &Service, window: Interval) {
+        let Service { start, end, .. } = *service;
+        let busy = Interval::new(start, end).clip(window).length();
+        let number = service.stage as usize;
         if self.stages.len() <= number {
             self.stages.resize_with(number + 1, || None);
         }
         let stage = self.stages[number].get_or_insert_with(StageTally::new);
         stage.busy += busy;
-        stage.blocked += blocked;
-        let counts = unit.end > window.start && unit.end <= window.end;
+        let counts = end > window.start && end <= window.end;
         let items = u64::from(unit.items());
         if counts {
             stage.units += 1;
             stage.items += items;
             stage.skipped += if unit.skipped { items } else { 0 };
-            stage.service.add_all(unit.end - unit.start, unit.items());
-            stage.run_delay += Nanos(u64::from(unit.run_delay));
-            stage.bytes_in += unit.bytes_in;
-            stage.bytes_out += unit.bytes_out;
+            stage.service.add_all(end - start, unit.items());
+            stage.run_delay += Nanos(u64::from(service.run_delay));
+            stage.bytes_in += service.bytes_in;
+            stage.bytes_out += service.bytes_out;
             stage.input_depths += u64::from(unit.input_depth);
         }
         let tally = self.lane(lane);
         tally.busy += busy;
-        tally.blocked += blocked;
         tally.items += if counts { items } else { 0 };
     }
 

@@ -8,7 +8,7 @@ mod settle;
 
 pub(super) use settle::MEETING_PATIENCE;
 
-use crate::timeline::{Nanos, Stage, UnitRecord, UnitRef};
+use crate::timeline::{Nanos, Service, Stage, UnitRecord, UnitRef};
 use std::collections::VecDeque;
 
 /// A point in the life of a unit of work.
@@ -222,7 +222,12 @@ impl Units {
         let known = free.filter(|point| self.kept(point.unit).is_some());
         if !unit.waited {
             return match (before, known) {
-                (_, Some(point)) => (Link::WorkerFreed { stage: unit.stage }, Some(point)),
+                (_, Some(point)) => (
+                    Link::WorkerFreed {
+                        stage: first_stage(unit),
+                    },
+                    Some(point),
+                ),
                 (Some(_), None) => (Link::Lost, None),
                 (None, None) => (Link::Began, None),
             };
@@ -311,8 +316,9 @@ impl Units {
         Some((Visit { time, link }, before))
     }
 
-    /// The points from `end` back to the horizon.
-    fn points_to(&self, end: Point) -> Vec<(Point, Visit)> {
+    /// The points from `end` back to the horizon. Where several stages served in one unit, the times between
+    /// them are visited, too, but are no points.
+    fn points_to(&self, end: Point) -> Vec<(Option<Point>, Visit)> {
         let mut points = Vec::new();
         // A path visits each point once; dropped records must not make it run in circles.
         let longest = 3 * self.len() + 1;
@@ -321,7 +327,10 @@ impl Units {
             && let Some(point) = next
             && let Some((visit, before)) = self.step_back(point)
         {
-            points.push((point, visit));
+            points.push((Some(point), visit));
+            if point.moment == Moment::End && before.is_some() {
+                self.visit_between(point, &mut points);
+            }
             next = before;
         }
         points
@@ -332,6 +341,32 @@ impl Units {
         let points = self.points_to(end).into_iter().rev();
         points.map(|(_, visit)| visit)
     }
+
+    /// The ends of the stages within the unit of `end` but the last, youngest first, which gets their link.
+    fn visit_between(&self, end: Point, points: &mut Vec<(Option<Point>, Visit)>) {
+        let unit = self.get(end.unit).filter(|unit| unit.split.is_some());
+        let Some((unit, (_, last))) = unit.zip(points.last_mut()) else {
+            return;
+        };
+        let service = |service: Service| Link::Service {
+            stage: service.stage,
+            run_delay: u64::from(service.run_delay),
+        };
+        let mut services = unit.services().rev();
+        if let Some(own) = services.next() {
+            last.link = service(own);
+        }
+        let visits = services.map(|before| Visit {
+            time: before.end,
+            link: service(before),
+        });
+        points.extend(visits.map(|visit| (None, visit)));
+    }
+}
+
+/// The stage that a unit began with.
+fn first_stage(unit: &UnitRecord) -> Stage {
+    unit.split.map_or(unit.stage, |_| Stage::Read)
 }
 
 fn previous(unit: UnitRef) -> Option<UnitRef> {

@@ -188,6 +188,7 @@ impl<W: SampleWork, H: HostToDevice> Drop for Feed<W, H> {
 fn step_subject<B>(copied: &Copied<B>) -> Subject {
     Subject {
         stage: Stage::Step,
+        split: None,
         item: ItemId {
             batch: copied.number,
             slot: 0,

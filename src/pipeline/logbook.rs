@@ -7,8 +7,8 @@ use super::queue::{Handoff, Sent};
 use super::usage::UsageMeter;
 use crate::timeline::DevicePhase;
 use crate::timeline::{
-    BusySpan, Clock, HostSpan, HostWork, ItemId, LaneRecorder, Nanos, Record, Scheduler, Stage,
-    UnitRecord, UnitRef,
+    BusySpan, Clock, HostSpan, HostWork, ItemId, LaneRecorder, Nanos, Record, Scheduler, Split,
+    Stage, UnitRecord, UnitRef,
 };
 use std::sync::Arc;
 
@@ -44,6 +44,7 @@ pub(super) struct Opening {
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Subject {
     pub(super) stage: Stage,
+    pub(super) split: Option<Split>,
     pub(super) item: ItemId,
     pub(super) sample: u32,
     pub(super) samples: u32,
@@ -182,6 +183,7 @@ impl Logbook {
         let run_delay = self.run_delay(end);
         self.lane.unit(&UnitRecord {
             stage: subject.stage,
+            split: subject.split,
             ordinal: 0,
             item: subject.item,
             sample: subject.sample,

@@ -29,6 +29,7 @@ impl RecordingCost {
         let mut logbook = Logbook::new(clock.clone(), lane);
         let subject = Subject {
             stage: Stage::Read,
+            split: None,
             item: ItemId::default(),
             sample: 0,
             samples: 1,

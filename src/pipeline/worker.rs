@@ -9,7 +9,7 @@ use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Handoff, Receiver, Sender};
 use super::service::{self, Served};
 use super::work::{Claim, HostToDevice, SampleWork};
-use crate::timeline::{ItemId, Nanos, Stage, UnitRef};
+use crate::timeline::{ItemId, Nanos, Split, Stage, UnitRef};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -72,7 +72,8 @@ impl<W: SampleWork> Post<W> {
                     service(work, &job.claim, payload, &mut job.slot)
                 })
             });
-            let subject = claim_subject(stage, &job, served.as_ref());
+            let bytes = served.as_ref().map(|s| (s.bytes_in, s.bytes_out));
+            let subject = claim_subject(stage, &job, bytes);
             let end = logbook.ended();
             let value = job.with(served.map(|s| s.output));
             let sent = output.send(Envelope {
@@ -217,7 +218,7 @@ impl<W: SampleWork> Post<W> {
         (self.finish_batch(number, jobs), opening, last)
     }
 
-    /// Reads, decodes and preprocesses one claim in this thread, a unit of work each.
+    /// Reads, decodes and preprocesses one claim in this thread: one unit of work.
     fn load(
         &self,
         logbook: &mut Logbook,
@@ -228,48 +229,79 @@ impl<W: SampleWork> Post<W> {
         let read = self.guarded(Stage::Read, &job.claim, |work| {
             service::read(work, &job.claim)
         });
-        let (read, opening) = note(logbook, Stage::Read, job, read, opening);
-        let decoded = read.and_then(|encoded| {
+        let (encoded, read) = done(logbook, read);
+        let decode = encoded.and_then(|encoded| {
             self.guarded(Stage::Decode, &job.claim, |work| {
                 service::decode(work, &job.claim, encoded, scratch)
             })
         });
-        let (decoded, opening) = note(logbook, Stage::Decode, job, decoded, opening);
-        let finished = decoded.and_then(|decoded| {
+        let (decoded, decode) = done(logbook, decode);
+        let preprocess = decoded.and_then(|decoded| {
             self.guarded(Stage::Preprocess, &job.claim, |work| {
                 service::preprocess(work, &job.claim, decoded, scratch, &mut job.slot)
             })
         });
-        let (finished, opening) = note(logbook, Stage::Preprocess, job, finished, opening);
+        let (finished, preprocess) = done(logbook, preprocess);
         job.payload = finished;
-        opening
+        note(logbook, job, opening, [read, decode, preprocess])
     }
 }
 
-/// Records one unit of a whole-batch worker; the next follows at once.
-fn note<O>(
-    logbook: &mut Logbook,
-    stage: Stage,
-    job: &Job<()>,
-    served: Option<Served<O>>,
-    opening: Opening,
-) -> (Option<O>, Opening) {
-    let subject = claim_subject(stage, job, served.as_ref());
-    let unit = logbook.current();
+/// A service that is over.
+struct Done {
+    end: Nanos,
+    /// Bytes in and out; `None` where it failed.
+    bytes: Option<(u64, u64)>,
+}
+
+fn done<O>(logbook: &Logbook, served: Option<Served<O>>) -> (Option<O>, Done) {
+    let bytes = served.as_ref().map(|s| (s.bytes_in, s.bytes_out));
     let end = logbook.ended();
-    logbook.close(subject, &opening, end, None);
-    (served.map(|s| s.output), logbook.continue_with(unit))
+    (served.map(|s| s.output), Done { end, bytes })
+}
+
+/// Records what a whole-batch worker did with a claim, in one unit of work, or in one for each stage where
+/// one failed; the next follows at once.
+fn note(logbook: &mut Logbook, job: &Job<()>, opening: Opening, services: [Done; 3]) -> Opening {
+    let [read, decode, preprocess] = &services;
+    let length = |from: Nanos, to: Nanos| u32::try_from((to - from).0).ok();
+    let split = || {
+        Some(Split {
+            read: length(opening.start, read.end)?,
+            decode: length(read.end, decode.end)?,
+            decoded_bytes: decode.bytes?.1,
+        })
+    };
+    let all = read.bytes.zip(preprocess.bytes).zip(split());
+    if let Some((((encoded, _), (_, finished)), split)) = all {
+        let unit = logbook.current();
+        let subject = Subject {
+            split: Some(split),
+            ..claim_subject(Stage::Preprocess, job, Some((encoded, finished)))
+        };
+        logbook.close(subject, &opening, preprocess.end, None);
+        return logbook.continue_with(unit);
+    }
+    let stages = [Stage::Read, Stage::Decode, Stage::Preprocess];
+    let services = stages.into_iter().zip(&services);
+    services.fold(opening, |opening, (stage, done)| {
+        let unit = logbook.current();
+        let subject = claim_subject(stage, job, done.bytes);
+        logbook.close(subject, &opening, done.end, None);
+        logbook.continue_with(unit)
+    })
 }
 
 /// What the unit of a sample stage worked on.
-fn claim_subject<O>(stage: Stage, job: &Job<()>, served: Option<&Served<O>>) -> Subject {
-    let (bytes_in, bytes_out) = served.map_or((0, 0), |s| (s.bytes_in, s.bytes_out));
+fn claim_subject(stage: Stage, job: &Job<()>, bytes: Option<(u64, u64)>) -> Subject {
+    let (bytes_in, bytes_out) = bytes.unwrap_or_default();
     Subject {
         stage,
+        split: None,
         item: job.item,
         sample: job.claim.first().index,
         samples: job.claim.indices().len() as u32,
-        skipped: served.is_none(),
+        skipped: bytes.is_none(),
         bytes_in,
         bytes_out,
     }
@@ -280,6 +312,7 @@ pub(super) fn batch_subject(stage: Stage, batch: &HostBatch, sample: u32) -> Sub
     let bytes = batch.bytes().len() as u64;
     Subject {
         stage,
+        split: None,
         item: ItemId {
             batch: batch.number,
             slot: 0,

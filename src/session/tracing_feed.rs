@@ -7,7 +7,9 @@
 mod batch;
 
 use crate::analysis::{IdleSpan, WindowRule};
-use crate::timeline::{Interval, LaneInfo, LaneKind, Nanos, Record, Stage, UnitRecord, UnitRef};
+use crate::timeline::{
+    Interval, LaneInfo, LaneKind, Nanos, Record, Service, Stage, UnitRecord, UnitRef,
+};
 use crate::trace::{Arg, FlowPoint, Number, SharedTrace, TraceWriter};
 pub(super) use batch::TracedSteps;
 use batch::{Batch, Ended};
@@ -216,7 +218,7 @@ impl TracingFeed {
         // Past the size limit a group is left out whole.
         if written == Some(true) {
             let decoded = batch.units.iter();
-            let decoded = decoded.filter(|(_, unit)| unit.stage == Stage::Decode);
+            let decoded = decoded.filter(|(_, unit)| unit.involves(Stage::Decode));
             self.decode_slices += decoded.count() as u64;
             self.steps_written += 1;
         }
@@ -232,28 +234,16 @@ impl TracingFeed {
 
     fn unit(&self, trace: &mut TraceWriter, name: UnitRef, unit: &UnitRecord) {
         let (pid, tid) = self.place(name.lane());
-        let mut args = vec![("batch", Arg::UInt(unit.item.batch))];
-        match unit.stage {
-            // What it did is written as the device's busy time.
-            Stage::Device => return,
-            Stage::Batch => args.push(("last_sample", Arg::UInt(unit.sample.into()))),
-            Stage::Step => args.push(("samples", Arg::UInt(unit.samples.into()))),
-            Stage::Copy | Stage::Transfer => args.push(("bytes", Arg::UInt(unit.bytes_in))),
-            _ => args.extend([
-                ("sample", Arg::UInt(unit.sample.into())),
-                ("bytes in", Arg::UInt(unit.bytes_in)),
-                ("bytes out", Arg::UInt(unit.bytes_out)),
-            ]),
+        // What a device did is written as its busy time.
+        if unit.stage == Stage::Device {
+            return;
         }
-        if !unit.stage.per_batch() && unit.samples > 1 {
-            args.push(("samples", Arg::UInt(unit.samples.into())));
+        for service in unit.services() {
+            let args = arguments(unit, &service);
+            let stage = service.stage.name();
+            let category = if unit.skipped { "skipped" } else { stage };
+            trace.span(pid, tid, stage, category, service.start, service.end, &args);
         }
-        if unit.run_delay > 0 {
-            args.push(("run delay ns", Arg::UInt(u64::from(unit.run_delay))));
-        }
-        let stage = unit.stage.name();
-        let category = if unit.skipped { "skipped" } else { stage };
-        trace.span(pid, tid, stage, category, unit.start, unit.end, &args);
         if unit.pushed > unit.end {
             trace.span(pid, tid, "blocked", "wait", unit.end, unit.pushed, &[]);
         }
@@ -352,8 +342,14 @@ impl TracingFeed {
         let mut chain = Vec::new();
         let mut next = Some(step);
         while let Some((name, unit)) = next.and_then(|name| Some((name, units.get(&name)?))) {
-            chain.push(self.point(name, unit));
-            next = (unit.stage != Stage::Read).then_some(unit.lineage);
+            let (pid, tid) = self.place(name.lane());
+            chain.extend(unit.services().rev().map(|service| FlowPoint {
+                pid,
+                tid,
+                start: service.start,
+                end: service.end,
+            }));
+            next = (!unit.involves(Stage::Read)).then_some(unit.lineage);
         }
         chain.reverse();
         (chain.len() > 1).then_some(chain)
@@ -384,6 +380,28 @@ impl TracingFeed {
             }
         });
     }
+}
+
+/// What a slice says of the work of one stage in `unit`.
+fn arguments(unit: &UnitRecord, service: &Service) -> Vec<(&'static str, Arg<'static>)> {
+    let mut args = vec![("batch", Arg::UInt(unit.item.batch))];
+    match service.stage {
+        Stage::Batch => args.push(("last_sample", Arg::UInt(unit.sample.into()))),
+        Stage::Step => args.push(("samples", Arg::UInt(unit.samples.into()))),
+        Stage::Copy | Stage::Transfer => args.push(("bytes", Arg::UInt(service.bytes_in))),
+        _ => args.extend([
+            ("sample", Arg::UInt(unit.sample.into())),
+            ("bytes in", Arg::UInt(service.bytes_in)),
+            ("bytes out", Arg::UInt(service.bytes_out)),
+        ]),
+    }
+    if !service.stage.per_batch() && unit.samples > 1 {
+        args.push(("samples", Arg::UInt(unit.samples.into())));
+    }
+    if service.run_delay > 0 {
+        args.push(("run delay ns", Arg::UInt(u64::from(service.run_delay))));
+    }
+    args
 }
 
 /// Process and lane of a recorder's lane. A tid equal to a pid would be taken for its main thread.

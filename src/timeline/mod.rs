@@ -15,8 +15,8 @@ mod virtual_clock;
 pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, spawn_on};
 pub use interval::{Interval, IntervalSet};
 pub use record::{
-    BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Stage, ThreadUsage, UnitRecord,
-    UnitRef,
+    BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Service, Split, Stage, ThreadUsage,
+    UnitRecord, UnitRef,
 };
 pub use recorder::{Drain, LaneInfo, LaneKind, LaneRecorder, Recorder};
 pub use time::Nanos;

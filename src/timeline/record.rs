@@ -147,10 +147,37 @@ impl UnitRef {
     }
 }
 
+/// How a worker that reads, decodes and preprocesses samples one after another spent a unit of work: the rest
+/// of it was preprocess.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// Nanoseconds.
+    pub read: u32,
+    /// Nanoseconds.
+    pub decode: u32,
+    /// Bytes that decode handed on.
+    pub decoded_bytes: u64,
+}
+
+/// What one stage did in a unit of work.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    pub stage: Stage,
+    pub start: Nanos,
+    pub end: Nanos,
+    /// Time runnable but not running, in nanoseconds.
+    pub run_delay: u32,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
 /// One unit of work: a worker's service of a sample or a batch, a copy, a step.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct UnitRecord {
+    /// The last one, where several served the samples one after another.
     pub stage: Stage,
+    /// The stages before it, where there are any; such a unit hands on to the same worker's next.
+    pub split: Option<Split>,
     /// Its number on its lane, from zero; a gap betrays a dropped record.
     pub ordinal: u64,
     pub item: ItemId,
@@ -206,9 +233,65 @@ impl UnitRecord {
         }
     }
 
+    /// What each stage did in it, in order.
+    pub fn services(&self) -> impl DoubleEndedIterator<Item = Service> + use<> {
+        let whole = Service {
+            stage: self.stage,
+            start: self.start,
+            end: self.end,
+            run_delay: self.run_delay,
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+        };
+        let split = self.split.map(|split| split.of(whole));
+        let (before, last) = split.map_or((None, whole), |[read, decode, last]| {
+            (Some([read, decode]), last)
+        });
+        before.into_iter().flatten().chain([last])
+    }
+
+    /// Whether `stage` did anything in it.
+    pub fn involves(&self, stage: Stage) -> bool {
+        let before = matches!(stage, Stage::Read | Stage::Decode) && self.split.is_some();
+        self.stage == stage || before
+    }
+
     /// Whether it is an optimizer update; one whose samples were all skipped is none.
     pub fn is_step(&self) -> bool {
         self.stage == Stage::Step && !self.skipped
+    }
+}
+
+impl Split {
+    /// The services that make up `whole`.
+    fn of(&self, whole: Service) -> [Service; 3] {
+        let read_until = (whole.start + Nanos(self.read.into())).min(whole.end);
+        let decode_until = (read_until + Nanos(self.decode.into())).min(whole.end);
+        let length = (whole.end - whole.start).0.max(1);
+        // Where in the unit the thread lacked a core is not known.
+        let part = |start: Nanos, end: Nanos| {
+            (u64::from(whole.run_delay) * (end - start).0 / length) as u32
+        };
+        let service = |stage, start, end, bytes_in, bytes_out| Service {
+            stage,
+            start,
+            end,
+            run_delay: part(start, end),
+            bytes_in,
+            bytes_out,
+        };
+        let (encoded, decoded) = (whole.bytes_in, self.decoded_bytes);
+        [
+            service(Stage::Read, whole.start, read_until, encoded, encoded),
+            service(Stage::Decode, read_until, decode_until, encoded, decoded),
+            service(
+                whole.stage,
+                decode_until,
+                whole.end,
+                decoded,
+                whole.bytes_out,
+            ),
+        ]
     }
 }
 

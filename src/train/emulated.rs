@@ -235,6 +235,7 @@ fn device_unit(
 ) -> UnitRecord {
     UnitRecord {
         stage,
+        split: None,
         ordinal: 0,
         item: ItemId { batch, slot: 0 },
         sample: 0,

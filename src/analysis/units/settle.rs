@@ -34,11 +34,12 @@ impl Units {
             }
             None => return Vec::new(),
         };
-        let settled = |(_, (point, visit)): &(usize, &(Point, Visit))| {
-            visit.time <= no_later_than && self.is_old(point.unit, young)
+        let settled = |(place, (point, visit)): (usize, &(Option<Point>, Visit))| {
+            let point = point.filter(|point| self.is_old(point.unit, young))?;
+            (visit.time <= no_later_than).then_some((place, point, visit.time))
         };
-        let place = trunk.iter().enumerate().find(settled);
-        let Some((place, &(point, Visit { time, .. }))) = place else {
+        let place = trunk.iter().enumerate().find_map(settled);
+        let Some((place, point, time)) = place else {
             return Vec::new();
         };
         let path = trunk[place..].iter().rev();

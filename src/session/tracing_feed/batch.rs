@@ -47,7 +47,12 @@ impl Batch {
                 .iter()
                 .filter(move |(_, unit)| unit.stage == stage)
         };
-        let samples = |stage| units(stage).map(|(_, unit)| unit.samples).sum::<u32>();
+        let involved = |stage| {
+            self.units
+                .iter()
+                .filter(move |(_, unit)| unit.involves(stage))
+        };
+        let samples = |stage| involved(stage).map(|(_, unit)| unit.samples).sum::<u32>();
         let trained = self.units.iter().find(|(name, _)| Some(*name) == self.step);
         let read = samples(Stage::Read);
         trained.is_some_and(|(_, step)| read >= step.samples)

@@ -27,6 +27,7 @@ fn unit(stage: Stage, batch: u64) -> (u16, Record) {
     let lineage = before.map_or(UnitRef::NONE, |lane| UnitRef::new(lane, batch));
     let record = UnitRecord {
         stage,
+        split: None,
         ordinal: batch,
         item: ItemId { batch, slot: 0 },
         sample: 7,

@@ -1,8 +1,8 @@
 //! Records as the words that a ring holds.
 
 use super::{
-    BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Stage, ThreadUsage, UnitRecord,
-    UnitRef,
+    BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Split, Stage, ThreadUsage,
+    UnitRecord, UnitRef,
 };
 use crate::timeline::Nanos;
 
@@ -102,6 +102,8 @@ fn span_words(header: u64, batch: u64, start: Nanos, end: Nanos) -> [u64; WORDS]
 const WAITED: u64 = 1 << 16;
 const ADMITTED: u64 = 1 << 17;
 const SKIPPED: u64 = 1 << 18;
+/// Such a unit has found no room downstream, so the words for that hold its split.
+const SPLIT: u64 = 1 << 19;
 
 fn encode_unit(u: &UnitRecord) -> [u64; WORDS] {
     let flag = |set: bool, bit: u64| if set { bit } else { 0 };
@@ -110,17 +112,25 @@ fn encode_unit(u: &UnitRecord) -> [u64; WORDS] {
         | flag(u.waited, WAITED)
         | flag(u.admitted, ADMITTED)
         | flag(u.skipped, SKIPPED)
+        | flag(u.split.is_some(), SPLIT)
         | u64::from(u.input_depth) << 24
         | u64::from(u.output_depth) << 40;
+    let (pushed, room_from) = match u.split {
+        None => (u.pushed.0, u.room_from.word()),
+        Some(split) => {
+            let times = u64::from(split.decode) << 32 | u64::from(split.read);
+            (split.decoded_bytes, times)
+        }
+    };
     [
         header,
         u.item.pack(),
         u.start.0,
         u.end.0,
-        u.pushed.0,
+        pushed,
         u.ready_at.0,
         u.cause.word(),
-        u.room_from.word(),
+        room_from,
         u.lineage.word(),
         u64::from(u.wake_run_delay) << 32 | u64::from(u.run_delay),
         u.bytes_in,
@@ -132,7 +142,17 @@ fn encode_unit(u: &UnitRecord) -> [u64; WORDS] {
 
 fn decode_unit(words: &[u64; WORDS]) -> Option<UnitRecord> {
     let header = words[0];
+    let split = (header & SPLIT != 0).then(|| Split {
+        read: words[7] as u32,
+        decode: (words[7] >> 32) as u32,
+        decoded_bytes: words[4],
+    });
+    let (pushed, room_from) = match split {
+        None => (Nanos(words[4]), UnitRef::from_word(words[7])),
+        Some(_) => (Nanos(words[3]), UnitRef::NONE),
+    };
     Some(UnitRecord {
+        split,
         stage: Stage::from_code((header >> 8) as u8)?,
         item: ItemId::unpack(words[1]),
         sample: words[12] as u32,
@@ -143,10 +163,10 @@ fn decode_unit(words: &[u64; WORDS]) -> Option<UnitRecord> {
         skipped: header & SKIPPED != 0,
         start: Nanos(words[2]),
         end: Nanos(words[3]),
-        pushed: Nanos(words[4]),
+        pushed,
         ready_at: Nanos(words[5]),
         cause: UnitRef::from_word(words[6]),
-        room_from: UnitRef::from_word(words[7]),
+        room_from,
         lineage: UnitRef::from_word(words[8]),
         wake_run_delay: (words[9] >> 32) as u32,
         run_delay: words[9] as u32,
@@ -170,6 +190,7 @@ mod tests {
                                   depths in any::<(u16, u16)>(), delays in any::<(u32, u32)>(), code in 0u8..6) {
             let unit = UnitRecord {
                 stage: Stage::from_code(code).unwrap(),
+                split: None,
                 item: ItemId { batch, slot },
                 sample: refs[0] as u32,
                 samples: refs[1] as u32,
@@ -193,6 +214,57 @@ mod tests {
             };
             let record = Record::Unit(unit);
             prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+            // One of several stages has nothing to say of room downstream.
+            let split = Split { read: delays.0, decode: delays.1, decoded_bytes: refs[0] };
+            let unit = UnitRecord { split: Some(split), pushed: unit.end, room_from: UnitRef::NONE, ..unit };
+            let record = Record::Unit(unit);
+            prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+
+        /// Its services follow each other without a gap and are the whole of it.
+        #[test]
+        fn a_split_unit_is_the_sum_of_its_services(start in 0u64..1 << 60, lengths in any::<[u32; 3]>(), delay in any::<u32>()) {
+            let mut unit = blank();
+            let [read, decode, preprocess] = lengths;
+            unit.start = Nanos(start);
+            unit.end = unit.start + lengths.map(|length| Nanos(length.into())).into_iter().sum();
+            unit.run_delay = delay;
+            unit.split = Some(Split { read, decode, decoded_bytes: 7 });
+            let services: Vec<_> = unit.services().collect();
+            let ends = services.iter().map(|service| service.end);
+            let starts = services.iter().skip(1).map(|service| service.start);
+            prop_assert!(ends.zip(starts).all(|(end, start)| end == start));
+            let found: Vec<u64> = services.iter().map(|service| (service.end - service.start).0).collect();
+            prop_assert_eq!(found, [read, decode, preprocess].map(u64::from));
+            let delays: u64 = services.iter().map(|service| u64::from(service.run_delay)).sum();
+            prop_assert!(delays <= delay.into() && delays + 3 >= u64::from(delay).min((unit.end - unit.start).0));
+        }
+    }
+
+    fn blank() -> UnitRecord {
+        UnitRecord {
+            stage: Stage::Preprocess,
+            split: None,
+            ordinal: 0,
+            item: ItemId::default(),
+            sample: 0,
+            samples: 1,
+            waited: false,
+            admitted: false,
+            skipped: false,
+            ready_at: Nanos::ZERO,
+            cause: UnitRef::NONE,
+            start: Nanos::ZERO,
+            end: Nanos::ZERO,
+            pushed: Nanos::ZERO,
+            room_from: UnitRef::NONE,
+            lineage: UnitRef::NONE,
+            wake_run_delay: 0,
+            run_delay: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            input_depth: 0,
+            output_depth: 0,
         }
     }
 
