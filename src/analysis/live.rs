@@ -89,7 +89,7 @@ pub struct Analysis {
 
 impl Analysis {
     /// Units remembered at least, whatever is in flight.
-    const KEEP: usize = 1024;
+    const KEEP: usize = 512;
 
     /// An analysis that has seen nothing. `in_flight` is the number of claims that the pipeline can
     /// hold at once.

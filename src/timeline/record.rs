@@ -243,11 +243,12 @@ impl UnitRecord {
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
         };
-        let split = self.split.map(|split| split.of(whole));
-        let (before, last) = split.map_or((None, whole), |[read, decode, last]| {
-            (Some([read, decode]), last)
-        });
-        before.into_iter().flatten().chain([last])
+        // The last of three places is that of the unit's own stage.
+        let (services, first) = match self.split {
+            Some(split) => (split.of(whole), 0),
+            None => ([whole; 3], 2),
+        };
+        services.into_iter().skip(first)
     }
 
     /// Whether `stage` did anything in it.
