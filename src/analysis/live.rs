@@ -117,7 +117,7 @@ impl Analysis {
         };
         Analysis {
             rule,
-            keep: Analysis::KEEP.max(4 * in_flight),
+            keep: Analysis::KEEP.max(8 * in_flight),
             units: Units::default(),
             device: DeviceActivity::default(),
             fold,
@@ -281,7 +281,7 @@ impl Analysis {
     }
 
     /// Folds what no later record can change and forgets it; returns its idle spans, in order.
-    /// Call every second or so.
+    /// Call every second or so, and whenever it [is full](Self::is_full).
     pub fn settle(&mut self) -> Vec<IdleSpan> {
         let Some((_, end)) = self.steps.before_latest else {
             return Vec::new();

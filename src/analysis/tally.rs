@@ -184,7 +184,7 @@ impl Tally {
             stage.run_delay += Nanos(u64::from(service.run_delay));
             stage.bytes_in += service.bytes_in;
             stage.bytes_out += service.bytes_out;
-            stage.input_depths += u64::from(unit.input_depth);
+            stage.input_depths += u64::from(service.input_depth);
         }
         let tally = self.lane(lane);
         tally.busy += busy;

@@ -1,7 +1,8 @@
 //! The units of work still remembered, and the critical path through them.
 //!
-//! Every unit has three points: start of service, end of service, result handed on. Each point was
-//! bound by exactly one earlier point; following these links back from the end of the window is the
+//! Every unit has three points: start of service, end of service, result handed on. (Where several stages
+//! served in one unit, the times between them lie on its path, too, but nothing else is bound by them.) Each
+//! point was bound by exactly one earlier point; following these links back from the end of the window is the
 //! critical path. The links are those of the records, looked up on demand.
 
 mod settle;
@@ -323,10 +324,12 @@ impl Units {
         // A path visits each point once; dropped records must not make it run in circles.
         let longest = 3 * self.len() + 1;
         let mut next = Some(end);
-        while points.len() < longest
-            && let Some(point) = next
-            && let Some((visit, before)) = self.step_back(point)
-        {
+        for _ in 0..longest {
+            let Some((point, (visit, before))) =
+                next.and_then(|point| Some((point, self.step_back(point)?)))
+            else {
+                break;
+            };
             points.push((Some(point), visit));
             if point.moment == Moment::End && before.is_some() {
                 self.visit_between(point, &mut points);

@@ -1,6 +1,6 @@
 //! A worker's logbook: it takes the timestamps of each unit of work and records it.
 //!
-//! A unit costs one clock reading, one more if its worker had waited for it. With recording off it
+//! A unit costs one clock reading for each stage that serves in it, one more if its worker had waited for it. With recording off it
 //! costs nothing.
 
 use super::queue::{Handoff, Sent};
@@ -158,7 +158,7 @@ impl Logbook {
 
     /// Time runnable but not running since the last call, as far as it is known.
     #[inline]
-    fn run_delay(&mut self, now: Nanos) -> u32 {
+    pub(super) fn run_delay(&mut self, now: Nanos) -> u32 {
         let Some(seen) = &mut self.scheduled else {
             return self.meter.run_delay(now);
         };
@@ -176,11 +176,25 @@ impl Logbook {
         end: Nanos,
         sent: Option<Sent>,
     ) {
+        if self.on {
+            let run_delay = self.run_delay(end);
+            self.close_with(subject, opening, end, sent, run_delay);
+        }
+    }
+
+    /// The same, where it is known how long the thread lacked a core meanwhile, in nanoseconds.
+    pub(super) fn close_with(
+        &mut self,
+        subject: Subject,
+        opening: &Opening,
+        end: Nanos,
+        sent: Option<Sent>,
+        run_delay: u32,
+    ) {
         if !self.on {
             return;
         }
         let (pushed, room_from) = sent.and_then(|s| s.blocked).unwrap_or((end, UnitRef::NONE));
-        let run_delay = self.run_delay(end);
         self.lane.unit(&UnitRecord {
             stage: subject.stage,
             split: subject.split,

@@ -8,6 +8,7 @@
 mod admission;
 mod assembly;
 mod build;
+mod claim;
 mod error;
 mod feed;
 mod item;

@@ -7,9 +7,9 @@ use super::error::{Control, PipelineError, SampleError, panic_message};
 use super::item::{BatchJob, HostBatch, Job, join};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Handoff, Receiver, Sender};
-use super::service::{self, Served};
+use super::service::Served;
 use super::work::{Claim, HostToDevice, SampleWork};
-use crate::timeline::{ItemId, Nanos, Split, Stage, UnitRef};
+use crate::timeline::{ItemId, Nanos, Stage, UnitRef};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct Post<W> {
 
 impl<W: SampleWork> Post<W> {
     /// Runs one service, turning its error or panic into what the error policy says.
-    fn guarded<O>(
+    pub(super) fn guarded<O>(
         &self,
         stage: Stage,
         claim: &Claim,
@@ -217,83 +217,10 @@ impl<W: SampleWork> Post<W> {
         let last = jobs.last().map_or(0, |job| job.claim.first().index);
         (self.finish_batch(number, jobs), opening, last)
     }
-
-    /// Reads, decodes and preprocesses one claim in this thread: one unit of work.
-    fn load(
-        &self,
-        logbook: &mut Logbook,
-        job: &mut Job<()>,
-        opening: Opening,
-        scratch: &mut W::Scratch,
-    ) -> Opening {
-        let read = self.guarded(Stage::Read, &job.claim, |work| {
-            service::read(work, &job.claim)
-        });
-        let (encoded, read) = done(logbook, read);
-        let decode = encoded.and_then(|encoded| {
-            self.guarded(Stage::Decode, &job.claim, |work| {
-                service::decode(work, &job.claim, encoded, scratch)
-            })
-        });
-        let (decoded, decode) = done(logbook, decode);
-        let preprocess = decoded.and_then(|decoded| {
-            self.guarded(Stage::Preprocess, &job.claim, |work| {
-                service::preprocess(work, &job.claim, decoded, scratch, &mut job.slot)
-            })
-        });
-        let (finished, preprocess) = done(logbook, preprocess);
-        job.payload = finished;
-        note(logbook, job, opening, [read, decode, preprocess])
-    }
-}
-
-/// A service that is over.
-struct Done {
-    end: Nanos,
-    /// Bytes in and out; `None` where it failed.
-    bytes: Option<(u64, u64)>,
-}
-
-fn done<O>(logbook: &Logbook, served: Option<Served<O>>) -> (Option<O>, Done) {
-    let bytes = served.as_ref().map(|s| (s.bytes_in, s.bytes_out));
-    let end = logbook.ended();
-    (served.map(|s| s.output), Done { end, bytes })
-}
-
-/// Records what a whole-batch worker did with a claim, in one unit of work, or in one for each stage where
-/// one failed; the next follows at once.
-fn note(logbook: &mut Logbook, job: &Job<()>, opening: Opening, services: [Done; 3]) -> Opening {
-    let [read, decode, preprocess] = &services;
-    let length = |from: Nanos, to: Nanos| u32::try_from((to - from).0).ok();
-    let split = || {
-        Some(Split {
-            read: length(opening.start, read.end)?,
-            decode: length(read.end, decode.end)?,
-            decoded_bytes: decode.bytes?.1,
-        })
-    };
-    let all = read.bytes.zip(preprocess.bytes).zip(split());
-    if let Some((((encoded, _), (_, finished)), split)) = all {
-        let unit = logbook.current();
-        let subject = Subject {
-            split: Some(split),
-            ..claim_subject(Stage::Preprocess, job, Some((encoded, finished)))
-        };
-        logbook.close(subject, &opening, preprocess.end, None);
-        return logbook.continue_with(unit);
-    }
-    let stages = [Stage::Read, Stage::Decode, Stage::Preprocess];
-    let services = stages.into_iter().zip(&services);
-    services.fold(opening, |opening, (stage, done)| {
-        let unit = logbook.current();
-        let subject = claim_subject(stage, job, done.bytes);
-        logbook.close(subject, &opening, done.end, None);
-        logbook.continue_with(unit)
-    })
 }
 
 /// What the unit of a sample stage worked on.
-fn claim_subject(stage: Stage, job: &Job<()>, bytes: Option<(u64, u64)>) -> Subject {
+pub(super) fn claim_subject(stage: Stage, job: &Job<()>, bytes: Option<(u64, u64)>) -> Subject {
     let (bytes_in, bytes_out) = bytes.unwrap_or_default();
     Subject {
         stage,

@@ -169,6 +169,8 @@ pub struct Service {
     pub run_delay: u32,
     pub bytes_in: u64,
     pub bytes_out: u64,
+    /// Items left in the input queue after this one was taken; none where the same worker made the input.
+    pub input_depth: u16,
 }
 
 /// One unit of work: a worker's service of a sample or a batch, a copy, a step.
@@ -242,6 +244,7 @@ impl UnitRecord {
             run_delay: self.run_delay,
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
+            input_depth: self.input_depth,
         };
         // The last of three places is that of the unit's own stage.
         let (services, first) = match self.split {
@@ -271,7 +274,8 @@ impl Split {
         let length = (whole.end - whole.start).0.max(1);
         // Where in the unit the thread lacked a core is not known.
         let part = |start: Nanos, end: Nanos| {
-            (u64::from(whole.run_delay) * (end - start).0 / length) as u32
+            let share = u128::from(whole.run_delay) * u128::from((end - start).0);
+            (share / u128::from(length)) as u32
         };
         let service = |stage, start, end, bytes_in, bytes_out| Service {
             stage,
@@ -280,6 +284,11 @@ impl Split {
             run_delay: part(start, end),
             bytes_in,
             bytes_out,
+            input_depth: if stage == Stage::Read {
+                whole.input_depth
+            } else {
+                0
+            },
         };
         let (encoded, decoded) = (whole.bytes_in, self.decoded_bytes);
         [

@@ -380,6 +380,49 @@ fn latency_that_a_deeper_queue_hides_is_prefetch_depth() {
     assert!(hidden > shallow.summary.cause(Cause::Capacity(Stage::Decode)));
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Without workers the device waits for all that the trainer's thread does, so each stage is the cause of
+    /// exactly the time it took, however it is recorded and folded.
+    #[test]
+    fn without_workers_every_stage_is_the_cause_of_its_own_time(
+        mut run in any_run(), batch_size in 1usize..40, steps in 30u64..120,
+    ) {
+        run.layout = Layout::WholeBatch { num_workers: 0, prefetch_factor: 1 };
+        (run.batch_size, run.steps) = (batch_size, steps);
+        let outcome = run.run();
+        check_sums(&outcome)?;
+        for row in &outcome.summary.stages {
+            let cause = outcome.summary.cause(Cause::Capacity(row.stage));
+            prop_assert_eq!(cause, row.busy, "{}: {:?}", row.stage, outcome.summary.causes);
+        }
+    }
+}
+
+/// Long runs are folded in bounded memory, whether their paths meet or not.
+#[test]
+fn memory_does_not_grow_with_the_run_of_whole_batches() {
+    for num_workers in [0, 1, 3] {
+        let mut mean = [MS / 10; 6];
+        mean[Stage::Decode as usize] = 3 * MS;
+        let run = |steps| Planted {
+            layout: Layout::WholeBatch {
+                num_workers,
+                prefetch_factor: 2,
+            },
+            copy: knobs(0, 1),
+            batch_size: 8,
+            steps,
+            ..steady(mean, knobs(1, 1), knobs(1, 1))
+        };
+        let (short, long) = (run(1000).run(), run(6000).run());
+        check_sums(&long).unwrap();
+        let (most, kept) = (short.units_kept * 11 / 10, long.units_kept);
+        assert!(kept <= most, "{num_workers} workers: {kept}, not {most}");
+    }
+}
+
 /// Long runs are folded in bounded memory.
 #[test]
 fn memory_does_not_grow_with_the_run() {

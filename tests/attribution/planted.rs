@@ -239,7 +239,8 @@ impl Planted {
         train(&mut feed, &mut step, |done| {
             (test_clock.spend)(rig.host_code);
             collect(recorder, &mut analysis, test_clock, &mut busy);
-            if self.settle_every > 0 && done.steps % self.settle_every == 0 {
+            let due = self.settle_every > 0 && done.steps % self.settle_every == 0;
+            if due || self.settle_every > 0 && analysis.is_full() {
                 lengths(analysis.settle());
                 kept = kept.max(analysis.units_kept());
             }

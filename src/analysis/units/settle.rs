@@ -25,7 +25,10 @@ impl Units {
         }
         let young = self.arrived - keep as u64;
         let impatient = kept > MEETING_PATIENCE * keep;
-        let trunk = match self.meeting(young, SEARCH * keep) {
+        // Where all meet in the root only, nothing can be folded without more patience either.
+        let meeting = self.meeting(young, SEARCH * keep);
+        let meeting = meeting.filter(|meeting| !impatient || self.root != Some(*meeting));
+        let trunk = match meeting {
             Some(meeting) => self.points_to(meeting),
             None if impatient => {
                 let latest = self.latest_on_device.or(self.latest_step);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::timeline::ItemId;
+use crate::timeline::{ItemId, Split};
 use crate::trace::test_files::{events, shared_trace};
 
 const LANES: [(&str, LaneKind); 6] = [
@@ -169,4 +169,36 @@ fn a_trace_that_starts_late_begins_with_the_step_before_it() {
         2,
         "an arrow from the launch to the device"
     );
+}
+
+/// As the sample's three stages in units of their own.
+#[test]
+fn a_claim_in_one_unit_is_three_slices_and_a_whole_chain() {
+    let records = |batch| {
+        let of_its_own = |stage: Stage| !matches!(stage, Stage::Read | Stage::Decode);
+        let stages = Stage::LOADER.into_iter().chain([Stage::Step]);
+        let units = stages.filter(|stage| of_its_own(*stage));
+        let units = units.map(|stage| match unit(stage, batch) {
+            (lane, Record::Unit(preprocess)) if stage == Stage::Preprocess => {
+                let split = Split {
+                    read: 10_000,
+                    decode: 10_000,
+                    decoded_bytes: 1,
+                };
+                let start = preprocess.start - Nanos(20_000);
+                let split = Some(split);
+                let claim = UnitRecord {
+                    start,
+                    split,
+                    ..preprocess
+                };
+                (lane, Record::Unit(claim))
+            }
+            other => other,
+        });
+        units.collect::<Vec<_>>()
+    };
+    let (written, decoded, arrows) = feed(&[records(0), records(1)]);
+    assert_eq!(written, [1, 2]);
+    assert_eq!((decoded, arrows), (2, 12));
 }

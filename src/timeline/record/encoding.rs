@@ -223,11 +223,12 @@ mod tests {
 
         /// Its services follow each other without a gap and are the whole of it.
         #[test]
-        fn a_split_unit_is_the_sum_of_its_services(start in 0u64..1 << 60, lengths in any::<[u32; 3]>(), delay in any::<u32>()) {
+        fn a_split_unit_is_the_sum_of_its_services(start in 0u64..1 << 60, lengths in any::<[u32; 2]>(), preprocess in 0u64..1 << 50, delay in any::<u32>()) {
             let mut unit = blank();
-            let [read, decode, preprocess] = lengths;
+            let [read, decode] = lengths;
             unit.start = Nanos(start);
-            unit.end = unit.start + lengths.map(|length| Nanos(length.into())).into_iter().sum();
+            unit.end = Nanos(start + u64::from(read) + u64::from(decode) + preprocess);
+            unit.input_depth = 3;
             unit.run_delay = delay;
             unit.split = Some(Split { read, decode, decoded_bytes: 7 });
             let services: Vec<_> = unit.services().collect();
@@ -235,7 +236,9 @@ mod tests {
             let starts = services.iter().skip(1).map(|service| service.start);
             prop_assert!(ends.zip(starts).all(|(end, start)| end == start));
             let found: Vec<u64> = services.iter().map(|service| (service.end - service.start).0).collect();
-            prop_assert_eq!(found, [read, decode, preprocess].map(u64::from));
+            prop_assert_eq!(found, [read.into(), decode.into(), preprocess]);
+            let depths: Vec<u16> = services.iter().map(|service| service.input_depth).collect();
+            prop_assert_eq!(depths, [3, 0, 0]);
             let delays: u64 = services.iter().map(|service| u64::from(service.run_delay)).sum();
             prop_assert!(delays <= delay.into() && delays + 3 >= u64::from(delay).min((unit.end - unit.start).0));
         }
