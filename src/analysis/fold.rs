@@ -165,9 +165,7 @@ impl Fold {
                 run_delay,
             } if self.device_beside => Nanos(run_delay).min(idle),
             Link::Service { run_delay, .. } if run_delay > 0 => {
-                let share =
-                    u128::from(idle.0) * u128::from(run_delay) / u128::from(segment.length().0);
-                Nanos(share as u64).min(idle)
+                idle.share_of(Nanos(run_delay), segment.length()).min(idle)
             }
             Link::Woken { run_delay } | Link::SlotFreed { run_delay, .. } => {
                 Nanos(run_delay).min(idle)

@@ -265,10 +265,10 @@ impl Analysis {
         if phase != DevicePhase::Preprocess {
             self.steps.early.push(interval);
         }
+        let window = self.open_window();
         let steps = &mut self.steps;
-        match self.fold.window_start() {
-            Some(start) => {
-                let window = Interval::new(start, self.window_end.unwrap_or(Nanos(u64::MAX)));
+        match window {
+            Some(window) => {
                 let inside = steps.early.drain(..).map(|part| part.clip(window).length());
                 steps.compute += inside.sum();
             }

@@ -55,10 +55,8 @@ impl ProcessCpu {
             return Some(latest.used);
         };
         let time = time.max(before.at).min(latest.at);
-        let (part, whole) = ((time - before.at).0, (latest.at - before.at).0);
-        let used = u128::from((latest.used - before.used).0);
-        let used_by_then = used * u128::from(part) / u128::from(whole);
-        Some(before.used + Nanos(used_by_then as u64))
+        let used = latest.used - before.used;
+        Some(before.used + used.share_of(time - before.at, latest.at - before.at))
     }
 }
 

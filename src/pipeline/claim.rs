@@ -92,15 +92,14 @@ fn record_each(
     services: &[Over; 3],
 ) -> Opening {
     let end = services[2].end;
-    let whole = (end - opening.start).0.max(1);
-    let run_delay = u128::from(logbook.run_delay(end));
+    let whole = end - opening.start;
+    let run_delay = Nanos(logbook.run_delay(end).into());
     let stages = [Stage::Read, Stage::Decode, Stage::Preprocess].into_iter();
     stages
         .zip(services)
         .fold(opening, |opening, (stage, over)| {
             let unit = logbook.current();
-            let length = u128::from((over.end - opening.start).0);
-            let share = (run_delay * length / u128::from(whole)) as u32;
+            let share = run_delay.share_of(over.end - opening.start, whole).0 as u32;
             let subject = claim_subject(stage, job, over.bytes);
             logbook.close_with(subject, &opening, over.end, None, share);
             logbook.continue_with(unit)

@@ -1,7 +1,7 @@
 //! A worker's logbook: it takes the timestamps of each unit of work and records it.
 //!
-//! A unit costs one clock reading for each stage that serves in it, one more if its worker had waited for it. With recording off it
-//! costs nothing.
+//! A unit costs one clock reading for each stage that serves in it, one more if its worker had waited for
+//! it. With recording off it costs nothing.
 
 use super::queue::{Handoff, Sent};
 use super::usage::UsageMeter;

@@ -271,12 +271,9 @@ impl Split {
     fn of(&self, whole: Service) -> [Service; 3] {
         let read_until = (whole.start + Nanos(self.read.into())).min(whole.end);
         let decode_until = (read_until + Nanos(self.decode.into())).min(whole.end);
-        let length = (whole.end - whole.start).0.max(1);
+        let (length, delay) = (whole.end - whole.start, Nanos(whole.run_delay.into()));
         // Where in the unit the thread lacked a core is not known.
-        let part = |start: Nanos, end: Nanos| {
-            let share = u128::from(whole.run_delay) * u128::from((end - start).0);
-            (share / u128::from(length)) as u32
-        };
+        let part = |start: Nanos, end: Nanos| delay.share_of(end - start, length).0 as u32;
         let service = |stage, start, end, bytes_in, bytes_out| Service {
             stage,
             start,

@@ -34,6 +34,12 @@ impl Nanos {
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
+    /// The share of this length that `part` is of `whole`, rounded down; nothing of no whole.
+    pub fn share_of(self, part: Nanos, whole: Nanos) -> Nanos {
+        let share = u128::from(self.0) * u128::from(part.0) / u128::from(whole.0.max(1));
+        Nanos(u64::try_from(share).unwrap_or(u64::MAX))
+    }
+
     /// `count` times this length.
     pub fn times(self, count: u64) -> Nanos {
         Nanos(self.0.saturating_mul(count))
