@@ -29,7 +29,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let out = &mut std::io::stdout();
     match cli.command {
         Command::Run(args) => return run::run(&args, out),
-        Command::Data { command } => data::data(&command, out)?,
+        Command::Data { command } => return data::data(&command, out),
         Command::Doctor(args) => doctor::doctor(&args, out)?,
         Command::Config(args) => config::config(&args, out)?,
         Command::Keys => config::keys(out)?,

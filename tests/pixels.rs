@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use stallscope::data::{GenerateOptions, ImageFolder, ImageFormat, generate, sample_rng};
-use stallscope::pipeline::stages::decode::{DecodeLimits, RgbBuffer, decode_rgb};
+use stallscope::pipeline::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer};
 use stallscope::pipeline::stages::preprocess::{PreprocessPlan, Preprocessor, Spatial};
 
 const IMAGES_PER_FORMAT: usize = 24;
@@ -58,12 +58,13 @@ fn dump_format(dir: &Path, format: ImageFormat, cases: &mut Vec<Value>) {
     let folder = ImageFolder::open(&options.out).unwrap();
     let mut image = RgbBuffer::default();
     for i in 0..folder.len() {
-        decode_rgb(
-            &std::fs::read(folder.path(i)).unwrap(),
-            &DecodeLimits::default(),
-            &mut image,
-        )
-        .unwrap();
+        let bytes = std::fs::read(folder.path(i)).unwrap();
+        let input = Input {
+            bytes: &bytes,
+            private: true,
+        };
+        let mut decoder = Decoder::new(DecodeOptions::default()).unwrap();
+        decoder.decode(input, |_, _| None, &mut image).unwrap();
         let decoded = dump(
             dir,
             format!("{}-{i}-decoded.rgb", format.extension()),
@@ -89,7 +90,7 @@ fn dump_format(dir: &Path, format: ImageFormat, cases: &mut Vec<Value>) {
             let mut preprocessor = Preprocessor::new(&plan).unwrap();
             let crop = spatial.crop_box(image.width, image.height, &mut sample_rng(3, 0, i as u64));
             let resized = preprocessor
-                .resize_crop_to_rgb(&image, &crop, SIDE)
+                .resize_crop_to_rgb(image.as_rgb(), &crop, SIDE)
                 .unwrap();
             let name = format!("{}-{i}-{}.rgb", format.extension(), crop.isolated);
             cases.push(json!({

@@ -4,7 +4,7 @@
 #[path = "attribution/work.rs"]
 mod work;
 
-use stallscope::data::sampler::{Batches, epoch_order};
+use stallscope::data::sampler::{Batches, Order, epoch_order};
 use stallscope::pipeline::stages::storage::{EmulatedStorage, StorageSpec, Stored};
 use stallscope::pipeline::{
     Discard, ErrorPolicy, Layout, Plan, SampleWork, StageKnobs, StopSignal, start,
@@ -58,7 +58,7 @@ struct Run {
     layout: Layout,
     claim_size: usize,
     batches: u64,
-    shuffle: bool,
+    order: Order,
     part: Option<Arc<[u32]>>,
 }
 
@@ -70,7 +70,7 @@ impl Run {
             layout,
             claim_size: 1,
             batches: 40,
-            shuffle: true,
+            order: Order::Random,
             part: None,
         }
     }
@@ -86,7 +86,7 @@ impl Run {
             claim_size: self.claim_size,
             batches: self.batches,
             drop_last: false,
-            shuffle: self.shuffle,
+            order: self.order,
             ordered: true,
             seed: SEED,
             part: self.part.clone(),
@@ -109,7 +109,7 @@ impl Run {
         let storage = self
             .storage
             .map(|spec| Arc::new(EmulatedStorage::new(spec)));
-        Arc::new(Stored::new(work, storage, clock, stop))
+        Arc::new(Stored::new(Arc::new(work), storage, clock, stop))
     }
 
     /// How long it takes until the last batch is there, or until `stop`.
@@ -145,7 +145,7 @@ impl Run {
         let batches = Batches::new(samples, 10, false).unwrap();
         let batch = |number| {
             let span = batches.span(number);
-            let order = epoch_order(samples, SEED, span.epoch, self.shuffle);
+            let order = epoch_order(samples, SEED, span.epoch, self.order);
             let index = |place: &u32| {
                 let part = self.part.as_ref();
                 part.map_or(*place, |part| part[*place as usize])
@@ -227,7 +227,7 @@ fn seeks_follow_the_samplers_order() {
             assert!(seeks < order.len() as u64, "some samples follow each other");
             assert_eq!(random.exactly(), times(MS, seeks), "{layout:?}");
             let sequential = Run {
-                shuffle: false,
+                order: Order::Sequential,
                 ..random
             };
             assert_eq!(sequential.exactly(), times(MS, 2), "one an epoch");
@@ -240,7 +240,7 @@ fn seeks_follow_the_samplers_order() {
 fn a_part_of_the_data_set_is_read_with_a_seek_for_each_hole() {
     let part: Arc<[u32]> = (0..40).chain(50..70).chain(71..100).collect();
     let run = Run {
-        shuffle: false,
+        order: Order::Sequential,
         batches: 9,
         claim_size: 4,
         part: Some(part),
@@ -252,17 +252,17 @@ fn a_part_of_the_data_set_is_read_with_a_seek_for_each_hole() {
 /// A claim waits for the latency once for each run of samples in it.
 #[test]
 fn a_claim_is_a_request_for_each_run() {
-    for shuffle in [true, false] {
+    for order in [Order::Random, Order::Sequential] {
         let run = Run {
             batches: 100,
             claim_size: 4,
-            shuffle,
+            order,
             ..Run::new(disk(2, 0, None), per_stage(1))
         };
-        let order = run.order();
-        let claims = order.iter().flat_map(|batch| batch.chunks(4));
+        let samples = run.order();
+        let claims = samples.iter().flat_map(|batch| batch.chunks(4));
         let runs: u64 = claims.map(|claim| 1 + breaks(claim)).sum();
-        assert_eq!(run.exactly(), times(MS, 2 * runs), "shuffle {shuffle}");
+        assert_eq!(run.exactly(), times(MS, 2 * runs), "{order:?}");
     }
 }
 

@@ -138,6 +138,10 @@ impl ModeArg {
 pub enum DataCommand {
     /// Make an image folder (one folder a class) to measure with.
     Generate(GenerateArgs),
+    /// Pack an image folder, or WebDataset's tar files, into shards that are read without seeking.
+    Pack(PackArgs),
+    /// Read shards to their last byte and list every damaged record.
+    Verify(VerifyArgs),
 }
 
 #[derive(Debug, Args)]
@@ -167,6 +171,57 @@ pub struct GenerateArgs {
     pub seed: u64,
 
     /// Threads to make them with [default: one a usable core].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub jobs: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope data pack data/train shards/train                  (the JPEG files' bytes, in a few large files)
+  stallscope data pack data/train shards/raw --raw 256          (pixels: nothing to decode any more)
+  stallscope data pack data/train shards/mixed --shuffle 7      (in random order, to be read front to back)
+
+The same command again goes on where it was interrupted. The shards are used with
+  --set source.kind=shard --set source.path=shards/train")]
+pub struct PackArgs {
+    /// An image folder (one folder a class), a tar file, or a folder of tar files.
+    pub source: PathBuf,
+
+    /// The folder to write the shards to.
+    pub out: PathBuf,
+
+    /// Pack pixels instead of files: pictures whose longer side is at most this long.
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub raw: Option<u32>,
+
+    /// Pack in an order shuffled with this seed.
+    #[arg(long, value_name = "SEED")]
+    pub shuffle: Option<u64>,
+
+    /// Samples in a shard [default: 8192].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub samples_per_shard: Option<usize>,
+
+    /// Threads [default: one a usable core].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub jobs: Option<usize>,
+
+    /// Leave out samples that cannot be packed, and name them, instead of stopping.
+    #[arg(long)]
+    pub skip_bad: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope data verify shards/train
+  stallscope data verify shards/train/data-00000-of-00003.shard")]
+pub struct VerifyArgs {
+    /// A shard, or a folder of them.
+    pub path: PathBuf,
+
+    /// Threads [default: one a usable core].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub jobs: Option<usize>,
 }

@@ -1,21 +1,137 @@
 //! `stallscope data`: data to measure with.
 
-use super::args::{DataCommand, GenerateArgs};
+use super::args::{DataCommand, GenerateArgs, PackArgs, VerifyArgs};
 use super::progress;
 use crate::config::{GenerateConfig, ImageFormat as ConfigFormat};
+use crate::data::shard::{PackOutcome, PackSummary, verify};
 use crate::data::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, generate};
+use crate::session::PackRequest;
+use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Exit status of a command that the user stopped, as shells report SIGINT.
+const INTERRUPTED: u8 = 130;
 
 /// Carries out `command`.
 ///
 /// # Errors
-/// Options or a folder that cannot be used.
-pub fn data(command: &DataCommand, out: &mut dyn Write) -> anyhow::Result<()> {
-    let DataCommand::Generate(args) = command;
-    let report = generate_with_progress(&options(args), false)?;
-    writeln!(out, "{}", in_words(&report, &args.out))?;
-    Ok(())
+/// Options, data or a folder that cannot be used.
+pub fn data(command: &DataCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    match command {
+        DataCommand::Generate(args) => {
+            let report = generate_with_progress(&options(args), false)?;
+            writeln!(out, "{}", in_words(&report, &args.out))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        DataCommand::Pack(args) => pack_data(args, out),
+        DataCommand::Verify(args) => verify_data(args, out),
+    }
+}
+
+/// A switch that Ctrl-C turns on.
+fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let switch = stop.clone();
+    let handler = move || switch.store(true, Ordering::Relaxed);
+    ctrlc::set_handler(handler).context("cannot listen for Ctrl-C")?;
+    Ok(stop)
+}
+
+fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let request = PackRequest {
+        source: &args.source,
+        target: &args.out,
+        raw: args.raw,
+        shuffle: args.shuffle,
+        samples_per_shard: args.samples_per_shard,
+        jobs: args.jobs,
+        skip_bad: args.skip_bad,
+    };
+    let stop = interrupted()?;
+    let bar = progress::bar(
+        0,
+        "{bar:30} {msg} {pos}/{len}  [{elapsed}, {eta} left]",
+        false,
+    );
+    bar.set_message(format!("packing {}:", args.out.display()));
+    let progress = |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    };
+    let summary = request.pack(&progress, &|| stop.load(Ordering::Relaxed));
+    bar.finish_and_clear();
+    let summary = summary?;
+    for skipped in &summary.skipped {
+        writeln!(out, "left out {}: {}", skipped.name, skipped.reason)?;
+    }
+    writeln!(out, "{}", packed(&summary, &args.out))?;
+    Ok(match summary.outcome {
+        PackOutcome::Stopped => ExitCode::from(INTERRUPTED),
+        PackOutcome::Written | PackOutcome::AlreadyThere => ExitCode::SUCCESS,
+    })
+}
+
+/// What was packed, in a line.
+fn packed(summary: &PackSummary, folder: &Path) -> String {
+    let (shards, kept, folder) = (summary.shards, summary.kept_shards, folder.display());
+    let (records, megabytes) = (summary.records, summary.bytes as f64 / 1e6);
+    let amount = format!("{records} records in {shards} shards in {folder} ({megabytes:.1} MB)");
+    match summary.outcome {
+        PackOutcome::Written if kept > 0 => format!("packed {amount}, {kept} of them there before"),
+        PackOutcome::Written => format!("packed {amount}"),
+        PackOutcome::AlreadyThere => {
+            format!("already there, packed with the same options: {amount}")
+        }
+        PackOutcome::Stopped => {
+            format!("stopped with {amount}; the same command goes on from there")
+        }
+    }
+}
+
+fn verify_data(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let stop = interrupted()?;
+    let bar = progress::bar(
+        0,
+        "{bar:30} {msg} {bytes}/{total_bytes}  [{elapsed}]",
+        false,
+    );
+    bar.set_message(format!("verifying {}:", args.path.display()));
+    let progress = |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    };
+    let jobs = args.jobs.unwrap_or_else(usable_threads);
+    let summary = verify(&args.path, jobs, &progress, &|| {
+        stop.load(Ordering::Relaxed)
+    });
+    bar.finish_and_clear();
+    let summary = summary?;
+    for damage in &summary.damages {
+        writeln!(out, "{damage}")?;
+    }
+    let (records, shards, damages) = (summary.records, summary.shards, summary.damages.len());
+    let megabytes = summary.bytes as f64 / 1e6;
+    let read = format!("{records} records in {shards} shards ({megabytes:.1} MB)");
+    if summary.is_stopped {
+        writeln!(out, "stopped after {read}: {damages} damages so far")?;
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    match damages {
+        0 => writeln!(out, "sound: {read}")?,
+        _ => writeln!(
+            out,
+            "damaged: {damages} places in {read}; pack again, or copy the shards again"
+        )?,
+    }
+    Ok(ExitCode::from(u8::from(damages > 0)))
+}
+
+fn usable_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// What was generated, in a line.

@@ -3,7 +3,7 @@
 //! Invariants: never fails over what it finds, only over not being able to print it; changes
 //! nothing; takes a few seconds at most.
 //!
-//! May use: `args`, `page_cache`, `device`.
+//! May use: `args`, `device`.
 
 mod checklist;
 mod disk;

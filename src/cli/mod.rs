@@ -8,7 +8,6 @@ pub mod config;
 pub mod data;
 pub mod doctor;
 mod file_limit;
-mod page_cache;
 mod progress;
 pub mod run;
 

@@ -28,6 +28,7 @@ pub(super) enum Accepts {
     /// Text that begins with this.
     Beginning(&'static str),
     AnyNumber,
+    OneOf(&'static [&'static str]),
 }
 
 impl Condition {
@@ -54,6 +55,7 @@ impl Condition {
             (Accepts::OtherThan(word), Value::Text(text)) => text != word,
             (Accepts::Beginning(start), Value::Text(text)) => text.starts_with(start),
             (Accepts::AnyNumber, Value::Integer(_)) => true,
+            (Accepts::OneOf(words), Value::Text(text)) => words.contains(&text.as_str()),
             _ => false,
         }
     }
@@ -65,6 +67,10 @@ impl Condition {
             Accepts::OtherThan(word) => format!("`{}` other than \"{word}\"", self.selector),
             Accepts::Beginning(start) => format!("`{} = \"{start}...\"`", self.selector),
             Accepts::AnyNumber => format!("`{}` set to a number", self.selector),
+            Accepts::OneOf(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                format!("`{} = {}`", self.selector, words.join(" or "))
+            }
         }
     }
 }
@@ -73,7 +79,12 @@ pub(super) const PER_STAGE: &str = "per-stage";
 pub(super) const RANDOM_RESIZED: &str = "random-resized";
 pub(super) const CENTER: &str = "center";
 pub(super) const IMAGE_FOLDER: &str = "image-folder";
+pub(super) const SHARD: &str = "shard";
+pub(super) const WEBDATASET: &str = "webdataset";
 pub(super) const IDX: &str = "idx";
+pub(super) const CIFAR10: &str = "cifar10";
+pub(super) const CIFAR100: &str = "cifar100";
+pub(super) const BLOCK: &str = "block";
 pub(super) const DENSE: &str = "dense";
 pub(super) const SGD: &str = "sgd";
 
@@ -110,14 +121,26 @@ pub(super) const CROPS_THE_CENTER: Condition = Condition::word(
     "a random-resized crop goes from the original image to preprocess.size directly",
 );
 
-pub(super) const SOURCE_HAS_FILES: Condition = Condition::word(
-    "source.kind",
-    IMAGE_FOLDER,
-    "MNIST's images are not compressed and are used at their own size",
-);
+pub(super) const SOURCE_HAS_PHOTOS: Condition = Condition {
+    selector: "source.kind",
+    accepts: Accepts::OneOf(&[IMAGE_FOLDER, SHARD, WEBDATASET]),
+    because: "MNIST's and CIFAR's images are small and not compressed: they are loaded into memory and used at \
+              their own size",
+    remedy: None,
+};
 
 pub(super) const SOURCE_IS_IDX: Condition =
     Condition::word("source.kind", IDX, "only MNIST's files are read that way");
+
+pub(super) const SOURCE_IS_CIFAR: Condition = Condition {
+    selector: "source.kind",
+    accepts: Accepts::OneOf(&[CIFAR10, CIFAR100]),
+    because: "only CIFAR's files are read that way",
+    remedy: None,
+};
+
+pub(super) const SHUFFLES_BLOCKS: Condition =
+    Condition::word("shuffle", BLOCK, "only a block shuffle has blocks");
 
 pub(super) const MODEL_IS_DENSE: Condition = Condition::word(
     "model.kind",

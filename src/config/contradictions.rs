@@ -65,8 +65,8 @@ fn crop_ranges(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
 
 fn channels(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
     let (channels, what) = match resolved.pipeline.source.kind {
-        SourceKind::ImageFolder => (3, "images in red, green and blue"),
         SourceKind::Idx => (1, "grey images"),
+        _ => (3, "images in red, green and blue"),
     };
     let transform = &resolved.pipeline.preprocess.transform;
     let lists = [

@@ -15,6 +15,8 @@ use super::value::{
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Flag,
+    /// Yes, no, or one of these words.
+    FlagOr(&'static [&'static str]),
     Whole {
         least: u64,
         most: u64,
@@ -90,7 +92,8 @@ impl Kind {
     /// Holds `value` against this kind; the accepted value comes back normalised.
     pub(super) fn check(&self, value: &Value) -> Result<Value, Refusal> {
         match (self, value) {
-            (Kind::Flag, Value::Bool(_)) => Ok(value.clone()),
+            (Kind::Flag | Kind::FlagOr(_), Value::Bool(_)) => Ok(value.clone()),
+            (Kind::FlagOr(words), Value::Text(text)) => self.choice(words, text, value),
             (Kind::Whole { least, most }, Value::Integer(number)) => whole(*number, *least, *most),
             (Kind::WholeOr { most, .. }, Value::Integer(number)) => whole(*number, 0, *most),
             (Kind::WholeOr { word, .. }, Value::Text(text)) if text == word => Ok(value.clone()),
@@ -145,6 +148,10 @@ impl Kind {
     pub(super) fn expects(&self) -> String {
         match self {
             Kind::Flag => "true or false".to_owned(),
+            Kind::FlagOr(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                format!("true, false or {}", words.join(" or "))
+            }
             Kind::Whole {
                 least: 0,
                 most: u64::MAX,

@@ -43,7 +43,7 @@ impl<'a> Lookup<'a> {
         }
         // First those that other defaults depend on.
         let (plain, depending): (Vec<&Key>, Vec<&Key>) =
-            schema::keys().partition(|key| key.other_default.is_none());
+            schema::keys().partition(|key| key.other_defaults.is_empty());
         for key in plain.into_iter().chain(depending) {
             if let Some(value) = key.default_value(|condition| lookup.holds(condition)) {
                 lookup.values.entry(key.name).or_insert(value);

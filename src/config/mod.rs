@@ -36,10 +36,11 @@ pub use error::{ConfigError, Problem};
 pub use origin::{Excerpt, Origin};
 pub use reference::reference_markdown;
 pub use resolved::{
-    BatchConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig, HeldOut,
-    ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, PartSize, PipelineConfig,
-    PreprocessConfig, PreprocessStageConfig, Resolved, SourceConfig, SourceKind, Spatial,
-    SplitConfig, StageConfig, StorageConfig, TraceConfig, WorkerMode,
+    BatchConfig, CacheConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig,
+    HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, OrderConfig, PartSize,
+    PipelineConfig, PreprocessConfig, PreprocessStageConfig, ReadConfig, ReadMode, Resolved,
+    SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig, StorageConfig, TraceConfig,
+    WorkerMode,
 };
 pub use settings::{Row, Settings};
 pub use value::{Value, format_bytes, parse_bytes};

@@ -59,12 +59,18 @@ fn section(text: &mut String, title: &str, where_allowed: &str, keys: &[Key]) {
 }
 
 fn default_words(key: &Key) -> String {
-    match (key.default, key.other_default) {
-        (Default::Toml(text), Some((condition, other))) => {
-            format!("`{text}` (`{other}` with {})", condition.words())
+    match key.default {
+        Default::Toml(text) => {
+            let others = key.other_defaults.iter();
+            let others: Vec<String> = others
+                .map(|(condition, other)| format!("`{other}` with {}", condition.words()))
+                .collect();
+            match others.as_slice() {
+                [] => format!("`{text}`"),
+                others => format!("`{text}` ({})", others.join(", ")),
+            }
         }
-        (Default::Toml(text), None) => format!("`{text}`"),
-        (Default::Unset(words), _) => format!("unset: {words}"),
-        (Default::Required, _) => "**required**".to_owned(),
+        Default::Unset(words) => format!("unset: {words}"),
+        Default::Required => "**required**".to_owned(),
     }
 }

@@ -6,16 +6,20 @@
 
 use std::path::PathBuf;
 
-use super::condition::{CENTER, DENSE, IDX, IMAGE_FOLDER, SGD, SOURCE_IS_IDX};
+use super::condition::{
+    BLOCK, CENTER, CIFAR10, CIFAR100, DENSE, IDX, IMAGE_FOLDER, SGD, SHARD, SOURCE_HAS_PHOTOS,
+    WEBDATASET,
+};
 use super::contradictions::contradictions;
 use super::error::Problem;
 use super::lookup::Lookup;
 use super::presets::{self, CUSTOM};
 use super::resolved::{
-    BatchConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig, HeldOut,
-    ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, PartSize, PipelineConfig,
-    PreprocessConfig, PreprocessStageConfig, Resolved, SourceConfig, SourceKind, Spatial,
-    SplitConfig, StageConfig, StorageConfig, TraceConfig, WorkerMode,
+    BatchConfig, CacheConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig,
+    HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, OrderConfig, PartSize,
+    PipelineConfig, PreprocessConfig, PreprocessStageConfig, ReadConfig, ReadMode, Resolved,
+    SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig, StorageConfig, TraceConfig,
+    WorkerMode,
 };
 use super::schema::{self, Default};
 use super::settings::Settings;
@@ -93,6 +97,14 @@ impl Reader<'_> {
             mode: self.choice(
                 "mode",
                 &[("normal", Mode::Normal), ("loader-only", Mode::LoaderOnly)],
+            ),
+            cache: self.choice(
+                "cache",
+                &[
+                    ("as-is", CacheConfig::AsIs),
+                    ("warm", CacheConfig::Warm),
+                    ("cold", CacheConfig::Cold),
+                ],
             ),
             trace: self.trace(),
             recorder: self.flag("recorder"),
@@ -173,7 +185,11 @@ impl Reader<'_> {
                     "source.kind",
                     &[
                         (IMAGE_FOLDER, SourceKind::ImageFolder),
+                        (SHARD, SourceKind::Shard),
+                        (WEBDATASET, SourceKind::WebDataset),
                         (IDX, SourceKind::Idx),
+                        (CIFAR10, SourceKind::Cifar10),
+                        (CIFAR100, SourceKind::Cifar100),
                     ],
                 ),
                 path: self.optional("source.path", Self::path).unwrap_or_default(),
@@ -187,7 +203,7 @@ impl Reader<'_> {
                     &[("random", HeldOut::Random), ("last", HeldOut::Last)],
                 ),
             },
-            shuffle: self.flag("shuffle"),
+            order: self.order(),
             drop_last: self.flag("drop_last"),
             ordered: self.flag("ordered"),
             on_error: self.choice(
@@ -195,20 +211,48 @@ impl Reader<'_> {
                 &[("fail", OnError::Fail), ("skip", OnError::Skip)],
             ),
             workers: self.worker_mode(),
-            read: self.stage("read.workers", "read.prefetch"),
+            read: ReadConfig {
+                stage: self.stage("read.workers", "read.prefetch"),
+                mode: self.choice(
+                    "read.mode",
+                    &[
+                        ("mmap", ReadMode::Mmap),
+                        ("pread", ReadMode::Pread),
+                        ("direct", ReadMode::Direct),
+                        ("ram", ReadMode::Ram),
+                    ],
+                ),
+            },
             decode: DecodeConfig {
                 stage: self.stage("decode.workers", "decode.prefetch"),
-                decoder: self.choice("decode.decoder", &[("image", Decoder::Image)]),
+                decoder: self.choice(
+                    "decode.decoder",
+                    &[("image", Decoder::Image), ("turbojpeg", Decoder::Turbojpeg)],
+                ),
+                whole: self.choice("decode.part", &[("crop", false), ("whole", true)]),
+                exif_orientation: self.flag("decode.exif_orientation"),
             },
             preprocess: PreprocessStageConfig {
                 stage: self.stage("preprocess.workers", "preprocess.prefetch"),
                 transform: self.transform(),
+                on_device: self.choice("preprocess.on", &[("host", false), ("device", true)]),
             },
             batch: BatchConfig {
                 stage: self.stage("batch.workers", "batch.prefetch"),
                 size: self.size("batch.size"),
             },
             copy: self.stage("copy.workers", "copy.prefetch"),
+        }
+    }
+
+    fn order(&mut self) -> OrderConfig {
+        match self.lookup.value("shuffle") {
+            Some(Value::Text(word)) if word == BLOCK => OrderConfig::Block {
+                block: self.size("shuffle_block"),
+                window: self.size("shuffle_window"),
+            },
+            Some(Value::Bool(false)) => OrderConfig::Sequential,
+            _ => OrderConfig::Random,
         }
     }
 
@@ -232,7 +276,7 @@ impl Reader<'_> {
     fn transform(&mut self) -> PreprocessConfig {
         let size = self.size("preprocess.size");
         let spatial = match self.lookup.value("preprocess.crop") {
-            _ if self.lookup.holds(&SOURCE_IS_IDX) => Spatial::AsIs,
+            _ if !self.lookup.holds(&SOURCE_HAS_PHOTOS) => Spatial::AsIs,
             Some(Value::Text(crop)) if crop == CENTER => Spatial::ResizeCenterCrop {
                 resize: self.size("preprocess.resize"),
                 size,

@@ -31,6 +31,7 @@ pub struct Resolved {
     pub epochs: Option<u64>,
     pub seed: u64,
     pub mode: Mode,
+    pub cache: CacheConfig,
     pub trace: TraceConfig,
     /// Off only to measure what the recorder itself costs.
     pub recorder: bool,
@@ -53,12 +54,12 @@ pub struct PipelineConfig {
     /// The storage to wait for at every read, where it is emulated.
     pub storage: Option<StorageConfig>,
     pub split: SplitConfig,
-    pub shuffle: bool,
+    pub order: OrderConfig,
     pub drop_last: bool,
     pub ordered: bool,
     pub on_error: OnError,
     pub workers: WorkerMode,
-    pub read: StageConfig,
+    pub read: ReadConfig,
     pub decode: DecodeConfig,
     pub preprocess: PreprocessStageConfig,
     pub batch: BatchConfig,
@@ -100,8 +101,15 @@ pub enum HeldOut {
 pub enum SourceKind {
     /// One folder a class, image files inside.
     ImageFolder,
+    /// Files of `stallscope data pack`.
+    Shard,
+    /// Tar files in WebDataset's layout.
+    WebDataset,
     /// MNIST's IDX files.
     Idx,
+    /// CIFAR's binary files.
+    Cifar10,
+    Cifar100,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -133,11 +141,59 @@ pub struct StageConfig {
     pub prefetch: usize,
 }
 
+/// In which order an epoch visits the samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OrderConfig {
+    /// As they lie.
+    Sequential,
+    Random,
+    /// Blocks of `block` samples in random order, then `window` samples at a time.
+    Block {
+        block: usize,
+        window: usize,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ReadConfig {
+    #[serde(flatten)]
+    pub stage: StageConfig,
+    pub mode: ReadMode,
+}
+
+/// How files are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReadMode {
+    Mmap,
+    Pread,
+    /// Past the page cache.
+    Direct,
+    /// Into memory, before the run.
+    Ram,
+}
+
+/// What is done to the data's pages in the page cache before the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheConfig {
+    AsIs,
+    /// All are read in.
+    Warm,
+    /// All are dropped.
+    Cold,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct DecodeConfig {
     #[serde(flatten)]
     pub stage: StageConfig,
     pub decoder: Decoder,
+    /// Decode everything, whatever the crop needs.
+    pub whole: bool,
+    /// Turn pictures upright as their EXIF block says.
+    pub exif_orientation: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -145,6 +201,8 @@ pub struct DecodeConfig {
 pub enum Decoder {
     /// The pure-Rust `image` crate.
     Image,
+    /// libjpeg-turbo.
+    Turbojpeg,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -153,6 +211,8 @@ pub struct PreprocessStageConfig {
     pub stage: StageConfig,
     #[serde(flatten)]
     pub transform: PreprocessConfig,
+    /// Copy 8-bit pixels and finish them on the device.
+    pub on_device: bool,
 }
 
 /// What happens to one decoded sample.

@@ -6,10 +6,11 @@
 //! May use: `condition`, `kind`, `value`.
 
 use super::condition::{
-    CENTER, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, DENSE, DEVICE_CAN_DO_WITHOUT,
-    DEVICE_IS_EMULATED, IDX, IMAGE_FOLDER, MODEL_IS_DENSE, NOT_EMULATED, OPTIMIZER_IS_SGD,
-    PER_STAGE, RANDOM_RESIZED, SGD, SOURCE_HAS_FILES, SOURCE_IS_IDX, STAGES_HAVE_WORKERS,
-    STORAGE_IS_EMULATED, WORKERS_MAKE_BATCHES,
+    BLOCK, CENTER, CIFAR10, CIFAR100, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, DENSE,
+    DEVICE_CAN_DO_WITHOUT, DEVICE_IS_EMULATED, IDX, IMAGE_FOLDER, MODEL_IS_DENSE, NOT_EMULATED,
+    OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD, SHARD, SHUFFLES_BLOCKS, SOURCE_HAS_PHOTOS,
+    SOURCE_IS_CIFAR, SOURCE_IS_IDX, STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED, WEBDATASET,
+    WORKERS_MAKE_BATCHES,
 };
 use super::kind::{Kind, Span};
 use super::presets::CUSTOM;
@@ -24,8 +25,8 @@ pub(super) struct Key {
     /// One line, with units.
     pub doc: &'static str,
     pub condition: Option<Condition>,
-    /// Another default, and when it holds.
-    pub other_default: Option<(Condition, &'static str)>,
+    /// Other defaults, and when they hold; the first that does counts.
+    pub other_defaults: &'static [(Condition, &'static str)],
     /// What to try when a value is turned down and the kind has nothing better to say.
     pub advice: Option<&'static str>,
     /// For the project's own benchmarks: accepted, but not in the reference.
@@ -45,14 +46,14 @@ pub(super) enum Default {
 
 impl Key {
     const fn new(name: &'static str, kind: Kind, default: Default, doc: &'static str) -> Key {
-        let (condition, other_default, advice) = (None, None, None);
+        let (condition, advice) = (None, None);
         Key {
             name,
             kind,
             default,
             doc,
             condition,
-            other_default,
+            other_defaults: &[],
             advice,
             hidden: false,
         }
@@ -65,9 +66,9 @@ impl Key {
         }
     }
 
-    const fn default_when(self, condition: Condition, default: &'static str) -> Key {
+    const fn default_when(self, other_defaults: &'static [(Condition, &'static str)]) -> Key {
         Key {
-            other_default: Some((condition, default)),
+            other_defaults,
             ..self
         }
     }
@@ -88,9 +89,11 @@ impl Key {
 
     /// The default as a checked value, given which conditions hold; `None` if there is none.
     pub(super) fn default_value(&self, holds: impl Fn(&Condition) -> bool) -> Option<Value> {
-        let text = match (self.other_default, self.default) {
-            (Some((condition, text)), _) if holds(&condition) => text,
-            (_, Default::Toml(text)) => text,
+        let mut others = self.other_defaults.iter();
+        let other = others.find(|(condition, _)| holds(condition));
+        let text = match (other, self.default) {
+            (Some((_, text)), _) => text,
+            (None, Default::Toml(text)) => text,
             _ => return None,
         };
         let parsed: toml_edit::Value = text.parse().ok()?;
@@ -117,6 +120,7 @@ const FROM_ZERO: Kind = Kind::Whole {
     least: 0,
     most: u64::MAX,
 };
+const TURBOJPEG: &str = "turbojpeg";
 const NO_WORKERS: &str =
     "a stage needs a worker; `num_workers = 0` loads inline in the trainer's thread instead";
 const NO_ROOM: &str = "a queue needs room for at least one item: 1 is the least prefetch";
@@ -144,8 +148,8 @@ const fn emulated(name: &'static str, kind: Kind, condition: Condition, doc: &'s
 /// Keys of `pipelines/*.toml`; an experiment file may set them too.
 #[rustfmt::skip]
 pub(super) const PIPELINE: &[Key] = &[
-    Key::new("source.kind", Kind::Choice(&[IMAGE_FOLDER, IDX]), Default::Toml("\"image-folder\""),
-        "How the data lies on disk; `image-folder` is one folder a class with JPEG or PNG files inside, `idx` is MNIST's files, plain or .gz."),
+    Key::new("source.kind", Kind::Choice(&[IMAGE_FOLDER, SHARD, WEBDATASET, IDX, CIFAR10, CIFAR100]), Default::Toml("\"image-folder\""),
+        "How the data lies on disk: one folder a class with JPEG or PNG files inside; shards of `stallscope data pack`; WebDataset's tar files; MNIST's files, plain or .gz; CIFAR's binary files."),
     Key::new("source.path", Kind::Path, Default::Required,
         "Where the data lies, relative to the current directory."),
     Key::new("storage.emulate", Kind::Choice(&[NOT_EMULATED, "hdd", "sata-ssd", "nvme", "network", CUSTOM]), Default::Toml("\"none\""),
@@ -162,7 +166,12 @@ pub(super) const PIPELINE: &[Key] = &[
         "The same for the test; MNIST has files of its own for it, which are used without this."),
     Key::new("split.choose", Kind::Choice(&["random", "last"]), Default::Toml("\"random\""),
         "Which samples are held out: any, drawn with `seed`, or the last (training, validation, test)."),
-    flag("shuffle", "true", "Visit the samples in a new random order every epoch."),
+    Key::new("shuffle", Kind::FlagOr(&[BLOCK]), Default::Toml("true"),
+        "Visit the samples in a new random order every epoch; `\"block\"` shuffles blocks of neighbours, then within a window, which spares a disk most of the seeks; off, they come as they lie."),
+    Key::new("shuffle_block", ITEMS, Default::Toml("64"), "Neighbouring samples that stay together in a block shuffle until the window.")
+        .only_when(SHUFFLES_BLOCKS),
+    Key::new("shuffle_window", AT_LEAST_ONE, Default::Toml("4096"), "Samples that a block shuffle mixes among themselves, once the blocks are in their new order.")
+        .only_when(SHUFFLES_BLOCKS),
     flag("drop_last", "true", "Leave out the last batch of an epoch when it is not full."),
     flag("ordered", "true",
         "Deliver batches in sampling order; off, whichever is ready first goes first."),
@@ -177,17 +186,25 @@ pub(super) const PIPELINE: &[Key] = &[
 
     workers("read.workers", "Threads that read files."),
     prefetch("read.prefetch", "16", "Capacity of the queue after read, in samples."),
+    Key::new("read.mode", Kind::Choice(&["mmap", "pread", "direct", "ram"]), Default::Toml("\"mmap\""),
+        "How files are read: mapped and touched, into a buffer, into a buffer past the page cache (O_DIRECT), or all of them into memory before the run.")
+        .only_when(SOURCE_HAS_PHOTOS),
     workers("decode.workers", "Threads that decode images."),
     prefetch("decode.prefetch", "16", "Capacity of the queue after decode, in samples."),
-    Key::new("decode.decoder", Kind::Choice(&["image"]), Default::Toml("\"image\""),
-        "What decodes: `image` is the pure-Rust image crate.").only_when(SOURCE_HAS_FILES),
+    Key::new("decode.decoder", Kind::Choice(&["image", TURBOJPEG]), Default::Toml("\"image\""),
+        "What decodes JPEG: `image` is the pure-Rust image crate, `turbojpeg` is libjpeg-turbo, for which stallscope is built with `--features turbojpeg`.").only_when(SOURCE_HAS_PHOTOS),
+    Key::new("decode.part", Kind::Choice(&["crop", "whole"]), Default::Toml("\"crop\""),
+        "How much of a JPEG is decoded: what the crop needs, as far as the decoder can leave out the rest, or everything.")
+        .only_when(SOURCE_HAS_PHOTOS),
+    Key::new("decode.exif_orientation", Kind::Flag, Default::Toml("true"),
+        "Turn pictures upright as their EXIF block says; PyTorch's `ImageFolder` does not.").only_when(SOURCE_HAS_PHOTOS),
     workers("preprocess.workers", "Threads that crop, resize, flip and normalise."),
     prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples; less than `batch.size` counts as `batch.size`."),
     Key::new("preprocess.crop", Kind::Choice(&[RANDOM_RESIZED, CENTER]), Default::Toml("\"random-resized\""),
         "A random part of the image resized (training), or a resize and the middle (evaluation).")
-        .only_when(SOURCE_HAS_FILES),
+        .only_when(SOURCE_HAS_PHOTOS),
     Key::new("preprocess.size", Kind::Whole { least: 1, most: 16384 }, Default::Toml("224"),
-        "Width and height of a preprocessed image, in pixels.").only_when(SOURCE_HAS_FILES),
+        "Width and height of a preprocessed image, in pixels.").only_when(SOURCE_HAS_PHOTOS),
     Key::new("preprocess.resize", Kind::Whole { least: 1, most: 16384 }, Default::Toml("256"),
         "Length of the shorter side before the centre crop, in pixels.")
         .only_when(CROPS_THE_CENTER),
@@ -198,19 +215,21 @@ pub(super) const PIPELINE: &[Key] = &[
         "Least and largest width / height of a random crop.")
         .only_when(CROPS_AT_RANDOM),
     Key::new("preprocess.flip", Kind::Number(Span::Between(0.0, 1.0)), Default::Toml("0.5"),
-        "Probability of a horizontal flip.").only_when(SOURCE_HAS_FILES),
+        "Probability of a horizontal flip.").only_when(SOURCE_HAS_PHOTOS),
     Key::new("preprocess.mean", Kind::Numbers { counts: &[1, 3], span: Span::Any }, Default::Toml("[0.485, 0.456, 0.406]"),
-        "Subtracted from red, green and blue, or from grey, in 0..1; the defaults are ImageNet's and MNIST's mean.")
-        .default_when(SOURCE_IS_IDX, "[0.1307]"),
+        "Subtracted from red, green and blue, or from grey, in 0..1; the defaults are the mean of ImageNet, MNIST and CIFAR-10.")
+        .default_when(&[(SOURCE_IS_IDX, "[0.1307]"), (SOURCE_IS_CIFAR, "[0.4914, 0.4822, 0.4465]")]),
     Key::new("preprocess.std", Kind::Numbers { counts: &[1, 3], span: Span::Positive }, Default::Toml("[0.229, 0.224, 0.225]"),
-        "Red, green and blue, or grey, are divided by it; the defaults are ImageNet's and MNIST's standard deviation.")
-        .default_when(SOURCE_IS_IDX, "[0.3081]"),
+        "Red, green and blue, or grey, are divided by it; the defaults are the standard deviation of ImageNet, MNIST and CIFAR-10.")
+        .default_when(&[(SOURCE_IS_IDX, "[0.3081]"), (SOURCE_IS_CIFAR, "[0.2470, 0.2435, 0.2616]")]),
+    Key::new("preprocess.on", Kind::Choice(&["host", "device"]), Default::Toml("\"host\""),
+        "Where images are finished: `device` copies 8-bit pixels, a quarter of the bytes, and flips and normalises there; it crops and resizes there too where they lie unpacked in shards."),
     workers("batch.workers", "Threads that collate samples into batches."),
     prefetch("batch.prefetch", "2", "Capacity of the queue after batch, in batches."),
     Key::new("batch.size", ITEMS, Default::Toml("32"), "Samples in a batch."),
     Key::new("copy.workers", Kind::Whole { least: 0, most: 1 }, Default::Toml("1"),
         "Threads that copy batches to the device: 1, or 0 to copy in the trainer's thread.")
-        .default_when(WORKERS_MAKE_BATCHES, "0"),
+        .default_when(&[(WORKERS_MAKE_BATCHES, "0")]),
     Key::new("copy.prefetch", ITEMS, Default::Toml("2"),
         "Batches that may wait on the device for the trainer; without a copy worker it has no effect.")
         .advice(NO_ROOM),
@@ -264,6 +283,8 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("mode", Kind::Choice(&["normal", "loader-only"]), Default::Toml("\"normal\""),
         "`loader-only` throws the batches away and so measures the rate the loader can feed at."),
 
+    Key::new("cache", Kind::Choice(&["as-is", "warm", "cold"]), Default::Toml("\"as-is\""),
+        "What is done to the data's pages in the page cache before the run: nothing, read all of them in, or drop them."),
     flag("trace.enabled", "true", "Write a trace file."),
     Key::new("trace.path", Kind::Path, Default::Unset("`trace.json` in the run's folder"),
         "The trace file, relative to the current directory."),

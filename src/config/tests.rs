@@ -57,9 +57,12 @@ fn defaults_fill_everything_but_the_source() {
     assert_eq!(resolved.pipeline.workers, WorkerMode::PerStage);
     assert_eq!(
         resolved.pipeline.read,
-        StageConfig {
-            workers: 1,
-            prefetch: 16
+        ReadConfig {
+            stage: StageConfig {
+                workers: 1,
+                prefetch: 16
+            },
+            mode: ReadMode::Mmap,
         }
     );
     assert_eq!(
@@ -113,7 +116,7 @@ fn an_experiment_overrides_its_pipeline_and_set_overrides_both() {
         (pipeline.decode.stage.workers, pipeline.batch.size),
         (4, 64)
     );
-    assert_eq!(pipeline.read.workers, 5);
+    assert_eq!(pipeline.read.stage.workers, 5);
     assert_eq!(
         settings.get_origin("decode.workers"),
         Some(&Origin::Set("decode.workers=4".into()))
@@ -147,7 +150,10 @@ fn set_takes_toml_and_bare_text() {
     assert_eq!(resolved.pipeline.preprocess.transform.mean, [0.5, 0.5, 1.0]);
     assert_eq!(resolved.trace.max_bytes, 1 << 30);
     assert_eq!(resolved.pipeline.on_error, OnError::Skip);
-    assert_eq!((resolved.pipeline.shuffle, resolved.seed), (false, 7));
+    assert_eq!(
+        (resolved.pipeline.order, resolved.seed),
+        (OrderConfig::Sequential, 7)
+    );
 }
 
 #[test]

@@ -39,6 +39,46 @@ pub enum DataError {
     MissingIdx { path: PathBuf },
     #[error("{path} is not usable as MNIST data: {what}; fetch it again")]
     BrokenIdx { path: PathBuf, what: String },
+    #[error(
+        "{path} is not there; source.path must name the folder that holds the .bin files of the binary version of \
+         {kind} (not the Python or Matlab one), or the folder above it"
+    )]
+    MissingCifar { path: PathBuf, kind: &'static str },
+    #[error("{path} is not usable as {kind} data: {what}; fetch it again")]
+    BrokenCifar {
+        path: PathBuf,
+        kind: &'static str,
+        what: String,
+    },
+    #[error(
+        "{path} is not there; source.path must name a .tar file in the WebDataset layout, or a folder of them"
+    )]
+    MissingShards { path: PathBuf },
+    #[error(
+        "{path} is not a tar file that can be read in place; source.path must name a .tar file, or a folder of them"
+    )]
+    NotATarFile { path: PathBuf },
+    #[error(
+        "folder {path} holds no .tar file; source.path must name a .tar file in the WebDataset layout, or the folder \
+         that holds them directly (compressed ones must be unpacked first)"
+    )]
+    NoShards { path: PathBuf },
+    #[error(
+        "{path} is not usable as a WebDataset shard: at byte {offset}, {what}; fetch it again, or write it again"
+    )]
+    BrokenTar {
+        path: PathBuf,
+        offset: u64,
+        what: String,
+    },
+    #[error(
+        "{path} holds no sample with an image; a sample's image must be a member called KEY.jpg, KEY.jpeg or KEY.png"
+    )]
+    NoTarImages { path: PathBuf },
+    #[error(
+        "sample {sample} of {path} has no .cls member, though others have one; write one for every sample, or for none"
+    )]
+    UnlabelledSample { path: PathBuf, sample: String },
     #[error("cannot {action} {path}: {source}")]
     Io {
         action: &'static str,
@@ -85,6 +125,74 @@ pub enum DataError {
         path: PathBuf,
         source: serde_json::Error,
     },
+    #[error(
+        "there is no shard and no folder of shards at {path}; check the path, or pack images into it first"
+    )]
+    MissingShardSet { path: PathBuf },
+    #[error(
+        "{path} holds no .shard file (unfinished .shard.part files do not count); check the path, \
+         or pack images into it first"
+    )]
+    NoShardFiles { path: PathBuf },
+    #[error("{path} is not usable as a shard: {what}; copy it here again, or pack it again")]
+    BrokenShard { path: PathBuf, what: String },
+    #[error(
+        "{path} is a shard of version {found}, and this stallscope reads version {reads}; \
+         read it with the stallscope that packed it, or pack it again"
+    )]
+    ShardVersion {
+        path: PathBuf,
+        found: u32,
+        reads: u32,
+    },
+    #[error(
+        "{one} and {other} belong to different sets of shards ({differences}); \
+         give each set a folder of its own"
+    )]
+    MixedShards {
+        one: PathBuf,
+        other: PathBuf,
+        differences: String,
+    },
+    #[error("{one} and {other} are both shard {number} of their set; remove one of them")]
+    DoubledShard {
+        one: PathBuf,
+        other: PathBuf,
+        number: u32,
+    },
+    #[error(
+        "{path} lacks {missing} of the {shards} shards of its set (numbers {numbers}); \
+         copy them here, or pack the images again"
+    )]
+    IncompleteShards {
+        path: PathBuf,
+        missing: u32,
+        shards: u32,
+        numbers: String,
+    },
+    #[error(
+        "the shards at {path} hold no record: every image was left out as unreadable; \
+         pack again without skipping to see why"
+    )]
+    EmptyShards { path: PathBuf },
+    #[error("cannot pack shards with {option} = {value}: {want}")]
+    BadPackOption {
+        option: &'static str,
+        value: String,
+        want: &'static str,
+    },
+    #[error(
+        "{path} was packed from other images or with other options ({differences}); \
+         pack into another folder, or delete its .shard files first"
+    )]
+    OtherShards { path: PathBuf, differences: String },
+    #[error(
+        "another process is packing into {path} right now; wait for it, or choose another folder"
+    )]
+    PackBusy { path: PathBuf },
+    #[error("cannot pack {name}: {reason}; repair or remove it, or let packing skip bad images")]
+    BadSample { name: String, reason: String },
+    // end of shards
 }
 
 impl DataError {

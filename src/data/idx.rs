@@ -44,6 +44,11 @@ pub struct IdxImages {
 /// Unsigned bytes in one dimension, and in three.
 const LABELS: [u8; 4] = [0, 0, 8, 1];
 const IMAGES: [u8; 4] = [0, 0, 8, 3];
+/// What gzipped bytes begin with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// The sizes of a file's dimensions, and its bytes.
+type Content<const DIMENSIONS: usize> = ([usize; DIMENSIONS], Vec<u8>);
 
 impl IdxImages {
     /// Reads the files of `part` in `folder`, each with or without `.gz`.
@@ -52,10 +57,34 @@ impl IdxImages {
     /// Files that are missing, of another format, cut short, too long, or that do not belong together.
     pub fn open(folder: &Path, part: IdxPart) -> Result<IdxImages, DataError> {
         let images = IdxFile::find(folder, part, "images-idx3-ubyte")?;
-        let (sizes, pixels) = images.read::<3>(IMAGES)?;
-        let [count, rows, columns] = sizes;
-        let file = IdxFile::find(folder, part, "labels-idx1-ubyte")?;
-        let ([label_count], labels) = file.read::<1>(LABELS)?;
+        let image_content = images.read(IMAGES)?;
+        let labels = IdxFile::find(folder, part, "labels-idx1-ubyte")?;
+        let label_content = labels.read(LABELS)?;
+        IdxImages::pair(images, image_content, &labels, label_content)
+    }
+
+    /// The same from the bytes of both files, each plain or gzipped: the entry for fuzzing and tests.
+    ///
+    /// # Errors
+    /// As `open`, where the bytes are what is wrong.
+    pub fn from_bytes(images: &[u8], labels: &[u8]) -> Result<IdxImages, DataError> {
+        let file = |bytes: &[u8]| IdxFile {
+            path: PathBuf::from("(bytes)"),
+            gzipped: bytes.starts_with(&GZIP),
+        };
+        let (image_file, label_file) = (file(images), file(labels));
+        let image_content = image_file.unpack(images, IMAGES)?;
+        let label_content = label_file.unpack(labels, LABELS)?;
+        IdxImages::pair(image_file, image_content, &label_file, label_content)
+    }
+
+    /// The images of one file with the labels of the other, if they belong together.
+    fn pair(
+        images: IdxFile,
+        ([count, rows, columns], pixels): Content<3>,
+        file: &IdxFile,
+        ([label_count], labels): Content<1>,
+    ) -> Result<IdxImages, DataError> {
         if count == 0 || rows * columns == 0 {
             return Err(images.broken(format!(
                 "it holds {count} images of {rows}x{columns} pixels"
@@ -143,16 +172,25 @@ impl IdxFile {
         }
     }
 
-    /// The sizes of its dimensions, and its bytes.
+    /// Its content.
     fn read<const DIMENSIONS: usize>(
         &self,
         magic: [u8; 4],
-    ) -> Result<([usize; DIMENSIONS], Vec<u8>), DataError> {
+    ) -> Result<Content<DIMENSIONS>, DataError> {
         let file = File::open(&self.path).map_err(DataError::io("open", &self.path))?;
+        self.unpack(file, magic)
+    }
+
+    /// The same from its bytes.
+    fn unpack<const DIMENSIONS: usize>(
+        &self,
+        bytes: impl Read,
+        magic: [u8; 4],
+    ) -> Result<Content<DIMENSIONS>, DataError> {
         if self.gzipped {
-            self.content(&mut MultiGzDecoder::new(file), magic)
+            self.content(&mut MultiGzDecoder::new(bytes), magic)
         } else {
-            self.content(&mut BufReader::new(file), magic)
+            self.content(&mut BufReader::new(bytes), magic)
         }
     }
 
@@ -161,7 +199,7 @@ impl IdxFile {
         &self,
         reader: &mut impl Read,
         magic: [u8; 4],
-    ) -> Result<([usize; DIMENSIONS], Vec<u8>), DataError> {
+    ) -> Result<Content<DIMENSIONS>, DataError> {
         let found: [u8; 4] = self.word(reader)?;
         if found != magic {
             return Err(self.broken(format!(
@@ -265,6 +303,21 @@ mod tests {
         );
         assert_eq!(opened.pixels(1), &pixels[6..]);
         assert_eq!((opened.label(0), opened.label(1)), (7, 1));
+    }
+
+    #[test]
+    fn bytes_are_read_as_files_are() {
+        let (image_bytes, label_bytes) = (images(2, &[5; 12]), labels(&[7, 1]));
+        for (image_bytes, label_bytes) in [
+            (image_bytes.clone(), gzip(&label_bytes)),
+            (gzip(&image_bytes), label_bytes.clone()),
+        ] {
+            let read = IdxImages::from_bytes(&image_bytes, &label_bytes).unwrap();
+            assert_eq!((read.len(), read.size(), read.classes()), (2, (2, 3), 8));
+            assert_eq!((read.pixels(1), read.label(1)), (&[5; 6][..], 1));
+        }
+        let error = IdxImages::from_bytes(&image_bytes, &gzip(&label_bytes)[..20]).unwrap_err();
+        assert!(error.to_string().starts_with("(bytes) is not"), "{error}");
     }
 
     #[test]

@@ -6,17 +6,24 @@
 //!
 //! May use: nothing else of this crate.
 
+pub mod cifar;
 pub mod error;
 pub mod folder;
 pub mod generate;
 pub mod idx;
+pub mod page_cache;
 mod painting;
 pub mod sampler;
+pub mod shard;
 pub mod split;
+pub mod tar;
 
+pub use cifar::{CifarImages, CifarKind, CifarPart};
 pub use error::DataError;
 pub use folder::ImageFolder;
 pub use generate::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, generate};
 pub use idx::{IdxImages, IdxPart};
-pub use sampler::{BatchSpan, Batches, epoch_order, sample_rng};
+pub use sampler::{BatchSpan, Batches, Order, epoch_order, sample_rng};
+pub use shard::{RecordKind, ShardSet};
 pub use split::{Amount, Parts, Split};
+pub use tar::{LeftOut, TarShards};

@@ -15,19 +15,53 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 const SHUFFLE_DOMAIN: u64 = 0x5348_5546_464c_4521;
 const SAMPLE_DOMAIN: u64 = 0x5341_4d50_4c45_5321;
 
+/// The order in which an epoch visits the samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// As they lie.
+    Sequential,
+    /// Every order equally likely.
+    Random,
+    /// Blocks of `block` neighbours in random order; of what that gives, `window` samples at a time at random.
+    /// The fewer and longer the blocks, the less a disk has to seek; the longer the window, the better mixed.
+    Block { block: usize, window: usize },
+}
+
 /// The sample indices `0..len` in the order epoch `epoch` visits them. `len` is at most `u32::MAX` (a folder that
 /// opens never holds more); a longer one is cut to that.
-pub fn epoch_order(len: usize, seed: u64, epoch: u64, shuffle: bool) -> Vec<u32> {
+pub fn epoch_order(len: usize, seed: u64, epoch: u64, order: Order) -> Vec<u32> {
     let len = u32::try_from(len).unwrap_or(u32::MAX);
-    let mut order: Vec<u32> = (0..len).collect();
-    if shuffle {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix_all(SHUFFLE_DOMAIN, &[seed, epoch]));
-        for last in (1..order.len()).rev() {
-            let pick = below(&mut rng, last as u64 + 1) as usize;
-            order.swap(last, pick);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(mix_all(SHUFFLE_DOMAIN, &[seed, epoch]));
+    match order {
+        Order::Sequential => (0..len).collect(),
+        Order::Random => {
+            let mut order: Vec<u32> = (0..len).collect();
+            shuffle(&mut order, &mut rng);
+            order
+        }
+        Order::Block { block, window } => {
+            let block = u32::try_from(block.max(1)).unwrap_or(u32::MAX);
+            let mut blocks: Vec<u32> = (0..len.div_ceil(block)).collect();
+            shuffle(&mut blocks, &mut rng);
+            let samples = blocks.into_iter().flat_map(|number| {
+                let first = number * block;
+                first..len.min(first.saturating_add(block))
+            });
+            let mut order: Vec<u32> = samples.collect();
+            for window in order.chunks_mut(window.max(1)) {
+                shuffle(window, &mut rng);
+            }
+            order
         }
     }
-    order
+}
+
+/// Fisher and Yates's shuffle.
+fn shuffle(order: &mut [u32], rng: &mut impl Rng) {
+    for last in (1..order.len()).rev() {
+        let pick = below(rng, last as u64 + 1) as usize;
+        order.swap(last, pick);
+    }
 }
 
 /// The random stream of one sample in one epoch, whichever worker asks for it.
@@ -115,17 +149,64 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn orders() -> impl Strategy<Value = Order> {
+        let block = (1usize..200, 1usize..2000);
+        prop_oneof![
+            Just(Order::Sequential),
+            Just(Order::Random),
+            block.prop_map(|(block, window)| Order::Block { block, window }),
+        ]
+    }
+
+    /// Without a window of more than one sample, blocks stay whole; a sample leaves its window never.
+    #[test]
+    fn a_block_shuffle_keeps_neighbours_together() {
+        let blocks = epoch_order(
+            1000,
+            1,
+            0,
+            Order::Block {
+                block: 100,
+                window: 1,
+            },
+        );
+        for block in blocks.chunks(100) {
+            assert!(block[0] % 100 == 0 && block.windows(2).all(|pair| pair[1] == pair[0] + 1));
+        }
+        assert_ne!(blocks, epoch_order(1000, 1, 0, Order::Sequential));
+        let mixed = epoch_order(
+            1000,
+            1,
+            0,
+            Order::Block {
+                block: 100,
+                window: 200,
+            },
+        );
+        for (window, block) in mixed.chunks(200).zip(blocks.chunks(200)) {
+            assert_ne!(window, block);
+            let sorted = |samples: &[u32]| {
+                let mut samples = samples.to_vec();
+                samples.sort_unstable();
+                samples
+            };
+            assert_eq!(sorted(window), sorted(block));
+        }
+    }
+
     proptest! {
         #[test]
-        fn an_order_is_a_permutation(len in 0usize..3000, seed: u64, epoch: u64, shuffle: bool) {
-            let order = epoch_order(len, seed, epoch, shuffle);
+        fn an_order_is_a_permutation(
+            len in 0usize..3000, seed: u64, epoch: u64, of in orders(),
+        ) {
+            let order = epoch_order(len, seed, epoch, of);
             let mut sorted = order.clone();
             sorted.sort_unstable();
             prop_assert_eq!(sorted, (0..len as u32).collect::<Vec<_>>());
-            prop_assert_eq!(&order, &epoch_order(len, seed, epoch, shuffle));
-            if shuffle && len > 100 {
-                prop_assert_ne!(&order, &epoch_order(len, seed, epoch.wrapping_add(1), true));
-                prop_assert_ne!(&order, &epoch_order(len, seed.wrapping_add(1), epoch, true));
+            prop_assert_eq!(&order, &epoch_order(len, seed, epoch, of));
+            if of == Order::Random && len > 100 {
+                prop_assert_ne!(&order, &epoch_order(len, seed, epoch.wrapping_add(1), of));
+                prop_assert_ne!(&order, &epoch_order(len, seed.wrapping_add(1), epoch, of));
             }
         }
 
@@ -159,8 +240,14 @@ mod tests {
 
     #[test]
     fn the_order_is_pinned_across_platforms_and_releases() {
-        assert_eq!(epoch_order(10, 42, 0, true), [2, 3, 6, 7, 8, 4, 0, 9, 5, 1]);
-        assert_eq!(epoch_order(10, 42, 1, true), [0, 5, 6, 2, 9, 4, 8, 7, 3, 1]);
+        assert_eq!(
+            epoch_order(10, 42, 0, Order::Random),
+            [2, 3, 6, 7, 8, 4, 0, 9, 5, 1]
+        );
+        assert_eq!(
+            epoch_order(10, 42, 1, Order::Random),
+            [0, 5, 6, 2, 9, 4, 8, 7, 3, 1]
+        );
     }
 
     #[test]
@@ -168,7 +255,7 @@ mod tests {
         // Chi-squared over where sample 0 lands: 9 degrees of freedom, 27.9 is the 0.1 % point.
         let mut counts = [0u32; 10];
         for epoch in 0..10_000 {
-            let order = epoch_order(10, 7, epoch, true);
+            let order = epoch_order(10, 7, epoch, Order::Random);
             counts[order.iter().position(|&index| index == 0).unwrap()] += 1;
         }
         let chi2: f64 = counts

@@ -4,7 +4,7 @@
 //!
 //! May use: `data::sampler`.
 
-use super::sampler::epoch_order;
+use super::sampler::{Order, epoch_order};
 use std::sync::Arc;
 
 /// How much is held out.
@@ -50,8 +50,12 @@ impl Split {
         let (validation, test) = (self.validation.of(samples), self.test.of(samples));
         let held_out = validation.checked_add(test)?;
         let training = samples.checked_sub(held_out).filter(|left| *left > 0)?;
-        let draws = self.at_random && held_out > 0;
-        let order = epoch_order(samples, seed, SPLIT_EPOCH, draws);
+        let order = if self.at_random && held_out > 0 {
+            Order::Random
+        } else {
+            Order::Sequential
+        };
+        let order = epoch_order(samples, seed, SPLIT_EPOCH, order);
         let part = |from: usize, count: usize| {
             let mut part = order[from..from + count].to_vec();
             part.sort_unstable();

@@ -1,6 +1,6 @@
 //! What travels through the pipeline: jobs (one claim of samples each) and host batches.
 
-use super::work::Claim;
+use super::work::{Claim, SampleKey};
 use crate::timeline::ItemId;
 use bytes::BytesMut;
 use std::ops::Range;
@@ -77,6 +77,8 @@ pub struct HostBatch {
     pub samples: Vec<u32>,
     /// Bytes of one sample.
     pub sample_bytes: usize,
+    /// The run's seed.
+    pub seed: u64,
 }
 
 impl HostBatch {
@@ -88,6 +90,13 @@ impl HostBatch {
     /// Whether every sample was skipped.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
+    }
+
+    /// Each sample's key.
+    pub fn keys(&self) -> impl Iterator<Item = SampleKey> + '_ {
+        let (epoch, seed) = (self.epoch, self.seed);
+        let keys = self.samples.iter();
+        keys.map(move |&index| SampleKey { index, epoch, seed })
     }
 
     /// The samples as 32-bit floats.
@@ -117,6 +126,7 @@ pub(super) fn join(
     let mut batch = HostBatch {
         number,
         epoch: parts.first().map_or(0, |part| part.claim.epoch),
+        seed: parts.first().map_or(0, |part| part.claim.seed),
         sample_bytes,
         labels: Vec::with_capacity(samples),
         samples: Vec::with_capacity(samples),

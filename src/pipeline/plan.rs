@@ -1,7 +1,7 @@
 //! What to build: batches, order, and how workers are spent.
 
 use super::error::{ErrorPolicy, PipelineError};
-use crate::data::sampler::{BatchSpan, Batches, epoch_order};
+use crate::data::sampler::{BatchSpan, Batches, Order, epoch_order};
 use std::sync::Arc;
 
 /// Worker threads of a stage and the capacity of its output queue.
@@ -45,7 +45,7 @@ pub struct Plan {
     /// Batches to deliver in all; the epochs repeat until then.
     pub batches: u64,
     pub drop_last: bool,
-    pub shuffle: bool,
+    pub order: Order,
     /// Deliver batches in the sampler's order whatever the number of workers.
     pub ordered: bool,
     pub seed: u64,
@@ -157,7 +157,7 @@ impl Iterator for BatchPlanner {
         self.next += 1;
         let BatchSpan { epoch, positions } = self.batches.span(number);
         if self.epoch_order.as_ref().is_none_or(|(of, _)| *of != epoch) {
-            let mut order = epoch_order(self.samples, self.plan.seed, epoch, self.plan.shuffle);
+            let mut order = epoch_order(self.samples, self.plan.seed, epoch, self.plan.order);
             if let Some(part) = &self.plan.part {
                 for index in &mut order {
                     *index = part[*index as usize];

@@ -9,7 +9,7 @@ mod terminal;
 
 pub use json::write_json;
 pub use model::{
-    DeviceReport, EmulatedReport, EpochReport, Evaluation, IdleCause, Machine, RecorderReport,
-    Report, Score, Status, StorageReport, TraceReport, Training,
+    CacheReport, DeviceReport, EmulatedReport, EpochCache, EpochReport, Evaluation, IdleCause,
+    Machine, RecorderReport, Report, Score, Status, StorageReport, TraceReport, Training,
 };
 pub use terminal::render;

@@ -40,6 +40,28 @@ pub struct StorageReport {
     pub bytes_per_second: Option<u64>,
 }
 
+/// The data's pages in the page cache.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CacheReport {
+    /// What the configuration asked for; what came of it is in `epochs`.
+    pub asked: &'static str,
+    /// Why it is not known, where it is not.
+    pub unknown: Option<String>,
+    pub epochs: Vec<EpochCache>,
+}
+
+/// How much was in the page cache as an epoch began.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EpochCache {
+    pub epoch: u64,
+    pub resident_bytes: u64,
+    pub bytes: u64,
+    /// 0 to 1.
+    pub resident_share: f64,
+    /// Of many files each so-many-eth was looked at.
+    pub every: u64,
+}
+
 /// The device over the window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceReport {
@@ -190,6 +212,8 @@ pub struct Report {
     pub device: Option<DeviceReport>,
     /// `None` where the data was read as fast as the machine can.
     pub storage: Option<StorageReport>,
+    /// `None` where the data is in memory.
+    pub cache: Option<CacheReport>,
     /// Causes of device idle time; they add up to it to the nanosecond.
     pub idle_causes: Vec<IdleCause>,
     pub unattributed_share: f64,
@@ -230,6 +254,7 @@ impl Report {
             samples_per_second: 0.0,
             device: None,
             storage: None,
+            cache: None,
             idle_causes: Vec::new(),
             unattributed_share: 0.0,
             data_wait: LengthSummary::default(),

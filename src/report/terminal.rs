@@ -1,6 +1,6 @@
 //! The report in the terminal.
 
-use super::{EmulatedReport, Report, Status, StorageReport};
+use super::{CacheReport, EmulatedReport, Report, Status, StorageReport};
 use crate::analysis::StageSummary;
 use crate::timeline::Nanos;
 use std::fmt::{self, Write};
@@ -70,6 +70,9 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
     if let Some(storage) = &report.storage {
         writeln!(out, "storage  {}", describe_storage(storage))?;
     }
+    if let Some(cache) = &report.cache {
+        write_cache(out, cache)?;
+    }
     writeln!(
         out,
         "rate     {:.1} samples/s over {} steps ({} samples)",
@@ -128,6 +131,41 @@ fn figures(source: &str, changed: bool) -> String {
         ""
     };
     format!("{source}{own}")
+}
+
+/// Share of the data in the page cache above which a run is not cold.
+const COLD: f64 = 0.01;
+
+/// How much of the data was in the page cache as each epoch began.
+fn write_cache(out: &mut String, cache: &CacheReport) -> fmt::Result {
+    let asked = match cache.asked {
+        "as-is" => String::new(),
+        asked => format!(" ({asked} was asked for)"),
+    };
+    if let Some(reason) = &cache.unknown {
+        return writeln!(out, "cache    not known{asked}: {reason}");
+    }
+    let Some((first, later)) = cache.epochs.split_first() else {
+        return Ok(());
+    };
+    let share = percent(first.resident_share);
+    let megabytes = first.bytes as f64 / 1e6;
+    write!(
+        out,
+        "cache    {share} of {megabytes:.0} MB in the page cache before the first epoch{asked}"
+    )?;
+    if let Some(last) = later.last() {
+        let share = percent(last.resident_share);
+        write!(out, ", {share} before the last")?;
+    }
+    if first.every > 1 {
+        write!(out, "; one file in {} was looked at", first.every)?;
+    }
+    writeln!(out)?;
+    if cache.asked == "cold" && first.resident_share > COLD {
+        writeln!(out, "         not a cold run: the kernel kept that much")?;
+    }
+    Ok(())
 }
 
 /// The emulated disk: its name, the figures that cost time, and where they are from.

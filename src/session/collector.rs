@@ -1,6 +1,7 @@
 //! The collector: one thread that drains the recorder, feeds analysis and trace, and keeps the report on
 //! disk up to date.
 
+use super::cache::CacheWatch;
 use super::error::SessionError;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, CpuReading, LoaderShape, Summary, Verdict};
@@ -70,6 +71,9 @@ pub(super) struct Collector {
     /// What its own code panicked with; what it holds cannot be gone on with.
     pub(super) broken: Option<String>,
     pub(super) cost: RecordingCost,
+    pub(super) cache: Option<CacheWatch>,
+    /// The last epoch it was looked at for.
+    pub(super) cache_epoch: u64,
     /// CPU time of the process before the run, and of the collector's thread so far.
     pub(super) process_cpu_before: Nanos,
     pub(super) own_cpu: Nanos,
@@ -121,6 +125,7 @@ impl Collector {
             if stop {
                 return;
             }
+            self.look_at_cache();
             if progressed.elapsed() >= PROGRESS_EVERY {
                 progressed = Instant::now();
                 self.progress();
@@ -159,6 +164,18 @@ impl Collector {
             self.settle();
         }
         drain.fullest
+    }
+
+    /// At the start of an epoch, as the trainer's thread sees it.
+    fn look_at_cache(&mut self) {
+        let epoch = self.training().epoch;
+        if let Some(cache) = &mut self.cache
+            && epoch > self.cache_epoch
+        {
+            cache.look(epoch);
+            self.cache_epoch = epoch;
+            self.report.cache = Some(cache.report.clone());
+        }
     }
 
     fn settle(&mut self) {

@@ -1,7 +1,9 @@
 //! Why a run could not be started, or ended early.
 
 use crate::data::DataError;
+use crate::pipeline::stages::decode::DecodeError;
 use crate::pipeline::stages::preprocess::PreprocessError;
+use crate::pipeline::stages::reading::ReadError;
 use crate::trace::TraceError;
 use crate::train::TrainError;
 use std::io;
@@ -17,6 +19,10 @@ pub enum SessionError {
     AllHeldOut { samples: usize },
     #[error(transparent)]
     Data(#[from] DataError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
     #[error(transparent)]
     Preprocess(#[from] PreprocessError),
     #[error(transparent)]

@@ -2,7 +2,7 @@
 //! from it.
 
 use super::error::SessionError;
-use crate::data::sampler::Batches;
+use crate::data::sampler::{Batches, Order};
 use crate::pipeline::{Plan, SampleWork, StopSignal, start};
 use crate::report::{Evaluation, Score};
 use crate::timeline::{Clock, Recorder};
@@ -27,7 +27,7 @@ pub(super) fn evaluate<W: SampleWork>(
     let plan = Plan {
         batches: batches.map_or(0, |batches| batches.per_epoch()),
         drop_last: false,
-        shuffle: false,
+        order: Order::Sequential,
         part: Some(part),
         ..plan.clone()
     };

@@ -1,20 +1,46 @@
-//! The work of the sample stages on an image folder: map, decode, preprocess.
+//! The work of the sample stages on photographs: read, decode, crop, resize, flip, normalise.
 
-use crate::config::{PipelineConfig, Spatial as SpatialConfig, WorkerMode};
-use crate::data::{ImageFolder, sample_rng};
-use crate::pipeline::stages::decode::{DecodeLimits, RgbBuffer, decode_rgb};
-use crate::pipeline::stages::mapping::MappedFile;
+use super::catalog::Catalog;
+use super::error::SessionError;
+use crate::config::{
+    Decoder as DecoderConfig, PipelineConfig, Spatial as SpatialConfig, WorkerMode,
+};
+use crate::data::sample_rng;
+use crate::data::sampler::Order;
+use crate::data::shard::Record;
+use crate::pipeline::stages::decode::{
+    DecodeOptions, Decoder, DecoderKind, Input, Rgb, RgbBuffer, View,
+};
 use crate::pipeline::stages::preprocess::{PreprocessError, PreprocessPlan, Preprocessor, Spatial};
-use crate::pipeline::{Claim, SampleError, SampleWork};
-use std::sync::{Mutex, PoisonError};
+use crate::pipeline::stages::reading::{Access, Encoded, Reader};
+use crate::pipeline::{Claim, SampleError, SampleKey, SampleWork};
+use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Samples of an image folder.
+/// Photographs and what is done to them.
 pub struct ImageWork {
-    folder: ImageFolder,
+    catalog: Catalog,
+    reader: Reader,
     plan: PreprocessPlan,
-    sample_bytes: usize,
-    limits: DecodeLimits,
+    decode: DecodeOptions,
+    /// Decode everything, whatever the crop needs.
+    whole: bool,
+    finish: Finish,
+    /// A bit for each sample whose checksum has been compared.
+    checked: Vec<AtomicU64>,
     spare: Mutex<Spare>,
+}
+
+/// What leaves the preprocess stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finish {
+    /// Normalised floats, channel by channel.
+    Floats,
+    /// The cropped and resized picture, 8-bit.
+    Cropped,
+    /// The picture as it lies in a shard, in the corner of a frame of this width and height.
+    Whole { width: u32, height: u32 },
 }
 
 /// Pixel buffers that the preprocess stage has given back to the decode stage.
@@ -25,67 +51,156 @@ struct Spare {
     to_make: usize,
 }
 
-/// The file shrank while it was mapped.
-#[derive(Debug, thiserror::Error)]
-#[error("the file shrank while it was being read; leave the data set alone during a run")]
-struct Shrank;
+/// A sample between decode and preprocess.
+pub enum Pixels {
+    Decoded(RgbBuffer),
+    /// Pixels as they lie in a shard.
+    Raw(Encoded, Record),
+}
+
+/// A worker's own tools.
+pub struct Tools {
+    decoder: Decoder,
+    preprocessor: Preprocessor,
+}
 
 impl ImageWork {
-    /// The work on `folder` that `pipeline` describes.
+    /// The work on `catalog` that `pipeline` describes.
     ///
     /// # Errors
-    /// A preprocessing plan that cannot be carried out.
+    /// Files that cannot be opened, a decoder this was built without, or a preprocessing plan that cannot be
+    /// carried out.
     pub fn new(
-        folder: ImageFolder,
+        catalog: Catalog,
         pipeline: &PipelineConfig,
-    ) -> Result<ImageWork, PreprocessError> {
-        let transform = &pipeline.preprocess.transform;
-        let spatial = match transform.spatial {
-            SpatialConfig::RandomResizedCrop { size, scale, ratio } => Spatial::RandomResizedCrop {
-                size: size as u32,
-                scale: (scale[0], scale[1]),
-                ratio: (ratio[0], ratio[1]),
+        order: Order,
+    ) -> Result<ImageWork, SessionError> {
+        let plan = plan(pipeline)?;
+        Preprocessor::new(&plan)?;
+        let decode = DecodeOptions {
+            decoder: match pipeline.decode.decoder {
+                DecoderConfig::Image => DecoderKind::Image,
+                DecoderConfig::Turbojpeg => DecoderKind::Turbojpeg,
             },
-            SpatialConfig::ResizeCenterCrop { resize, size } => Spatial::ResizeCenterCrop {
-                resize: resize as u32,
-                size: size as u32,
-            },
-            SpatialConfig::AsIs => {
-                return Err(PreprocessError::BadPlan {
-                    option: "crop",
-                    value: "none".to_owned(),
-                    want: "the images of a folder differ in size",
-                });
-            }
+            exif_orientation: pipeline.decode.exif_orientation,
+            ..DecodeOptions::default()
         };
-        let plan = PreprocessPlan {
-            spatial,
-            flip_probability: transform.flip,
-            mean: channels("mean", &transform.mean)?,
-            std: channels("std", &transform.std)?,
+        Decoder::new(decode)?;
+        let access = match order {
+            Order::Sequential => Access::Sequential,
+            Order::Random | Order::Block { .. } => Access::Random,
         };
-        let sample_bytes = Preprocessor::new(&plan)?.output_len() * size_of::<f32>();
+        let finish = match (pipeline.preprocess.on_device, catalog.raw_bound()) {
+            (false, _) => Finish::Floats,
+            (true, None) => Finish::Cropped,
+            (true, Some((width, height))) => Finish::Whole { width, height },
+        };
+        let words = catalog.len().div_ceil(64);
         Ok(ImageWork {
-            folder,
+            reader: catalog.reader(pipeline.read.mode, access)?,
             plan,
-            sample_bytes,
-            limits: DecodeLimits::default(),
+            decode,
+            whole: pipeline.decode.whole,
+            finish,
+            checked: std::iter::repeat_with(AtomicU64::default)
+                .take(words)
+                .collect(),
             spare: Mutex::new(Spare {
                 buffers: Vec::new(),
                 to_make: buffers_in_use(pipeline),
             }),
+            catalog,
         })
     }
 
-    /// Channels, height and width of a preprocessed sample.
+    /// Channels, height and width of a sample as the model sees it.
     pub fn shape(&self) -> [usize; 3] {
         let side = self.plan.spatial.output_side() as usize;
         [3, side, side]
     }
 
-    /// The folder.
-    pub fn folder(&self) -> &ImageFolder {
-        &self.folder
+    /// Whether all files were read into memory.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.reader.is_in_memory()
+    }
+
+    /// The data set.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// What is left for the device to do with the samples, where anything is.
+    pub(super) fn on_device(self: &Arc<Self>) -> Option<DevicePreprocess> {
+        let side = self.plan.spatial.output_side();
+        let (width, height, resize) = match self.finish {
+            Finish::Floats => return None,
+            Finish::Cropped => (side, side, None),
+            Finish::Whole { width, height } => (width, height, Some(side as usize)),
+        };
+        let work = self.clone();
+        Some(DevicePreprocess {
+            plan: PixelPlan {
+                height: height as usize,
+                width: width as usize,
+                layout: PixelLayout::Interleaved,
+                side: resize,
+                mean: self.plan.mean.to_vec(),
+                std: self.plan.std.to_vec(),
+            },
+            crops: Arc::new(move |key| work.crop_on_device(key)),
+        })
+    }
+
+    /// What was drawn for a sample that is finished on the device.
+    fn crop_on_device(&self, key: SampleKey) -> Crop {
+        let mut rng = sample_rng(key.seed, key.epoch, key.index.into());
+        let record = self.catalog.record(key.index as usize);
+        let (Finish::Whole { .. }, Some(record)) = (self.finish, record) else {
+            return Crop {
+                flip: self.plan.draw_flip(&mut rng),
+                ..Crop::default()
+            };
+        };
+        let (width, height) = (record.width, record.height);
+        let drawn = self.plan.draw((width, height), &mut rng);
+        let sides = [
+            drawn.crop.left,
+            drawn.crop.top,
+            drawn.crop.width,
+            drawn.crop.height,
+        ];
+        let [left, top, wide, high] = sides.map(|side| side as f32);
+        Crop {
+            left,
+            top,
+            width: wide,
+            height: high,
+            seen: if drawn.crop.isolated {
+                [left, top, left + wide, top + high]
+            } else {
+                [0.0, 0.0, width as f32, height as f32]
+            },
+            flip: drawn.flip,
+        }
+    }
+
+    /// Whether the checksum of sample `i` has not been compared in this run.
+    fn is_check_due(&self, i: usize) -> bool {
+        let seen = self.checked[i / 64].load(Ordering::Relaxed);
+        seen >> (i % 64) & 1 == 0
+    }
+
+    fn note_checked(&self, i: usize) {
+        self.checked[i / 64].fetch_or(1 << (i % 64), Ordering::Relaxed);
+    }
+
+    fn check(&self, encoded: &Encoded, i: usize) -> Result<(), SampleError> {
+        let due = self.is_check_due(i);
+        self.catalog.check(&self.reader, encoded, i, due)?;
+        if due {
+            self.note_checked(i);
+        }
+        Ok(())
     }
 
     fn take_buffer(&self) -> RgbBuffer {
@@ -101,6 +216,89 @@ impl ImageWork {
             .extend(std::iter::repeat_n(&buffer, more).cloned());
         spare.buffers.push(buffer);
     }
+
+    /// Decodes what the crop of the sample `key` needs.
+    fn decode_image(
+        &self,
+        key: SampleKey,
+        encoded: &Encoded,
+        decoder: &mut Decoder,
+    ) -> Result<RgbBuffer, SampleError> {
+        let input = Input {
+            bytes: self.reader.bytes(encoded),
+            private: self.reader.is_private(encoded),
+        };
+        let mut image = self.take_buffer();
+        let region = |width, height| {
+            let mut rng = sample_rng(key.seed, key.epoch, key.index.into());
+            (!self.whole).then(|| self.plan.region((width, height), &mut rng))
+        };
+        let decoded = decoder.decode(input, region, &mut image);
+        // Zeros stood where the file had been, or the record is damaged: that is the reason, whatever the
+        // decoder says.
+        let sound = self.check(encoded, key.index as usize);
+        match sound.and(decoded.map_err(SampleError::from)) {
+            Ok(()) => Ok(image),
+            Err(error) => {
+                self.give_back(image);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes a finished sample to `out`.
+    fn finish(
+        &self,
+        key: SampleKey,
+        image: Rgb<'_>,
+        preprocessor: &mut Preprocessor,
+        out: &mut [u8],
+    ) -> Result<(), SampleError> {
+        let mut rng = sample_rng(key.seed, key.epoch, key.index.into());
+        match self.finish {
+            Finish::Floats => {
+                let floats =
+                    bytemuck::try_cast_slice_mut(out).map_err(|error| error.to_string())?;
+                preprocessor.apply(image, &mut rng, floats)?;
+            }
+            Finish::Cropped => preprocessor.apply_crop(image, &mut rng, out)?,
+            Finish::Whole { width, .. } => {
+                let rows = image.pixels.chunks_exact(image.width as usize * 3);
+                for (row, to) in rows.zip(out.chunks_exact_mut(width as usize * 3)) {
+                    to[..row.len()].copy_from_slice(row);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn plan(pipeline: &PipelineConfig) -> Result<PreprocessPlan, PreprocessError> {
+    let transform = &pipeline.preprocess.transform;
+    let spatial = match transform.spatial {
+        SpatialConfig::RandomResizedCrop { size, scale, ratio } => Spatial::RandomResizedCrop {
+            size: size as u32,
+            scale: (scale[0], scale[1]),
+            ratio: (ratio[0], ratio[1]),
+        },
+        SpatialConfig::ResizeCenterCrop { resize, size } => Spatial::ResizeCenterCrop {
+            resize: resize as u32,
+            size: size as u32,
+        },
+        SpatialConfig::AsIs => {
+            return Err(PreprocessError::BadPlan {
+                option: "crop",
+                value: "none".to_owned(),
+                want: "the images of a folder differ in size",
+            });
+        }
+    };
+    Ok(PreprocessPlan {
+        spatial,
+        flip_probability: transform.flip,
+        mean: channels("mean", &transform.mean)?,
+        std: channels("std", &transform.std)?,
+    })
 }
 
 /// Red, green and blue.
@@ -124,83 +322,106 @@ fn buffers_in_use(pipeline: &PipelineConfig) -> usize {
 }
 
 impl SampleWork for ImageWork {
-    type Encoded = MappedFile;
-    type Decoded = RgbBuffer;
+    type Encoded = Encoded;
+    type Decoded = Pixels;
     /// `None` only where the plan is invalid, which `new` has ruled out.
-    type Scratch = Option<Preprocessor>;
+    type Scratch = Option<Tools>;
 
     fn samples(&self) -> usize {
-        self.folder.len()
+        self.catalog.len()
     }
 
     fn sample_bytes(&self) -> usize {
-        self.sample_bytes
+        let side = self.plan.spatial.output_side() as usize;
+        match self.finish {
+            Finish::Floats => 3 * side * side * size_of::<f32>(),
+            Finish::Cropped => 3 * side * side,
+            Finish::Whole { width, height } => 3 * width as usize * height as usize,
+        }
     }
 
     fn label(&self, index: u32) -> u32 {
-        self.folder.label(index as usize)
+        self.catalog.label(index as usize)
     }
 
     fn name(&self, index: u32) -> String {
-        self.folder.path(index as usize).display().to_string()
+        self.catalog.name(index as usize)
     }
 
-    fn scratch(&self) -> Option<Preprocessor> {
-        Preprocessor::new(&self.plan).ok()
+    fn scratch(&self) -> Option<Tools> {
+        Some(Tools {
+            decoder: Decoder::new(self.decode).ok()?,
+            preprocessor: Preprocessor::new(&self.plan).ok()?,
+        })
     }
 
-    fn read(&self, claim: &Claim) -> Result<MappedFile, SampleError> {
-        let file = MappedFile::open(self.folder.path(claim.first().index as usize))?;
-        file.touch();
-        Ok(file)
+    fn read(&self, claim: &Claim) -> Result<Encoded, SampleError> {
+        let sample = claim.first().index as usize;
+        Ok(self.catalog.read(&self.reader, sample)?)
     }
 
     fn decode(
         &self,
-        _claim: &Claim,
-        encoded: MappedFile,
-        _scratch: &mut Option<Preprocessor>,
-    ) -> Result<RgbBuffer, SampleError> {
-        let mut image = self.take_buffer();
-        let decoded = decode_rgb(encoded.bytes(), &self.limits, &mut image);
-        // Zeros stood where the file had been: that is the reason, whatever the decoder says.
-        let decoded = if encoded.faulted() {
-            Err(SampleError::from(Shrank))
-        } else {
-            decoded.map_err(SampleError::from)
-        };
-        match decoded {
-            Ok(()) => Ok(image),
-            Err(error) => {
-                self.give_back(image);
-                Err(error)
-            }
+        claim: &Claim,
+        encoded: Encoded,
+        tools: &mut Option<Tools>,
+    ) -> Result<Pixels, SampleError> {
+        let key = claim.first();
+        if self.catalog.is_raw()
+            && let Some(record) = self.catalog.record(key.index as usize)
+        {
+            self.check(&encoded, key.index as usize)?;
+            return Ok(Pixels::Raw(encoded, record));
         }
+        let tools = tools.as_mut().ok_or("there is no decoder")?;
+        let decoded = self.decode_image(key, &encoded, &mut tools.decoder);
+        self.reader.give_back(encoded);
+        decoded.map(Pixels::Decoded)
     }
 
     fn preprocess(
         &self,
         claim: &Claim,
-        decoded: RgbBuffer,
-        scratch: &mut Option<Preprocessor>,
+        decoded: Pixels,
+        tools: &mut Option<Tools>,
         out: &mut [u8],
     ) -> Result<(), SampleError> {
-        let preprocessor = scratch
+        let preprocessor = &mut tools
             .as_mut()
-            .ok_or("the preprocessing plan is invalid")?;
+            .ok_or("there is no preprocessor")?
+            .preprocessor;
         let key = claim.first();
-        let floats = bytemuck::try_cast_slice_mut(out).map_err(|error| error.to_string())?;
-        let mut rng = sample_rng(key.seed, key.epoch, u64::from(key.index));
-        let done = preprocessor.apply(&decoded, &mut rng, floats);
-        self.give_back(decoded);
-        Ok(done?)
+        match decoded {
+            Pixels::Decoded(buffer) => {
+                let done = self.finish(key, buffer.as_rgb(), preprocessor, out);
+                self.give_back(buffer);
+                done
+            }
+            Pixels::Raw(encoded, record) => {
+                let image = Rgb {
+                    pixels: self.reader.bytes(&encoded),
+                    width: record.width,
+                    height: record.height,
+                    view: View::whole(record.width, record.height),
+                };
+                let done = self.finish(key, image, preprocessor, out);
+                self.reader.give_back(encoded);
+                done
+            }
+        }
     }
 
-    fn encoded_bytes(&self, encoded: &MappedFile) -> u64 {
-        encoded.bytes().len() as u64
+    fn encoded_bytes(&self, encoded: &Encoded) -> u64 {
+        self.reader.bytes(encoded).len() as u64
     }
 
-    fn decoded_bytes(&self, decoded: &RgbBuffer) -> u64 {
-        decoded.pixels.len() as u64
+    fn decoded_bytes(&self, decoded: &Pixels) -> u64 {
+        match decoded {
+            Pixels::Decoded(buffer) => buffer.pixels.len() as u64,
+            Pixels::Raw(encoded, _) => self.encoded_bytes(encoded),
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

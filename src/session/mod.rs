@@ -3,18 +3,23 @@
 //! Invariant: however the run ends, its trace and its report are on disk. May use `train`, `pipeline`,
 //! `device`, `trace`, `analysis`, `report`, `data` and `config`.
 
+mod cache;
+mod catalog;
 mod collector;
 mod error;
 mod evaluation;
-mod idx;
 mod images;
+mod packing;
 mod plan;
 mod run;
+mod small;
 mod source;
 mod tracing_feed;
 mod trainee;
 
+pub use catalog::Catalog;
 pub use collector::{OnProgress, Progress};
 pub use error::SessionError;
 pub use images::ImageWork;
+pub use packing::PackRequest;
 pub use run::{Outcome, RunOptions, Session};

@@ -4,10 +4,10 @@ use super::error::SessionError;
 use super::source::Source;
 use crate::analysis::{Disk, LoaderShape, Workers};
 use crate::config::{
-    EmulatedConfig, HeldOut, Mode, ModelKind, OnError, Optimizer, PartSize, PipelineConfig,
-    Resolved, StageConfig, WorkerMode,
+    EmulatedConfig, HeldOut, Mode, ModelKind, OnError, Optimizer, OrderConfig, PartSize,
+    PipelineConfig, Resolved, StageConfig, WorkerMode,
 };
-use crate::data::sampler::Batches;
+use crate::data::sampler::{Batches, Order};
 use crate::data::{Amount, Parts, Split};
 use crate::device::emulated::EmulatedSpec;
 use crate::pipeline::{ErrorPolicy, Layout, Plan, StageKnobs};
@@ -25,7 +25,7 @@ fn knobs(stage: StageConfig) -> StageKnobs {
 fn layout(pipeline: &PipelineConfig) -> Layout {
     match pipeline.workers {
         WorkerMode::PerStage => Layout::PerStage {
-            read: knobs(pipeline.read),
+            read: knobs(pipeline.read.stage),
             decode: knobs(pipeline.decode.stage),
             preprocess: knobs(pipeline.preprocess.stage),
             batch: knobs(pipeline.batch.stage),
@@ -37,6 +37,14 @@ fn layout(pipeline: &PipelineConfig) -> Layout {
             num_workers,
             prefetch_factor,
         },
+    }
+}
+
+pub(super) fn order(order: OrderConfig) -> Order {
+    match order {
+        OrderConfig::Sequential => Order::Sequential,
+        OrderConfig::Random => Order::Random,
+        OrderConfig::Block { block, window } => Order::Block { block, window },
     }
 }
 
@@ -80,7 +88,7 @@ pub(super) fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -
         claim_size: claim_size.clamp(1, size),
         batches: asked.min(most),
         drop_last: pipeline.drop_last,
-        shuffle: pipeline.shuffle,
+        order: order(pipeline.order),
         ordered: pipeline.ordered,
         seed: config.seed,
         part: Some(training),
@@ -117,7 +125,10 @@ pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
         device_beside: runs_beside(config),
         disk: pipeline.storage.map(|storage| Disk {
             // At random hardly any two samples follow each other.
-            seek_per_sample: Nanos(if pipeline.shuffle { storage.seek_ns } else { 0 }),
+            seek_per_sample: match pipeline.order {
+                OrderConfig::Sequential => Nanos::ZERO,
+                _ => Nanos(storage.seek_ns),
+            },
             bytes_per_second: storage.bytes_per_second,
         }),
         copy_latency: Nanos(config.emulated.map_or(0, |device| device.copy_latency_ns)),

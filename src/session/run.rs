@@ -1,5 +1,6 @@
 //! One run, from its configuration to its report.
 
+use super::cache::CacheWatch;
 use super::collector::{Collector, DeviceName, OnProgress, cpu_of};
 use super::error::SessionError;
 use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
@@ -52,6 +53,8 @@ pub struct Session {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stop: StopSignal,
     cores: f64,
+    /// How much of the data is in the page cache.
+    cache: Option<CacheWatch>,
 }
 
 impl Session {
@@ -69,8 +72,10 @@ impl Session {
             path: options.run_dir.clone(),
             source,
         })?;
+        let cache = CacheWatch::prepare(config.cache, source.files())?;
         Ok(Session {
             stop,
+            cache,
             cores: usable_cores(),
             config,
             options,
@@ -163,15 +168,16 @@ impl Session {
             return Ok(Device::None);
         }
         let spec = model_spec(&self.config, &self.source);
+        let pixels = self.source.on_device();
         if let Some(emulated) = &self.config.emulated {
             return Ok(Device::Emulated {
                 spec: emulated_spec(emulated),
-                burn: emulated.train.then(|| on_cpu(&spec)).transpose()?,
+                burn: emulated.train.then(|| on_cpu(&spec, pixels)).transpose()?,
             });
         }
         Ok(Device::Burn(match self.config.device {
-            DeviceConfig::Cuda(ordinal) => on_cuda(ordinal, &probe::cuda(), &spec)?,
-            _ => on_cpu(&spec)?,
+            DeviceConfig::Cuda(ordinal) => on_cuda(ordinal, &probe::cuda(), &spec, pixels)?,
+            _ => on_cpu(&spec, pixels)?,
         }))
     }
 
@@ -207,6 +213,7 @@ impl Session {
         let config = serde_json::to_value(&self.config).unwrap_or_default();
         let mut report = Report::new(self.config.name.clone(), machine, config);
         report.storage = self.config.pipeline.storage.as_ref().map(storage_report);
+        report.cache = self.cache.as_ref().map(|cache| cache.report.clone());
         report.trace = trace.map(|_| TraceReport {
             path: self.trace_path().display().to_string(),
             ..TraceReport::default()
@@ -277,6 +284,8 @@ impl Session {
             records: Vec::new(),
             stop: self.stop.clone(),
             broken: None,
+            cache: self.cache.take(),
+            cache_epoch: 0,
             cost: RecordingCost::measure(&self.clock),
             process_cpu_before: cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default(),
             own_cpu: Nanos::ZERO,

@@ -1,23 +1,31 @@
 //! The data set of a run, of whichever kind, and the disk it is read from where one is emulated.
 
+use super::catalog::Catalog;
 use super::error::SessionError;
-use super::idx::IdxWork;
 use super::images::ImageWork;
+use super::plan::order;
+use super::small::{SmallImages, SmallWork};
 use crate::config::{PipelineConfig, SourceKind, StorageConfig};
-use crate::data::{DataError, IdxImages, IdxPart, ImageFolder};
+use crate::data::{CifarImages, CifarKind, CifarPart, DataError, IdxImages, IdxPart};
 use crate::pipeline::stages::storage::{EmulatedStorage, StorageSpec, Stored};
 use crate::pipeline::{SampleWork, StopSignal};
 use crate::report::StorageReport;
 use crate::timeline::{Clock, Nanos};
+use crate::train::DevicePreprocess;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An opened data set and the work of the stages on it.
 pub(super) enum Source {
-    Images(Arc<Stored<ImageWork>>),
-    Idx {
-        work: Arc<Stored<IdxWork>>,
-        /// MNIST's own files for the test, where they are there.
-        test: Option<Arc<Stored<IdxWork>>>,
+    Images {
+        work: Arc<Stored<ImageWork>>,
+        on_device: Option<DevicePreprocess>,
+    },
+    Small {
+        work: Arc<Stored<SmallWork>>,
+        /// MNIST's and CIFAR's own files for the test, where they are there.
+        test: Option<Arc<Stored<SmallWork>>>,
+        on_device: Option<DevicePreprocess>,
     },
 }
 
@@ -35,63 +43,109 @@ impl Source {
         let path = &pipeline.source.path;
         let storage = pipeline.storage.as_ref().map(storage_spec);
         let storage = storage.map(|spec| Arc::new(EmulatedStorage::new(spec)));
-        Ok(match pipeline.source.kind {
-            SourceKind::ImageFolder => {
-                let folder = ImageFolder::open(path)?;
-                let work = ImageWork::new(folder, pipeline)?;
-                Source::Images(Arc::new(Stored::new(work, storage, clock, stop)))
-            }
-            SourceKind::Idx => {
-                let transform = &pipeline.preprocess.transform;
-                let open = |part| {
-                    let images = IdxImages::open(path, part)?;
-                    let work = IdxWork::new(images, transform);
-                    Ok(Arc::new(Stored::new(work, storage.clone(), clock, stop)))
-                };
-                let test = match open(IdxPart::Test) {
-                    Err(DataError::MissingIdx { .. }) => None,
-                    test => Some(test?),
-                };
-                let work = open(IdxPart::Train)?;
-                Source::Idx { work, test }
-            }
+        let kind = pipeline.source.kind;
+        if let SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset = kind {
+            let catalog = Catalog::open(kind, path)?;
+            let work = Arc::new(ImageWork::new(catalog, pipeline, order(pipeline.order))?);
+            let on_device = work.on_device();
+            let work = Arc::new(Stored::new(work, storage, clock, stop));
+            return Ok(Source::Images { work, on_device });
+        }
+        let open = |part| {
+            let work = SmallWork::new(small_images(kind, path, part)?, &pipeline.preprocess);
+            Ok(Arc::new(Stored::new(
+                Arc::new(work),
+                storage.clone(),
+                clock,
+                stop,
+            )))
+        };
+        let test = match open(Part::Test) {
+            Err(DataError::MissingIdx { .. } | DataError::MissingCifar { .. }) => None,
+            test => Some(test?),
+        };
+        let work = open(Part::Train)?;
+        let on_device = work.inner().on_device();
+        Ok(Source::Small {
+            work,
+            test,
+            on_device,
         })
     }
 
     /// Samples in it.
     pub(super) fn samples(&self) -> usize {
         match self {
-            Source::Images(work) => work.samples(),
-            Source::Idx { work, .. } => work.samples(),
+            Source::Images { work, .. } => work.samples(),
+            Source::Small { work, .. } => work.samples(),
         }
     }
 
     /// Samples that a worker takes at a time.
     pub(super) fn claim_size(&self) -> usize {
         match self {
-            Source::Images(work) => work.claim_size(),
-            Source::Idx { work, .. } => work.claim_size(),
+            Source::Images { work, .. } => work.claim_size(),
+            Source::Small { work, .. } => work.claim_size(),
         }
     }
 
     /// Classes in it.
     pub(super) fn classes(&self) -> usize {
         match self {
-            Source::Images(work) => work.inner().folder().classes().len(),
-            Source::Idx { work, .. } => work.inner().images().classes(),
+            Source::Images { work, .. } => work.inner().catalog().classes(),
+            Source::Small { work, .. } => work.inner().images().classes(),
         }
     }
 
-    /// Channels, height and width of a preprocessed sample.
+    /// Channels, height and width of a sample as the model sees it.
     pub(super) fn shape(&self) -> [usize; 3] {
         match self {
-            Source::Images(work) => work.inner().shape(),
-            Source::Idx { work, .. } => {
-                let (height, width) = work.inner().images().size();
-                [1, height, width]
-            }
+            Source::Images { work, .. } => work.inner().shape(),
+            Source::Small { work, .. } => work.inner().images().shape(),
         }
     }
+
+    /// What is left for the device to do with the samples, where anything is.
+    pub(super) fn on_device(&self) -> Option<DevicePreprocess> {
+        match self {
+            Source::Images { on_device, .. } | Source::Small { on_device, .. } => on_device.clone(),
+        }
+    }
+
+    /// The files that samples are read from during the run; none where they are in memory.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        match self {
+            Source::Images { work, .. } if !work.inner().is_in_memory() => {
+                work.inner().catalog().files()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[derive(Copy, Clone)]
+enum Part {
+    Train,
+    Test,
+}
+
+fn small_images(kind: SourceKind, path: &Path, part: Part) -> Result<SmallImages, DataError> {
+    let cifar = match kind {
+        SourceKind::Cifar10 => CifarKind::Ten,
+        SourceKind::Cifar100 => CifarKind::Hundred,
+        _ => {
+            let part = match part {
+                Part::Train => IdxPart::Train,
+                Part::Test => IdxPart::Test,
+            };
+            return Ok(SmallImages::Idx(IdxImages::open(path, part)?));
+        }
+    };
+    let part = match part {
+        Part::Train => CifarPart::Train,
+        Part::Test => CifarPart::Test,
+    };
+    Ok(SmallImages::Cifar(CifarImages::open(path, cifar, part)?))
 }
 
 fn storage_spec(config: &StorageConfig) -> StorageSpec {

@@ -2,16 +2,30 @@
 
 use super::step::{TrainError, TrainStep};
 use crate::device::probe::CudaProbe;
-use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError, panic_message};
+use crate::pipeline::{
+    Delivered, HostBatch, HostToDevice, Logbook, SampleError, SampleKey, panic_message,
+};
 use crate::timeline::{DevicePhase, HostWork, UnitRef};
-pub use stallscope_burn::{Architecture, DeviceBatch, Learned, ModelSpec, OptimizerSpec};
+pub use stallscope_burn::{
+    Architecture, Crop, DeviceBatch, Learned, ModelSpec, OptimizerSpec, PixelLayout, PixelPlan,
+};
 use stallscope_burn::{Copier, Phase, Trainer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// Copies host batches to a device of burn's.
 pub struct BurnCopy {
     copier: Box<dyn Copier>,
     classes: usize,
+    pixels: Option<DevicePreprocess>,
+}
+
+/// What the device does with batches of 8-bit pixels.
+#[derive(Clone)]
+pub struct DevicePreprocess {
+    pub plan: PixelPlan,
+    /// What was drawn for a sample: the same whoever asks.
+    pub crops: Arc<dyn Fn(SampleKey) -> Crop + Send + Sync>,
 }
 
 /// A label that the model has no output for.
@@ -40,8 +54,13 @@ impl HostToDevice for BurnCopy {
                 }));
             }
         }
-        let floats = batch.floats().map_err(|error| error.to_string())?;
-        Ok(self.copier.copy(floats, &batch.labels))
+        let Some(pixels) = &self.pixels else {
+            let floats = batch.floats().map_err(|error| error.to_string())?;
+            return Ok(self.copier.copy(floats, &batch.labels));
+        };
+        let crops: Vec<Crop> = batch.keys().map(|key| (pixels.crops)(key)).collect();
+        let (plan, bytes) = (&pixels.plan, batch.bytes());
+        Ok(self.copier.copy_pixels(plan, bytes, &crops, &batch.labels))
     }
 }
 
@@ -50,6 +69,7 @@ pub struct BurnTrainer {
     trainer: Box<dyn Trainer>,
     classes: usize,
     steps: u64,
+    pixels: Option<DevicePreprocess>,
 }
 
 impl BurnTrainer {
@@ -58,6 +78,7 @@ impl BurnTrainer {
         BurnCopy {
             copier: self.trainer.copier(),
             classes: self.classes,
+            pixels: self.pixels.clone(),
         }
     }
 
@@ -91,6 +112,14 @@ impl BurnTrainer {
         guarded(|| self.trainer.evaluate(batch)).map_err(|reason| TrainError::Evaluation { reason })
     }
 
+    /// The images of `batch` as the model sees them, one after another: channels, height, width.
+    ///
+    /// # Errors
+    /// Why the device refused it.
+    pub fn images(&self, batch: DeviceBatch) -> Result<Vec<f32>, TrainError> {
+        guarded(|| self.trainer.images(batch)).map_err(|reason| TrainError::Evaluation { reason })
+    }
+
     /// Trainable numbers of the model.
     pub fn parameters(&self) -> usize {
         self.trainer.parameters()
@@ -110,6 +139,7 @@ impl TrainStep for BurnTrainer {
         let note = |phase| {
             let now = logbook.now();
             match phase {
+                Phase::Preprocess => logbook.busy(DevicePhase::Preprocess, number, since, now),
                 Phase::Forward => logbook.busy(DevicePhase::Forward, number, since, now),
                 Phase::Backward => logbook.busy(DevicePhase::Backward, number, since, now),
                 Phase::Optimizer => logbook.busy(DevicePhase::Optimizer, number, since, now),
@@ -127,11 +157,16 @@ fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         .unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))
 }
 
-fn wrap(spec: &ModelSpec, trainer: Box<dyn Trainer>) -> BurnTrainer {
+fn wrap(
+    spec: &ModelSpec,
+    trainer: Box<dyn Trainer>,
+    pixels: Option<DevicePreprocess>,
+) -> BurnTrainer {
     BurnTrainer {
         trainer,
         classes: spec.classes,
         steps: 0,
+        pixels,
     }
 }
 
@@ -151,16 +186,19 @@ fn require_size(spec: &ModelSpec) -> Result<(), TrainError> {
     })
 }
 
-/// A trainer on the CPU.
+/// A trainer on the CPU. Its batches are finished, or 8-bit `pixels` that the device preprocesses.
 ///
 /// # Errors
 /// Images that the model cannot take.
-pub fn on_cpu(spec: &ModelSpec) -> Result<BurnTrainer, TrainError> {
+pub fn on_cpu(
+    spec: &ModelSpec,
+    pixels: Option<DevicePreprocess>,
+) -> Result<BurnTrainer, TrainError> {
     require_size(spec)?;
-    Ok(wrap(spec, stallscope_burn::cpu(spec)))
+    Ok(wrap(spec, stallscope_burn::cpu(spec), pixels))
 }
 
-/// A trainer on the CUDA device `ordinal` that `probe` found.
+/// A trainer on the CUDA device `ordinal` that `probe` found, for batches as [`on_cpu`]'s.
 ///
 /// # Errors
 /// What is missing on this machine, or why the device does not come up.
@@ -168,6 +206,7 @@ pub fn on_cuda(
     ordinal: usize,
     probe: &CudaProbe,
     spec: &ModelSpec,
+    pixels: Option<DevicePreprocess>,
 ) -> Result<BurnTrainer, TrainError> {
     require_size(spec)?;
     let refuse = |reason: String| TrainError::Device {
@@ -184,7 +223,7 @@ pub fn on_cuda(
             "the CUDA runtime did not come up: {reason}; run `stallscope doctor`"
         ))
     })?;
-    Ok(wrap(spec, trainer))
+    Ok(wrap(spec, trainer, pixels))
 }
 
 #[cfg(test)]
@@ -200,6 +239,9 @@ mod tests {
             panic!("can't allocate buffer of 17 GiB")
         }
         fn evaluate(&mut self, _: DeviceBatch) -> Result<Learned, String> {
+            unreachable!()
+        }
+        fn images(&self, _: DeviceBatch) -> Result<Vec<f32>, String> {
             unreachable!()
         }
         fn copier(&self) -> Box<dyn Copier> {
@@ -223,7 +265,7 @@ mod tests {
 
     #[test]
     fn an_image_too_small_for_the_model_is_refused() {
-        let refused = on_cpu(&spec(Architecture::LeNet)).err().unwrap();
+        let refused = on_cpu(&spec(Architecture::LeNet), None).err().unwrap();
         assert!(refused.to_string().contains("8x8"), "{refused}");
     }
 
@@ -242,6 +284,7 @@ mod tests {
             trainer: Box::new(OutOfMemory),
             classes: 2,
             steps: 3,
+            pixels: None,
         };
         let error = trainer.step(batch, &mut logbook).unwrap_err().to_string();
         assert_eq!(

@@ -8,8 +8,8 @@ mod emulated;
 mod step;
 
 pub use burning::{
-    Architecture, BurnCopy, BurnTrainer, DeviceBatch, Learned, ModelSpec, OptimizerSpec, on_cpu,
-    on_cuda,
+    Architecture, BurnCopy, BurnTrainer, Crop, DeviceBatch, DevicePreprocess, Learned, ModelSpec,
+    OptimizerSpec, PixelLayout, PixelPlan, on_cpu, on_cuda,
 };
 pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
 pub use step::{StepDone, TrainError, TrainStep, train};

@@ -2,6 +2,7 @@
 
 use crate::work::{Costs, PlantedWork, Spend, wait_on};
 use stallscope::analysis::{Analysis, Cause, CpuReading, IdleSpan, Summary, WindowRule};
+use stallscope::data::sampler::Order;
 use stallscope::device::emulated::EmulatedSpec;
 use stallscope::pipeline::{
     Delivered, ErrorPolicy, HostBatch, HostToDevice, Layout, Logbook, Plan, SampleError,
@@ -141,7 +142,7 @@ impl Planted {
             claim_size: self.claim_size,
             batches: self.warmup + self.steps,
             drop_last: true,
-            shuffle: true,
+            order: Order::Random,
             ordered: self.ordered,
             seed: self.costs.seed,
             part: None,

@@ -3,7 +3,7 @@
 //! Invariants: at most [`MOST_BYTES`] and about a second; the file has no name while it is used,
 //! so that not even a killed process leaves it behind; its content does not compress.
 //!
-//! May use: `cli::page_cache`.
+//! May use: `data::page_cache`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::cli::page_cache;
+use crate::data::page_cache;
 
 const MOST_BYTES: u64 = 256 << 20;
 const MOST_WRITING: Duration = Duration::from_millis(500);

@@ -1,7 +1,7 @@
 //! What the data is read from: its file system, that system's speed, and what of the data is
 //! already in memory.
 //!
-//! May use: `checklist`, `disk`, `memory`, `proc_file`, `cli::page_cache`.
+//! May use: `checklist`, `disk`, `memory`, `proc_file`, `data::page_cache`.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::checklist::{Row, Section, size};
 use super::disk::{self, Method, ReadSpeed};
 use super::{memory, proc_file};
-use crate::cli::page_cache::{self, Residency};
+use crate::data::page_cache::{self, Residency};
 
 /// Files whose pages are counted: enough for a share within a few per cent.
 const SAMPLED_FILES: usize = 256;

@@ -1,8 +1,12 @@
 //! The decode kernel: encoded bytes in, RGB pixels out, into a buffer that is used again.
 //!
-//! Follows what torchvision's folder reader (`Image.open(path).convert("RGB")`) gives: grey becomes three equal channels,
-//! alpha is discarded and not composited, palettes are expanded, 16-bit samples keep their high byte, CMYK is
-//! converted by the JPEG decoder, EXIF orientation is not applied. The format is told from the content, not the name.
+//! Grey becomes three equal channels, alpha is discarded and not composited, palettes are expanded, 16-bit samples
+//! keep their high byte, CMYK is converted, as torchvision's folder reader (`Image.open(path).convert("RGB")`) does;
+//! unlike there, pictures are turned upright as their EXIF block says. The format is told from the content, not the
+//! name.
+//!
+//! Where only a part is needed, less is decoded: rows below it are not (baseline JPEG), and libjpeg-turbo leaves out
+//! columns beside it too. The pixels in the part are the same.
 //!
 //! Invariants: pixels are decoded straight into the caller's buffer and widened or narrowed to RGB in place, so a
 //! steady state allocates nothing for them. An image over the limits is refused from its header, before its pixels
@@ -15,6 +19,16 @@ use std::io::Cursor;
 use image::codecs::jpeg::JpegDecoder;
 use image::codecs::png::PngDecoder;
 use image::{ColorType, ImageDecoder, ImageError, Limits};
+
+use header::{Frame, JpegHeader};
+pub use orientation::Orientation;
+pub use rgb::{Region, Rgb, RgbBuffer, View};
+
+mod header;
+mod orientation;
+mod rgb;
+#[cfg(feature = "turbojpeg")]
+mod turbo;
 
 const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 const JPEG_SIGNATURE: &[u8] = b"\xff\xd8\xff";
@@ -37,12 +51,33 @@ impl Default for DecodeLimits {
     }
 }
 
-/// Interleaved 8-bit RGB, rows from top to bottom without padding.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RgbBuffer {
-    pub pixels: Vec<u8>,
-    pub width: u32,
-    pub height: u32,
+/// What decodes JPEG files; PNG files are the `image` crate's in any case.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DecoderKind {
+    /// The pure-Rust `image` crate.
+    #[default]
+    Image,
+    /// libjpeg-turbo, where this was built with it.
+    Turbojpeg,
+}
+
+/// How images are decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodeOptions {
+    pub decoder: DecoderKind,
+    pub limits: DecodeLimits,
+    /// Turn images upright as their EXIF block says.
+    pub exif_orientation: bool,
+}
+
+impl Default for DecodeOptions {
+    fn default() -> DecodeOptions {
+        DecodeOptions {
+            decoder: DecoderKind::Image,
+            limits: DecodeLimits::default(),
+            exif_orientation: true,
+        }
+    }
 }
 
 /// Bytes that do not decode. The caller knows the path and adds it.
@@ -72,47 +107,198 @@ pub enum DecodeError {
         format: &'static str,
         source: ImageError,
     },
+    #[error("libjpeg-turbo does not decode the JPEG: {reason}; fetch it again or convert it")]
+    Turbo { reason: String },
+    #[error(
+        "this stallscope was built without libjpeg-turbo; build it with `cargo build --release --features turbojpeg`, \
+         or set decode.decoder = \"image\""
+    )]
+    WithoutTurbo,
 }
 
-/// Decodes `bytes` into `out`, whose allocation is kept and grown only when an image needs more than any before.
-/// After an error `out` is empty.
-pub fn decode_rgb(
-    bytes: &[u8],
-    limits: &DecodeLimits,
-    out: &mut RgbBuffer,
-) -> Result<(), DecodeError> {
-    let decoded = if bytes.starts_with(JPEG_SIGNATURE) {
-        decode_jpeg(bytes, limits, out)
-    } else if bytes.starts_with(PNG_SIGNATURE) {
-        decode_png(bytes, limits, out)
-    } else {
-        let start = bytes
-            .iter()
-            .take(8)
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<Vec<_>>();
-        Err(DecodeError::UnknownFormat {
-            start: start.join(" "),
-        })
-    };
-    if decoded.is_err() {
-        out.pixels.clear();
-        (out.width, out.height) = (0, 0);
-    }
-    decoded
-}
-
-fn decode_jpeg(
-    bytes: &[u8],
-    limits: &DecodeLimits,
-    out: &mut RgbBuffer,
-) -> Result<(), DecodeError> {
-    // The decoder is lenient: it stops at a cut and leaves the rest grey. So the end is looked for first.
-    if !has_end_of_image(bytes) {
-        return Err(DecodeError::Truncated {
+/// Width and height of the image in `bytes` as it is stored, from its header.
+///
+/// # Errors
+/// Bytes that are no image, or have no header.
+pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
+    if bytes.starts_with(JPEG_SIGNATURE) {
+        let header = JpegHeader::parse(bytes);
+        let cut = DecodeError::Truncated {
             len_bytes: bytes.len(),
-        });
+        };
+        let frame = header.frame.filter(|_| header.complete).ok_or(cut)?;
+        return Ok((frame.width, frame.height));
     }
+    let size = (big_endian_at(bytes, 16), big_endian_at(bytes, 20));
+    match size {
+        (Some(width), Some(height)) if bytes.starts_with(PNG_SIGNATURE) => Ok((width, height)),
+        _ => Err(unknown_format(bytes)),
+    }
+}
+
+fn unknown_format(bytes: &[u8]) -> DecodeError {
+    let start = bytes.iter().take(8);
+    let start: Vec<String> = start.map(|byte| format!("{byte:02x}")).collect();
+    DecodeError::UnknownFormat {
+        start: start.join(" "),
+    }
+}
+
+/// The bytes of an image file.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    pub bytes: &'a [u8],
+    /// Whether nobody else can change them meanwhile, as they can those of a mapped file.
+    pub private: bool,
+}
+
+/// Decodes images, one after another; each worker has its own.
+pub struct Decoder {
+    options: DecodeOptions,
+    /// A copy of a JPEG: one whose header says that it ends earlier, or of which nobody else has the bytes.
+    copy: Vec<u8>,
+    #[cfg(feature = "turbojpeg")]
+    turbo: Option<turbo::Turbo>,
+}
+
+impl Decoder {
+    /// A decoder with `options`.
+    ///
+    /// # Errors
+    /// A decoder that this was built without.
+    pub fn new(options: DecodeOptions) -> Result<Decoder, DecodeError> {
+        #[cfg(not(feature = "turbojpeg"))]
+        if options.decoder == DecoderKind::Turbojpeg {
+            return Err(DecodeError::WithoutTurbo);
+        }
+        #[cfg(feature = "turbojpeg")]
+        let turbo = match options.decoder {
+            DecoderKind::Image => None,
+            DecoderKind::Turbojpeg => Some(turbo::Turbo::new(&options.limits)?),
+        };
+        Ok(Decoder {
+            options,
+            copy: Vec::new(),
+            #[cfg(feature = "turbojpeg")]
+            turbo,
+        })
+    }
+
+    /// Decodes `input` into `out`, whose allocation is kept and grown only when an image needs more than any
+    /// before. Of the upright image, of which it is told width and height, `region` says what is needed, and at
+    /// least that is decoded; `None` is all. After an error `out` is empty.
+    ///
+    /// # Errors
+    /// Bytes that are no image, are damaged, or are over the limits.
+    pub fn decode(
+        &mut self,
+        input: Input<'_>,
+        region: impl FnOnce(u32, u32) -> Option<Region>,
+        out: &mut RgbBuffer,
+    ) -> Result<(), DecodeError> {
+        let bytes = input.bytes;
+        out.view = View::default();
+        let decoded = if bytes.starts_with(JPEG_SIGNATURE) {
+            self.decode_jpeg(input, region, out)
+        } else if bytes.starts_with(PNG_SIGNATURE) {
+            decode_png(bytes, &self.options, out)
+        } else {
+            Err(unknown_format(bytes))
+        };
+        if decoded.is_err() {
+            out.pixels.clear();
+            (out.width, out.height) = (0, 0);
+        }
+        decoded
+    }
+
+    fn decode_jpeg(
+        &mut self,
+        input: Input<'_>,
+        region: impl FnOnce(u32, u32) -> Option<Region>,
+        out: &mut RgbBuffer,
+    ) -> Result<(), DecodeError> {
+        let bytes = input.bytes;
+        let header = JpegHeader::parse(bytes);
+        // The decoders are lenient: they stop at a cut and leave the rest grey.
+        if !header.complete {
+            return Err(DecodeError::Truncated {
+                len_bytes: bytes.len(),
+            });
+        }
+        let mut orientation = Orientation::default();
+        if let Some(exif) = &header.exif
+            && self.options.exif_orientation
+        {
+            orientation = Orientation::of_exif(&bytes[exif.clone()]);
+        }
+        let mut needed = None;
+        if let Some(frame) = &header.frame {
+            let stored = (frame.width, frame.height);
+            check_pixels(frame.width, frame.height, &self.options.limits)?;
+            let (width, height) = orientation.upright(stored);
+            // Without rows the height is told after the pixels.
+            let region = (width > 0 && height > 0).then(|| region(width, height));
+            needed = region
+                .flatten()
+                .map(|part| part.stored(orientation, stored));
+        }
+        self.decode_stored(input, &header, needed, out)?;
+        out.view.orientation = orientation;
+        Ok(())
+    }
+
+    fn decode_stored(
+        &mut self,
+        input: Input<'_>,
+        header: &JpegHeader,
+        needed: Option<Region>,
+        out: &mut RgbBuffer,
+    ) -> Result<(), DecodeError> {
+        let bytes = input.bytes;
+        #[cfg(feature = "turbojpeg")]
+        if let (Some(turbo), Some(frame)) = (&mut self.turbo, &header.frame) {
+            let bytes = if input.private {
+                bytes
+            } else {
+                self.copy.clear();
+                self.copy.extend_from_slice(bytes);
+                &self.copy
+            };
+            match turbo.decode(bytes, frame, needed, out)? {
+                turbo::Decoded::Rgb => return Ok(()),
+                turbo::Decoded::NotRgb => {}
+            }
+        }
+        let limits = &self.options.limits;
+        let Some((frame, rows)) = rows_needed(header, needed) else {
+            return decode_whole_jpeg(bytes, limits, out);
+        };
+        self.copy.clear();
+        self.copy.extend_from_slice(bytes);
+        let height = self.copy[frame.height_at..].first_chunk_mut::<2>();
+        if let Some(height) = height {
+            *height = (rows as u16).to_be_bytes();
+        }
+        decode_whole_jpeg(&self.copy, limits, out)?;
+        out.view.image_height = frame.height;
+        Ok(())
+    }
+}
+
+/// How many rows of the image `needed` takes, where decoding can stop after them. Chroma rows are upsampled
+/// with their neighbours, so one more row of blocks is decoded where the last one needed is at an edge.
+fn rows_needed(header: &JpegHeader, needed: Option<Region>) -> Option<(Frame, u32)> {
+    let (frame, needed) = header.frame.zip(needed)?;
+    let rows = (needed.top + needed.height + 1).next_multiple_of(frame.rows_together);
+    (header.is_in_row_order() && rows < frame.height).then_some((frame, rows))
+}
+
+fn decode_whole_jpeg(
+    bytes: &[u8],
+    limits: &DecodeLimits,
+    out: &mut RgbBuffer,
+) -> Result<(), DecodeError> {
     let corrupt = |source| DecodeError::Corrupt {
         format: "JPEG",
         source,
@@ -127,7 +313,12 @@ fn decode_jpeg(
     read_pixels(decoder, out).map_err(corrupt)
 }
 
-fn decode_png(bytes: &[u8], limits: &DecodeLimits, out: &mut RgbBuffer) -> Result<(), DecodeError> {
+fn decode_png(
+    bytes: &[u8],
+    options: &DecodeOptions,
+    out: &mut RgbBuffer,
+) -> Result<(), DecodeError> {
+    let limits = &options.limits;
     let corrupt = |source| DecodeError::Corrupt {
         format: "PNG",
         source,
@@ -138,8 +329,13 @@ fn decode_png(bytes: &[u8], limits: &DecodeLimits, out: &mut RgbBuffer) -> Resul
     }
     let mut decoder_limits = Limits::no_limits();
     decoder_limits.max_alloc = Some(limits.max_ancillary_bytes);
-    let decoder = PngDecoder::with_limits(Cursor::new(bytes), decoder_limits).map_err(corrupt)?;
-    read_pixels(decoder, out).map_err(corrupt)
+    let mut decoder =
+        PngDecoder::with_limits(Cursor::new(bytes), decoder_limits).map_err(corrupt)?;
+    let turned = options.exif_orientation.then(|| decoder.orientation());
+    let orientation = turned.transpose().map_err(corrupt)?;
+    read_pixels(decoder, out).map_err(corrupt)?;
+    out.view.orientation = orientation.map_or_else(Orientation::default, Orientation::from);
+    Ok(())
 }
 
 fn big_endian_at(bytes: &[u8], offset: usize) -> Option<u32> {
@@ -180,6 +376,7 @@ fn read_pixels(decoder: impl ImageDecoder, out: &mut RgbBuffer) -> Result<(), Im
     }
     pixels.truncate(count * 3);
     (out.width, out.height) = (width, height);
+    out.view = View::whole(width, height);
     Ok(())
 }
 
@@ -209,27 +406,6 @@ fn widen_grey(pixels: &mut [u8], count: usize) {
         let grey = pixels[i];
         pixels[i * 3..i * 3 + 3].fill(grey);
     }
-}
-
-/// Whether an end-of-image marker follows the start of the scan. Segments before the scan are skipped by their
-/// length, so the marker of an embedded thumbnail does not count; within a scan FF D9 can be nothing else.
-fn has_end_of_image(bytes: &[u8]) -> bool {
-    let mut at = 2;
-    while let [0xff, marker, high, low, ..] = bytes.get(at..).unwrap_or_default() {
-        match marker {
-            // Fill bytes may precede a marker.
-            0xff => at += 1,
-            0xda => {
-                return bytes[at..]
-                    .windows(2)
-                    .rev()
-                    .any(|pair| pair == [0xff, 0xd9]);
-            }
-            0x01 | 0xd0..=0xd7 => at += 2,
-            _ => at += 2 + usize::from(u16::from_be_bytes([*high, *low])),
-        }
-    }
-    false
 }
 
 #[cfg(test)]

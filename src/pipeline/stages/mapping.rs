@@ -10,14 +10,16 @@
 //! unmapped. The handler uses atomics, `mmap` and `sigaction` only: no locks, no allocation. Registering costs O(1).
 //! When the registry is full a file is read into memory instead, which is slower and still correct.
 //!
-//! May use: nothing else of this crate. Linux only.
+//! May use: `stages::reading` for the order of access. Linux only.
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use super::reading::Access;
 use memmap2::{Advice, Mmap};
 
 /// Live mappings that can be guarded at once.
@@ -56,20 +58,20 @@ impl MappedFile {
     /// Maps `path` as it is now. Nothing is read yet; see [`MappedFile::touch`].
     pub fn open(path: &Path) -> Result<MappedFile, MapError> {
         let io = |action| {
-            let path = path.to_path_buf();
             move |source| MapError::Io {
                 action,
-                path,
+                path: path.to_path_buf(),
                 source,
             }
         };
         let file = File::open(path).map_err(io("open"))?;
         let metadata = file.metadata().map_err(io("stat"))?;
-        let path = path.to_path_buf();
         if !metadata.is_file() {
+            let path = path.to_path_buf();
             return Err(MapError::NotAFile { path });
         }
         if metadata.len() == 0 {
+            let path = path.to_path_buf();
             return Err(MapError::Empty { path });
         }
         install_handler_once().map_err(io("install the SIGBUS handler for"))?;
@@ -88,16 +90,42 @@ impl MappedFile {
         }
     }
 
+    /// Tells the kernel in which order parts of the file will be asked for.
+    pub fn advise(&self, access: Access) {
+        if let Backing::Guarded { map, .. } = &self.backing {
+            // Only a hint: a kernel that does not take it reads ahead as it always does.
+            map.advise(match access {
+                Access::Sequential => Advice::Sequential,
+                Access::Random => Advice::Random,
+            })
+            .ok();
+        }
+    }
+
     /// Faults every page in, so that the caller's stage pays for the disk and not whoever reads the bytes next.
     pub fn touch(&self) {
+        self.touch_part(0..self.bytes().len(), Access::Sequential);
+    }
+
+    /// The same for a part, which lies inside the file.
+    pub fn touch_part(&self, part: Range<usize>, access: Access) {
         let Backing::Guarded { map, .. } = &self.backing else {
             return;
         };
+        if access == Access::Random {
+            // Where the kernel does not read ahead, it would fetch page by page.
+            map.advise_range(Advice::WillNeed, part.start, part.len())
+                .ok();
+        }
         // One system call where the kernel has MADV_POPULATE_READ (Linux 5.14) and the file has not shrunk.
-        if map.advise(Advice::PopulateRead).is_ok() {
+        let populated = map.advise_range(Advice::PopulateRead, part.start, part.len());
+        if populated.is_ok() {
             return;
         }
-        for offset in (0..map.len()).step_by(TOUCH_STRIDE_BYTES) {
+        for offset in part
+            .step_by(TOUCH_STRIDE_BYTES)
+            .filter(|at| *at < map.len())
+        {
             // SAFETY: `offset` is below the mapping's length. Volatile, so that the read is not optimised away.
             unsafe { std::ptr::read_volatile(map.as_ptr().add(offset)) };
         }

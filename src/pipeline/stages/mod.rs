@@ -1,5 +1,7 @@
 //! What the stages do: kernels on images, and a disk to pretend they are read from. No threads or queues.
 pub mod decode;
+pub mod fitting;
 pub mod mapping;
 pub mod preprocess;
+pub mod reading;
 pub mod storage;

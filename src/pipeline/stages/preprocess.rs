@@ -10,11 +10,12 @@
 //! May use: `stages::decode` for the buffer it reads.
 
 use fast_image_resize as resize;
+use pulp::Arch;
 use rand::Rng;
 use resize::images::{CroppedImage, Image, ImageRef};
 use resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
-use super::decode::RgbBuffer;
+use super::decode::{Region, Rgb};
 use crop::unit;
 
 mod crop;
@@ -65,21 +66,26 @@ pub struct Preprocessor {
     plan: PreprocessPlan,
     resizer: Resizer,
     resized: Vec<u8>,
-    levels: [[f32; 256]; 3],
+    /// Of an image that had to be turned.
+    upright: Vec<u8>,
+    /// `value * scale + offset` for each channel.
+    scale: [f32; 3],
+    offset: [f32; 3],
+    arch: Arch,
 }
 
 impl Preprocessor {
     /// Checks the plan and prepares its tables.
     pub fn new(plan: &PreprocessPlan) -> Result<Preprocessor, PreprocessError> {
         check(plan)?;
-        let level = |c: usize| {
-            std::array::from_fn(|value| (value as f32 / 255.0 - plan.mean[c]) / plan.std[c])
-        };
         Ok(Preprocessor {
             plan: plan.clone(),
             resizer: Resizer::new(),
             resized: Vec::new(),
-            levels: [level(0), level(1), level(2)],
+            upright: Vec::new(),
+            scale: plan.std.map(|std| 1.0 / (255.0 * std)),
+            offset: std::array::from_fn(|c| -plan.mean[c] / plan.std[c]),
+            arch: Arch::new(),
         })
     }
 
@@ -94,57 +100,107 @@ impl Preprocessor {
         3 * side * side
     }
 
-    /// Preprocesses `image` into `out`, drawing first the crop, then the flip.
+    /// Preprocesses `image` into `out`, drawing first the flip, then the crop.
     pub fn apply(
         &mut self,
-        image: &RgbBuffer,
+        image: Rgb<'_>,
         rng: &mut impl Rng,
         out: &mut [f32],
     ) -> Result<(), PreprocessError> {
-        if out.len() != self.output_len() {
-            return Err(PreprocessError::OutputLength {
-                found: out.len(),
-                wanted: self.output_len(),
-            });
-        }
-        check_image(image)?;
+        self.check_output(out.len())?;
         let side = self.plan.spatial.output_side();
-        let crop = self.plan.spatial.crop_box(image.width, image.height, rng);
-        let flip =
-            self.plan.flip_probability > 0.0 && unit(rng) < f64::from(self.plan.flip_probability);
-        self.resize_crop_to_rgb(image, &crop, side)?;
-        if flip {
-            normalise::<true>(&self.resized, side as usize, &self.levels, out);
-        } else {
-            normalise::<false>(&self.resized, side as usize, &self.levels, out);
+        let drawn = self.plan.draw(image.view.upright(), rng);
+        self.resize_crop(image, &drawn.crop, side)?;
+        let (scale, offset) = (self.scale, self.offset);
+        let (pixels, side) = (&self.resized, side as usize);
+        // With the widest vectors that this machine has.
+        self.arch.dispatch(|| match image.view.pixel_bytes {
+            4 => normalise::<4>(pixels, side, drawn.flip, scale, offset, out),
+            _ => normalise::<3>(pixels, side, drawn.flip, scale, offset, out),
+        });
+        Ok(())
+    }
+
+    /// Crops and resizes `image` into `out`, interleaved 8-bit RGB; flip and normalisation are the device's.
+    pub fn apply_crop(
+        &mut self,
+        image: Rgb<'_>,
+        rng: &mut impl Rng,
+        out: &mut [u8],
+    ) -> Result<(), PreprocessError> {
+        self.check_output(out.len())?;
+        let side = self.plan.spatial.output_side();
+        let drawn = self.plan.draw(image.view.upright(), rng);
+        let resized = self.resize_crop_to_rgb(image, &drawn.crop, side)?;
+        out.copy_from_slice(resized);
+        Ok(())
+    }
+
+    fn check_output(&self, found: usize) -> Result<(), PreprocessError> {
+        let wanted = self.output_len();
+        if found == wanted {
+            return Ok(());
+        }
+        Err(PreprocessError::OutputLength { found, wanted })
+    }
+
+    /// The resize alone: `crop` of the upright `image` as `side` x `side` interleaved RGB, valid until the next
+    /// call.
+    pub fn resize_crop_to_rgb(
+        &mut self,
+        image: Rgb<'_>,
+        crop: &CropBox,
+        side: u32,
+    ) -> Result<&[u8], PreprocessError> {
+        self.resize_crop(image, crop, side)?;
+        if image.view.pixel_bytes == 4 {
+            let pixels = side as usize * side as usize;
+            for pixel in 0..pixels {
+                self.resized
+                    .copy_within(4 * pixel..4 * pixel + 3, 3 * pixel);
+            }
+            self.resized.truncate(3 * pixels);
+        }
+        Ok(&self.resized)
+    }
+
+    /// `crop` of the upright `image` as `side` x `side` pixels of as many bytes, into `self.resized`.
+    fn resize_crop(
+        &mut self,
+        image: Rgb<'_>,
+        crop: &CropBox,
+        side: u32,
+    ) -> Result<(), PreprocessError> {
+        check_image(image)?;
+        let bytes = image.view.pixel_bytes as usize;
+        self.resized
+            .resize(side as usize * side as usize * bytes, 0);
+        let resized = self.resize(image, &crop.stored(&image.view), side);
+        resized.map_err(|reason| PreprocessError::Resize {
+            crop: *crop,
+            width: image.width,
+            height: image.height,
+            reason,
+        })?;
+        let orientation = image.view.orientation;
+        if !orientation.is_upright() {
+            orientation.turn(&self.resized, bytes, (side, side), &mut self.upright);
+            std::mem::swap(&mut self.resized, &mut self.upright);
         }
         Ok(())
     }
 
-    /// The resize alone: `crop` of `image` as `side` x `side` interleaved RGB, valid until the next call.
-    pub fn resize_crop_to_rgb(
-        &mut self,
-        image: &RgbBuffer,
-        crop: &CropBox,
-        side: u32,
-    ) -> Result<&[u8], PreprocessError> {
-        let RgbBuffer {
-            width,
-            height,
-            ref pixels,
-        } = *image;
-        check_image(image)?;
-        let failed = |reason: String| PreprocessError::Resize {
-            crop: *crop,
-            width,
-            height,
-            reason,
+    /// `crop`, in pixels of `image`, into `self.resized`.
+    fn resize(&mut self, image: Rgb<'_>, crop: &CropBox, side: u32) -> Result<(), String> {
+        let (width, height) = (image.width, image.height);
+        let pixel = match image.view.pixel_bytes {
+            4 => PixelType::U8x4,
+            _ => PixelType::U8x3,
         };
-        self.resized.resize(side as usize * side as usize * 3, 0);
-        let source = ImageRef::new(width, height, pixels, PixelType::U8x3)
-            .map_err(|e| failed(e.to_string()))?;
-        let mut target = Image::from_slice_u8(side, side, &mut self.resized, PixelType::U8x3)
-            .map_err(|e| failed(e.to_string()))?;
+        let source = ImageRef::new(width, height, image.pixels, pixel);
+        let source = source.map_err(|error| error.to_string())?;
+        let target = Image::from_slice_u8(side, side, &mut self.resized, pixel);
+        let mut target = target.map_err(|error| error.to_string())?;
         let options = ResizeOptions::new()
             .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
             .use_alpha(false);
@@ -152,24 +208,56 @@ impl Preprocessor {
             let [left, top, width, height] =
                 [crop.left, crop.top, crop.width, crop.height].map(|side| side as u32);
             let part = CroppedImage::new(&source, left, top, width, height)
-                .map_err(|e| failed(e.to_string()))?;
+                .map_err(|error| error.to_string())?;
             self.resizer.resize(&part, &mut target, &options)
         } else {
             let options = options.crop(crop.left, crop.top, crop.width, crop.height);
             self.resizer.resize(&source, &mut target, &options)
         };
-        resized.map_err(|e| failed(e.to_string()))?;
-        Ok(&self.resized)
+        resized.map_err(|error| error.to_string())
     }
 }
 
-fn check_image(image: &RgbBuffer) -> Result<(), PreprocessError> {
-    let RgbBuffer {
+impl PreprocessPlan {
+    /// Draws what happens to an image of this width and height, first the flip, then the crop: the flip does not
+    /// depend on the size, so that whoever does not know it can draw it too.
+    pub fn draw(&self, (width, height): (u32, u32), rng: &mut impl Rng) -> Drawn {
+        let flip = self.draw_flip(rng);
+        let crop = self.spatial.crop_box(width, height, rng);
+        Drawn { flip, crop }
+    }
+
+    /// Draws whether an image is mirrored.
+    pub fn draw_flip(&self, rng: &mut impl Rng) -> bool {
+        self.flip_probability > 0.0 && unit(rng) < f64::from(self.flip_probability)
+    }
+
+    /// The part of an image of this width and height that the crop needs, drawn from the same stream as
+    /// [`draw`](Self::draw) draws from; with what the filter sees around it.
+    pub fn region(&self, size: (u32, u32), rng: &mut impl Rng) -> Region {
+        self.draw(size, rng)
+            .crop
+            .region(size, self.spatial.output_side())
+    }
+}
+
+/// What was drawn for one image.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Drawn {
+    /// Mirrored left to right.
+    pub flip: bool,
+    pub crop: CropBox,
+}
+
+fn check_image(image: Rgb<'_>) -> Result<(), PreprocessError> {
+    let Rgb {
         width,
         height,
-        ref pixels,
-    } = *image;
-    if pixels.is_empty() || pixels.len() != width as usize * height as usize * 3 {
+        pixels,
+        view,
+    } = image;
+    let wanted = width as usize * height as usize * view.pixel_bytes as usize;
+    if pixels.is_empty() || pixels.len() != wanted {
         return Err(PreprocessError::BadImage {
             width,
             height,
@@ -238,12 +326,15 @@ fn check_spatial(spatial: &Spatial) -> Result<(), PreprocessError> {
     Ok(())
 }
 
-/// Interleaved bytes to normalised planes, row by row, mirrored when `FLIP`. A row stays in the first-level cache while
-/// its three planes are filled, each as one stream: measured faster than filling the three together.
-fn normalise<const FLIP: bool>(
+/// Interleaved pixels of `BYTES` bytes to normalised planes, row by row, mirrored where `flip`. Inlined, to be
+/// compiled for the vectors it is dispatched to.
+#[inline(always)]
+fn normalise<const BYTES: usize>(
     pixels: &[u8],
     side: usize,
-    levels: &[[f32; 256]; 3],
+    flip: bool,
+    scale: [f32; 3],
+    offset: [f32; 3],
     out: &mut [f32],
 ) {
     let (red, rest) = out.split_at_mut(side * side);
@@ -252,44 +343,19 @@ fn normalise<const FLIP: bool>(
         .chunks_exact_mut(side)
         .zip(green.chunks_exact_mut(side))
         .zip(blue.chunks_exact_mut(side));
-    for (row, ((red, green), blue)) in pixels.chunks_exact(side * 3).zip(planes) {
-        normalise_row::<FLIP, 0>(row, &levels[0], red);
-        normalise_row::<FLIP, 1>(row, &levels[1], green);
-        normalise_row::<FLIP, 2>(row, &levels[2], blue);
-    }
-}
-
-/// Channel `C` of one row: four pixels at a time, so that they leave in one 16-byte store, then what is left over.
-fn normalise_row<const FLIP: bool, const C: usize>(
-    row: &[u8],
-    levels: &[f32; 256],
-    plane: &mut [f32],
-) {
-    let (fours, rest) = row.as_chunks::<12>();
-    let look_up = |four: &[u8; 12]| [0, 3, 6, 9].map(|at| levels[usize::from(four[at + C])]);
-    let left_over = rest
-        .chunks_exact(3)
-        .map(|pixel| levels[usize::from(pixel[C])]);
-    if FLIP {
-        // What is left over at the end of the row comes out at its start.
-        let (start, groups) = plane.as_rchunks_mut::<4>();
-        for (group, four) in groups.iter_mut().zip(fours.iter().rev()) {
-            let [a, b, c, d] = look_up(four);
-            *group = [d, c, b, a];
+    for (row, ((red, green), blue)) in pixels.chunks_exact(side * BYTES).zip(planes) {
+        let (row, _) = row.as_chunks::<BYTES>();
+        let values = red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut());
+        for (pixel, ((red, green), blue)) in row.iter().zip(values) {
+            *red = f32::from(pixel[0]) * scale[0] + offset[0];
+            *green = f32::from(pixel[1]) * scale[1] + offset[1];
+            *blue = f32::from(pixel[2]) * scale[2] + offset[2];
         }
-        start
-            .iter_mut()
-            .rev()
-            .zip(left_over)
-            .for_each(|(value, level)| *value = level);
-    } else {
-        let (groups, end) = plane.as_chunks_mut::<4>();
-        for (group, four) in groups.iter_mut().zip(fours) {
-            *group = look_up(four);
+        if flip {
+            red.reverse();
+            green.reverse();
+            blue.reverse();
         }
-        end.iter_mut()
-            .zip(left_over)
-            .for_each(|(value, level)| *value = level);
     }
 }
 

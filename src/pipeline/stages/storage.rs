@@ -104,7 +104,7 @@ impl Schedule {
 
 /// Work on samples that are read from an emulated disk, where there is one.
 pub struct Stored<W> {
-    inner: W,
+    inner: Arc<W>,
     storage: Option<Arc<EmulatedStorage>>,
     clock: Arc<dyn Clock>,
     stop: StopSignal,
@@ -114,7 +114,7 @@ impl<W: SampleWork> Stored<W> {
     /// The work `inner` on samples that lie on `storage`, in the order of the data set. With `None` it is
     /// left as it is. Reads sleep on `clock`, until `stop`.
     pub fn new(
-        inner: W,
+        inner: Arc<W>,
         storage: Option<Arc<EmulatedStorage>>,
         clock: &Arc<dyn Clock>,
         stop: &StopSignal,
@@ -128,7 +128,7 @@ impl<W: SampleWork> Stored<W> {
     }
 
     /// The work itself.
-    pub fn inner(&self) -> &W {
+    pub fn inner(&self) -> &Arc<W> {
         &self.inner
     }
 }

@@ -1,7 +1,10 @@
 //! The copy, the optimizer step and the evaluation, generic over burn's backends.
 
 use super::model::Model;
-use super::{Copier, DeviceBatch, Learned, ModelSpec, OptimizerSpec, Phase, Trainer};
+use super::preprocess::Pixels;
+use super::{
+    Copier, Crop, DeviceBatch, Learned, ModelSpec, OptimizerSpec, Phase, PixelPlan, Trainer,
+};
 use burn::module::{AutodiffModule, Module};
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::optim::adaptor::OptimizerAdaptor;
@@ -10,10 +13,26 @@ use burn::optim::{Adam, AdamConfig, GradientsParams, Optimizer, Sgd, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 
-/// Images `[batch, channels, height, width]` and their classes `[batch]`.
+/// Images and their classes `[batch]`.
 struct Tensors<B: Backend> {
-    images: Tensor<B, 4>,
+    images: Images<B>,
     targets: Tensor<B, 1, Int>,
+}
+
+enum Images<B: Backend> {
+    /// `[batch, channels, height, width]`.
+    Finished(Tensor<B, 4>),
+    Pixels(Pixels<B>),
+}
+
+impl<B: Backend> Images<B> {
+    /// Preprocesses what is not preprocessed yet.
+    fn finish(self) -> Tensor<B, 4> {
+        match self {
+            Images::Finished(images) => images,
+            Images::Pixels(pixels) => pixels.finish(),
+        }
+    }
 }
 
 pub(super) struct Copying<B: Backend> {
@@ -25,17 +44,34 @@ impl<B: Backend> Copying<B> {
     pub(super) fn new(input: [usize; 3], device: B::Device) -> Copying<B> {
         Copying { input, device }
     }
+
+    fn targets(&self, labels: &[u32]) -> Tensor<B, 1, Int> {
+        let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
+        Tensor::from_data(TensorData::new(targets, [labels.len()]), &self.device)
+    }
 }
 
 impl<B: Backend> Copier for Copying<B> {
     fn copy(&mut self, images: &[f32], labels: &[u32]) -> DeviceBatch {
         let [channels, height, width] = self.input;
         let shape = [labels.len(), channels, height, width];
-        let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
-        let targets = TensorData::new(targets, [labels.len()]);
+        let images = TensorData::new(images.to_vec(), shape);
         DeviceBatch(Box::new(Tensors::<B> {
-            images: Tensor::from_data(TensorData::new(images.to_vec(), shape), &self.device),
-            targets: Tensor::from_data(targets, &self.device),
+            images: Images::Finished(Tensor::from_data(images, &self.device)),
+            targets: self.targets(labels),
+        }))
+    }
+
+    fn copy_pixels(
+        &mut self,
+        plan: &PixelPlan,
+        pixels: &[u8],
+        crops: &[Crop],
+        labels: &[u32],
+    ) -> DeviceBatch {
+        DeviceBatch(Box::new(Tensors::<B> {
+            images: Images::Pixels(Pixels::new(plan, pixels, crops, &self.device)),
+            targets: self.targets(labels),
         }))
     }
 }
@@ -140,6 +176,15 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
     ) -> Result<Learned, String> {
         let Tensors { images, targets } = tensors::<B>(batch)?;
         let model = self.model.take().ok_or("an earlier step failed")?;
+        let images = match images {
+            Images::Finished(images) => images,
+            Images::Pixels(pixels) => {
+                let images = pixels.finish();
+                self.sync()?;
+                ended(Phase::Preprocess);
+                images
+            }
+        };
         let logits = model.forward(images);
         let loss = self.loss.forward(logits.clone(), targets.clone());
         self.sync()?;
@@ -159,10 +204,16 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
     fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String> {
         let Tensors { images, targets } = tensors::<B>(batch)?;
         let model = self.model.as_ref().ok_or("an earlier step failed")?.valid();
-        let (logits, targets) = (model.forward(images.inner()), targets.inner());
+        let (logits, targets) = (model.forward(images.finish().inner()), targets.inner());
         let loss = CrossEntropyLossConfig::new().init(&self.device);
         let loss = loss.forward(logits.clone(), targets.clone());
         read(loss, logits, targets)
+    }
+
+    fn images(&self, batch: DeviceBatch) -> Result<Vec<f32>, String> {
+        let images = tensors::<B>(batch)?.images.finish().into_data();
+        let images = images.convert::<f32>().to_vec();
+        images.map_err(|error| format!("{error:?}"))
     }
 
     fn copier(&self) -> Box<dyn Copier> {

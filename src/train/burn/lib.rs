@@ -6,6 +6,7 @@
 mod convolution;
 mod engine;
 mod model;
+mod preprocess;
 mod residual;
 
 use burn::backend::flex::FlexDevice;
@@ -73,9 +74,47 @@ pub struct Learned {
 /// A batch in the device's memory.
 pub struct DeviceBatch(Box<dyn Any + Send>);
 
+/// What the device does with the 8-bit images that are copied to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PixelPlan {
+    /// Of the images that are copied, in pixels.
+    pub height: usize,
+    pub width: usize,
+    pub layout: PixelLayout,
+    /// Crop and resize to this height and width; `None` leaves the images at their size.
+    pub side: Option<usize>,
+    /// Per channel, on the scale where 255 is 1: `(value / 255 - mean) / std`.
+    pub mean: Vec<f32>,
+    pub std: Vec<f32>,
+}
+
+/// How the channels of 8-bit images lie.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum PixelLayout {
+    /// Channel by channel within a pixel.
+    Interleaved,
+    /// One plane after another.
+    Planar,
+}
+
+/// The part of an image that is kept, in source pixels.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Crop {
+    pub left: f32,
+    pub top: f32,
+    pub width: f32,
+    pub height: f32,
+    /// Left, top, right and bottom of what the resize may see: the crop alone, or the image around it too.
+    pub seen: [f32; 4],
+    /// Mirrored left to right.
+    pub flip: bool,
+}
+
 /// A part of a step that has just ended on the device.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
+    /// Preprocessing of images that were copied as pixels.
+    Preprocess,
     Forward,
     Backward,
     Optimizer,
@@ -87,6 +126,16 @@ pub enum Phase {
 pub trait Copier: Send {
     /// Copies `images`, `[batch, channels, height, width]`, and their `labels`, `[batch]`.
     fn copy(&mut self, images: &[f32], labels: &[u32]) -> DeviceBatch;
+
+    /// Copies 8-bit `pixels` of as many images as there are `crops` and `labels`; they are preprocessed as
+    /// `plan` says when the batch is used. Without a side in `plan` only the flips of `crops` matter.
+    fn copy_pixels(
+        &mut self,
+        plan: &PixelPlan,
+        pixels: &[u8],
+        crops: &[Crop],
+        labels: &[u32],
+    ) -> DeviceBatch;
 }
 
 /// Trains on a device.
@@ -98,6 +147,12 @@ pub trait Trainer {
     /// What the backend says, or a batch of another device.
     fn step(&mut self, batch: DeviceBatch, ended: &mut dyn FnMut(Phase))
     -> Result<Learned, String>;
+
+    /// The images of a batch as the model sees them, one after another: channels, height, width.
+    ///
+    /// # Errors
+    /// What the backend says, or a batch of another device.
+    fn images(&self, batch: DeviceBatch) -> Result<Vec<f32>, String>;
 
     /// How well the model does on a batch, which it does not learn from.
     ///

@@ -1,7 +1,8 @@
 //! Which part of an image is kept: torchvision's crops, drawn and rounded as torchvision does.
 //!
-//! May use: nothing else of this crate.
+//! May use: `stages::decode` for what an image is a part of.
 
+use crate::pipeline::stages::decode::{Region, View};
 use rand::Rng;
 
 /// How often `RandomResizedCrop` draws before it falls back to a central crop.
@@ -30,6 +31,43 @@ pub struct CropBox {
     /// True when the image is cropped before it is resized, so that the filter must not see outside the box
     /// (`RandomResizedCrop`); false when it is resized first (`Resize` + `CenterCrop`). Isolated boxes are integral.
     pub isolated: bool,
+}
+
+impl CropBox {
+    /// The same box in the pixels that `view` says are there.
+    pub(super) fn stored(&self, view: &View) -> CropBox {
+        let stored = (view.image_width.into(), view.image_height.into());
+        let upright = [self.left, self.top, self.width, self.height];
+        let [left, top, width, height] = view.orientation.stored_box(stored, upright);
+        let shrink = f64::from(view.shrink);
+        CropBox {
+            left: (left / shrink - f64::from(view.left)).max(0.0),
+            top: (top / shrink - f64::from(view.top)).max(0.0),
+            width: width / shrink,
+            height: height / shrink,
+            // Cropped along whole pixels only.
+            isolated: self.isolated && view.shrink == 1,
+        }
+    }
+
+    /// The pixels of an image of this width and height that resizing the box to `side` takes in.
+    pub(super) fn region(&self, (width, height): (u32, u32), side: u32) -> Region {
+        let margin = |length: f64| {
+            let reach = (length / f64::from(side)).max(1.0).ceil() + 1.0;
+            if self.isolated { 0.0 } else { reach }
+        };
+        let (beside, above) = (margin(self.width), margin(self.height));
+        let from = |start: f64, margin: f64| (start - margin).floor().max(0.0) as u32;
+        let to = |end: f64, margin: f64, most: u32| most.min((end + margin).ceil() as u32);
+        let (left, top) = (from(self.left, beside), from(self.top, above));
+        Region {
+            left,
+            top,
+            width: to(self.left + self.width, beside, width) - left,
+            height: to(self.top + self.height, above, height) - top,
+            side,
+        }
+    }
 }
 
 impl Spatial {

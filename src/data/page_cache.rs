@@ -1,6 +1,6 @@
 //! The kernel's page cache: how much of a file is in it, and putting a file out of it.
 //!
-//! The one file of `cli` that is `unsafe`: `mincore` and `posix_fadvise` have no safe form in the
+//! The one file of `data` that is `unsafe`: `mincore` and `posix_fadvise` have no safe form in the
 //! standard library. Linux since 5.2 tells residency only to those who own a file or may write it;
 //! asked about another's file it answers "all resident", so such files are refused here.
 //!

@@ -1,0 +1,144 @@
+//! What tar files are read from: files, a piece at a time, or bytes in memory.
+//!
+//! Invariants: nothing is read before or beyond what is asked for by more than a small window, so that indexing shards
+//! neither costs reading them nor brings their images into the page cache.
+//!
+//! May use: `data::error`.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::data::DataError;
+
+/// Bytes that can be read from any offset.
+pub(super) trait Source {
+    /// How many there are.
+    fn size(&self) -> u64;
+
+    /// Fills `into` with those at `offset`.
+    fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+}
+
+impl Source for &[u8] {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let bytes = start
+            .checked_add(into.len())
+            .and_then(|end| self.get(start..end))
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        into.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// The header of an image, its label and the header of the next one often fit.
+const WINDOW: u64 = 4096;
+
+/// One file, through a window that is moved to where it is needed.
+pub(super) struct ShardFile {
+    file: File,
+    size: u64,
+    window: Vec<u8>,
+    start: u64,
+}
+
+impl ShardFile {
+    pub(super) fn open(path: &Path) -> Result<ShardFile, DataError> {
+        // Asked before it is opened, because opening a pipe would wait for its other end.
+        let metadata = fs::metadata(path).map_err(DataError::io("open", path))?;
+        if !metadata.is_file() {
+            let path = path.to_path_buf();
+            return Err(DataError::NotATarFile { path });
+        }
+        let file = File::open(path).map_err(DataError::io("open", path))?;
+        let size = file.metadata().map_err(DataError::io("stat", path))?.len();
+        Ok(ShardFile {
+            file,
+            size,
+            window: Vec::new(),
+            start: 0,
+        })
+    }
+
+    /// What of the window is at `offset`, if it has `bytes` there.
+    fn seen(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        self.window.get(start..start.checked_add(bytes)?)
+    }
+
+    fn move_window(&mut self, offset: u64) -> io::Result<()> {
+        let bytes = self.size.saturating_sub(offset).min(WINDOW);
+        self.window.resize(bytes as usize, 0);
+        self.start = offset;
+        let read = self.file.read_exact_at(&mut self.window, offset);
+        if read.is_err() {
+            self.window.clear();
+        }
+        read
+    }
+}
+
+impl Source for ShardFile {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        if into.len() as u64 > WINDOW {
+            return self.file.read_exact_at(into, offset);
+        }
+        if self.seen(offset, into.len()).is_none() {
+            self.move_window(offset)?;
+        }
+        let bytes = self
+            .seen(offset, into.len())
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        into.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_reads_as_its_bytes_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let bytes: Vec<u8> = (0..20_000u32).map(|at| (at * at / 7) as u8).collect();
+        fs::write(&path, &bytes).unwrap();
+        let mut file = ShardFile::open(&path).unwrap();
+        let mut memory = bytes.as_slice();
+        assert_eq!((file.size(), memory.size()), (20_000, 20_000));
+        for (offset, count) in [
+            (0, 512),
+            (512, 512),
+            (3900, 512),
+            (3900, 5000),
+            (100, 10),
+            (19_999, 1),
+            (19_999, 2),
+            (20_000, 0),
+            (20_001, 1),
+            (u64::MAX, 5),
+        ] {
+            let (mut a, mut b) = (vec![0; count], vec![0; count]);
+            let read = (file.read_at(offset, &mut a), memory.read_at(offset, &mut b));
+            assert_eq!(read.0.is_ok(), read.1.is_ok(), "{offset}, {count}");
+            assert!(read.0.is_err() || a == b, "{offset}, {count}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let error = ShardFile::open(Path::new("/dev/null")).err().unwrap();
+        assert!(error.to_string().contains("/dev/null is not a tar file"));
+    }
+}

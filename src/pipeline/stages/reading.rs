@@ -1,0 +1,459 @@
+//! How bytes come from files to the decoder: mapped, read, read past the page cache, or from memory.
+//!
+//! Samples are files of their own, or parts of a few large ones. Invariants: buffers are used again, so that a
+//! steady state allocates nothing; what a sample needs is in memory when it is handed on, so that the read stage pays
+//! for the disk and nobody else does. May use: `stages::mapping`.
+
+use super::mapping::{MapError, MappedFile};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+mod memory;
+
+/// How files are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Mapped, every page touched.
+    Mmap,
+    /// `pread` into a buffer.
+    Pread,
+    /// `pread` past the page cache (`O_DIRECT`).
+    Direct,
+    /// From memory, where all of them are before the run.
+    Ram,
+}
+
+/// In which order samples are asked for: what the kernel is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Sequential,
+    Random,
+}
+
+/// Bytes of a sample that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error(transparent)]
+    Map(#[from] MapError),
+    #[error(
+        "cannot read {path} past the page cache: {source}; its file system may not support O_DIRECT, \
+         set read.mode = \"pread\""
+    )]
+    Direct { path: PathBuf, source: io::Error },
+    #[error("{path} ends before byte {end}; leave the data set alone during a run")]
+    Short { path: PathBuf, end: u64 },
+    #[error("{path} shrank while it was being read; leave the data set alone during a run")]
+    Shrank { path: PathBuf },
+    #[error(
+        "the data set has {needed} bytes and there is memory for {available}; set read.mode to \"mmap\" or \"pread\""
+    )]
+    TooLarge { needed: u64, available: u64 },
+}
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// The files of a data set, open as far as its way of reading wants.
+pub struct Reader {
+    mode: ReadMode,
+    access: Access,
+    opened: Opened,
+    /// Buffers that are not in use.
+    spare: Mutex<Vec<Vec<u8>>>,
+}
+
+enum Opened {
+    /// Each sample opens its own.
+    Nothing,
+    Maps(Vec<MappedFile>),
+    Files(Vec<File>),
+    Memory(Vec<Vec<u8>>),
+}
+
+/// A sample's bytes, until they are given back.
+#[derive(Debug)]
+pub enum Encoded {
+    /// A file of its own.
+    Mapped(MappedFile),
+    /// A part of a file that is mapped, or of one in memory.
+    Part { file: usize, range: Range<usize> },
+    /// In a buffer.
+    Buffer {
+        buffer: Vec<u8>,
+        range: Range<usize>,
+    },
+}
+
+/// Reads past the page cache begin and end at multiples of this, in the file and in memory.
+const DIRECT_BLOCK: usize = 4096;
+
+impl Reader {
+    /// A reader of samples that are files of their own; `paths` are all of them, read now where they are to be
+    /// in memory.
+    ///
+    /// # Errors
+    /// Files that cannot be read into memory.
+    pub fn of_files<'a>(
+        mode: ReadMode,
+        paths: impl Iterator<Item = &'a Path>,
+    ) -> Result<Reader, ReadError> {
+        let opened = match mode {
+            ReadMode::Ram => Opened::Memory(memory::load(&paths.collect::<Vec<_>>())?),
+            _ => Opened::Nothing,
+        };
+        // Within a file of one sample everything is read, front to back.
+        Ok(Reader::new(mode, Access::Sequential, opened))
+    }
+
+    /// A reader of samples that are parts of the files `paths`, asked for in the order `access`.
+    ///
+    /// # Errors
+    /// Files that cannot be opened, or read into memory.
+    pub fn of_parts(
+        mode: ReadMode,
+        access: Access,
+        paths: &[PathBuf],
+    ) -> Result<Reader, ReadError> {
+        let opened = match mode {
+            ReadMode::Mmap => {
+                let maps = paths.iter().map(|path| {
+                    let map = MappedFile::open(path)?;
+                    map.advise(access);
+                    Ok::<_, MapError>(map)
+                });
+                Opened::Maps(maps.collect::<Result<_, _>>()?)
+            }
+            ReadMode::Pread | ReadMode::Direct => {
+                let files = paths.iter().map(|path| open(path, mode));
+                Opened::Files(files.collect::<Result<_, _>>()?)
+            }
+            ReadMode::Ram => {
+                let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+                Opened::Memory(memory::load(&paths)?)
+            }
+        };
+        Ok(Reader::new(mode, access, opened))
+    }
+
+    fn new(mode: ReadMode, access: Access, opened: Opened) -> Reader {
+        Reader {
+            mode,
+            access,
+            opened,
+            spare: Mutex::default(),
+        }
+    }
+
+    /// Reads the file number `file`, which is at `path` and one sample's own.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn read_file(&self, file: usize, path: &Path) -> Result<Encoded, ReadError> {
+        match (&self.opened, self.mode) {
+            (Opened::Memory(files), _) => Ok(Encoded::Part {
+                file,
+                range: 0..files.get(file).map_or(0, Vec::len),
+            }),
+            (_, ReadMode::Pread | ReadMode::Direct) => {
+                let opened = open(path, self.mode)?;
+                let metadata = opened.metadata().map_err(io_error("stat", path))?;
+                let bytes = metadata.len();
+                self.fill(&opened, path, Extent { offset: 0, bytes })
+            }
+            _ => {
+                let mapped = MappedFile::open(path)?;
+                mapped.touch();
+                Ok(Encoded::Mapped(mapped))
+            }
+        }
+    }
+
+    /// Reads the part `extent` of the file number `file`, which is at `path`.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or has become too short.
+    pub fn read_part(
+        &self,
+        file: usize,
+        path: &Path,
+        extent: Extent,
+    ) -> Result<Encoded, ReadError> {
+        let start = extent.offset as usize;
+        let range = start..start.saturating_add(extent.bytes as usize);
+        let short = || ReadError::Short {
+            path: path.to_path_buf(),
+            end: extent.offset.saturating_add(extent.bytes),
+        };
+        match &self.opened {
+            Opened::Maps(maps) => {
+                let map = maps.get(file).filter(|map| range.end <= map.bytes().len());
+                let map = map.ok_or_else(short)?;
+                map.touch_part(range.clone(), self.access);
+                Ok(Encoded::Part { file, range })
+            }
+            Opened::Memory(files) => {
+                let bytes = files.get(file).filter(|bytes| range.end <= bytes.len());
+                bytes.ok_or_else(short)?;
+                Ok(Encoded::Part { file, range })
+            }
+            Opened::Files(files) => {
+                let opened = files.get(file).ok_or_else(short)?;
+                self.fill(opened, path, extent)
+            }
+            Opened::Nothing => Err(short()),
+        }
+    }
+
+    /// Whether all files were read into memory.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.opened, Opened::Memory(_))
+    }
+
+    /// The bytes of a sample.
+    pub fn bytes<'a>(&'a self, encoded: &'a Encoded) -> &'a [u8] {
+        match (encoded, &self.opened) {
+            (Encoded::Mapped(mapped), _) => mapped.bytes(),
+            (Encoded::Buffer { buffer, range }, _) => &buffer[range.clone()],
+            (Encoded::Part { file, range }, Opened::Maps(maps)) => {
+                &maps[*file].bytes()[range.clone()]
+            }
+            (Encoded::Part { file, range }, Opened::Memory(files)) => &files[*file][range.clone()],
+            (Encoded::Part { .. }, _) => &[],
+        }
+    }
+
+    /// Whether nobody else can change the bytes of a sample while they are used.
+    pub fn is_private(&self, encoded: &Encoded) -> bool {
+        match encoded {
+            Encoded::Mapped(mapped) => !mapped.is_mapped(),
+            Encoded::Buffer { .. } => true,
+            Encoded::Part { .. } => !matches!(self.opened, Opened::Maps(_)),
+        }
+    }
+
+    /// Whether the file, which is at `path`, shrank under the sample: zeros stand in for what is gone.
+    ///
+    /// # Errors
+    /// That it did.
+    pub fn check(&self, encoded: &Encoded, path: &Path) -> Result<(), ReadError> {
+        let faulted = match (encoded, &self.opened) {
+            (Encoded::Mapped(mapped), _) => mapped.faulted(),
+            (Encoded::Part { file, .. }, Opened::Maps(maps)) => maps[*file].faulted(),
+            _ => false,
+        };
+        if faulted {
+            return Err(ReadError::Shrank {
+                path: path.to_path_buf(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes a sample's buffer back.
+    pub fn give_back(&self, encoded: Encoded) {
+        if let Encoded::Buffer { buffer, .. } = encoded {
+            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            spare.push(buffer);
+        }
+    }
+
+    /// Reads `extent` of `file` into a buffer.
+    fn fill(&self, file: &File, path: &Path, extent: Extent) -> Result<Encoded, ReadError> {
+        let block = match self.mode {
+            ReadMode::Direct => DIRECT_BLOCK,
+            _ => 1,
+        };
+        let lead = extent.offset as usize % block;
+        let length = extent.bytes as usize;
+        let asked = (lead + length).next_multiple_of(block);
+        let mut buffer = {
+            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            spare.pop().unwrap_or_default()
+        };
+        // Room for the first multiple of a block to lie wherever the buffer does.
+        if buffer.len() < asked + block - 1 {
+            buffer.resize(asked + block - 1, 0);
+        }
+        let skew = buffer.as_ptr().align_offset(block) % block;
+        let target = &mut buffer[skew..skew + asked];
+        let there = read_at(file, target, extent.offset - lead as u64, block);
+        let there = there.map_err(|source| self.refused(path, source))?;
+        if there < lead + length {
+            let path = path.to_path_buf();
+            let end = extent.offset + extent.bytes;
+            return Err(ReadError::Short { path, end });
+        }
+        let range = skew + lead..skew + lead + length;
+        Ok(Encoded::Buffer { buffer, range })
+    }
+
+    fn refused(&self, path: &Path, source: io::Error) -> ReadError {
+        match self.mode {
+            ReadMode::Direct => ReadError::Direct {
+                path: path.to_path_buf(),
+                source,
+            },
+            _ => io_error("read", path)(source),
+        }
+    }
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ReadError {
+    move |source| {
+        ReadError::Map(MapError::Io {
+            action,
+            path: path.to_path_buf(),
+            source,
+        })
+    }
+}
+
+fn open(path: &Path, mode: ReadMode) -> Result<File, ReadError> {
+    if mode != ReadMode::Direct {
+        return File::open(path).map_err(io_error("open", path));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_DIRECT);
+    options.open(path).map_err(|source| ReadError::Direct {
+        path: path.to_path_buf(),
+        source,
+    })
+}
+
+/// Fills `target` from `offset` on as far as the file goes; returns how far that is.
+fn read_at(file: &File, target: &mut [u8], offset: u64, block: usize) -> io::Result<usize> {
+    let mut there = 0;
+    while there < target.len() {
+        match file.read_at(&mut target[there..], offset + there as u64) {
+            Ok(0) => break,
+            Ok(count) => there += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if there % block != 0 {
+            // Past the page cache only the end of a file gives a part of a block.
+            break;
+        }
+    }
+    Ok(there)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two files of bytes that tell where they lie.
+    fn files() -> (tempfile::TempDir, Vec<PathBuf>, Vec<Vec<u8>>) {
+        // Not in /tmp, which may be a tmpfs without O_DIRECT.
+        let beside = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
+        let contents: Vec<Vec<u8>> = [10_000u32, 4096]
+            .iter()
+            .map(|length| {
+                (0..*length)
+                    .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+                    .collect()
+            })
+            .collect();
+        let paths: Vec<PathBuf> = (0..2)
+            .map(|i| folder.path().join(format!("{i}.bin")))
+            .collect();
+        for (path, content) in paths.iter().zip(&contents) {
+            std::fs::write(path, content).unwrap();
+        }
+        (folder, paths, contents)
+    }
+
+    const MODES: [ReadMode; 4] = [
+        ReadMode::Mmap,
+        ReadMode::Pread,
+        ReadMode::Direct,
+        ReadMode::Ram,
+    ];
+
+    #[test]
+    fn every_mode_reads_the_same_bytes() {
+        let (_folder, paths, contents) = files();
+        for mode in MODES {
+            let whole = Reader::of_files(mode, paths.iter().map(PathBuf::as_path)).unwrap();
+            let parts = Reader::of_parts(mode, Access::Random, &paths).unwrap();
+            for (file, content) in contents.iter().enumerate() {
+                let path = &paths[file];
+                let encoded = whole.read_file(file, path).unwrap();
+                assert_eq!(whole.bytes(&encoded), content, "{mode:?}");
+                whole.check(&encoded, path).unwrap();
+                whole.give_back(encoded);
+                let length = content.len();
+                for (start, end) in [
+                    (0, 1),
+                    (5, 4096),
+                    (4000, length.min(4097)),
+                    (length - 1, length),
+                    (0, length),
+                ] {
+                    let extent = Extent {
+                        offset: start as u64,
+                        bytes: (end - start) as u64,
+                    };
+                    let encoded = parts.read_part(file, path, extent).unwrap();
+                    assert_eq!(
+                        parts.bytes(&encoded),
+                        &content[start..end],
+                        "{mode:?} {start}..{end}"
+                    );
+                    parts.give_back(encoded);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused() {
+        let (folder, paths, _) = files();
+        let absent = folder.path().join("absent.bin");
+        for mode in MODES {
+            let parts = Reader::of_parts(mode, Access::Sequential, &paths).unwrap();
+            for extent in [(9_999, 2), (10_000, 1), (1 << 40, 1)] {
+                let extent = Extent {
+                    offset: extent.0,
+                    bytes: extent.1,
+                };
+                let error = parts.read_part(0, &paths[0], extent).unwrap_err();
+                assert!(
+                    error.to_string().contains("0.bin ends before byte"),
+                    "{mode:?}: {error}"
+                );
+            }
+            let refused = Reader::of_parts(mode, Access::Sequential, std::slice::from_ref(&absent));
+            let refused = refused.err().unwrap().to_string();
+            assert!(refused.contains("absent.bin"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn buffers_are_used_again() {
+        let (_folder, paths, _) = files();
+        let parts = Reader::of_parts(ReadMode::Direct, Access::Random, &paths).unwrap();
+        let extent = Extent {
+            offset: 100,
+            bytes: 5000,
+        };
+        let mut addresses = (0..5).map(|_| {
+            let encoded = parts.read_part(0, &paths[0], extent).unwrap();
+            let address = parts.bytes(&encoded).as_ptr();
+            assert_eq!(address.align_offset(DIRECT_BLOCK), DIRECT_BLOCK - 100);
+            parts.give_back(encoded);
+            address
+        });
+        let first = addresses.next().unwrap();
+        assert!(addresses.all(|address| address == first));
+    }
+}

@@ -1,0 +1,344 @@
+//! The same pictures from every format, read mode and side of the bus.
+
+use super::*;
+use crate::config::{CacheConfig, Resolved, Settings, SourceKind};
+use crate::data::{GenerateOptions, generate};
+use crate::pipeline::{Discard, start};
+use crate::pipeline::{ErrorPolicy, HostBatch, HostToDevice, Layout, Plan, StageKnobs, StopSignal};
+use crate::session::PackRequest;
+use crate::timeline::{Clock, MonotonicClock, Recorder, UnitRef};
+use crate::train::{Architecture, ModelSpec, OptimizerSpec, on_cpu};
+use std::fs;
+use std::path::PathBuf;
+
+const IMAGES: usize = 30;
+const BATCH: usize = 10;
+
+/// A folder of pictures, the same in shards of either kind, and in a tar file.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place { folder };
+        let options = GenerateOptions {
+            images: IMAGES,
+            classes: 3,
+            grey_fraction: 0.2,
+            ..GenerateOptions::new(place.path("folder"))
+        };
+        generate(&options, &|_| {}).unwrap();
+        for (name, raw) in [("encoded", None), ("raw", Some(256))] {
+            place.pack("folder", name, raw, None);
+        }
+        place.write_tar();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn pack(&self, source: &str, name: &str, raw: Option<u32>, shuffle: Option<u64>) {
+        let request = PackRequest {
+            source: &self.path(source),
+            target: &self.path(name),
+            raw,
+            shuffle,
+            samples_per_shard: Some(12),
+            jobs: Some(2),
+            skip_bad: false,
+        };
+        request.pack(&|_, _| {}, &|| false).unwrap();
+    }
+
+    /// The folder as WebDataset has it: a picture, then its class.
+    fn write_tar(&self) {
+        let Catalog::Folder(folder) =
+            Catalog::open(SourceKind::ImageFolder, &self.path("folder")).unwrap()
+        else {
+            unreachable!();
+        };
+        let mut tar = Vec::new();
+        for i in 0..folder.len() {
+            let picture = fs::read(folder.path(i)).unwrap();
+            let class = folder.label(i).to_string();
+            for (extension, content) in [("jpg", picture.as_slice()), ("cls", class.as_bytes())] {
+                append(&mut tar, &format!("{i:06}.{extension}"), content);
+            }
+        }
+        tar.extend([0; 1024]);
+        fs::create_dir(self.path("tar")).unwrap();
+        fs::write(self.path("tar/train-0.tar"), tar).unwrap();
+    }
+
+    fn resolved(&self, kind: &str, name: &str, sets: &[&str]) -> Resolved {
+        let config = self.path("x.toml");
+        fs::write(&config, "").unwrap();
+        let mut all = vec![
+            format!("source.kind={kind}"),
+            format!("source.path={}", self.path(name).display()),
+            "preprocess.size=64".to_owned(),
+        ];
+        all.extend(sets.iter().map(|set| (*set).to_owned()));
+        Settings::load(&config, &all).unwrap().resolve().unwrap()
+    }
+
+    fn work(&self, kind: &str, name: &str, sets: &[&str]) -> Arc<ImageWork> {
+        let pipeline = self.resolved(kind, name, sets).pipeline;
+        let catalog = Catalog::open(pipeline.source.kind, &pipeline.source.path).unwrap();
+        Arc::new(ImageWork::new(catalog, &pipeline, Order::Sequential).unwrap())
+    }
+}
+
+/// A member of a tar file, as ustar has it.
+fn append(tar: &mut Vec<u8>, name: &str, content: &[u8]) {
+    let mut header = [0u8; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[100..107].copy_from_slice(b"0000644");
+    header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+    header[156] = b'0';
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    tar.extend(header);
+    tar.extend(content);
+    tar.resize(tar.len().next_multiple_of(512), 0);
+}
+
+/// Hands every batch over.
+struct Keep(Arc<Mutex<Vec<HostBatch>>>);
+
+impl HostToDevice for Keep {
+    type Batch = ();
+
+    fn copy(&mut self, batch: &HostBatch, _: UnitRef) -> Result<(), SampleError> {
+        self.0.lock().unwrap().push(HostBatch {
+            data: batch.data.clone(),
+            labels: batch.labels.clone(),
+            samples: batch.samples.clone(),
+            ..*batch
+        });
+        Ok(())
+    }
+}
+
+fn plan_of(order: Order) -> Plan {
+    Plan {
+        layout: Layout::WholeBatch {
+            num_workers: 2,
+            prefetch_factor: 2,
+        },
+        copy: StageKnobs {
+            workers: 0,
+            prefetch: 2,
+        },
+        batch_size: BATCH,
+        claim_size: 1,
+        batches: 2 * (IMAGES / BATCH) as u64,
+        drop_last: true,
+        order,
+        ordered: true,
+        seed: 5,
+        part: None,
+        on_error: ErrorPolicy::Fail,
+    }
+}
+
+/// The batches of two epochs.
+fn batches(work: &Arc<ImageWork>, order: Order) -> Vec<HostBatch> {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+    let stop = StopSignal::new(clock.clone());
+    let (plan, recorder) = (plan_of(order), Recorder::off());
+    let keep = Keep(kept.clone());
+    let mut feed = start(&plan, work.clone(), keep, &clock, &recorder, &stop).unwrap();
+    while feed.next().unwrap().is_some() {}
+    feed.shut_down();
+    Arc::into_inner(kept)
+        .map(|kept| kept.into_inner().unwrap())
+        .unwrap_or_default()
+}
+
+fn bytes(batches: &[HostBatch]) -> Vec<(&[u8], &[u32])> {
+    batches
+        .iter()
+        .map(|batch| (batch.bytes(), &batch.labels[..]))
+        .collect()
+}
+
+#[test]
+fn every_format_and_read_mode_gives_the_same_batches() {
+    let place = Place::new();
+    let folder = batches(&place.work("image-folder", "folder", &[]), Order::Random);
+    assert_eq!(folder.len(), 6);
+    assert_ne!(folder[0].bytes(), folder[3].bytes());
+    for (kind, name) in [
+        ("image-folder", "folder"),
+        ("shard", "encoded"),
+        ("webdataset", "tar"),
+    ] {
+        for mode in ["mmap", "pread", "ram"] {
+            let mode = format!("read.mode={mode}");
+            let work = place.work(kind, name, &[&mode]);
+            let same = batches(&work, Order::Random);
+            assert!(bytes(&same) == bytes(&folder), "{kind}, {mode}");
+        }
+    }
+    // What is not decoded makes no difference to what is.
+    let whole = place.work("image-folder", "folder", &["decode.part=whole"]);
+    assert!(bytes(&batches(&whole, Order::Random)) == bytes(&folder));
+    // Raw pixels are resized twice, so they are close only.
+    let raw = batches(&place.work("shard", "raw", &[]), Order::Random);
+    for (raw, folder) in raw.iter().zip(&folder) {
+        assert_eq!(raw.labels, folder.labels);
+    }
+}
+
+#[test]
+fn shards_packed_in_random_order_hold_every_sample_once() {
+    let place = Place::new();
+    place.pack("tar", "mixed", None, Some(3));
+    let mut order = batches(&place.work("shard", "mixed", &[]), Order::Sequential);
+    order.truncate(3);
+    let labels: Vec<u32> = order
+        .iter()
+        .flat_map(|batch| batch.labels.clone())
+        .collect();
+    assert_ne!(labels, {
+        let mut sorted = labels.clone();
+        sorted.sort_unstable();
+        sorted
+    });
+    for class in 0..3 {
+        assert_eq!(
+            labels.iter().filter(|label| **label == class).count(),
+            IMAGES / 3
+        );
+    }
+}
+
+#[test]
+fn a_damaged_record_loses_itself_alone() {
+    let place = Place::new();
+    let file = place.path("raw/data-00001-of-00003.shard");
+    let Catalog::Shards(shards) = Catalog::open(SourceKind::Shard, &place.path("raw")).unwrap()
+    else {
+        unreachable!();
+    };
+    let mut content = fs::read(&file).unwrap();
+    content[shards.record(17).offset as usize + 1000] ^= 1;
+    fs::write(&file, content).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+    let stop = StopSignal::new(clock.clone());
+    for mode in ["mmap", "pread", "ram"] {
+        let work = place.work("shard", "raw", &[&format!("read.mode={mode}")]);
+        let plan = Plan {
+            on_error: ErrorPolicy::Skip,
+            ..plan_of(Order::Sequential)
+        };
+        let mut feed = start(&plan, work, Discard, &clock, &Recorder::off(), &stop).unwrap();
+        let mut samples = 0;
+        while let Some(delivered) = feed.next().unwrap() {
+            samples += delivered.samples;
+        }
+        feed.shut_down();
+        assert_eq!(samples, 2 * IMAGES - 2, "once an epoch");
+        let skipped = serde_json::to_string(&feed.skipped()).unwrap();
+        assert!(
+            skipped.contains("record 5 of data-00001-of-00003.shard"),
+            "{skipped}"
+        );
+        assert!(skipped.contains("data verify"), "{skipped}");
+    }
+}
+
+/// What a trainer's device makes of the batches of `work`.
+fn on_the_device(work: &Arc<ImageWork>) -> Vec<Vec<f32>> {
+    let spec = ModelSpec {
+        architecture: Architecture::Linear,
+        input: work.shape(),
+        classes: 3,
+        optimizer: OptimizerSpec::Sgd { momentum: 0.0 },
+        learning_rate: 0.1,
+        seed: 0,
+    };
+    let trainer = on_cpu(&spec, work.on_device()).unwrap();
+    let mut copy = trainer.copy();
+    let copied = batches(work, Order::Random).into_iter().map(|batch| {
+        let copied = copy.copy(&batch, UnitRef::NONE).unwrap();
+        trainer.images(copied).unwrap()
+    });
+    copied.collect()
+}
+
+/// Largest and mean absolute difference.
+fn difference(host: &[HostBatch], device: &[Vec<f32>]) -> (f32, f32) {
+    let (mut most, mut sum, mut count) = (0f32, 0f64, 0);
+    for (host, device) in host.iter().zip(device) {
+        let host = host.floats().unwrap();
+        assert_eq!(host.len(), device.len());
+        for (a, b) in host.iter().zip(device) {
+            most = most.max((a - b).abs());
+            sum += f64::from((a - b).abs());
+            count += 1;
+        }
+    }
+    (most, (sum / f64::from(count)) as f32)
+}
+
+/// The host crops and resizes decoded pictures; flip and normalisation are the same arithmetic on both sides.
+#[test]
+fn pictures_finished_on_the_device_are_the_same() {
+    let place = Place::new();
+    for crop in ["random-resized", "center"] {
+        let crop = format!("preprocess.crop={crop}");
+        let host = place.work("image-folder", "folder", &[&crop]);
+        let device = place.work("image-folder", "folder", &[&crop, "preprocess.on=device"]);
+        assert_eq!(host.sample_bytes(), 4 * device.sample_bytes());
+        let (most, _) = difference(&batches(&host, Order::Random), &on_the_device(&device));
+        assert!(most < 1e-3, "{crop}: {most}");
+    }
+}
+
+/// The device crops and resizes raw pixels without rounding to 8 bits between the passes: half a level in each,
+/// 1 / 255 / 0.225 = 0.0174 in all.
+#[test]
+fn pictures_cropped_on_the_device_are_close() {
+    let place = Place::new();
+    for crop in ["random-resized", "center"] {
+        let crop = format!("preprocess.crop={crop}");
+        let host = place.work("shard", "raw", &[&crop]);
+        let device = place.work("shard", "raw", &[&crop, "preprocess.on=device"]);
+        let (most, mean) = difference(&batches(&host, Order::Random), &on_the_device(&device));
+        assert!(most < 0.04 && mean < 0.006, "{crop}: {most}, {mean}");
+    }
+}
+
+#[test]
+fn the_page_cache_is_looked_at() {
+    use super::super::cache::CacheWatch;
+    let place = Place::new();
+    let files = |name: &str| vec![place.path(name)];
+    let shard = "encoded/data-00000-of-00003.shard";
+    let warm = CacheWatch::prepare(CacheConfig::Warm, files(shard))
+        .unwrap()
+        .unwrap();
+    assert_eq!(warm.report.epochs[0].resident_share, 1.0);
+    let cold = CacheWatch::prepare(CacheConfig::Cold, files(shard))
+        .unwrap()
+        .unwrap();
+    assert!(cold.report.epochs[0].resident_share <= 1.0);
+    assert!(
+        CacheWatch::prepare(CacheConfig::Cold, Vec::new())
+            .unwrap()
+            .is_none()
+    );
+    let absent = CacheWatch::prepare(CacheConfig::Cold, files("absent"))
+        .err()
+        .unwrap();
+    assert!(absent.to_string().contains("absent"), "{absent}");
+}

@@ -1,0 +1,168 @@
+//! Packing a data set of photographs into shards: the pictures as they are encoded, or their pixels.
+
+use super::catalog::Catalog;
+use super::error::SessionError;
+use crate::config::{ReadMode, SourceKind};
+use crate::data::shard::{PackOptions, PackSummary, RecordSize, RecordSource, pack};
+use crate::data::{DataError, RecordKind};
+use crate::pipeline::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer, image_size};
+use crate::pipeline::stages::fitting::Fitter;
+use crate::pipeline::stages::reading::{Access, Reader};
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+/// How to pack a data set.
+pub struct PackRequest<'a> {
+    /// An image folder, or a tar file or folder of tar files in WebDataset's layout.
+    pub source: &'a Path,
+    pub target: &'a Path,
+    /// Pack pixels, the longer side at most this long; `None` packs the files' bytes.
+    pub raw: Option<u32>,
+    /// Write in an order shuffled with this seed.
+    pub shuffle: Option<u64>,
+    pub samples_per_shard: Option<usize>,
+    pub jobs: Option<usize>,
+    pub skip_bad: bool,
+}
+
+impl PackRequest<'_> {
+    /// Packs; `progress` is told samples done and in all, `stop` asked whether to stop early.
+    ///
+    /// # Errors
+    /// Data that cannot be read, or a target that cannot be written to.
+    pub fn pack(
+        &self,
+        progress: &(dyn Fn(u64, u64) + Sync),
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<PackSummary, SessionError> {
+        let kind = if holds_tar_files(self.source) {
+            SourceKind::WebDataset
+        } else {
+            SourceKind::ImageFolder
+        };
+        let catalog = Catalog::open(kind, self.source)?;
+        let reader = catalog.reader(ReadMode::Pread, Access::Sequential)?;
+        let record_kind = match self.raw {
+            Some(_) => RecordKind::Rgb,
+            None => RecordKind::Encoded,
+        };
+        let mut options = PackOptions::new(record_kind);
+        options.samples_per_shard = self.samples_per_shard.unwrap_or(options.samples_per_shard);
+        options.jobs = self.jobs.unwrap_or(options.jobs);
+        options.shuffle = self.shuffle;
+        options.skip_bad = self.skip_bad;
+        options.fingerprint = fingerprint(&catalog, self.raw)?;
+        let source = Packing {
+            raw: self.raw,
+            root: self.source,
+            catalog,
+            reader,
+        };
+        Ok(pack(&source, self.target, &options, progress, stop)?)
+    }
+}
+
+/// Whether the path is a tar file, or a folder with some directly in it.
+fn holds_tar_files(path: &Path) -> bool {
+    let is_tar = |path: &Path| path.extension().is_some_and(|extension| extension == "tar");
+    match fs::read_dir(path) {
+        Ok(entries) => entries.flatten().any(|entry| is_tar(&entry.path())),
+        Err(_) => is_tar(path),
+    }
+}
+
+/// What else makes the records: the bound, and size and time of change of every file.
+fn fingerprint(catalog: &Catalog, raw: Option<u32>) -> Result<Vec<String>, DataError> {
+    let bound = raw.map_or_else(|| "as encoded".to_owned(), |side| format!("raw {side}"));
+    let mut lines = vec![bound];
+    for path in catalog.files() {
+        let metadata = fs::metadata(&path).map_err(DataError::io("stat", &path))?;
+        let changed = metadata.modified().map_err(DataError::io("stat", &path))?;
+        lines.push(format!("{} {changed:?}", metadata.len()));
+    }
+    Ok(lines)
+}
+
+/// A data set as the packer sees it.
+struct Packing<'a> {
+    catalog: Catalog,
+    reader: Reader,
+    raw: Option<u32>,
+    root: &'a Path,
+}
+
+/// What one thread packs with.
+struct Tools {
+    decoder: Option<Decoder>,
+    decoded: RgbBuffer,
+    fitter: Fitter,
+}
+
+impl RecordSource for Packing<'_> {
+    type Scratch = Tools;
+
+    fn len(&self) -> usize {
+        self.catalog.len()
+    }
+
+    fn class_names(&self) -> Vec<String> {
+        match &self.catalog {
+            Catalog::Folder(folder) => folder.classes().to_vec(),
+            other => (0..other.classes())
+                .map(|class| class.to_string())
+                .collect(),
+        }
+    }
+
+    fn label(&self, sample: usize) -> u32 {
+        self.catalog.label(sample)
+    }
+
+    fn name(&self, sample: usize) -> String {
+        match &self.catalog {
+            Catalog::Folder(folder) => {
+                let path = folder.path(sample);
+                let short = path.strip_prefix(self.root).unwrap_or(path);
+                short.display().to_string()
+            }
+            other => other.name(sample),
+        }
+    }
+
+    fn scratch(&self) -> Tools {
+        Tools {
+            decoder: Decoder::new(DecodeOptions::default()).ok(),
+            decoded: RgbBuffer::default(),
+            fitter: Fitter::default(),
+        }
+    }
+
+    fn record(
+        &self,
+        sample: usize,
+        tools: &mut Tools,
+        out: &mut Vec<u8>,
+    ) -> Result<RecordSize, Box<dyn Error + Send + Sync>> {
+        let encoded = self.catalog.read(&self.reader, sample)?;
+        let bytes = self.reader.bytes(&encoded);
+        let size = match self.raw {
+            None => {
+                out.extend_from_slice(bytes);
+                image_size(bytes)?
+            }
+            Some(bound) => {
+                let decoder = tools.decoder.as_mut().ok_or("there is no decoder")?;
+                let input = Input {
+                    bytes,
+                    private: self.reader.is_private(&encoded),
+                };
+                decoder.decode(input, |_, _| None, &mut tools.decoded)?;
+                tools.fitter.fit(tools.decoded.as_rgb(), bound, out)?
+            }
+        };
+        self.reader.give_back(encoded);
+        let (width, height) = size;
+        Ok(RecordSize { width, height })
+    }
+}

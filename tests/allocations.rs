@@ -1,0 +1,231 @@
+//! What the loader allocates once it runs: nothing for a sample, but what decoder and resizer allocate by themselves,
+//! which is printed. Counted by the program's own allocator, so this file has one test.
+
+use fast_image_resize::images::{CroppedImage, Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use stallscope::config::{Settings, SourceKind};
+use stallscope::data::sampler::Order;
+use stallscope::data::{GenerateOptions, generate};
+use stallscope::pipeline::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer};
+use stallscope::pipeline::{Discard, ErrorPolicy, Layout, Plan, StageKnobs, StopSignal, start};
+use stallscope::session::{Catalog, ImageWork, PackRequest};
+use stallscope::timeline::{Clock, MonotonicClock, Recorder};
+use std::alloc::{GlobalAlloc, Layout as Shape, System};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged; the count is beside it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, shape: Shape) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.alloc(shape) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, shape: Shape) {
+        unsafe { System.dealloc(at, shape) }
+    }
+    unsafe fn alloc_zeroed(&self, shape: Shape) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.alloc_zeroed(shape) }
+    }
+    unsafe fn realloc(&self, at: *mut u8, shape: Shape, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.realloc(at, shape, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const IMAGES: usize = 64;
+/// Of a preprocessed image, in pixels.
+const SIDE: u32 = 64;
+/// In each of them buffers may still grow, or another one be needed.
+const WARM_EPOCHS: u64 = 4;
+
+fn layouts() -> [Layout; 2] {
+    let stage = StageKnobs {
+        workers: 1,
+        prefetch: 4,
+    };
+    [
+        Layout::WholeBatch {
+            num_workers: 2,
+            prefetch_factor: 2,
+        },
+        Layout::PerStage {
+            read: stage,
+            decode: stage,
+            preprocess: stage,
+            batch: stage,
+        },
+    ]
+}
+
+/// Allocations of `epochs` epochs, after the warm ones, with batches of `size`.
+fn allocations(work: &Arc<ImageWork>, layout: Layout, size: usize, epochs: u64) -> u64 {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+    let stop = StopSignal::new(clock.clone());
+    let per_epoch = (IMAGES / size) as u64;
+    let plan = Plan {
+        layout,
+        copy: StageKnobs {
+            workers: 1,
+            prefetch: 2,
+        },
+        batch_size: size,
+        claim_size: 1,
+        // More than are taken, so that the loader runs to the end of the count.
+        batches: (WARM_EPOCHS + epochs + 4) * per_epoch,
+        drop_last: true,
+        order: Order::Random,
+        ordered: true,
+        seed: 0,
+        part: None,
+        on_error: ErrorPolicy::Fail,
+    };
+    let recorder = Recorder::new();
+    let mut feed = start(&plan, work.clone(), Discard, &clock, &recorder, &stop).unwrap();
+    for _ in 0..WARM_EPOCHS * per_epoch {
+        feed.next().unwrap().unwrap();
+    }
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..epochs * per_epoch {
+        feed.next().unwrap().unwrap();
+    }
+    let after = ALLOCATIONS.load(Ordering::Relaxed);
+    feed.shut_down();
+    after - before
+}
+
+/// What a sample allocates, and what a batch does, from batches of 8 and of 32.
+fn per_sample_and_batch(work: &Arc<ImageWork>, layout: Layout) -> (f64, f64) {
+    let epochs = 16;
+    let samples = (epochs as usize * IMAGES) as f64;
+    let [small, large] = [8, 32].map(|size| {
+        let runs = (0..3).map(|_| allocations(work, layout, size, epochs));
+        runs.min().unwrap_or_default() as f64 / samples
+    });
+    let batch = (small - large) / (1.0 / 8.0 - 1.0 / 32.0);
+    (large - batch / 32.0, batch)
+}
+
+fn work(folder: &Path, kind: &str, name: &str, mode: &str, on: &str) -> Arc<ImageWork> {
+    let config = folder.join("x.toml");
+    fs::write(&config, "").unwrap();
+    let path = folder.join(name);
+    let sets = [
+        format!("source.kind={kind}"),
+        format!("source.path={}", path.display()),
+        format!("preprocess.size={SIDE}"),
+        format!("preprocess.on={on}"),
+        format!("read.mode={mode}"),
+        "num_workers=2".to_owned(),
+    ];
+    let pipeline = Settings::load(&config, &sets)
+        .unwrap()
+        .resolve()
+        .unwrap()
+        .pipeline;
+    let catalog = Catalog::open(pipeline.source.kind, &path).unwrap();
+    Arc::new(ImageWork::new(catalog, &pipeline, Order::Random).unwrap())
+}
+
+/// What the decoder allocates for an image of the folder, by itself.
+fn decoders_own(folder: &Path) -> f64 {
+    let Catalog::Folder(folder) = Catalog::open(SourceKind::ImageFolder, folder).unwrap() else {
+        unreachable!();
+    };
+    let files: Vec<Vec<u8>> = (0..folder.len())
+        .map(|i| fs::read(folder.path(i)).unwrap())
+        .collect();
+    let mut decoder = Decoder::new(DecodeOptions::default()).unwrap();
+    let mut image = RgbBuffer::default();
+    let mut all = |image: &mut RgbBuffer| {
+        for bytes in &files {
+            let input = Input {
+                bytes,
+                private: true,
+            };
+            decoder.decode(input, |_, _| None, image).unwrap();
+        }
+    };
+    all(&mut image);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    all(&mut image);
+    (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / files.len() as f64
+}
+
+/// What the resizer allocates for an image, by itself.
+fn resizers_own() -> f64 {
+    let pixels = vec![7; 96 * 72 * 3];
+    let source = ImageRef::new(96, 72, &pixels, PixelType::U8x3).unwrap();
+    let mut target = vec![0; (SIDE * SIDE * 3) as usize];
+    let mut resizer = Resizer::new();
+    let options = ResizeOptions::new()
+        .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
+        .use_alpha(false);
+    let mut resize = |times: u64| {
+        for _ in 0..times {
+            let mut target =
+                Image::from_slice_u8(SIDE, SIDE, &mut target, PixelType::U8x3).unwrap();
+            let part = CroppedImage::new(&source, 3, 4, 90, 60).unwrap();
+            resizer.resize(&part, &mut target, &options).unwrap();
+        }
+    };
+    resize(2);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    resize(10);
+    (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / 10.0
+}
+
+#[test]
+fn a_sample_allocates_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = GenerateOptions {
+        images: IMAGES,
+        classes: 2,
+        ..GenerateOptions::new(folder.path().join("folder"))
+    };
+    generate(&options, &|_| {}).unwrap();
+    let request = PackRequest {
+        source: &options.out,
+        target: &folder.path().join("raw"),
+        raw: Some(96),
+        shuffle: None,
+        samples_per_shard: None,
+        jobs: None,
+        skip_bad: false,
+    };
+    request.pack(&|_, _| {}, &|| false).unwrap();
+    let (decoder, resizer) = (decoders_own(&options.out), resizers_own());
+    println!(
+        "by themselves, an image: the image crate {decoder:.1} allocations, fast_image_resize {resizer:.1}"
+    );
+    for (kind, name, mode, on, own) in [
+        ("shard", "raw", "mmap", "device", 0.0),
+        ("shard", "raw", "pread", "device", 0.0),
+        ("shard", "raw", "ram", "device", 0.0),
+        ("shard", "raw", "mmap", "host", resizer),
+        ("image-folder", "folder", "mmap", "host", decoder + resizer),
+        ("image-folder", "folder", "pread", "host", decoder + resizer),
+    ] {
+        let work = work(folder.path(), kind, name, mode, on);
+        for layout in layouts() {
+            let (sample, batch) = per_sample_and_batch(&work, layout);
+            println!("{kind}, {mode}, {on}: {sample:.3} a sample, {batch:.1} a batch; {layout:?}");
+            // A batch that was begun before the count or ends after it, and crops that need one pass only.
+            let near = if own == 0.0 { 0.1 } else { 0.02 * own };
+            let apart = (sample - own).abs();
+            assert!(
+                apart < near,
+                "{kind}, {mode}, {on}, {layout:?}: {sample} and not {own}"
+            );
+        }
+    }
+}
