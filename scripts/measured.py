@@ -1,0 +1,34 @@
+"""Running stallscope from a script: one run, its report. Used by the scripts beside this one."""
+import json
+import os
+import subprocess
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BINARY = os.path.join(ROOT, "target/release/stallscope")
+
+
+def run(*sets, config="loader-train"):
+    """The report of the loader alone, with `sets` (KEY=VALUE) over configs/CONFIG.toml."""
+    with tempfile.TemporaryDirectory() as out:
+        command = [BINARY, "run", os.path.join(ROOT, f"configs/{config}.toml"), "--run-dir", out, "--trace", "none",
+                   "--quiet", "--mode", "loader-only"]
+        for one in sets:
+            command += ["--set", one]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with open(os.path.join(out, "report.json")) as f:
+            return json.load(f)
+
+
+def data(*arguments):
+    """`stallscope data ARGUMENTS`, without its output."""
+    subprocess.run([BINARY, "data", *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def cpu_us(report):
+    """CPU time of the whole process for a sample of the window, in microseconds."""
+    return report["process_cpu_ns"] / 1e3 / report["samples"]
+
+
+def stage(report, name):
+    return next(s for s in report["stages"] if s["stage"] == name)
