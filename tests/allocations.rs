@@ -195,6 +195,7 @@ fn a_sample_allocates_nothing() {
     generate(&options, &|_| {}).unwrap();
     let request = PackRequest {
         source: &options.out,
+        kind: None,
         target: &folder.path().join("raw"),
         raw: Some(96),
         shuffle: None,

@@ -107,6 +107,50 @@ fn images_are_packed_verified_and_loaded() {
     assert_eq!(report["cache"]["epochs"][0]["resident_share"], 1.0);
 }
 
+/// What could be mistaken for a result is said.
+#[test]
+fn batches_that_nobody_finishes_come_with_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    images(at);
+    run(at, &["source.path=images"]);
+    let warned = stallscope(
+        at,
+        &[
+            "run",
+            "x.toml",
+            "--quiet",
+            "--set",
+            "source.path=images",
+            "--set",
+            "preprocess.on=device",
+        ],
+    );
+    let error = String::from_utf8_lossy(&warned.stderr).into_owned();
+    assert!(
+        warned.status.success() && error.contains("nothing finishes the 8-bit batches"),
+        "{error}"
+    );
+    for (sets, part) in [
+        (
+            ["read.mode=ram", "cache=cold"],
+            "nothing is read from the page cache",
+        ),
+        (
+            ["source.kind=idx", "cache=cold"],
+            "`cache` has no effect with",
+        ),
+    ] {
+        let mut arguments = vec!["run", "x.toml", "--set", "source.path=images"];
+        for set in sets {
+            arguments.extend(["--set", set]);
+        }
+        let refused = stallscope(at, &arguments);
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && error.contains(part), "{error}");
+    }
+}
+
 #[test]
 fn damage_is_found_and_named() {
     let folder = tempfile::tempdir().unwrap();

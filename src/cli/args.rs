@@ -171,7 +171,7 @@ pub struct GenerateArgs {
     pub seed: u64,
 
     /// Threads to make them with [default: one a usable core].
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub jobs: Option<usize>,
 }
 
@@ -191,6 +191,10 @@ pub struct PackArgs {
     /// The folder to write the shards to.
     pub out: PathBuf,
 
+    /// What the source is; needed only where a folder could be either.
+    #[arg(long, value_enum)]
+    pub from: Option<PackFrom>,
+
     /// Pack pixels instead of files: pictures whose longer side is at most this long.
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub raw: Option<u32>,
@@ -204,12 +208,21 @@ pub struct PackArgs {
     pub samples_per_shard: Option<usize>,
 
     /// Threads [default: one a usable core].
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub jobs: Option<usize>,
 
     /// Leave out samples that cannot be packed, and name them, instead of stopping.
     #[arg(long)]
     pub skip_bad: bool,
+}
+
+/// What is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PackFrom {
+    /// One folder a class, JPEG or PNG files inside.
+    ImageFolder,
+    /// Tar files in WebDataset's layout.
+    Webdataset,
 }
 
 #[derive(Debug, Args)]
@@ -222,7 +235,7 @@ pub struct VerifyArgs {
     pub path: PathBuf,
 
     /// Threads [default: one a usable core].
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub jobs: Option<usize>,
 }
 
@@ -271,6 +284,13 @@ Examples:
 pub struct CompletionsArgs {
     /// The shell.
     pub shell: Shell,
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    match at_least_one(text)? {
+        number @ ..=1024 => Ok(number),
+        _ => Err("it must be at most 1024".to_owned()),
+    }
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

@@ -1,8 +1,8 @@
 //! `stallscope data`: data to measure with.
 
-use super::args::{DataCommand, GenerateArgs, PackArgs, VerifyArgs};
+use super::args::{DataCommand, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
 use super::progress;
-use crate::config::{GenerateConfig, ImageFormat as ConfigFormat};
+use crate::config::{GenerateConfig, ImageFormat as ConfigFormat, SourceKind};
 use crate::data::shard::{PackOutcome, PackSummary, verify};
 use crate::data::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, generate};
 use crate::session::PackRequest;
@@ -44,6 +44,10 @@ fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
 fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let request = PackRequest {
         source: &args.source,
+        kind: args.from.map(|from| match from {
+            PackFrom::ImageFolder => SourceKind::ImageFolder,
+            PackFrom::Webdataset => SourceKind::WebDataset,
+        }),
         target: &args.out,
         raw: args.raw,
         shuffle: args.shuffle,
@@ -64,7 +68,10 @@ fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     };
     let summary = request.pack(&progress, &|| stop.load(Ordering::Relaxed));
     bar.finish_and_clear();
-    let summary = summary?;
+    let (summary, warnings) = summary?;
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
     for skipped in &summary.skipped {
         writeln!(out, "left out {}: {}", skipped.name, skipped.reason)?;
     }

@@ -4,7 +4,7 @@
 
 use super::error::Problem;
 use super::lookup::Lookup;
-use super::resolved::{Mode, Resolved, SourceKind, Spatial};
+use super::resolved::{CacheConfig, Mode, ReadMode, Resolved, SourceKind, Spatial};
 
 /// Everything of that kind in `resolved`.
 pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
@@ -15,6 +15,7 @@ pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Proble
         classes,
         enough_images,
         a_step_takes_time,
+        page_cache_is_used,
     ];
     let found = checks.iter().flat_map(|check| check(lookup, resolved));
     found
@@ -132,6 +133,23 @@ fn a_step_takes_time(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
     let what = format!("a step of `device = \"{}\"` takes no time", resolved.device);
     let hint = "set emulated.step_base or emulated.step_per_sample, for example to 5ms";
     vec![lookup.problem("device", what).hint(hint)]
+}
+
+fn page_cache_is_used(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let around = matches!(
+        (resolved.pipeline.read.mode, resolved.cache),
+        (ReadMode::Ram, CacheConfig::Warm | CacheConfig::Cold)
+            | (ReadMode::Direct, CacheConfig::Warm)
+    );
+    if !around || !lookup.is_typed("cache") {
+        return Vec::new();
+    }
+    let what = format!(
+        "`cache` has no effect with {}: during the run nothing is read from the page cache",
+        lookup.cite("read.mode")
+    );
+    let hint = "drop it, or read with `read.mode = \"mmap\"` or \"pread\"";
+    vec![lookup.problem("cache", what).hint(hint)]
 }
 
 fn enough_images(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {

@@ -167,10 +167,10 @@ pub(super) const PIPELINE: &[Key] = &[
     Key::new("split.choose", Kind::Choice(&["random", "last"]), Default::Toml("\"random\""),
         "Which samples are held out: any, drawn with `seed`, or the last (training, validation, test)."),
     Key::new("shuffle", Kind::FlagOr(&[BLOCK]), Default::Toml("true"),
-        "Visit the samples in a new random order every epoch; `\"block\"` shuffles blocks of neighbours, then within a window, which spares a disk most of the seeks; off, they come as they lie."),
-    Key::new("shuffle_block", ITEMS, Default::Toml("64"), "Neighbouring samples that stay together in a block shuffle until the window.")
+        "Visit the samples in a new random order every epoch; `\"block\"` shuffles blocks of neighbours, then within a window; off, they come as they lie."),
+    Key::new("shuffle_block", ITEMS, Default::Toml("64"), "Neighbouring samples that a block shuffle keeps together, so that a disk need not seek between them.")
         .only_when(SHUFFLES_BLOCKS),
-    Key::new("shuffle_window", AT_LEAST_ONE, Default::Toml("4096"), "Samples that a block shuffle mixes among themselves, once the blocks are in their new order.")
+    Key::new("shuffle_window", AT_LEAST_ONE, Default::Toml("1"), "Samples that a block shuffle mixes among themselves once the blocks are in their new order: 1 leaves blocks as they are, and the larger, the better mixed and the more seeks.")
         .only_when(SHUFFLES_BLOCKS),
     flag("drop_last", "true", "Leave out the last batch of an epoch when it is not full."),
     flag("ordered", "true",
@@ -223,7 +223,7 @@ pub(super) const PIPELINE: &[Key] = &[
         "Red, green and blue, or grey, are divided by it; the defaults are the standard deviation of ImageNet, MNIST and CIFAR-10.")
         .default_when(&[(SOURCE_IS_IDX, "[0.3081]"), (SOURCE_IS_CIFAR, "[0.2470, 0.2435, 0.2616]")]),
     Key::new("preprocess.on", Kind::Choice(&["host", "device"]), Default::Toml("\"host\""),
-        "Where images are finished: `device` copies 8-bit pixels, a quarter of the bytes, and flips and normalises there; it crops and resizes there too where they lie unpacked in shards."),
+        "Where images are finished: `device` copies 8-bit pixels and flips and normalises there, which is a quarter of the bytes; pixels of raw shards are copied whole, and cropped and resized there too."),
     workers("batch.workers", "Threads that collate samples into batches."),
     prefetch("batch.prefetch", "2", "Capacity of the queue after batch, in batches."),
     Key::new("batch.size", ITEMS, Default::Toml("32"), "Samples in a batch."),
@@ -284,7 +284,8 @@ pub(super) const EXPERIMENT: &[Key] = &[
         "`loader-only` throws the batches away and so measures the rate the loader can feed at."),
 
     Key::new("cache", Kind::Choice(&["as-is", "warm", "cold"]), Default::Toml("\"as-is\""),
-        "What is done to the data's pages in the page cache before the run: nothing, read all of them in, or drop them."),
+        "What is done to the data's pages in the page cache before the run: nothing, read all of them in, or drop them.")
+        .only_when(SOURCE_HAS_PHOTOS),
     flag("trace.enabled", "true", "Write a trace file."),
     Key::new("trace.path", Kind::Path, Default::Unset("`trace.json` in the run's folder"),
         "The trace file, relative to the current directory."),

@@ -23,7 +23,8 @@ pub enum Order {
     /// Every order equally likely.
     Random,
     /// Blocks of `block` neighbours in random order; of what that gives, `window` samples at a time at random.
-    /// The fewer and longer the blocks, the less a disk has to seek; the longer the window, the better mixed.
+    /// The longer the blocks, the less a disk has to seek; a window of more than one sample mixes better and gives
+    /// that up within it.
     Block { block: usize, window: usize },
 }
 

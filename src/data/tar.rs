@@ -140,6 +140,12 @@ impl TarShards {
         format!("{member} of {}", self.files[self.file(i)].display())
     }
 
+    /// The name of the member that is the image of sample `i`. Panics when `i` is not below `len()`, as slice indexing
+    /// does.
+    pub fn member(&self, i: usize) -> String {
+        String::from_utf8_lossy(self.samples.name(i)).into_owned()
+    }
+
     /// What the shards hold and this index does not.
     pub fn left_out(&self) -> LeftOut {
         self.samples.left_out()

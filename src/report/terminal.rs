@@ -142,11 +142,9 @@ fn write_cache(out: &mut String, cache: &CacheReport) -> fmt::Result {
         "as-is" => String::new(),
         asked => format!(" ({asked} was asked for)"),
     };
-    if let Some(reason) = &cache.unknown {
-        return writeln!(out, "cache    not known{asked}: {reason}");
-    }
     let Some((first, later)) = cache.epochs.split_first() else {
-        return Ok(());
+        let reason = cache.unknown.as_deref().unwrap_or("it was not looked at");
+        return writeln!(out, "cache    not known{asked}: {reason}");
     };
     let share = percent(first.resident_share);
     let megabytes = first.bytes as f64 / 1e6;
@@ -156,7 +154,7 @@ fn write_cache(out: &mut String, cache: &CacheReport) -> fmt::Result {
     )?;
     if let Some(last) = later.last() {
         let share = percent(last.resident_share);
-        write!(out, ", {share} before the last")?;
+        write!(out, ", {share} as the last began")?;
     }
     if first.every > 1 {
         write!(out, "; one file in {} was looked at", first.every)?;

@@ -2,7 +2,7 @@
 
 use crate::config::{ReadMode as ReadModeConfig, SourceKind};
 use crate::data::shard::{Record, RecordFault, check_record};
-use crate::data::{DataError, ImageFolder, RecordKind, ShardSet, TarShards};
+use crate::data::{DataError, ImageFolder, LeftOut, RecordKind, ShardSet, TarShards};
 use crate::pipeline::stages::reading::{Access, Encoded, Extent, ReadError, ReadMode, Reader};
 use std::path::{Path, PathBuf};
 
@@ -65,6 +65,44 @@ impl Catalog {
             Catalog::WebDataset(shards) => shards.name(i),
             Catalog::Shards(shards) => shards.name(i),
         }
+    }
+
+    /// The name of sample `i` within its data set, wherever that lies.
+    pub(super) fn short_name(&self, i: usize) -> String {
+        match self {
+            Catalog::WebDataset(shards) => {
+                let file = &shards.files()[shards.location(i).file as usize];
+                let file = file.file_name().unwrap_or_default();
+                format!("{}/{}", file.display(), shards.member(i))
+            }
+            other => other.name(i),
+        }
+    }
+
+    /// What a user should know of the data before trusting a run on it.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let Catalog::WebDataset(shards) = self else {
+            return Vec::new();
+        };
+        let mut warnings = Vec::new();
+        let LeftOut { images, samples } = shards.left_out();
+        if samples > 0 {
+            warnings.push(format!(
+                "{samples} samples of the tar files have no .jpg, .jpeg or .png member and are left out"
+            ));
+        }
+        if images > 0 {
+            warnings.push(format!(
+                "{images} images are left out: their sample has another one (names are the same up to the first dot)"
+            ));
+        }
+        if shards.classes() == 1 {
+            warnings.push(
+                "every sample is of class 0: labels come from .cls members, and no others are read"
+                    .to_owned(),
+            );
+        }
+        warnings
     }
 
     /// The record of sample `i`, where it is one of a shard.

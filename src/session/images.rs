@@ -60,7 +60,8 @@ pub enum Pixels {
 
 /// A worker's own tools.
 pub struct Tools {
-    decoder: Decoder,
+    /// `None` where there is nothing to decode.
+    decoder: Option<Decoder>,
     preprocessor: Preprocessor,
 }
 
@@ -85,7 +86,9 @@ impl ImageWork {
             exif_orientation: pipeline.decode.exif_orientation,
             ..DecodeOptions::default()
         };
-        Decoder::new(decode)?;
+        if !catalog.is_raw() {
+            Decoder::new(decode)?;
+        }
         let access = match order {
             Order::Sequential => Access::Sequential,
             Order::Random | Order::Block { .. } => Access::Random,
@@ -93,7 +96,14 @@ impl ImageWork {
         let finish = match (pipeline.preprocess.on_device, catalog.raw_bound()) {
             (false, _) => Finish::Floats,
             (true, None) => Finish::Cropped,
-            (true, Some((width, height))) => Finish::Whole { width, height },
+            // Frames larger than the floats would be are not worth it.
+            (true, Some((width, height))) => {
+                let side = u64::from(plan.spatial.output_side());
+                match u64::from(width) * u64::from(height) <= 4 * side * side {
+                    true => Finish::Whole { width, height },
+                    false => Finish::Cropped,
+                }
+            }
         };
         let words = catalog.len().div_ceil(64);
         Ok(ImageWork {
@@ -350,7 +360,10 @@ impl SampleWork for ImageWork {
 
     fn scratch(&self) -> Option<Tools> {
         Some(Tools {
-            decoder: Decoder::new(self.decode).ok()?,
+            decoder: match self.catalog.is_raw() {
+                true => None,
+                false => Some(Decoder::new(self.decode).ok()?),
+            },
             preprocessor: Preprocessor::new(&self.plan).ok()?,
         })
     }
@@ -373,8 +386,9 @@ impl SampleWork for ImageWork {
             self.check(&encoded, key.index as usize)?;
             return Ok(Pixels::Raw(encoded, record));
         }
-        let tools = tools.as_mut().ok_or("there is no decoder")?;
-        let decoded = self.decode_image(key, &encoded, &mut tools.decoder);
+        let decoder = tools.as_mut().and_then(|tools| tools.decoder.as_mut());
+        let decoder = decoder.ok_or("there is no decoder")?;
+        let decoded = self.decode_image(key, &encoded, decoder);
         self.reader.give_back(encoded);
         decoded.map(Pixels::Decoded)
     }
@@ -405,8 +419,10 @@ impl SampleWork for ImageWork {
                     view: View::whole(record.width, record.height),
                 };
                 let done = self.finish(key, image, preprocessor, out);
+                // The file may have shrunk since it was checked.
+                let sound = self.check(&encoded, key.index as usize);
                 self.reader.give_back(encoded);
-                done
+                sound.and(done)
             }
         }
     }

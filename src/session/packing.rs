@@ -11,11 +11,14 @@ use crate::pipeline::stages::reading::{Access, Reader};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 /// How to pack a data set.
 pub struct PackRequest<'a> {
     /// An image folder, or a tar file or folder of tar files in WebDataset's layout.
     pub source: &'a Path,
+    /// Which of them; `None` looks.
+    pub kind: Option<SourceKind>,
     pub target: &'a Path,
     /// Pack pixels, the longer side at most this long; `None` packs the files' bytes.
     pub raw: Option<u32>,
@@ -27,7 +30,8 @@ pub struct PackRequest<'a> {
 }
 
 impl PackRequest<'_> {
-    /// Packs; `progress` is told samples done and in all, `stop` asked whether to stop early.
+    /// Packs; `progress` is told samples done and in all, `stop` asked whether to stop early. With the summary come
+    /// warnings about the data.
     ///
     /// # Errors
     /// Data that cannot be read, or a target that cannot be written to.
@@ -35,13 +39,13 @@ impl PackRequest<'_> {
         &self,
         progress: &(dyn Fn(u64, u64) + Sync),
         stop: &(dyn Fn() -> bool + Sync),
-    ) -> Result<PackSummary, SessionError> {
-        let kind = if holds_tar_files(self.source) {
-            SourceKind::WebDataset
-        } else {
-            SourceKind::ImageFolder
+    ) -> Result<(PackSummary, Vec<String>), SessionError> {
+        let kind = match self.kind {
+            Some(kind) => kind,
+            None => kind_of(self.source)?,
         };
         let catalog = Catalog::open(kind, self.source)?;
+        let warnings = catalog.warnings();
         let reader = catalog.reader(ReadMode::Pread, Access::Sequential)?;
         let record_kind = match self.raw {
             Some(_) => RecordKind::Rgb,
@@ -59,16 +63,34 @@ impl PackRequest<'_> {
             catalog,
             reader,
         };
-        Ok(pack(&source, self.target, &options, progress, stop)?)
+        let summary = pack(&source, self.target, &options, progress, stop)?;
+        Ok((summary, warnings))
     }
 }
 
-/// Whether the path is a tar file, or a folder with some directly in it.
-fn holds_tar_files(path: &Path) -> bool {
+/// Whether `path` is a tar file or a folder of them, or an image folder.
+fn kind_of(path: &Path) -> Result<SourceKind, SessionError> {
     let is_tar = |path: &Path| path.extension().is_some_and(|extension| extension == "tar");
-    match fs::read_dir(path) {
-        Ok(entries) => entries.flatten().any(|entry| is_tar(&entry.path())),
-        Err(_) => is_tar(path),
+    let Ok(entries) = fs::read_dir(path) else {
+        return Ok(match is_tar(path) {
+            true => SourceKind::WebDataset,
+            false => SourceKind::ImageFolder,
+        });
+    };
+    let (mut tars, mut folders) = (false, false);
+    for entry in entries.flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        tars |= is_tar(&entry.path());
+        folders |= entry.path().is_dir();
+    }
+    match (tars, folders) {
+        (true, true) => Err(SessionError::AmbiguousSource {
+            path: path.to_path_buf(),
+        }),
+        (true, false) => Ok(SourceKind::WebDataset),
+        (false, _) => Ok(SourceKind::ImageFolder),
     }
 }
 
@@ -79,7 +101,9 @@ fn fingerprint(catalog: &Catalog, raw: Option<u32>) -> Result<Vec<String>, DataE
     for path in catalog.files() {
         let metadata = fs::metadata(&path).map_err(DataError::io("stat", &path))?;
         let changed = metadata.modified().map_err(DataError::io("stat", &path))?;
-        lines.push(format!("{} {changed:?}", metadata.len()));
+        let since = changed.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (seconds, nanos) = (since.as_secs(), since.subsec_nanos());
+        lines.push(format!("{} {seconds}.{nanos:09}", metadata.len()));
     }
     Ok(lines)
 }
@@ -126,7 +150,7 @@ impl RecordSource for Packing<'_> {
                 let short = path.strip_prefix(self.root).unwrap_or(path);
                 short.display().to_string()
             }
-            other => other.name(sample),
+            other => other.short_name(sample),
         }
     }
 

@@ -127,6 +127,7 @@ pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
             // At random hardly any two samples follow each other.
             seek_per_sample: match pipeline.order {
                 OrderConfig::Sequential => Nanos::ZERO,
+                OrderConfig::Block { block, window: 1 } => Nanos(storage.seek_ns / block as u64),
                 _ => Nanos(storage.seek_ns),
             },
             bytes_per_second: storage.bytes_per_second,

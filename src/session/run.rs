@@ -8,7 +8,7 @@ use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use super::trainee::{Device, Ended, Trainee};
 use crate::analysis::{Analysis, WindowRule};
-use crate::config::{DeviceConfig, Mode, Resolved};
+use crate::config::{DeviceConfig, EmulatedConfig, Mode, Resolved};
 use crate::data::Parts;
 use crate::device::cgroup::usable_cores;
 use crate::device::probe;
@@ -103,7 +103,8 @@ impl Session {
         } else {
             Recorder::off()
         };
-        let mut warnings = Vec::new();
+        let mut warnings = self.source.warnings();
+        warnings.extend(self.unfinished());
         let trace = self.open_trace()?;
         let host_spans = trace.as_ref().and_then(|trace| {
             let spans = self.host_spans(trace);
@@ -149,6 +150,22 @@ impl Session {
             error: error.or(unwritten),
             warnings,
         })
+    }
+
+    /// What is left to the device where it costs nothing.
+    fn unfinished(&self) -> Option<String> {
+        self.source.on_device()?;
+        if self.config.mode == Mode::LoaderOnly {
+            let text = "preprocess.on = \"device\" and there is none: nothing finishes the 8-bit batches, so that \
+                        these samples/s are not those of preprocess.on = \"host\"";
+            return Some(text.to_owned());
+        }
+        let free = |device: &EmulatedConfig| device.preprocess_per_sample_ns == 0;
+        let text = "the emulated device finishes 8-bit batches in no time; set emulated.preprocess_per_sample";
+        let emulated = self.config.emulated.as_ref();
+        emulated
+            .filter(|device| free(device))
+            .map(|_| text.to_owned())
     }
 
     /// The pipeline of the run.

@@ -112,6 +112,14 @@ impl Source {
         }
     }
 
+    /// What a user should know of the data before trusting a run on it.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        match self {
+            Source::Images { work, .. } => work.inner().catalog().warnings(),
+            Source::Small { .. } => Vec::new(),
+        }
+    }
+
     /// The files that samples are read from during the run; none where they are in memory.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         match self {

@@ -13,6 +13,8 @@ use crate::data::DataError;
 /// Image extensions, first the one that is taken if there are several.
 const EXTENSIONS: [&[u8]; 3] = [b"jpg", b"jpeg", b"png"];
 
+/// A label is an output of the model: a larger one is the number of a picture, and no class.
+const LARGEST_LABEL: u32 = (1 << 20) - 1;
 /// Room for any label with blanks around it.
 const MOST_LABEL_BYTES: u64 = 64;
 
@@ -181,10 +183,11 @@ impl Group {
         let text = members.content(member, MOST_LABEL_BYTES)?;
         let label = text
             .and_then(|text| decimal(text.trim_ascii()))
-            .and_then(|label| u32::try_from(label).ok());
+            .and_then(|label| u32::try_from(label).ok())
+            .filter(|label| *label <= LARGEST_LABEL);
         let Some(label) = label else {
             let name = String::from_utf8_lossy(&member.name);
-            let what = format!("the label {name} is no whole number from 0 to {}", u32::MAX);
+            let what = format!("the label {name} is no whole number from 0 to {LARGEST_LABEL}");
             return Err(members.broken(member.header, what));
         };
         self.label = Some(label);

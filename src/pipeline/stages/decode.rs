@@ -6,7 +6,8 @@
 //! name.
 //!
 //! Where only a part is needed, less is decoded: rows below it are not (baseline JPEG), and libjpeg-turbo leaves out
-//! columns beside it too. The pixels in the part are the same.
+//! columns beside it too. The pixels in the part are the same, unless it is decoded smaller. What libjpeg-turbo does
+//! not like in any way is left to the `image` crate.
 //!
 //! Invariants: pixels are decoded straight into the caller's buffer and widened or narrowed to RGB in place, so a
 //! steady state allocates nothing for them. An image over the limits is refused from its header, before its pixels
@@ -107,7 +108,11 @@ pub enum DecodeError {
         format: &'static str,
         source: ImageError,
     },
-    #[error("libjpeg-turbo does not decode the JPEG: {reason}; fetch it again or convert it")]
+    #[error(
+        "the JPEG does not say how large it is (no frame header); fetch it again or convert it"
+    )]
+    NoFrame,
+    #[error("libjpeg-turbo cannot be used: {reason}; set decode.decoder = \"image\"")]
     Turbo { reason: String },
     #[error(
         "this stallscope was built without libjpeg-turbo; build it with `cargo build --release --features turbojpeg`, \
@@ -123,10 +128,12 @@ pub enum DecodeError {
 pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     if bytes.starts_with(JPEG_SIGNATURE) {
         let header = JpegHeader::parse(bytes);
-        let cut = DecodeError::Truncated {
-            len_bytes: bytes.len(),
-        };
-        let frame = header.frame.filter(|_| header.complete).ok_or(cut)?;
+        if !header.complete {
+            return Err(DecodeError::Truncated {
+                len_bytes: bytes.len(),
+            });
+        }
+        let frame = header.frame.ok_or(DecodeError::NoFrame)?;
         return Ok((frame.width, frame.height));
     }
     let size = (big_endian_at(bytes, 16), big_endian_at(bytes, 20));
@@ -267,7 +274,7 @@ impl Decoder {
             };
             match turbo.decode(bytes, frame, needed, out)? {
                 turbo::Decoded::Rgb => return Ok(()),
-                turbo::Decoded::NotRgb => {}
+                turbo::Decoded::Not => {}
             }
         }
         let limits = &self.options.limits;

@@ -17,7 +17,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::reading::Access;
 use memmap2::{Advice, Mmap};
@@ -122,10 +122,8 @@ impl MappedFile {
         if populated.is_ok() {
             return;
         }
-        for offset in part
-            .step_by(TOUCH_STRIDE_BYTES)
-            .filter(|at| *at < map.len())
-        {
+        let first = part.start / TOUCH_STRIDE_BYTES * TOUCH_STRIDE_BYTES;
+        for offset in (first..part.end.min(map.len())).step_by(TOUCH_STRIDE_BYTES) {
             // SAFETY: `offset` is below the mapping's length. Volatile, so that the read is not optimised away.
             unsafe { std::ptr::read_volatile(map.as_ptr().add(offset)) };
         }
@@ -134,10 +132,16 @@ impl MappedFile {
     /// True once a read of `bytes()` ran past the end of a file that has shrunk. Check it after decoding: what was
     /// decoded then is partly zeros.
     pub fn faulted(&self) -> bool {
+        self.faulted_before(self.bytes().len())
+    }
+
+    /// Whether that concerns the bytes before `end`: a read of them or of earlier ones ran past the file's end.
+    pub fn faulted_before(&self, end: usize) -> bool {
         match &self.backing {
-            Backing::Guarded { slot, .. } => REGISTRY.slots[*slot as usize]
-                .faulted
-                .load(Ordering::Acquire),
+            Backing::Guarded { slot, .. } => {
+                let lost_from = &REGISTRY.slots[*slot as usize].lost_from;
+                lost_from.load(Ordering::Acquire) < end
+            }
             Backing::Read(_) => false,
         }
     }
@@ -193,7 +197,8 @@ struct Slot {
     start: AtomicUsize,
     /// Zero while the slot guards nothing.
     len_bytes: AtomicUsize,
-    faulted: AtomicBool,
+    /// Offset of the first page that could not be read.
+    lost_from: AtomicUsize,
     next_free: AtomicU32,
 }
 
@@ -205,7 +210,7 @@ impl Registry {
             Slot {
                 start: AtomicUsize::new(0),
                 len_bytes: AtomicUsize::new(0),
-                faulted: AtomicBool::new(false),
+                lost_from: AtomicUsize::new(usize::MAX),
                 next_free: AtomicU32::new(END),
             }
         }; SLOTS];
@@ -238,7 +243,7 @@ impl Registry {
     /// Makes the handler guard `start..start + len_bytes`.
     fn publish(&self, slot: u32, start: usize, len_bytes: usize) {
         let slot = &self.slots[slot as usize];
-        slot.faulted.store(false, Ordering::Relaxed);
+        slot.lost_from.store(usize::MAX, Ordering::Relaxed);
         slot.start.store(start, Ordering::Release);
         slot.len_bytes.store(len_bytes, Ordering::Release);
     }
@@ -366,7 +371,8 @@ fn replace_page(address: usize) -> bool {
     if mapped == libc::MAP_FAILED {
         return false;
     }
-    slot.faulted.store(true, Ordering::Release);
+    let offset = page.saturating_sub(slot.start.load(Ordering::Acquire));
+    slot.lost_from.fetch_min(offset, Ordering::AcqRel);
     true
 }
 

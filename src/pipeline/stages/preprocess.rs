@@ -205,13 +205,23 @@ impl Preprocessor {
             .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
             .use_alpha(false);
         let resized = if crop.isolated {
-            let [left, top, width, height] =
-                [crop.left, crop.top, crop.width, crop.height].map(|side| side as u32);
-            let part = CroppedImage::new(&source, left, top, width, height)
-                .map_err(|error| error.to_string())?;
+            // Of an image that was decoded smaller the box need not begin and end with a pixel.
+            let (left, top) = (crop.left.floor(), crop.top.floor());
+            let right = (crop.left + crop.width).ceil().min(width.into());
+            let bottom = (crop.top + crop.height).ceil().min(height.into());
+            let [x, y, w, h] = [left, top, right - left, bottom - top].map(|side| side as u32);
+            let part = CroppedImage::new(&source, x, y, w, h).map_err(|error| error.to_string())?;
+            let (beside, above) = (crop.left - left, crop.top - top);
+            let (wide, high) = (
+                crop.width.min(f64::from(w) - beside),
+                crop.height.min(f64::from(h) - above),
+            );
+            let options = options.crop(beside, above, wide, high);
             self.resizer.resize(&part, &mut target, &options)
         } else {
-            let options = options.crop(crop.left, crop.top, crop.width, crop.height);
+            let wide = crop.width.min(f64::from(width) - crop.left);
+            let high = crop.height.min(f64::from(height) - crop.top);
+            let options = options.crop(crop.left, crop.top, wide, high);
             self.resizer.resize(&source, &mut target, &options)
         };
         resized.map_err(|error| error.to_string())

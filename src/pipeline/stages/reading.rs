@@ -5,6 +5,7 @@
 //! for the disk and nobody else does. May use: `stages::mapping`.
 
 use super::mapping::{MapError, MappedFile};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -44,6 +45,12 @@ pub enum ReadError {
          set read.mode = \"pread\""
     )]
     Direct { path: PathBuf, source: io::Error },
+    #[error(
+        "{files} files are more than the {most} that are mapped at a time; set read.mode = \"pread\""
+    )]
+    TooManyMaps { files: usize, most: usize },
+    #[error("{path} has {bytes} bytes, more than any picture should; remove it from the data set")]
+    TooLong { path: PathBuf, bytes: u64 },
     #[error("{path} ends before byte {end}; leave the data set alone during a run")]
     Short { path: PathBuf, end: u64 },
     #[error("{path} shrank while it was being read; leave the data set alone during a run")]
@@ -94,6 +101,10 @@ pub enum Encoded {
 
 /// Reads past the page cache begin and end at multiples of this, in the file and in memory.
 const DIRECT_BLOCK: usize = 4096;
+/// Files that are mapped for the whole run, at most: single pictures have to be mapped too.
+const MOST_MAPS: usize = 2048;
+/// The largest file that is one picture.
+const MOST_FILE_BYTES: u64 = 1 << 30;
 
 impl Reader {
     /// A reader of samples that are files of their own; `paths` are all of them, read now where they are to be
@@ -123,6 +134,12 @@ impl Reader {
         paths: &[PathBuf],
     ) -> Result<Reader, ReadError> {
         let opened = match mode {
+            ReadMode::Mmap if paths.len() > MOST_MAPS => {
+                return Err(ReadError::TooManyMaps {
+                    files: paths.len(),
+                    most: MOST_MAPS,
+                });
+            }
             ReadMode::Mmap => {
                 let maps = paths.iter().map(|path| {
                     let map = MappedFile::open(path)?;
@@ -132,6 +149,7 @@ impl Reader {
                 Opened::Maps(maps.collect::<Result<_, _>>()?)
             }
             ReadMode::Pread | ReadMode::Direct => {
+                allow_open_files(paths.len());
                 let files = paths.iter().map(|path| open(path, mode));
                 Opened::Files(files.collect::<Result<_, _>>()?)
             }
@@ -166,6 +184,10 @@ impl Reader {
                 let opened = open(path, self.mode)?;
                 let metadata = opened.metadata().map_err(io_error("stat", path))?;
                 let bytes = metadata.len();
+                if bytes > MOST_FILE_BYTES {
+                    let path = path.to_path_buf();
+                    return Err(ReadError::TooLong { path, bytes });
+                }
                 self.fill(&opened, path, Extent { offset: 0, bytes })
             }
             _ => {
@@ -246,7 +268,9 @@ impl Reader {
     pub fn check(&self, encoded: &Encoded, path: &Path) -> Result<(), ReadError> {
         let faulted = match (encoded, &self.opened) {
             (Encoded::Mapped(mapped), _) => mapped.faulted(),
-            (Encoded::Part { file, .. }, Opened::Maps(maps)) => maps[*file].faulted(),
+            (Encoded::Part { file, range }, Opened::Maps(maps)) => {
+                maps[*file].faulted_before(range.end)
+            }
             _ => false,
         };
         if faulted {
@@ -297,12 +321,20 @@ impl Reader {
 
     fn refused(&self, path: &Path, source: io::Error) -> ReadError {
         match self.mode {
-            ReadMode::Direct => ReadError::Direct {
-                path: path.to_path_buf(),
-                source,
-            },
+            ReadMode::Direct => refused_direct(path, source),
             _ => io_error("read", path)(source),
         }
+    }
+}
+
+/// Why a read past the page cache failed: a file system without such reads calls them invalid.
+fn refused_direct(path: &Path, source: io::Error) -> ReadError {
+    if source.kind() != io::ErrorKind::InvalidInput {
+        return io_error("open or read", path)(source);
+    }
+    ReadError::Direct {
+        path: path.to_path_buf(),
+        source,
     }
 }
 
@@ -316,16 +348,26 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Read
     }
 }
 
+/// Lets the process have this many files open beside its others, as far as the system allows it; where it does not,
+/// opening them says so.
+fn allow_open_files(files: usize) {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let wanted = (files as u64 + 1024).min(hard);
+        if wanted > soft {
+            setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).ok();
+        }
+    }
+}
+
 fn open(path: &Path, mode: ReadMode) -> Result<File, ReadError> {
     if mode != ReadMode::Direct {
         return File::open(path).map_err(io_error("open", path));
     }
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_DIRECT);
-    options.open(path).map_err(|source| ReadError::Direct {
-        path: path.to_path_buf(),
-        source,
-    })
+    options
+        .open(path)
+        .map_err(|source| refused_direct(path, source))
 }
 
 /// Fills `target` from `offset` on as far as the file goes; returns how far that is.

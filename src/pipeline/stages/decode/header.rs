@@ -29,8 +29,9 @@ pub(super) struct Frame {
     /// Baseline or extended sequential coding.
     sequential: bool,
     pub(super) components: u8,
-    /// Rows of pixels that are coded together.
+    /// Rows and columns of pixels that are coded together.
     pub(super) rows_together: u32,
+    pub(super) columns_together: u32,
 }
 
 const EXIF_NAME: &[u8] = b"Exif\0\0";
@@ -41,7 +42,12 @@ impl JpegHeader {
     pub(super) fn parse(bytes: &[u8]) -> JpegHeader {
         let mut header = JpegHeader::default();
         let mut at = 2;
-        while let [0xff, marker, high, low, ..] = bytes.get(at..).unwrap_or_default() {
+        while let [first, marker, high, low, ..] = bytes.get(at..).unwrap_or_default() {
+            // Bytes that are no marker are passed over, as libjpeg does.
+            if *first != 0xff {
+                at += 1;
+                continue;
+            }
             let content = at + 4..at + 2 + usize::from(u16::from_be_bytes([*high, *low]));
             match marker {
                 // Fill bytes may precede a marker.
@@ -49,7 +55,7 @@ impl JpegHeader {
                     at += 1;
                     continue;
                 }
-                0x01 | 0xd0..=0xd7 => {
+                0x00 | 0x01 | 0xd0..=0xd7 => {
                     at += 2;
                     continue;
                 }
@@ -90,14 +96,19 @@ impl Frame {
             return None;
         };
         let parts = parts.chunks_exact(3).take(usize::from(*components));
-        let most = parts.map(|part| u32::from(part[1] & 15)).max()?;
+        let (across, down) = parts.fold((1, 1), |(across, down), part| {
+            let (h, v) = (u32::from(part[1] >> 4), u32::from(part[1] & 15));
+            (h.max(across), v.max(down))
+        });
         Some(Frame {
             width: u16::from_be_bytes([*w0, *w1]).into(),
             height: u16::from_be_bytes([*h0, *h1]).into(),
             height_at: start + 1,
             sequential: matches!(marker, 0xc0 | 0xc1),
             components: *components,
-            rows_together: 8 * most.max(1),
+            // Of a single component each block stands alone.
+            rows_together: if *components == 1 { 8 } else { 8 * down },
+            columns_together: if *components == 1 { 8 } else { 8 * across },
         })
     }
 }

@@ -82,25 +82,18 @@ impl RgbBuffer {
     }
 }
 
-/// The part of an image that is needed, in pixels, not empty; and the side of the square it will be resized to.
+/// The part of an image that is needed, in pixels, not empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
     pub left: u32,
     pub top: u32,
     pub width: u32,
     pub height: u32,
-    pub side: u32,
+    /// How many times smaller it may be decoded, each way: 1, 2, 4 or 8.
+    pub shrink: u32,
 }
 
 impl Region {
-    /// How many times smaller it may be decoded, each way, and still not be smaller than `side`.
-    #[cfg_attr(not(feature = "turbojpeg"), expect(dead_code))]
-    pub(super) fn shrink(&self) -> u32 {
-        let shorter = u64::from(self.width.min(self.height));
-        let enough = |times: &u32| shorter >= u64::from(self.side) * u64::from(*times);
-        [8, 4, 2].into_iter().find(enough).unwrap_or(1)
-    }
-
     /// The same part of the stored image, of which `stored` are width and height.
     pub(super) fn stored(self, orientation: Orientation, (width, height): (u32, u32)) -> Region {
         let upright = [self.left, self.top, self.width, self.height].map(f64::from);

@@ -45,9 +45,15 @@ impl CropBox {
             top: (top / shrink - f64::from(view.top)).max(0.0),
             width: width / shrink,
             height: height / shrink,
-            // Cropped along whole pixels only.
-            isolated: self.isolated && view.shrink == 1,
+            isolated: self.isolated,
         }
+    }
+
+    /// How many times smaller the image may be decoded so that the box still need not be enlarged to `side`.
+    fn shrink(&self, side: u32) -> u32 {
+        let shorter = self.width.min(self.height);
+        let enough = |times: &u32| shorter >= f64::from(side) * f64::from(*times);
+        [8, 4, 2].into_iter().find(enough).unwrap_or(1)
     }
 
     /// The pixels of an image of this width and height that resizing the box to `side` takes in.
@@ -65,7 +71,7 @@ impl CropBox {
             top,
             width: to(self.left + self.width, beside, width) - left,
             height: to(self.top + self.height, above, height) - top,
-            side,
+            shrink: self.shrink(side),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{ReadError, io_error};
 use std::fs::{self, File};
 use std::io::Read;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -43,7 +44,7 @@ pub(super) fn load(paths: &[&Path]) -> Result<Vec<Vec<u8>>, ReadError> {
             .collect();
         let joined = threads.into_iter().map(|thread| thread.join());
         joined
-            .map(|part| part.unwrap_or_else(|_| Ok(Vec::new())))
+            .map(|part| part.unwrap_or_else(|payload| resume_unwind(payload)))
             .collect::<Vec<_>>()
     });
     let mut files = vec![Vec::new(); paths.len()];
@@ -64,12 +65,27 @@ fn read_whole(path: &Path) -> Result<Vec<u8>, ReadError> {
     Ok(bytes)
 }
 
-/// Memory that programs may still take, by the kernel's own estimate.
+/// Memory that this process may still take: the kernel's own estimate, or less where a control group says so.
 fn available_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
-    Some(kibibytes * 1024)
+    let free = kibibytes * 1024;
+    Some(left_in_group().map_or(free, |left| left.min(free)))
+}
+
+/// What is left of the memory limit of a container; `None` where there is none.
+fn left_in_group() -> Option<u64> {
+    let number = |file: &str| {
+        let text = fs::read_to_string(Path::new("/sys/fs/cgroup").join(file)).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    // The page cache counts as used, and gives way.
+    let stat = fs::read_to_string("/sys/fs/cgroup/memory.stat").ok()?;
+    let cached = stat.lines().find_map(|line| line.strip_prefix("file "));
+    let cached: u64 = cached.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
+    let used = number("memory.current")?.saturating_sub(cached);
+    Some(number("memory.max")?.saturating_sub(used))
 }
