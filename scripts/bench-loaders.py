@@ -6,7 +6,8 @@
 
 The tasks: `jpeg-train`, random-resized crop to 224, flip, normalise, batches of 64; `jpeg-center`, the shorter side to
 256, the middle 224, normalise, batches of 64; `raw`, jpeg-train from pixels that were decoded beforehand (ours with the
-longer side at 256, the peer's at full size, so it reads more); `mnist`, MNIST's IDX files, normalised, shuffled,
+longer side at 256, the peer's at full size, so it reads more); `raw u8`, ours alone: the same shards copied whole for
+the device to crop, resize, flip and normalise, which is done nowhere here; `mnist`, MNIST's IDX files, normalised, shuffled,
 batches of 128. Our recorder is on. Build with `cargo build --release` first.
 
 A round runs each entry once, every other round backwards. What fails is reported and left out from then on. The table
@@ -37,7 +38,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # For each task the batch size and a guess of our images/s, for the pilot run.
-TASKS = {"jpeg-train": (64, 300.0), "jpeg-center": (64, 300.0), "raw": (64, 1000.0), "mnist": (128, 1e6)}
+TASKS = {"jpeg-train": (64, 300.0), "jpeg-center": (64, 300.0), "raw": (64, 1000.0), "raw u8": (64, 10000.0), "mnist": (128, 1e6)}
 
 # Ours: name -> (task, configuration, what to set besides the data, the workers, the batch and the steps).
 CENTER = ["preprocess.crop=center", "preprocess.flip=0"]
@@ -48,7 +49,7 @@ OURS = {
     "jpeg-center ours image": ("jpeg-center", "loader-train", CENTER),
     "jpeg-center ours turbojpeg": ("jpeg-center", "loader-train", [*CENTER, "decode.decoder=turbojpeg", "read.mode=pread"]),
     "raw-train ours": ("raw", "loader-train", SHARD),
-    "raw-train ours device": ("raw", "loader-train", [*SHARD, "preprocess.on=device"]),
+    "raw-train ours u8": ("raw u8", "loader-train", [*SHARD, "preprocess.on=device"]),
     "mnist ours": ("mnist", "mnist-linear", []),
     "mnist ours w0": ("mnist", "mnist-linear", ["num_workers=0"]),
 }
@@ -159,7 +160,7 @@ def run_ours(a, name, rate, seconds):
     """One run of ours, as long as `seconds` at `rate` images/s, after a second of warm-up."""
     task, config, sets = OURS[name]
     batch = TASKS[task][0]
-    data = a.mnist if task == "mnist" else a.shards if task == "raw" else a.images
+    data = a.mnist if task == "mnist" else a.shards if task.startswith("raw") else a.images
     sets = [f"source.path={data}", f"num_workers={a.workers}", f"batch.size={batch}", "epochs=1000000",
             f"warmup_steps={max(2, int(rate / batch))}", f"steps={max(5, int(rate * seconds / batch))}", *sets]
     with tempfile.TemporaryDirectory() as out:
@@ -175,7 +176,7 @@ def run_ours(a, name, rate, seconds):
 
 
 def ours(a, name, rates):
-    if OURS[name][0] == "raw":
+    if OURS[name][0].startswith("raw"):
         pack(a)
     if name not in rates:
         rates[name] = run_ours(a, name, TASKS[OURS[name][0]][1], 1)["images_per_s"]
@@ -221,7 +222,7 @@ def entries(a):
         for name, (its, _, _) in OURS.items():
             if its == task:
                 todo.append((name, task, "ours", lambda name=name: ours(a, name, rates)))
-        peers = {"mnist": MNIST_PEERS, "raw": RAW_PEERS}.get(task, {**IMAGE_PEERS, **(BARE if a.bare else {})})
+        peers = {"mnist": MNIST_PEERS, "raw": RAW_PEERS, "raw u8": {}}.get(task, {**IMAGE_PEERS, **(BARE if a.bare else {})})
         for name, command in peers.items() if a.peers else ():
             command = re.sub(r"\bW\b", str(a.workers), command)
             name = f"{'raw-train' if task == 'raw' else task} {name.replace('wW', f'w{a.workers}')}"

@@ -5,7 +5,8 @@
 
 Pictures are generated once in --folder; raw pixels are those of the PNG files, at full size, in shards. One worker
 loads them from the page cache, crops, resizes and normalises as training does. Times are the worker's own (read +
-decode + preprocess, medians over the rounds of the mean of each run), formats in turns. Build with
+decode + preprocess, medians over the rounds of the mean of each run), formats in turns;
+the first epoch, in which checksums are compared, is a warm-up. Build with
 `cargo build --release` first.
 """
 import argparse
@@ -33,8 +34,8 @@ def main():
     for _ in range(a.rounds):
         for name, path in at.items():
             kind = ["source.kind=shard"] if name == "raw" else []
-            report = run(f"source.path={path}", "num_workers=1", "cache=warm", "epochs=1", "batch.size=20",
-                         "warmup_steps=2", f"steps={a.images // 20 - 2}", *kind, *a.set)
+            report = run(f"source.path={path}", "num_workers=1", "cache=warm", "epochs=2", "batch.size=20",
+                         f"warmup_steps={a.images // 20}", f"steps={a.images // 20}", *kind, *a.set)
             each = {s: stage(report, s)["service"]["mean_ns"] / 1e3 for s in STAGES}
             read = stage(report, "read")
             runs[name].append({**each, "all": sum(each.values()), "bytes": read["bytes_out"] / read["items"]})

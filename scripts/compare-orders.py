@@ -36,9 +36,10 @@ def main():
                 report = run("source.kind=shard", f"source.path={getattr(a, place)}", f"read.mode={a.mode}", f"cache={cache}",
                              f"num_workers={a.workers}", "epochs=1", "steps=1000000", "warmup_steps=0", "batch.size=50",
                              "preprocess.size=32", *sets)
-                faults = sum(t["usage"]["major_faults"] for t in report["threads"] if t.get("usage"))
+                if report["cache"]["unknown"]:
+                    raise SystemExit(f"what is in the page cache is not known: {report['cache']['unknown']}")
                 rows.setdefault((cache, order), []).append(
-                    (report["samples_per_second"], faults, report["cache"]["epochs"][0]["resident_share"]))
+                    (report["samples_per_second"], report["major_faults"], report["cache"]["epochs"][0]["resident_share"]))
     print(f"{'cache':5} {'order':13} {'resident':>8} {'images/s':>9} {'major faults':>12} {'of sequential':>13}")
     for (cache, order), runs in rows.items():
         rate, faults, resident = (statistics.median(column) for column in zip(*runs))

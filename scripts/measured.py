@@ -9,15 +9,22 @@ BINARY = os.path.join(ROOT, "target/release/stallscope")
 
 
 def run(*sets, config="loader-train"):
-    """The report of the loader alone, with `sets` (KEY=VALUE) over configs/CONFIG.toml."""
+    """The report of the loader alone, with `sets` (KEY=VALUE) over configs/CONFIG.toml; and the major page faults of the
+    whole process."""
     with tempfile.TemporaryDirectory() as out:
         command = [BINARY, "run", os.path.join(ROOT, f"configs/{config}.toml"), "--run-dir", out, "--trace", "none",
                    "--quiet", "--mode", "loader-only"]
         for one in sets:
             command += ["--set", one]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise SystemExit(f"exit {child.returncode}: {' '.join(command)}")
         with open(os.path.join(out, "report.json")) as f:
-            return json.load(f)
+            report = json.load(f)
+    report["major_faults"] = usage.ru_majflt
+    return report
 
 
 def data(*arguments):
