@@ -116,7 +116,8 @@ const LONGEST_SLEEP: Nanos = Nanos::from_millis(100);
 impl StopSignal {
     /// A signal that has not been given.
     pub fn new(clock: Arc<dyn Clock>) -> StopSignal {
-        let (trigger, triggered) = bounded(0);
+        // Nothing is ever sent. With room for one all the same, waiting on it allocates nothing.
+        let (trigger, triggered) = bounded(1);
         let inner = StopInner {
             stopped: AtomicBool::new(false),
             trigger: Mutex::new(Some(trigger)),
