@@ -1,20 +1,18 @@
 //! `stallscope data`: data to measure with.
 
 use super::args::{DataCommand, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
+use super::interruption::{INTERRUPTED, on_interrupt};
 use super::progress;
 use crate::config::{GenerateConfig, ImageFormat as ConfigFormat, SourceKind};
 use crate::data::shard::{PackOutcome, PackSummary, verify};
 use crate::data::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, generate};
+use crate::device::cgroup::usable_threads;
 use crate::session::PackRequest;
-use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Exit status of a command that the user stopped, as shells report SIGINT.
-const INTERRUPTED: u8 = 130;
 
 /// Carries out `command`.
 ///
@@ -36,8 +34,7 @@ pub fn data(command: &DataCommand, out: &mut dyn Write) -> anyhow::Result<ExitCo
 fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let switch = stop.clone();
-    let handler = move || switch.store(true, Ordering::Relaxed);
-    ctrlc::set_handler(handler).context("cannot listen for Ctrl-C")?;
+    on_interrupt(move || switch.store(true, Ordering::Relaxed))?;
     Ok(stop)
 }
 
@@ -62,11 +59,7 @@ fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         false,
     );
     bar.set_message(format!("packing {}:", args.out.display()));
-    let progress = |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    };
-    let summary = request.pack(&progress, &|| stop.load(Ordering::Relaxed));
+    let summary = request.pack(&progress::shown(&bar), &|| stop.load(Ordering::Relaxed));
     bar.finish_and_clear();
     let (summary, warnings) = summary?;
     for warning in warnings {
@@ -107,12 +100,8 @@ fn verify_data(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<ExitCod
         false,
     );
     bar.set_message(format!("verifying {}:", args.path.display()));
-    let progress = |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    };
     let jobs = args.jobs.unwrap_or_else(usable_threads);
-    let summary = verify(&args.path, jobs, &progress, &|| {
+    let summary = verify(&args.path, jobs, &progress::shown(&bar), &|| {
         stop.load(Ordering::Relaxed)
     });
     bar.finish_and_clear();
@@ -135,10 +124,6 @@ fn verify_data(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<ExitCod
         )?,
     }
     Ok(ExitCode::from(u8::from(damages > 0)))
-}
-
-fn usable_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// What was generated, in a line.

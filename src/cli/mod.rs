@@ -8,6 +8,7 @@ pub mod config;
 pub mod data;
 pub mod doctor;
 mod file_limit;
+mod interruption;
 mod progress;
 pub mod run;
 

@@ -15,3 +15,11 @@ pub(super) fn bar(length: u64, template: &str, quiet: bool) -> ProgressBar {
     }
     bar
 }
+
+/// Shows on `bar` how much is done of how much.
+pub(super) fn shown(bar: &ProgressBar) -> impl Fn(u64, u64) + Sync + '_ {
+    |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    }
+}

@@ -3,6 +3,7 @@
 use super::args::RunArgs;
 use super::data::{generate_options, generate_with_progress, in_words};
 use super::file_limit::fail_instead_of_dying;
+use super::interruption::{INTERRUPTED, on_interrupt};
 use super::progress;
 use crate::config::{Resolved, Settings};
 use crate::pipeline::panic_message;
@@ -15,9 +16,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Exit status of a run that the user stopped, as shells report SIGINT.
-const INTERRUPTED: u8 = 130;
 
 /// Runs the experiment of `args`.
 ///
@@ -39,7 +37,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     };
     let session = Session::open(config, options)?;
     let stop = session.stop_signal();
-    ctrlc::set_handler(move || stop.stop()).context("cannot listen for Ctrl-C")?;
+    on_interrupt(move || stop.stop())?;
     fail_instead_of_dying();
     let outcome = catching_panics(|| session.run());
     bar.finish_and_clear();

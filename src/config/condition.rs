@@ -7,7 +7,7 @@
 //!
 //! May use: `value`.
 
-use super::value::Value;
+use super::value::{Value, quoted};
 
 /// When a key has an effect.
 #[derive(Debug, Clone, Copy)]
@@ -68,8 +68,7 @@ impl Condition {
             Accepts::Beginning(start) => format!("`{} = \"{start}...\"`", self.selector),
             Accepts::AnyNumber => format!("`{}` set to a number", self.selector),
             Accepts::OneOf(words) => {
-                let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-                format!("`{} = {}`", self.selector, words.join(" or "))
+                format!("`{} = {}`", self.selector, quoted(words).join(" or "))
             }
         }
     }

@@ -8,7 +8,7 @@
 use super::resolved::DeviceConfig;
 use super::suggest;
 use super::value::{
-    Value, format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time,
+    Value, format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time, quoted,
 };
 
 /// What a key accepts.
@@ -149,8 +149,7 @@ impl Kind {
         match self {
             Kind::Flag => "true or false".to_owned(),
             Kind::FlagOr(words) => {
-                let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-                format!("true, false or {}", words.join(" or "))
+                format!("true, false or {}", quoted(words).join(" or "))
             }
             Kind::Whole {
                 least: 0,
@@ -171,13 +170,10 @@ impl Kind {
             }
             Kind::Part => "a share below 1.0, or a whole number of samples".to_owned(),
             Kind::Sizes => "a list of whole numbers, at least 1 each".to_owned(),
-            Kind::Choice(words) => {
-                let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-                match words.as_slice() {
-                    [only] => only.clone(),
-                    _ => format!("one of {}", words.join(", ")),
-                }
-            }
+            Kind::Choice(words) => match quoted(words).as_slice() {
+                [only] => only.clone(),
+                words => format!("one of {}", words.join(", ")),
+            },
             Kind::Path => "a path".to_owned(),
             Kind::Device => "\"cpu\", \"cuda:N\" or \"emulated:NAME\"".to_owned(),
             Kind::Bytes { .. } => "a size such as \"256MiB\"".to_owned(),

@@ -166,11 +166,13 @@ pub struct ReadConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReadMode {
+    /// Mapped, every page touched.
     Mmap,
+    /// `pread` into a buffer.
     Pread,
-    /// Past the page cache.
+    /// `pread` past the page cache (`O_DIRECT`).
     Direct,
-    /// Into memory, before the run.
+    /// From memory, where all of them are before the run.
     Ram,
 }
 

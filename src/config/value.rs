@@ -185,6 +185,11 @@ pub(super) fn format_rate(bytes_per_second: u64) -> String {
     format!("{bytes_per_second}B/s")
 }
 
+/// Each of `words` as text in TOML.
+pub(super) fn quoted(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| format!("\"{word}\"")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@ pub mod error;
 pub mod folder;
 pub mod generate;
 pub mod idx;
+mod lock;
 pub mod page_cache;
 mod painting;
 pub mod sampler;

@@ -27,10 +27,15 @@ pub fn cpu_quota_cores() -> Option<f64> {
     unified.chain(legacy).min_by(f64::total_cmp)
 }
 
+/// Threads that can run at a time.
+pub fn usable_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// CPU cores that this process may use; a quota may leave it a fraction of one.
 pub fn usable_cores() -> f64 {
     // Counts the cores it may run on, and rounds a quota down to whole ones.
-    let whole = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+    let whole = usable_threads() as f64;
     cpu_quota_cores()
         .filter(|quota| quota.floor().max(1.0) == whole)
         .unwrap_or(whole)

@@ -1,9 +1,9 @@
 //! Data sets of photographs, wherever each picture lies: in a file of its own, or in a part of a large one.
 
-use crate::config::{ReadMode as ReadModeConfig, SourceKind};
+use crate::config::{ReadMode, SourceKind};
 use crate::data::shard::{Record, RecordFault, check_record};
 use crate::data::{DataError, ImageFolder, LeftOut, RecordKind, ShardSet, TarShards};
-use crate::pipeline::stages::reading::{Access, Encoded, Extent, ReadError, ReadMode, Reader};
+use crate::pipeline::stages::reading::{Access, Encoded, Extent, ReadError, Reader};
 use std::path::{Path, PathBuf};
 
 /// Samples, their labels and where their bytes lie.
@@ -54,7 +54,7 @@ impl Catalog {
         match self {
             Catalog::Folder(folder) => folder.label(i),
             Catalog::WebDataset(shards) => shards.label(i),
-            Catalog::Shards(shards) => shards.record(i).label,
+            Catalog::Shards(shards) => shards.record(i).entry.label,
         }
     }
 
@@ -150,13 +150,7 @@ impl Catalog {
     ///
     /// # Errors
     /// Files that cannot be opened, or do not fit into memory where they are to be there.
-    pub(super) fn reader(&self, mode: ReadModeConfig, access: Access) -> Result<Reader, ReadError> {
-        let mode = match mode {
-            ReadModeConfig::Mmap => ReadMode::Mmap,
-            ReadModeConfig::Pread => ReadMode::Pread,
-            ReadModeConfig::Direct => ReadMode::Direct,
-            ReadModeConfig::Ram => ReadMode::Ram,
-        };
+    pub(super) fn reader(&self, mode: ReadMode, access: Access) -> Result<Reader, ReadError> {
         match self {
             Catalog::Folder(folder) => {
                 Reader::of_files(mode, (0..folder.len()).map(|i| folder.path(i)))
@@ -187,8 +181,8 @@ impl Catalog {
             Catalog::Shards(shards) => {
                 let record = shards.record(i);
                 let extent = Extent {
-                    offset: record.offset,
-                    bytes: record.bytes.into(),
+                    offset: record.entry.offset,
+                    bytes: record.entry.bytes.into(),
                 };
                 let path = shards.files()[record.file as usize].path();
                 return reader.read_part(record.file as usize, path, extent);
@@ -216,7 +210,7 @@ impl Catalog {
                 let record = shards.record(i);
                 let path = shards.files()[record.file as usize].path();
                 if due || reader.check(encoded, path).is_err() {
-                    check_record(&record, reader.bytes(encoded))?;
+                    check_record(&record.entry, reader.bytes(encoded))?;
                 }
                 return Ok(());
             }

@@ -171,7 +171,7 @@ impl ImageWork {
                 ..Crop::default()
             };
         };
-        let (width, height) = (record.width, record.height);
+        let (width, height) = (record.entry.width, record.entry.height);
         let drawn = self.plan.draw((width, height), &mut rng);
         let sides = [
             drawn.crop.left,
@@ -414,9 +414,9 @@ impl SampleWork for ImageWork {
             Pixels::Raw(encoded, record) => {
                 let image = Rgb {
                     pixels: self.reader.bytes(&encoded),
-                    width: record.width,
-                    height: record.height,
-                    view: View::whole(record.width, record.height),
+                    width: record.entry.width,
+                    height: record.entry.height,
+                    view: View::whole(record.entry.width, record.entry.height),
                 };
                 let done = self.finish(key, image, preprocessor, out);
                 // The file may have shrunk since it was checked.

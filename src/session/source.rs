@@ -17,15 +17,11 @@ use std::sync::Arc;
 
 /// An opened data set and the work of the stages on it.
 pub(super) enum Source {
-    Images {
-        work: Arc<Stored<ImageWork>>,
-        on_device: Option<DevicePreprocess>,
-    },
+    Images(Arc<Stored<ImageWork>>),
     Small {
         work: Arc<Stored<SmallWork>>,
         /// MNIST's and CIFAR's own files for the test, where they are there.
         test: Option<Arc<Stored<SmallWork>>>,
-        on_device: Option<DevicePreprocess>,
     },
 }
 
@@ -47,9 +43,8 @@ impl Source {
         if let SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset = kind {
             let catalog = Catalog::open(kind, path)?;
             let work = Arc::new(ImageWork::new(catalog, pipeline, order(pipeline.order))?);
-            let on_device = work.on_device();
-            let work = Arc::new(Stored::new(work, storage, clock, stop));
-            return Ok(Source::Images { work, on_device });
+            let work = Stored::new(work, storage, clock, stop);
+            return Ok(Source::Images(Arc::new(work)));
         }
         let open = |part| {
             let work = SmallWork::new(small_images(kind, path, part)?, &pipeline.preprocess);
@@ -65,18 +60,13 @@ impl Source {
             test => Some(test?),
         };
         let work = open(Part::Train)?;
-        let on_device = work.inner().on_device();
-        Ok(Source::Small {
-            work,
-            test,
-            on_device,
-        })
+        Ok(Source::Small { work, test })
     }
 
     /// Samples in it.
     pub(super) fn samples(&self) -> usize {
         match self {
-            Source::Images { work, .. } => work.samples(),
+            Source::Images(work) => work.samples(),
             Source::Small { work, .. } => work.samples(),
         }
     }
@@ -84,7 +74,7 @@ impl Source {
     /// Samples that a worker takes at a time.
     pub(super) fn claim_size(&self) -> usize {
         match self {
-            Source::Images { work, .. } => work.claim_size(),
+            Source::Images(work) => work.claim_size(),
             Source::Small { work, .. } => work.claim_size(),
         }
     }
@@ -92,7 +82,7 @@ impl Source {
     /// Classes in it.
     pub(super) fn classes(&self) -> usize {
         match self {
-            Source::Images { work, .. } => work.inner().catalog().classes(),
+            Source::Images(work) => work.inner().catalog().classes(),
             Source::Small { work, .. } => work.inner().images().classes(),
         }
     }
@@ -100,7 +90,7 @@ impl Source {
     /// Channels, height and width of a sample as the model sees it.
     pub(super) fn shape(&self) -> [usize; 3] {
         match self {
-            Source::Images { work, .. } => work.inner().shape(),
+            Source::Images(work) => work.inner().shape(),
             Source::Small { work, .. } => work.inner().images().shape(),
         }
     }
@@ -108,14 +98,15 @@ impl Source {
     /// What is left for the device to do with the samples, where anything is.
     pub(super) fn on_device(&self) -> Option<DevicePreprocess> {
         match self {
-            Source::Images { on_device, .. } | Source::Small { on_device, .. } => on_device.clone(),
+            Source::Images(work) => work.inner().on_device(),
+            Source::Small { work, .. } => work.inner().on_device(),
         }
     }
 
     /// What a user should know of the data before trusting a run on it.
     pub(super) fn warnings(&self) -> Vec<String> {
         match self {
-            Source::Images { work, .. } => work.inner().catalog().warnings(),
+            Source::Images(work) => work.inner().catalog().warnings(),
             Source::Small { .. } => Vec::new(),
         }
     }
@@ -123,9 +114,7 @@ impl Source {
     /// The files that samples are read from during the run; none where they are in memory.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         match self {
-            Source::Images { work, .. } if !work.inner().is_in_memory() => {
-                work.inner().catalog().files()
-            }
+            Source::Images(work) if !work.inner().is_in_memory() => work.inner().catalog().files(),
             _ => Vec::new(),
         }
     }

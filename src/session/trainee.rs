@@ -55,8 +55,8 @@ pub(super) struct Trainee<'a> {
 impl Trainee<'_> {
     pub(super) fn run_on(self, device: Device) -> Ended {
         match &self.session.source {
-            Source::Images { work, .. } => self.load(work, None, device),
-            Source::Small { work, test, .. } => self.load(work, test.as_ref(), device),
+            Source::Images(work) => self.load(work, None, device),
+            Source::Small { work, test } => self.load(work, test.as_ref(), device),
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! May use: `data::{error, folder, generate}`.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, class_name};
+use crate::data::lock::lock_file;
 use crate::data::{DataError, ImageFolder};
 
 /// Name of the manifest inside a generated folder.
@@ -145,22 +146,10 @@ pub(super) fn prepare_partial(
 ) -> Result<File, DataError> {
     fs::create_dir_all(partial).map_err(DataError::io("create", partial))?;
     let path = partial.join(MANIFEST_NAME);
-    let open = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path);
-    let mut file = open.map_err(DataError::io("create", &path))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            return Err(DataError::Busy {
-                path: options.out.clone(),
-            });
-        }
-        Err(TryLockError::Error(source)) => return Err(DataError::io("lock", path)(source)),
-    }
+    let busy = DataError::Busy {
+        path: options.out.clone(),
+    };
+    let mut file = lock_file(&path, busy)?;
     let mut text = String::new();
     let read = file.read_to_string(&mut text);
     let resumable = read.is_ok()

@@ -177,34 +177,12 @@ impl ShardFile {
     }
 }
 
-/// Where a record lies and what it is.
+/// A record of a set: the file it is in, and what that file's index says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// Index into [`ShardSet::files`].
     pub file: u32,
-    pub offset: u64,
-    pub bytes: u32,
-    pub crc: u32,
-    pub label: u32,
-    pub width: u32,
-    pub height: u32,
-    /// Number in the list of samples it was packed from.
-    pub source: u32,
-}
-
-impl Record {
-    pub(super) fn new(entry: &IndexEntry, file: u32) -> Record {
-        Record {
-            file,
-            offset: entry.offset,
-            bytes: entry.bytes,
-            crc: entry.crc,
-            label: entry.label,
-            width: entry.width,
-            height: entry.height,
-            source: entry.source,
-        }
-    }
+    pub entry: IndexEntry,
 }
 
 /// The bytes of a record are not those that were packed.
@@ -216,16 +194,16 @@ pub enum RecordFault {
     Crc { wanted: u32, found: u32 },
 }
 
-/// Compares `bytes`, read from where `record` lies, with its CRC.
+/// Compares `bytes`, read from where the record of `entry` lies, with its CRC.
 ///
 /// # Errors
 /// What differs from what was packed.
-pub fn check_record(record: &Record, bytes: &[u8]) -> Result<(), RecordFault> {
-    let (wanted, found) = (record.bytes, bytes.len());
+pub fn check_record(entry: &IndexEntry, bytes: &[u8]) -> Result<(), RecordFault> {
+    let (wanted, found) = (entry.bytes, bytes.len());
     if wanted as usize != found {
         return Err(RecordFault::Length { wanted, found });
     }
-    let (wanted, found) = (record.crc, crc32fast::hash(bytes));
+    let (wanted, found) = (entry.crc, crc32fast::hash(bytes));
     if wanted != found {
         return Err(RecordFault::Crc { wanted, found });
     }
@@ -340,7 +318,10 @@ impl ShardSet {
     /// Record `i`. Panics when `i` is not below `len()`, as slice indexing does.
     pub fn record(&self, i: usize) -> Record {
         let (file, _) = self.place(i);
-        Record::new(&self.entries[i], file as u32)
+        Record {
+            file: file as u32,
+            entry: self.entries[i],
+        }
     }
 
     /// The file that holds record `i`, and the record's number in it.

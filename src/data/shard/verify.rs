@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::layout::{Fault, HEADER_BYTES, Header, IndexEntry, Part, StringTable};
 use super::reader::set::{check_set, shard_paths};
 use super::reader::source::ByteSource;
-use super::reader::{Record, ShardFile, check_record, open_file};
+use super::reader::{ShardFile, check_record, open_file};
 use super::reader::{read_class_names, read_header, read_index, read_names};
 use crate::data::DataError;
 
@@ -242,7 +242,7 @@ impl Checks<'_> {
 /// Checks a record and what lies between it and what follows.
 fn check_place(number: usize, entry: &IndexEntry, bytes: &[u8], faults: &mut Vec<Fault>) {
     let (record, padding) = bytes.split_at(bytes.len().min(entry.bytes as usize));
-    if let Err(fault) = check_record(&Record::new(entry, 0), record) {
+    if let Err(fault) = check_record(entry, record) {
         faults.push(Fault {
             part: Part::Record(number),
             bytes: entry.range(),

@@ -6,14 +6,15 @@
 //! finished shards of the same fingerprint. At most `lanes::IN_FLIGHT_PER_JOB` records per job are in memory, and
 //! the names and index of one shard. One process packs into a folder at a time, which a lock on a hidden file ensures.
 //!
-//! May use: `data::{error, sampler}`, `shard::{layout, reader}`.
+//! May use: `data::{error, lock, sampler}`, `shard::{layout, reader}`.
 
 use std::error::Error;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::path::Path;
 
 use super::layout::RecordKind;
 use crate::data::DataError;
+use crate::data::lock::lock_file;
 use file::ShardWriter;
 use lanes::{Encoded, Records, with_lanes};
 use plan::Plan;
@@ -164,20 +165,10 @@ pub fn pack<S: RecordSource>(
 }
 
 fn lock(target: &Path) -> Result<File, DataError> {
-    let path = target.join(LOCK_NAME);
-    let open = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path);
-    let file = open.map_err(DataError::io("create", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(DataError::PackBusy {
-            path: target.to_path_buf(),
-        }),
-        Err(TryLockError::Error(source)) => Err(DataError::io("lock", path)(source)),
-    }
+    let busy = DataError::PackBusy {
+        path: target.to_path_buf(),
+    };
+    lock_file(&target.join(LOCK_NAME), busy)
 }
 
 /// The two calls into the caller's world.

@@ -127,12 +127,7 @@ pub enum DecodeError {
 /// Bytes that are no image, or have no header.
 pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     if bytes.starts_with(JPEG_SIGNATURE) {
-        let header = JpegHeader::parse(bytes);
-        if !header.complete {
-            return Err(DecodeError::Truncated {
-                len_bytes: bytes.len(),
-            });
-        }
+        let header = complete_header(bytes)?;
         let frame = header.frame.ok_or(DecodeError::NoFrame)?;
         return Ok((frame.width, frame.height));
     }
@@ -141,6 +136,17 @@ pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
         (Some(width), Some(height)) if bytes.starts_with(PNG_SIGNATURE) => Ok((width, height)),
         _ => Err(unknown_format(bytes)),
     }
+}
+
+/// The header of a JPEG that has an end. The decoders are lenient: they stop at a cut and leave the rest grey.
+fn complete_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
+    let header = JpegHeader::parse(bytes);
+    if header.complete {
+        return Ok(header);
+    }
+    Err(DecodeError::Truncated {
+        len_bytes: bytes.len(),
+    })
 }
 
 fn unknown_format(bytes: &[u8]) -> DecodeError {
@@ -226,13 +232,7 @@ impl Decoder {
         out: &mut RgbBuffer,
     ) -> Result<(), DecodeError> {
         let bytes = input.bytes;
-        let header = JpegHeader::parse(bytes);
-        // The decoders are lenient: they stop at a cut and leave the rest grey.
-        if !header.complete {
-            return Err(DecodeError::Truncated {
-                len_bytes: bytes.len(),
-            });
-        }
+        let header = complete_header(bytes)?;
         let mut orientation = Orientation::default();
         if let Some(exif) = &header.exif
             && self.options.exif_orientation

@@ -1,11 +1,12 @@
 //! Whole pictures made small enough, for packing: upright, antialiased, never enlarged.
 //!
-//! May use: `stages::decode` for the pixels.
+//! May use: `stages::decode` for the pixels, `stages::preprocess` for the filter.
 
 use super::decode::Rgb;
+use super::preprocess::antialiased;
 use fast_image_resize as resize;
 use resize::images::{Image, ImageRef};
-use resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use resize::{PixelType, Resizer};
 
 /// Makes pictures smaller; each worker has its own.
 #[derive(Default)]
@@ -39,10 +40,7 @@ impl Fitter {
             let source = source.map_err(|error| error.to_string())?;
             let target = Image::from_slice_u8(width, height, &mut self.resized, PixelType::U8x3);
             let mut target = target.map_err(|error| error.to_string())?;
-            let options = ResizeOptions::new()
-                .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
-                .use_alpha(false);
-            let done = self.resizer.resize(&source, &mut target, &options);
+            let done = self.resizer.resize(&source, &mut target, &antialiased());
             done.map_err(|error| error.to_string())?;
             pixels = &self.resized;
         }

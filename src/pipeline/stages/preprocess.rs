@@ -107,16 +107,14 @@ impl Preprocessor {
         rng: &mut impl Rng,
         out: &mut [f32],
     ) -> Result<(), PreprocessError> {
-        self.check_output(out.len())?;
-        let side = self.plan.spatial.output_side();
-        let drawn = self.plan.draw(image.view.upright(), rng);
-        self.resize_crop(image, &drawn.crop, side)?;
+        let flip = self.draw_and_crop(image, rng, out.len())?;
         let (scale, offset) = (self.scale, self.offset);
-        let (pixels, side) = (&self.resized, side as usize);
+        let side = self.plan.spatial.output_side() as usize;
+        let pixels = &self.resized;
         // With the widest vectors that this machine has.
         self.arch.dispatch(|| match image.view.pixel_bytes {
-            4 => normalise::<4>(pixels, side, drawn.flip, scale, offset, out),
-            _ => normalise::<3>(pixels, side, drawn.flip, scale, offset, out),
+            4 => normalise::<4>(pixels, side, flip, scale, offset, out),
+            _ => normalise::<3>(pixels, side, flip, scale, offset, out),
         });
         Ok(())
     }
@@ -128,20 +126,39 @@ impl Preprocessor {
         rng: &mut impl Rng,
         out: &mut [u8],
     ) -> Result<(), PreprocessError> {
-        self.check_output(out.len())?;
-        let side = self.plan.spatial.output_side();
-        let drawn = self.plan.draw(image.view.upright(), rng);
-        let resized = self.resize_crop_to_rgb(image, &drawn.crop, side)?;
-        out.copy_from_slice(resized);
+        self.draw_and_crop(image, rng, out.len())?;
+        out.copy_from_slice(self.as_rgb(image.view.pixel_bytes));
         Ok(())
     }
 
-    fn check_output(&self, found: usize) -> Result<(), PreprocessError> {
+    /// Draws what happens to `image` and crops and resizes it into `self.resized`; returns whether it is mirrored.
+    fn draw_and_crop(
+        &mut self,
+        image: Rgb<'_>,
+        rng: &mut impl Rng,
+        found: usize,
+    ) -> Result<bool, PreprocessError> {
         let wanted = self.output_len();
-        if found == wanted {
-            return Ok(());
+        if found != wanted {
+            return Err(PreprocessError::OutputLength { found, wanted });
         }
-        Err(PreprocessError::OutputLength { found, wanted })
+        let drawn = self.plan.draw(image.view.upright(), rng);
+        let side = self.plan.spatial.output_side();
+        self.resize_crop(image, &drawn.crop, side)?;
+        Ok(drawn.flip)
+    }
+
+    /// `self.resized`, whose pixels have `pixel_bytes` bytes, with three.
+    fn as_rgb(&mut self, pixel_bytes: u32) -> &[u8] {
+        if pixel_bytes == 4 {
+            let pixels = self.resized.len() / 4;
+            for pixel in 0..pixels {
+                self.resized
+                    .copy_within(4 * pixel..4 * pixel + 3, 3 * pixel);
+            }
+            self.resized.truncate(3 * pixels);
+        }
+        &self.resized
     }
 
     /// The resize alone: `crop` of the upright `image` as `side` x `side` interleaved RGB, valid until the next
@@ -153,15 +170,7 @@ impl Preprocessor {
         side: u32,
     ) -> Result<&[u8], PreprocessError> {
         self.resize_crop(image, crop, side)?;
-        if image.view.pixel_bytes == 4 {
-            let pixels = side as usize * side as usize;
-            for pixel in 0..pixels {
-                self.resized
-                    .copy_within(4 * pixel..4 * pixel + 3, 3 * pixel);
-            }
-            self.resized.truncate(3 * pixels);
-        }
-        Ok(&self.resized)
+        Ok(self.as_rgb(image.view.pixel_bytes))
     }
 
     /// `crop` of the upright `image` as `side` x `side` pixels of as many bytes, into `self.resized`.
@@ -201,31 +210,30 @@ impl Preprocessor {
         let source = source.map_err(|error| error.to_string())?;
         let target = Image::from_slice_u8(side, side, &mut self.resized, pixel);
         let mut target = target.map_err(|error| error.to_string())?;
-        let options = ResizeOptions::new()
-            .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
-            .use_alpha(false);
-        let resized = if crop.isolated {
-            // Of an image that was decoded smaller the box need not begin and end with a pixel.
-            let (left, top) = (crop.left.floor(), crop.top.floor());
+        // What the filter may see. Of an image that was decoded smaller a box need not begin and end with a pixel.
+        let (left, top, right, bottom) = if crop.isolated {
             let right = (crop.left + crop.width).ceil().min(width.into());
             let bottom = (crop.top + crop.height).ceil().min(height.into());
-            let [x, y, w, h] = [left, top, right - left, bottom - top].map(|side| side as u32);
-            let part = CroppedImage::new(&source, x, y, w, h).map_err(|error| error.to_string())?;
-            let (beside, above) = (crop.left - left, crop.top - top);
-            let (wide, high) = (
-                crop.width.min(f64::from(w) - beside),
-                crop.height.min(f64::from(h) - above),
-            );
-            let options = options.crop(beside, above, wide, high);
-            self.resizer.resize(&part, &mut target, &options)
+            (crop.left.floor(), crop.top.floor(), right, bottom)
         } else {
-            let wide = crop.width.min(f64::from(width) - crop.left);
-            let high = crop.height.min(f64::from(height) - crop.top);
-            let options = options.crop(crop.left, crop.top, wide, high);
-            self.resizer.resize(&source, &mut target, &options)
+            (0.0, 0.0, width.into(), height.into())
         };
+        let [x, y, w, h] = [left, top, right - left, bottom - top].map(|side| side as u32);
+        let seen = CroppedImage::new(&source, x, y, w, h).map_err(|error| error.to_string())?;
+        let (beside, above) = (crop.left - left, crop.top - top);
+        let wide = crop.width.min(f64::from(w) - beside);
+        let high = crop.height.min(f64::from(h) - above);
+        let options = antialiased().crop(beside, above, wide, high);
+        let resized = self.resizer.resize(&seen, &mut target, &options);
         resized.map_err(|error| error.to_string())
     }
+}
+
+/// How pictures are resized: as Pillow's antialiased bilinear filter does.
+pub(super) fn antialiased() -> ResizeOptions {
+    ResizeOptions::new()
+        .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
+        .use_alpha(false)
 }
 
 impl PreprocessPlan {

@@ -250,7 +250,7 @@ fn a_damaged_record_loses_itself_alone() {
         unreachable!();
     };
     let mut content = fs::read(&file).unwrap();
-    content[shards.record(17).offset as usize + 1000] ^= 1;
+    content[shards.record(17).entry.offset as usize + 1000] ^= 1;
     fs::write(&file, content).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
     let stop = StopSignal::new(clock.clone());

@@ -18,16 +18,19 @@ fn assert_holds(set: &ShardSet, source: &Planted) {
         .collect();
     for i in 0..set.len() {
         let record = set.record(i);
-        let sample = record.source as usize;
-        let mut bytes = vec![0; record.bytes as usize];
+        let sample = record.entry.source as usize;
+        let mut bytes = vec![0; record.entry.bytes as usize];
         files[record.file as usize]
-            .read_exact_at(&mut bytes, record.offset)
+            .read_exact_at(&mut bytes, record.entry.offset)
             .unwrap();
         assert_eq!(bytes, source.bytes(sample));
-        assert_eq!(check_record(&record, &bytes), Ok(()));
+        assert_eq!(check_record(&record.entry, &bytes), Ok(()));
         let size = source.size(sample);
-        assert_eq!((record.width, record.height), (size.width, size.height));
-        assert_eq!(record.label, sample as u32 % 3);
+        assert_eq!(
+            (record.entry.width, record.entry.height),
+            (size.width, size.height)
+        );
+        assert_eq!(record.entry.label, sample as u32 % 3);
         assert!(
             set.name(i)
                 .starts_with(&format!("class_{}/img_{sample}.jpg (", sample % 3))
@@ -51,7 +54,7 @@ fn what_was_packed_is_read_back() {
         assert_eq!((set.classes(), set.uniform_size()), (3, None));
         let largest = (0..103).map(|i| source.bytes(i).len()).max();
         assert_eq!(Some(set.largest_record_bytes() as usize), largest);
-        assert!((0..103).all(|i| set.record(i).source as usize == i));
+        assert!((0..103).all(|i| set.record(i).entry.source as usize == i));
         assert_eq!(
             set.name(26),
             "class_2/img_26.jpg (record 1 of data-00001-of-00005.shard)"
@@ -70,7 +73,7 @@ fn one_file_of_a_set_opens_alone() {
     pack_all(&source, folder.path(), &options(RecordKind::Rgb, 20)).unwrap();
     let set = ShardSet::open(&folder.path().join("data-00001-of-00003.shard")).unwrap();
     assert_eq!(
-        (set.len(), set.record(0).source, set.record(0).file),
+        (set.len(), set.record(0).entry.source, set.record(0).file),
         (20, 20, 0)
     );
     assert_holds(&set, &source);
@@ -213,7 +216,7 @@ fn a_set_whose_samples_were_all_left_out_is_refused() {
     pack_all(&source, folder.path(), &options).unwrap();
     let set = ShardSet::open(folder.path()).unwrap();
     assert_eq!(
-        (set.len(), set.record(1).file, set.record(1).source),
+        (set.len(), set.record(1).file, set.record(1).entry.source),
         (2, 1, 5)
     );
     assert_holds(&set, &source);

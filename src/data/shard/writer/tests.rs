@@ -422,7 +422,7 @@ proptest! {
             pack_all(&Planted::new(len, KIND), folder.path(), &options).unwrap();
             let set = ShardSet::open(folder.path()).unwrap();
             assert_eq!(set.files()[0].header().shuffle, seed);
-            (0..set.len()).map(|i| set.record(i).source).collect::<Vec<_>>()
+            (0..set.len()).map(|i| set.record(i).entry.source).collect::<Vec<_>>()
         };
         let shuffled = order(Some(seed));
         let mut sorted = shuffled.clone();
