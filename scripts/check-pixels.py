@@ -2,10 +2,11 @@
 
 usage: check-pixels.py CASES.json MAX_MEAN_DIFFERENCE
 
-Each case names an image file, stallscope's decode of it and stallscope's resize of one crop (raw RGB). The crop is
-done here the way torchvision does it with Pillow: an isolated box is cropped and then resized (RandomResizedCrop);
-any other is Resize(resize) of the whole image followed by CenterCrop(side). Two differences are reported, in 8-bit
-steps: end to end (Pillow also decodes), and the resize alone (Pillow resizes stallscope's decoded pixels).
+Each case names an image file, stallscope's decode of all of it, and one crop of it as the loader makes it (raw RGB).
+The crop is done here the way torchvision does it with Pillow: an isolated box is cropped and then resized
+(RandomResizedCrop); any other is Resize(resize) of the whole image followed by CenterCrop(side). Two differences are
+reported, in 8-bit steps: end to end (Pillow also decodes), and the resize alone (Pillow resizes stallscope's whole
+decode).
 """
 
 import json
@@ -47,7 +48,7 @@ def main():
             "resize": difference(ours, torchvision_resize(decoded, case)),
             "end to end": difference(ours, torchvision_resize(pillow, case)),
         }
-        kind = case["image"].rsplit(".", 1)[1] + (" random crop" if case["isolated"] else " centre crop")
+        kind = case["set"] + (" random crop" if case["isolated"] else " centre crop")
         for name, (mean, peak) in found.items():
             rows = worst.setdefault((kind, name), [])
             rows.append((mean, peak, case["image"]))
@@ -55,7 +56,7 @@ def main():
     for (kind, name), rows in sorted(worst.items()):
         mean = sum(row[0] for row in rows) / len(rows)
         top = max(rows)
-        print(f"{kind:16} {name:11} {len(rows)} images: mean {mean:.4f}, worst image {top[0]:.4f}, "
+        print(f"{kind:28} {name:11} {len(rows)} images: mean {mean:.4f}, worst image {top[0]:.4f}, "
               f"worst value {max(row[1] for row in rows)} (of 255)")
         if top[0] > limit:
             failed = True

@@ -1,17 +1,19 @@
-//! Holds decode and resize against Pillow, which is what torchvision uses on images from files.
+//! Holds decode and resize, done as the loader does them, against Pillow, which is what torchvision uses on images from
+//! files: only what the crop needs is decoded, and with libjpeg-turbo large crops at a part of their size.
 //!
-//! Needs a Python with Pillow: `STALLSCOPE_PIL_PYTHON=/path/to/python cargo test --test pixels -- --nocapture`.
-//! Without it the test says so and passes.
+//! Needs a Python with Pillow: `STALLSCOPE_PIL_PYTHON=/path/to/python cargo test --release --test pixels -- --nocapture`,
+//! with `--features turbojpeg` for that decoder too. Without it the test says so and passes.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
 use stallscope::data::{GenerateOptions, ImageFolder, ImageFormat, generate, sample_rng};
-use stallscope::pipeline::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer};
+use stallscope::pipeline::stages::decode::{DecodeOptions, Decoder, DecoderKind, Input, RgbBuffer};
 use stallscope::pipeline::stages::preprocess::{PreprocessPlan, Preprocessor, Spatial};
 
-const IMAGES_PER_FORMAT: usize = 24;
+const IMAGES_PER_SET: usize = 24;
 const SIDE: u32 = 224;
 const RESIZE: u32 = 256;
 const MAX_MEAN_DIFFERENCE: f64 = 2.0;
@@ -24,8 +26,8 @@ fn resized_pixels_are_those_of_pillow() {
     };
     let dir = tempfile::tempdir().unwrap();
     let mut cases = Vec::new();
-    for format in [ImageFormat::Jpeg, ImageFormat::Png] {
-        dump_format(dir.path(), format, &mut cases);
+    for set in &sets() {
+        dump_set(dir.path(), set, &mut cases);
     }
     let cases_path = dir.path().join("cases.json");
     std::fs::write(&cases_path, json!(cases).to_string()).unwrap();
@@ -45,31 +47,71 @@ fn resized_pixels_are_those_of_pillow() {
     );
 }
 
-fn dump_format(dir: &Path, format: ImageFormat, cases: &mut Vec<Value>) {
-    let options = GenerateOptions {
-        images: IMAGES_PER_FORMAT,
-        classes: 4,
+/// Pictures of one kind, and what decodes them.
+struct Set {
+    name: &'static str,
+    decoder: DecoderKind,
+    format: ImageFormat,
+    /// Width and height lie within this; `None` is the generator's usual sizes.
+    sides: Option<RangeInclusive<u32>>,
+}
+
+fn sets() -> Vec<Set> {
+    let set = |name, decoder, format, sides| Set {
+        name,
+        decoder,
         format,
+        sides,
+    };
+    let large = Some(1000..=1900);
+    let mut sets = vec![
+        set("jpeg", DecoderKind::Image, ImageFormat::Jpeg, None),
+        set("png", DecoderKind::Image, ImageFormat::Png, None),
+        set(
+            "large-jpeg",
+            DecoderKind::Image,
+            ImageFormat::Jpeg,
+            large.clone(),
+        ),
+    ];
+    if cfg!(feature = "turbojpeg") {
+        let turbo = DecoderKind::Turbojpeg;
+        sets.push(set("turbo-jpeg", turbo, ImageFormat::Jpeg, None));
+        sets.push(set("turbo-large-jpeg", turbo, ImageFormat::Jpeg, large));
+    }
+    sets
+}
+
+fn dump_set(dir: &Path, set: &Set, cases: &mut Vec<Value>) {
+    let mut options = GenerateOptions {
+        images: IMAGES_PER_SET,
+        classes: 4,
+        format: set.format,
         grey_fraction: 0.2,
         seed: 11,
-        ..GenerateOptions::new(dir.join(format.extension()))
+        ..GenerateOptions::new(dir.join(set.name))
     };
+    if let Some(sides) = &set.sides {
+        (options.width_range, options.height_range) = (sides.clone(), sides.clone());
+    }
     generate(&options, &|_| {}).unwrap();
     let folder = ImageFolder::open(&options.out).unwrap();
-    let mut image = RgbBuffer::default();
+    let mut decoder = Decoder::new(DecodeOptions {
+        decoder: set.decoder,
+        ..DecodeOptions::default()
+    })
+    .unwrap();
+    let (mut whole, mut part) = (RgbBuffer::default(), RgbBuffer::default());
     for i in 0..folder.len() {
         let bytes = std::fs::read(folder.path(i)).unwrap();
         let input = Input {
             bytes: &bytes,
             private: true,
         };
-        let mut decoder = Decoder::new(DecodeOptions::default()).unwrap();
-        decoder.decode(input, |_, _| None, &mut image).unwrap();
-        let decoded = dump(
-            dir,
-            format!("{}-{i}-decoded.rgb", format.extension()),
-            &image.pixels,
-        );
+        decoder.decode(input, |_, _| None, &mut whole).unwrap();
+        let size = (whole.width, whole.height);
+        let rgb = without_fourth(&whole);
+        let decoded = dump(dir, format!("{}-{i}-decoded.rgb", set.name), &rgb);
         for spatial in [
             Spatial::RandomResizedCrop {
                 size: SIDE,
@@ -87,19 +129,31 @@ fn dump_format(dir: &Path, format: ImageFormat, cases: &mut Vec<Value>) {
                 mean: [0.0; 3],
                 std: [1.0; 3],
             };
+            let draws = || sample_rng(3, 0, i as u64);
+            let crop = plan.draw(size, &mut draws()).crop;
+            let region = |width, height| Some(plan.region((width, height), &mut draws()));
+            decoder.decode(input, region, &mut part).unwrap();
             let mut preprocessor = Preprocessor::new(&plan).unwrap();
-            let crop = spatial.crop_box(image.width, image.height, &mut sample_rng(3, 0, i as u64));
             let resized = preprocessor
-                .resize_crop_to_rgb(image.as_rgb(), &crop, SIDE)
+                .resize_crop_to_rgb(part.as_rgb(), &crop, SIDE)
                 .unwrap();
-            let name = format!("{}-{i}-{}.rgb", format.extension(), crop.isolated);
+            let name = format!("{}-{i}-{}.rgb", set.name, crop.isolated);
             cases.push(json!({
-                "image": folder.path(i), "decoded": decoded, "width": image.width, "height": image.height,
+                "set": set.name, "image": folder.path(i), "decoded": decoded, "width": size.0, "height": size.1,
                 "resized": dump(dir, name, resized), "side": SIDE, "resize": RESIZE, "isolated": crop.isolated,
                 "box": [crop.left, crop.top, crop.width, crop.height],
             }));
         }
     }
+}
+
+/// The pixels with three bytes each.
+fn without_fourth(image: &RgbBuffer) -> Vec<u8> {
+    let bytes = image.as_rgb().view.pixel_bytes as usize;
+    let pixels = image.pixels.chunks_exact(bytes);
+    pixels
+        .flat_map(|pixel| pixel[..3].iter().copied())
+        .collect()
 }
 
 fn dump(dir: &Path, name: String, bytes: &[u8]) -> PathBuf {
