@@ -10,7 +10,7 @@
 //! May use: `stages::decode` for the buffer it reads.
 
 use fast_image_resize as resize;
-use pulp::Arch;
+use multiversion::multiversion;
 use rand::Rng;
 use resize::images::{CroppedImage, Image, ImageRef};
 use resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
@@ -65,13 +65,15 @@ pub enum PreprocessError {
 pub struct Preprocessor {
     plan: PreprocessPlan,
     resizer: Resizer,
+    /// What is resized of an image whose pixels have three bytes, with four.
+    widened: Vec<u8>,
+    /// Pixels of four bytes, of which the last means nothing.
     resized: Vec<u8>,
     /// Of an image that had to be turned.
     upright: Vec<u8>,
     /// `value * scale + offset` for each channel.
     scale: [f32; 3],
     offset: [f32; 3],
-    arch: Arch,
 }
 
 impl Preprocessor {
@@ -81,11 +83,11 @@ impl Preprocessor {
         Ok(Preprocessor {
             plan: plan.clone(),
             resizer: Resizer::new(),
+            widened: Vec::new(),
             resized: Vec::new(),
             upright: Vec::new(),
             scale: plan.std.map(|std| 1.0 / (255.0 * std)),
             offset: std::array::from_fn(|c| -plan.mean[c] / plan.std[c]),
-            arch: Arch::new(),
         })
     }
 
@@ -110,12 +112,7 @@ impl Preprocessor {
         let flip = self.draw_and_crop(image, rng, out.len())?;
         let (scale, offset) = (self.scale, self.offset);
         let side = self.plan.spatial.output_side() as usize;
-        let pixels = &self.resized;
-        // With the widest vectors that this machine has.
-        self.arch.dispatch(|| match image.view.pixel_bytes {
-            4 => normalise::<4>(pixels, side, flip, scale, offset, out),
-            _ => normalise::<3>(pixels, side, flip, scale, offset, out),
-        });
+        normalise(&self.resized, side, flip, scale, offset, out);
         Ok(())
     }
 
@@ -127,7 +124,7 @@ impl Preprocessor {
         out: &mut [u8],
     ) -> Result<(), PreprocessError> {
         self.draw_and_crop(image, rng, out.len())?;
-        out.copy_from_slice(self.as_rgb(image.view.pixel_bytes));
+        out.copy_from_slice(self.as_rgb());
         Ok(())
     }
 
@@ -148,16 +145,14 @@ impl Preprocessor {
         Ok(drawn.flip)
     }
 
-    /// `self.resized`, whose pixels have `pixel_bytes` bytes, with three.
-    fn as_rgb(&mut self, pixel_bytes: u32) -> &[u8] {
-        if pixel_bytes == 4 {
-            let pixels = self.resized.len() / 4;
-            for pixel in 0..pixels {
-                self.resized
-                    .copy_within(4 * pixel..4 * pixel + 3, 3 * pixel);
-            }
-            self.resized.truncate(3 * pixels);
+    /// `self.resized` without every fourth byte.
+    fn as_rgb(&mut self) -> &[u8] {
+        let pixels = self.resized.len() / 4;
+        for pixel in 0..pixels {
+            self.resized
+                .copy_within(4 * pixel..4 * pixel + 3, 3 * pixel);
         }
+        self.resized.truncate(3 * pixels);
         &self.resized
     }
 
@@ -170,10 +165,10 @@ impl Preprocessor {
         side: u32,
     ) -> Result<&[u8], PreprocessError> {
         self.resize_crop(image, crop, side)?;
-        Ok(self.as_rgb(image.view.pixel_bytes))
+        Ok(self.as_rgb())
     }
 
-    /// `crop` of the upright `image` as `side` x `side` pixels of as many bytes, into `self.resized`.
+    /// `crop` of the upright `image` as `side` x `side` pixels of four bytes, into `self.resized`.
     fn resize_crop(
         &mut self,
         image: Rgb<'_>,
@@ -181,9 +176,7 @@ impl Preprocessor {
         side: u32,
     ) -> Result<(), PreprocessError> {
         check_image(image)?;
-        let bytes = image.view.pixel_bytes as usize;
-        self.resized
-            .resize(side as usize * side as usize * bytes, 0);
+        self.resized.resize(side as usize * side as usize * 4, 0);
         let resized = self.resize(image, &crop.stored(&image.view), side);
         resized.map_err(|reason| PreprocessError::Resize {
             crop: *crop,
@@ -193,7 +186,7 @@ impl Preprocessor {
         })?;
         let orientation = image.view.orientation;
         if !orientation.is_upright() {
-            orientation.turn(&self.resized, bytes, (side, side), &mut self.upright);
+            orientation.turn(&self.resized, 4, (side, side), &mut self.upright);
             std::mem::swap(&mut self.resized, &mut self.upright);
         }
         Ok(())
@@ -201,30 +194,31 @@ impl Preprocessor {
 
     /// `crop`, in pixels of `image`, into `self.resized`.
     fn resize(&mut self, image: Rgb<'_>, crop: &CropBox, side: u32) -> Result<(), String> {
-        let (width, height) = (image.width, image.height);
-        let pixel = match image.view.pixel_bytes {
-            4 => PixelType::U8x4,
-            _ => PixelType::U8x3,
+        // What the filter sees. Of an image that was decoded smaller a box need not begin and end with a pixel.
+        let seen = crop.region((image.width, image.height), side);
+        let source = match image.view.pixel_bytes {
+            4 => ImageRef::new(image.width, image.height, image.pixels, PixelType::U8x4),
+            _ => {
+                let widened = &mut self.widened;
+                widen(image, &seen, widened);
+                ImageRef::new(seen.width, seen.height, widened, PixelType::U8x4)
+            }
         };
-        let source = ImageRef::new(width, height, image.pixels, pixel);
         let source = source.map_err(|error| error.to_string())?;
-        let target = Image::from_slice_u8(side, side, &mut self.resized, pixel);
-        let mut target = target.map_err(|error| error.to_string())?;
-        // What the filter may see. Of an image that was decoded smaller a box need not begin and end with a pixel.
-        let (left, top, right, bottom) = if crop.isolated {
-            let right = (crop.left + crop.width).ceil().min(width.into());
-            let bottom = (crop.top + crop.height).ceil().min(height.into());
-            (crop.left.floor(), crop.top.floor(), right, bottom)
-        } else {
-            (0.0, 0.0, width.into(), height.into())
+        let (x, y) = match image.view.pixel_bytes {
+            4 => (seen.left, seen.top),
+            _ => (0, 0),
         };
-        let [x, y, w, h] = [left, top, right - left, bottom - top].map(|side| side as u32);
-        let seen = CroppedImage::new(&source, x, y, w, h).map_err(|error| error.to_string())?;
-        let (beside, above) = (crop.left - left, crop.top - top);
-        let wide = crop.width.min(f64::from(w) - beside);
-        let high = crop.height.min(f64::from(h) - above);
+        let seen_of_source = CroppedImage::new(&source, x, y, seen.width, seen.height)
+            .map_err(|error| error.to_string())?;
+        let target = Image::from_slice_u8(side, side, &mut self.resized, PixelType::U8x4);
+        let mut target = target.map_err(|error| error.to_string())?;
+        let beside = crop.left - f64::from(seen.left);
+        let above = crop.top - f64::from(seen.top);
+        let wide = crop.width.min(f64::from(seen.width) - beside);
+        let high = crop.height.min(f64::from(seen.height) - above);
         let options = antialiased().crop(beside, above, wide, high);
-        let resized = self.resizer.resize(&seen, &mut target, &options);
+        let resized = self.resizer.resize(&seen_of_source, &mut target, &options);
         resized.map_err(|error| error.to_string())
     }
 }
@@ -344,10 +338,25 @@ fn check_spatial(spatial: &Spatial) -> Result<(), PreprocessError> {
     Ok(())
 }
 
-/// Interleaved pixels of `BYTES` bytes to normalised planes, row by row, mirrored where `flip`. Inlined, to be
-/// compiled for the vectors it is dispatched to.
-#[inline(always)]
-fn normalise<const BYTES: usize>(
+/// The pixels of three bytes in `part` of `image` with a fourth, which makes resizing faster.
+#[multiversion(targets = "simd")]
+fn widen(image: Rgb<'_>, part: &Region, out: &mut Vec<u8>) {
+    let [left, top, width, height] =
+        [part.left, part.top, part.width, part.height].map(|n| n as usize);
+    out.resize(width * height * 4, 0);
+    let rows = image.pixels.chunks_exact(image.width as usize * 3);
+    for (row, out) in rows.skip(top).zip(out.chunks_exact_mut(width * 4)) {
+        let (row, _) = row[left * 3..(left + width) * 3].as_chunks::<3>();
+        let (out, _) = out.as_chunks_mut::<4>();
+        for (&[red, green, blue], out) in row.iter().zip(out) {
+            *out = [red, green, blue, 0];
+        }
+    }
+}
+
+/// Interleaved pixels of four bytes to normalised planes, row by row, mirrored where `flip`.
+#[multiversion(targets = "simd")]
+fn normalise(
     pixels: &[u8],
     side: usize,
     flip: bool,
@@ -361,13 +370,16 @@ fn normalise<const BYTES: usize>(
         .chunks_exact_mut(side)
         .zip(green.chunks_exact_mut(side))
         .zip(blue.chunks_exact_mut(side));
-    for (row, ((red, green), blue)) in pixels.chunks_exact(side * BYTES).zip(planes) {
-        let (row, _) = row.as_chunks::<BYTES>();
+    for (row, ((red, green), blue)) in pixels.chunks_exact(side * 4).zip(planes) {
+        let (row, _) = row.as_chunks::<4>();
         let values = red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut());
         for (pixel, ((red, green), blue)) in row.iter().zip(values) {
-            *red = f32::from(pixel[0]) * scale[0] + offset[0];
-            *green = f32::from(pixel[1]) * scale[1] + offset[1];
-            *blue = f32::from(pixel[2]) * scale[2] + offset[2];
+            // Shifts of whole pixels are what compilers make vectors of.
+            let pixel = u32::from_le_bytes(*pixel);
+            let [r, g, b] = [0, 8, 16].map(|bits| (pixel >> bits & 0xff) as f32);
+            *red = r * scale[0] + offset[0];
+            *green = g * scale[1] + offset[1];
+            *blue = b * scale[2] + offset[2];
         }
         if flip {
             red.reverse();
