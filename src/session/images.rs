@@ -90,7 +90,8 @@ impl ImageWork {
             Decoder::new(decode)?;
         }
         let access = match order {
-            Order::Sequential => Access::Sequential,
+            // Within a block neighbours follow each other; what is read ahead at its end is wasted.
+            Order::Sequential | Order::Block { window: 1, .. } => Access::Sequential,
             Order::Random | Order::Block { .. } => Access::Random,
         };
         let finish = match (pipeline.preprocess.on_device, catalog.raw_bound()) {
