@@ -162,9 +162,9 @@ fn decoders_own(folder: &Path) -> f64 {
 
 /// What the resizer allocates for an image, by itself.
 fn resizers_own() -> f64 {
-    let pixels = vec![7; 96 * 72 * 3];
-    let source = ImageRef::new(96, 72, &pixels, PixelType::U8x3).unwrap();
-    let mut target = vec![0; (SIDE * SIDE * 3) as usize];
+    let pixels = vec![7; 96 * 72 * 4];
+    let source = ImageRef::new(96, 72, &pixels, PixelType::U8x4).unwrap();
+    let mut target = vec![0; (SIDE * SIDE * 4) as usize];
     let mut resizer = Resizer::new();
     let options = ResizeOptions::new()
         .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
@@ -172,7 +172,7 @@ fn resizers_own() -> f64 {
     let mut resize = |times: u64| {
         for _ in 0..times {
             let mut target =
-                Image::from_slice_u8(SIDE, SIDE, &mut target, PixelType::U8x3).unwrap();
+                Image::from_slice_u8(SIDE, SIDE, &mut target, PixelType::U8x4).unwrap();
             let part = CroppedImage::new(&source, 3, 4, 90, 60).unwrap();
             resizer.resize(&part, &mut target, &options).unwrap();
         }

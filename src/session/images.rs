@@ -65,6 +65,9 @@ pub struct Tools {
     preprocessor: Preprocessor,
 }
 
+/// Samples in a block from which on it is read with the kernel's reading ahead.
+const LONG_BLOCK: usize = 16;
+
 impl ImageWork {
     /// The work on `catalog` that `pipeline` describes.
     ///
@@ -90,8 +93,9 @@ impl ImageWork {
             Decoder::new(decode)?;
         }
         let access = match order {
-            // Within a block neighbours follow each other; what is read ahead at its end is wasted.
-            Order::Sequential | Order::Block { window: 1, .. } => Access::Sequential,
+            Order::Sequential => Access::Sequential,
+            // Neighbours follow each other; what is read ahead at a block's end is wasted.
+            Order::Block { block, window: 1 } if block >= LONG_BLOCK => Access::Sequential,
             Order::Random | Order::Block { .. } => Access::Random,
         };
         let finish = match (pipeline.preprocess.on_device, catalog.raw_bound()) {

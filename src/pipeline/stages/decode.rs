@@ -288,6 +288,10 @@ impl Decoder {
             *height = (rows as u16).to_be_bytes();
         }
         decode_whole_jpeg(&self.copy, limits, out)?;
+        if (out.width, out.height) != (frame.width, rows) {
+            // `image` has found another frame header than we have.
+            return decode_whole_jpeg(bytes, limits, out);
+        }
         out.view.image_height = frame.height;
         Ok(())
     }

@@ -196,6 +196,13 @@ impl Preprocessor {
     fn resize(&mut self, image: Rgb<'_>, crop: &CropBox, side: u32) -> Result<(), String> {
         // What the filter sees. Of an image that was decoded smaller a box need not begin and end with a pixel.
         let seen = crop.region((image.width, image.height), side);
+        let beside = crop.left - f64::from(seen.left);
+        let above = crop.top - f64::from(seen.top);
+        let wide = crop.width.min(f64::from(seen.width) - beside);
+        let high = crop.height.min(f64::from(seen.height) - above);
+        if !(wide > 0.0 && high > 0.0) {
+            return Err("the box is empty or lies outside the pixels".to_owned());
+        }
         let source = match image.view.pixel_bytes {
             4 => ImageRef::new(image.width, image.height, image.pixels, PixelType::U8x4),
             _ => {
@@ -213,10 +220,6 @@ impl Preprocessor {
             .map_err(|error| error.to_string())?;
         let target = Image::from_slice_u8(side, side, &mut self.resized, PixelType::U8x4);
         let mut target = target.map_err(|error| error.to_string())?;
-        let beside = crop.left - f64::from(seen.left);
-        let above = crop.top - f64::from(seen.top);
-        let wide = crop.width.min(f64::from(seen.width) - beside);
-        let high = crop.height.min(f64::from(seen.height) - above);
         let options = antialiased().crop(beside, above, wide, high);
         let resized = self.resizer.resize(&seen_of_source, &mut target, &options);
         resized.map_err(|error| error.to_string())

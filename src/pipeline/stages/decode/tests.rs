@@ -349,6 +349,26 @@ fn rows_below_a_part_are_not_decoded() {
 }
 
 #[test]
+fn a_second_header_that_one_parser_sees_and_the_other_does_not_changes_nothing() {
+    let bytes = photo(jpeg_encoder::SamplingFactor::F_2_2, None, false);
+    let whole = decode_part(DecoderKind::Image, &bytes, None);
+    let scan = bytes.windows(2).position(|pair| pair == [0xff, 0xda]);
+    // Within what passes for the content of a marker that has none: a frame of 203 x 4000 pixels.
+    let hidden = b"\xff\xd0\x00\x15\xff\xc0\x00\x11\x08\x0f\xa0\x00\xcb\x03\x01\x22\x00\x02\x11\x01\x03\x11\x01";
+    let mut two = bytes.clone();
+    two.splice(scan.unwrap()..scan.unwrap(), hidden.iter().copied());
+    let region = Region {
+        left: 0,
+        top: 3000,
+        width: 203,
+        height: 40,
+        shrink: 1,
+    };
+    let part = decode_part(DecoderKind::Image, &two, Some(region));
+    assert_eq!(part, whole);
+}
+
+#[test]
 fn a_decoder_that_is_not_there_is_refused() {
     let options = DecodeOptions {
         decoder: DecoderKind::Turbojpeg,

@@ -56,7 +56,8 @@ impl CropBox {
         [8, 4, 2].into_iter().find(enough).unwrap_or(1)
     }
 
-    /// The pixels of an image of this width and height that resizing the box to `side` takes in.
+    /// The pixels of an image of this width and height that resizing the box to `side` takes in; none where the box
+    /// lies outside.
     pub(super) fn region(&self, (width, height): (u32, u32), side: u32) -> Region {
         let margin = |length: f64| {
             let reach = (length / f64::from(side)).max(1.0).ceil() + 1.0;
@@ -69,8 +70,8 @@ impl CropBox {
         Region {
             left,
             top,
-            width: to(self.left + self.width, beside, width) - left,
-            height: to(self.top + self.height, above, height) - top,
+            width: to(self.left + self.width, beside, width).saturating_sub(left),
+            height: to(self.top + self.height, above, height).saturating_sub(top),
             shrink: self.shrink(side),
         }
     }

@@ -144,6 +144,27 @@ fn normalising_is_channel_first() {
 }
 
 #[test]
+fn a_box_outside_the_pixels_is_refused() {
+    let source = image(8, 8);
+    let plan = plan(Spatial::ResizeCenterCrop { resize: 8, size: 8 }, 0.0);
+    let mut preprocessor = Preprocessor::new(&plan).unwrap();
+    for (left, width) in [(40.0, 4.0), (8.0, 4.0), (3.0, 0.0)] {
+        for isolated in [true, false] {
+            let (top, height) = (1.0, 4.0);
+            let crop = CropBox {
+                left,
+                top,
+                width,
+                height,
+                isolated,
+            };
+            let refused = preprocessor.resize_crop_to_rgb(source.as_rgb(), &crop, 8);
+            assert!(refused.is_err(), "{crop:?}");
+        }
+    }
+}
+
+#[test]
 fn mirroring_reverses_rows() {
     let source = image(50, 41);
     for side in [1, 5, 16, 33] {
