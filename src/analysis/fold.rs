@@ -16,6 +16,9 @@ const LONGEST_LEAD: Nanos = Nanos::from_millis(2_000);
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceActivity {
     pub(super) busy: IntervalSet,
+    /// When a device that runs beside the trainer's thread, in the course of a step, had nothing to do since the
+    /// host had not launched what came next.
+    pub(super) late: IntervalSet,
     pub(super) host: VecDeque<HostSpan>,
 }
 
@@ -222,7 +225,7 @@ impl Sorter<'_> {
             }
             | Link::WorkerFreed {
                 stage: Stage::Device,
-            } => self.fold.add(own, Cause::DeviceSide, self.spans),
+            } => self.device_side(own, device),
             Link::Service {
                 stage: Stage::Transfer,
                 ..
@@ -250,6 +253,19 @@ impl Sorter<'_> {
             rest.start = cut;
         }
         self.fold.add(rest, Cause::Capacity(stage), self.spans);
+    }
+
+    /// In the course of a step on a device: the host's where it was late, the device's own otherwise.
+    fn device_side(&mut self, own: Interval, device: &DeviceActivity) {
+        let mut cursor = own.start;
+        for late in device.late.parts_in(own) {
+            let before = Interval::new(cursor, late.start);
+            self.fold.add(before, Cause::DeviceSide, self.spans);
+            self.host(late, device);
+            cursor = late.end;
+        }
+        let rest = Interval::new(cursor, own.end);
+        self.fold.add(rest, Cause::DeviceSide, self.spans);
     }
 
     /// In the trainer's own code: split by the spans it reported.

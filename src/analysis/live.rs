@@ -29,7 +29,7 @@ impl WindowRule {
     }
 
     /// Whether the step of this number, counted from one, is in the window.
-    fn measures(&self, number: u64) -> bool {
+    pub fn measures(&self, number: u64) -> bool {
         number > self.warmup_steps && self.last().is_none_or(|last| number <= last)
     }
 }
@@ -166,6 +166,14 @@ impl Analysis {
         }
         if let Some((_, end)) = self.steps.latest {
             self.count_until(end);
+        }
+    }
+
+    /// Takes the parts of steps on the device in which it had nothing to do since the host had not launched what
+    /// came next; before the records of those steps.
+    pub fn host_was_late(&mut self, parts: &[Interval]) {
+        for part in parts {
+            self.device.late.insert(*part);
         }
     }
 
@@ -311,6 +319,7 @@ impl Analysis {
     fn forget(&mut self) {
         let done = self.fold.cursor();
         self.device.busy.forget_before(done);
+        self.device.late.forget_before(done);
         let host = self.device.host.partition_point(|span| span.end <= done);
         self.device.host.drain(..host);
     }

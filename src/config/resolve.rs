@@ -16,10 +16,10 @@ use super::lookup::Lookup;
 use super::presets::{self, CUSTOM};
 use super::resolved::{
     BatchConfig, CacheConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig,
-    HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, OrderConfig, PartSize,
-    PipelineConfig, PreprocessConfig, PreprocessStageConfig, ReadConfig, ReadMode, Resolved,
-    SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig, StorageConfig, TraceConfig,
-    WorkerMode,
+    GpuConfig, GpuTimeline, HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer,
+    OrderConfig, PartSize, PipelineConfig, PreprocessConfig, PreprocessStageConfig, ReadConfig,
+    ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig, StorageConfig,
+    TraceConfig, WorkerMode,
 };
 use super::schema::{self, Default};
 use super::settings::Settings;
@@ -90,6 +90,7 @@ impl Reader<'_> {
             model: self.model(),
             device,
             emulated: self.emulated(device),
+            gpu: self.gpu(device),
             steps,
             warmup_steps: self.whole("warmup_steps"),
             epochs,
@@ -133,6 +134,23 @@ impl Reader<'_> {
             launch_ns: self.whole("emulated.launch"),
             run_ahead: self.size("emulated.run_ahead"),
             train: self.flag("train"),
+        })
+    }
+
+    fn gpu(&mut self, device: DeviceConfig) -> Option<GpuConfig> {
+        matches!(device, DeviceConfig::Cuda(_)).then(|| GpuConfig {
+            timeline: self.choice(
+                "gpu.timeline",
+                &[
+                    ("auto", GpuTimeline::Auto),
+                    ("cupti", GpuTimeline::Cupti),
+                    ("events", GpuTimeline::Events),
+                    ("host", GpuTimeline::Host),
+                ],
+            ),
+            run_ahead: self.size("gpu.run_ahead"),
+            copy_pinned: self.flag("copy.pinned"),
+            copy_overlap: self.flag("copy.overlap"),
         })
     }
 

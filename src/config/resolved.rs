@@ -24,6 +24,8 @@ pub struct Resolved {
     pub device: DeviceConfig,
     /// The figures of the emulated device, where `device` is one.
     pub emulated: Option<EmulatedConfig>,
+    /// How a GPU is used and watched, where `device` is one.
+    pub gpu: Option<GpuConfig>,
     /// Measured steps, after the warm-up; `None`: as many as `epochs` has.
     pub steps: Option<u64>,
     pub warmup_steps: u64,
@@ -313,6 +315,26 @@ pub struct EmulatedConfig {
     pub run_ahead: usize,
     /// Whether burn trains beside it.
     pub train: bool,
+}
+
+/// How a GPU is used and watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct GpuConfig {
+    pub timeline: GpuTimeline,
+    pub run_ahead: usize,
+    pub copy_pinned: bool,
+    pub copy_overlap: bool,
+}
+
+/// Who says when a GPU worked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GpuTimeline {
+    /// CUPTI where it can be used, events where not.
+    Auto,
+    Cupti,
+    Events,
+    Host,
 }
 
 /// What executes the steps.

@@ -7,10 +7,10 @@
 
 use super::condition::{
     BLOCK, CENTER, CIFAR10, CIFAR100, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, DENSE,
-    DEVICE_CAN_DO_WITHOUT, DEVICE_IS_EMULATED, IDX, IMAGE_FOLDER, MODEL_IS_DENSE, NOT_EMULATED,
-    OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD, SHARD, SHUFFLES_BLOCKS, SOURCE_HAS_PHOTOS,
-    SOURCE_IS_CIFAR, SOURCE_IS_IDX, STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED, WEBDATASET,
-    WORKERS_MAKE_BATCHES,
+    DEVICE_CAN_DO_WITHOUT, DEVICE_IS_CUDA, DEVICE_IS_EMULATED, IDX, IMAGE_FOLDER, MODEL_IS_DENSE,
+    NOT_EMULATED, OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD, SHARD, SHUFFLES_BLOCKS,
+    SOURCE_HAS_PHOTOS, SOURCE_IS_CIFAR, SOURCE_IS_IDX, STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED,
+    WEBDATASET, WORKERS_MAKE_BATCHES,
 };
 use super::kind::{Kind, Span};
 use super::presets::CUSTOM;
@@ -233,6 +233,10 @@ pub(super) const PIPELINE: &[Key] = &[
     Key::new("copy.prefetch", ITEMS, Default::Toml("2"),
         "Batches that may wait on the device for the trainer; without a copy worker it has no effect.")
         .advice(NO_ROOM),
+    flag("copy.pinned", "true", "Copy to a GPU through pinned memory, which its copy engine reads itself; pageable memory the driver stages first.")
+        .only_when(DEVICE_IS_CUDA),
+    flag("copy.overlap", "true", "Copy to a GPU while it computes; otherwise each copy waits until it has nothing left to do.")
+        .only_when(DEVICE_IS_CUDA),
 ];
 
 /// Keys of `configs/*.toml` only.
@@ -272,6 +276,12 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("emulated.run_ahead", Kind::Whole { least: 0, most: 1024 }, Default::Toml("2"),
         "Unfinished steps that the trainer's thread may leave behind it; 0 waits for the end of each, as reading every loss does.")
         .only_when(DEVICE_IS_EMULATED),
+    Key::new("gpu.timeline", Kind::Choice(&["auto", "cupti", "events", "host"]), Default::Toml("\"auto\""),
+        "Who says when the GPU worked: its own kernel timestamps through CUPTI, or the end of each step as the host sees its CUDA event, or the host alone, which then waits for each part of a step. `auto` is CUPTI where it can be used, and events where not.")
+        .only_when(DEVICE_IS_CUDA),
+    Key::new("gpu.run_ahead", Kind::Whole { least: 0, most: 1024 }, Default::Toml("2"),
+        "Unfinished steps that the trainer's thread may leave behind it; 0 waits for the end of each, as reading every loss does.")
+        .only_when(DEVICE_IS_CUDA),
     Key::new("steps", AT_LEAST_ONE, Default::Unset("200, or all that `epochs` has"),
         "Steps that are measured, after the warm-up.")
         .advice("to run the loader without training, use `mode = \"loader-only\"`"),

@@ -3,5 +3,7 @@
 //! May use: `timeline`.
 
 pub mod cgroup;
+pub mod cupti;
 pub mod emulated;
+pub mod gpu_steps;
 pub mod probe;

@@ -72,6 +72,56 @@ pub struct DeviceReport {
     pub busy_share: f64,
     /// Where the device is emulated.
     pub emulated: Option<EmulatedReport>,
+    /// Where the device is a GPU.
+    pub timeline: Option<TimelineReport>,
+}
+
+/// Who said when a GPU worked.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimelineSource {
+    /// The GPU's own timestamps of each kernel and copy.
+    Cupti,
+    /// The end of each step, as the host saw its CUDA event. Gaps within a step are not seen.
+    Events,
+    /// The host's clock, with a synchronisation after each part of a step.
+    #[default]
+    Host,
+}
+
+/// How it is known what a GPU did, and what it did in the window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TimelineReport {
+    pub source: TimelineSource,
+    /// Why it is not the GPU's own timestamps, where it is not.
+    pub fallback: Option<String>,
+    /// CUPTI's API version.
+    pub version: Option<u32>,
+    /// CUPTI's records over the whole run, those lost or unusable, and those that came too late for their step.
+    pub records: u64,
+    pub lost: u64,
+    pub late: u64,
+    /// Kernels in the measured steps, and the sum of their times.
+    pub kernels: u64,
+    pub kernel_ns: Nanos,
+    /// Copies of batches to the device in the measured steps.
+    pub copies: Option<CopyReport>,
+    /// Compiling and tuning the kernels, before the run.
+    pub preparation_ns: Nanos,
+}
+
+/// Copies to a GPU, as it reports them itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CopyReport {
+    pub count: u64,
+    pub bytes: u64,
+    /// Of those from pinned memory.
+    pub pinned_bytes: u64,
+    pub ns: Nanos,
+    /// While kernels ran.
+    pub overlapped_ns: Nanos,
+    /// 0 to 1.
+    pub overlapped_share: f64,
 }
 
 /// What an emulated device adds.
@@ -136,6 +186,8 @@ pub struct TraceReport {
 pub struct Training {
     pub first_loss: Option<f64>,
     pub last_loss: Option<f64>,
+    /// Of each step from the first on, so many as [`Training::FIRST_LOSSES`].
+    pub losses: Vec<f64>,
     /// Epoch of the last step, from zero.
     pub epoch: u64,
     /// Steps done, warm-up included.
@@ -146,6 +198,30 @@ pub struct Training {
     pub epochs: Vec<EpochReport>,
     /// How the trained model does on what was held out, after the training.
     pub evaluations: Vec<Evaluation>,
+}
+
+impl Training {
+    /// Losses that are kept one by one.
+    pub const FIRST_LOSSES: usize = 32;
+
+    /// Adds what a step of `samples` samples learned, steps in order.
+    pub fn learned(&mut self, epoch: u64, samples: u64, loss: f64, correct: u64) {
+        self.first_loss.get_or_insert(loss);
+        self.last_loss = Some(loss);
+        if self.losses.len() < Training::FIRST_LOSSES {
+            self.losses.push(loss);
+        }
+        if self.epochs.last().is_none_or(|last| last.epoch != epoch) {
+            self.epochs.push(EpochReport {
+                epoch,
+                ..EpochReport::default()
+            });
+        }
+        if let Some(epoch) = self.epochs.last_mut() {
+            epoch.steps += 1;
+            epoch.score.add(samples, loss, correct);
+        }
+    }
 }
 
 /// How the model did on samples.

@@ -3,11 +3,14 @@
 
 use super::cache::CacheWatch;
 use super::error::SessionError;
+use super::gpu::GpuCollector;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, CpuReading, LoaderShape, Summary, Verdict};
 use crate::config::EmulatedConfig;
 use crate::pipeline::{RecordingCost, StopSignal, panic_message};
-use crate::report::{DeviceReport, EmulatedReport, RecorderReport, Report, Training, write_json};
+use crate::report::{
+    DeviceReport, EmulatedReport, RecorderReport, Report, TimelineReport, Training, write_json,
+};
 use crate::timeline::{Clock, Nanos, Record, Recorder};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,6 +50,7 @@ pub type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 pub(super) struct DeviceName {
     pub(super) name: String,
     pub(super) emulated: Option<EmulatedConfig>,
+    pub(super) timeline: Option<TimelineReport>,
 }
 
 /// What the collector works on.
@@ -70,6 +74,8 @@ pub(super) struct Collector {
     pub(super) stop: StopSignal,
     /// What its own code panicked with; what it holds cannot be gone on with.
     pub(super) broken: Option<String>,
+    /// What the GPU itself says.
+    pub(super) gpu: Option<GpuCollector>,
     pub(super) cost: RecordingCost,
     pub(super) cache: Option<CacheWatch>,
     /// The last epoch it was looked at for.
@@ -149,11 +155,16 @@ impl Collector {
     /// Takes what was recorded; returns how many records the fullest lane had.
     fn drain(&mut self) -> u64 {
         let mut records = std::mem::take(&mut self.records);
+        let gpu_is_over = self.gpu.as_ref().is_some_and(GpuCollector::is_over);
         let drain = self
             .recorder
             .drain(|lane, record| records.push((lane, record)));
         let at = self.clock.now();
         let cpu = cpu_of(UsageWho::RUSAGE_SELF).map(|used| CpuReading { at, used });
+        if let Some(gpu) = &mut self.gpu {
+            let (analysis, feed) = (&mut self.analysis, self.feed.as_mut());
+            gpu.collect(gpu_is_over, &mut records, analysis, feed);
+        }
         self.analysis.absorb(&records, drain.dropped, cpu);
         if let Some(feed) = &mut self.feed {
             feed.absorb(&records, &self.recorder.lanes(), at);
@@ -240,8 +251,9 @@ impl Collector {
         self.report.training = training;
         if let Some(summary) = summary {
             let device = self.device.as_ref();
+            let gpu = self.gpu.as_ref().map(|gpu| &gpu.report);
             self.report
-                .measured(summary, device.map(|device| device.report(summary)));
+                .measured(summary, device.map(|device| device.report(summary, gpu)));
             self.report.verdict = Some(Verdict::of(summary, &self.shape));
             self.report.recorder = self.recorder_report(summary);
         }
@@ -281,7 +293,7 @@ impl Collector {
 }
 
 impl DeviceName {
-    fn report(&self, summary: &Summary) -> DeviceReport {
+    fn report(&self, summary: &Summary, gpu: Option<&TimelineReport>) -> DeviceReport {
         DeviceReport {
             name: self.name.clone(),
             busy_ns: summary.device_busy,
@@ -293,6 +305,7 @@ impl DeviceName {
                 source: emulated.source,
                 changed: emulated.changed,
             }),
+            timeline: gpu.or(self.timeline.as_ref()).cloned(),
         }
     }
 }

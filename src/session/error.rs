@@ -31,6 +31,13 @@ pub enum SessionError {
     Preprocess(#[from] PreprocessError),
     #[error(transparent)]
     Train(#[from] TrainError),
+    /// The timeline that was asked for by name.
+    #[error(
+        "gpu.timeline = \"cupti\" cannot be had: {reason}; `gpu.timeline = \"auto\"` does with less"
+    )]
+    Timeline { reason: String },
+    #[error("cannot start the thread that reads the device's outcomes: {0}")]
+    Outcomes(io::Error),
     #[error(transparent)]
     Trace(#[from] TraceError),
     #[error("cannot {action} {path}: {source}")]

@@ -8,6 +8,7 @@ mod catalog;
 mod collector;
 mod error;
 mod evaluation;
+mod gpu;
 mod images;
 mod packing;
 mod plan;

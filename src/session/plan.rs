@@ -4,8 +4,8 @@ use super::error::SessionError;
 use super::source::Source;
 use crate::analysis::{Disk, LoaderShape, Workers};
 use crate::config::{
-    EmulatedConfig, HeldOut, Mode, ModelKind, OnError, Optimizer, OrderConfig, PartSize,
-    PipelineConfig, Resolved, StageConfig, WorkerMode,
+    EmulatedConfig, GpuTimeline, HeldOut, Mode, ModelKind, OnError, Optimizer, OrderConfig,
+    PartSize, PipelineConfig, Resolved, StageConfig, WorkerMode,
 };
 use crate::data::sampler::{Batches, Order};
 use crate::data::{Amount, Parts, Split};
@@ -101,7 +101,10 @@ pub(super) fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -
 
 /// Whether steps are executed beside the trainer's thread.
 pub(super) fn runs_beside(config: &Resolved) -> bool {
-    config.emulated.is_some() && config.mode == Mode::Normal
+    let on_gpu = config
+        .gpu
+        .is_some_and(|gpu| gpu.timeline != GpuTimeline::Host);
+    (config.emulated.is_some() || on_gpu) && config.mode == Mode::Normal
 }
 
 /// What the verdict must know of the pipeline.

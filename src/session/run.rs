@@ -3,12 +3,13 @@
 use super::cache::CacheWatch;
 use super::collector::{Collector, DeviceName, OnProgress, cpu_of};
 use super::error::SessionError;
+use super::gpu::{GpuDevice, TakenTimeline, Timeline};
 use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
 use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use super::trainee::{Device, Ended, Trainee};
 use crate::analysis::{Analysis, WindowRule};
-use crate::config::{DeviceConfig, EmulatedConfig, Mode, Resolved};
+use crate::config::{DeviceConfig, EmulatedConfig, GpuConfig, Mode, Resolved};
 use crate::data::Parts;
 use crate::device::cgroup::usable_cores;
 use crate::device::probe;
@@ -19,7 +20,7 @@ use crate::trace::{
     HostSpans, HostSpansError, HostSpansGuard, SharedTrace, TraceClock, TraceOptions, TraceSummary,
     TraceWriter,
 };
-use crate::train::{TrainError, on_cpu, on_cuda};
+use crate::train::{CopyOptions, DevicePreprocess, ModelSpec, TrainError, on_cpu, on_cuda};
 use nix::sys::resource::UsageWho;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -97,12 +98,13 @@ impl Session {
     pub fn run(mut self) -> Result<Outcome, SessionError> {
         let plan = self.plan()?;
         // Compiling kernels and making contexts is no part of the run.
-        let device = self.device()?;
+        let mut device = self.device()?;
         let recorder = if self.config.recorder {
             Recorder::new()
         } else {
             Recorder::off()
         };
+        let gpu = device.take_timeline(&recorder);
         let mut warnings = self.source.warnings();
         warnings.extend(self.unfinished());
         let trace = self.open_trace()?;
@@ -111,7 +113,7 @@ impl Session {
             spans.map_err(|error| warnings.push(error.to_string())).ok()
         });
         let training = Arc::new(Mutex::new(Training::default()));
-        let collector = self.collector(&plan, &recorder, trace.as_ref(), training.clone());
+        let collector = self.collector(&plan, &recorder, trace.as_ref(), training.clone(), gpu);
         let collector = collector.start().map_err(SessionError::Collector)?;
         let trainee = Trainee {
             plan: &plan,
@@ -180,7 +182,7 @@ impl Session {
     }
 
     /// Brings the device up.
-    fn device(&self) -> Result<Device, TrainError> {
+    fn device(&self) -> Result<Device, SessionError> {
         if self.config.mode == Mode::LoaderOnly {
             return Ok(Device::None);
         }
@@ -192,10 +194,40 @@ impl Session {
                 burn: emulated.train.then(|| on_cpu(&spec, pixels)).transpose()?,
             });
         }
-        Ok(Device::Burn(match self.config.device {
-            DeviceConfig::Cuda(ordinal) => on_cuda(ordinal, &probe::cuda(), &spec, pixels)?,
-            _ => on_cpu(&spec, pixels)?,
-        }))
+        match (self.config.device, &self.config.gpu) {
+            (DeviceConfig::Cuda(ordinal), Some(gpu)) => self.gpu(ordinal, gpu, &spec, pixels),
+            _ => Ok(Device::Burn(on_cpu(&spec, pixels)?)),
+        }
+    }
+
+    /// Brings a GPU up, with its timeline, and has its kernels compiled and tuned.
+    fn gpu(
+        &self,
+        ordinal: usize,
+        gpu: &GpuConfig,
+        spec: &ModelSpec,
+        pixels: Option<DevicePreprocess>,
+    ) -> Result<Device, SessionError> {
+        let probe = probe::cuda();
+        probe.require(ordinal).map_err(|missing| {
+            TrainError::device_missing(self.config.device.to_string(), &missing)
+        })?;
+        let timeline = Timeline::start(gpu, &probe, &self.clock)?;
+        let copies = CopyOptions {
+            pinned: gpu.copy_pinned,
+            overlap: gpu.copy_overlap,
+        };
+        let mut burn = on_cuda(ordinal, &probe, spec, pixels, copies)?;
+        let began = self.clock.now();
+        burn.prepare(self.config.pipeline.batch.size, spec.input)?;
+        let mut report = timeline.report();
+        report.preparation_ns = self.clock.now() - began;
+        Ok(Device::Gpu(GpuDevice::new(
+            burn,
+            timeline,
+            report,
+            gpu.run_ahead,
+        )))
     }
 
     /// How the run ended, into the report.
@@ -269,6 +301,7 @@ impl Session {
         recorder: &Recorder,
         trace: Option<&SharedTrace>,
         training: Arc<Mutex<Training>>,
+        gpu: Option<TakenTimeline>,
     ) -> Collector {
         let rule = WindowRule {
             warmup_steps: self.config.warmup_steps,
@@ -282,6 +315,10 @@ impl Session {
         };
         let storage = self.config.pipeline.storage.as_ref();
         let storage = storage.map(|storage| storage.preset);
+        let (gpu, timeline) = match gpu {
+            Some(taken) => taken.collector(rule),
+            None => (None, None),
+        };
         let on_progress = std::mem::replace(&mut self.options.on_progress, Box::new(|_| {}));
         Collector {
             clock: self.clock.clone(),
@@ -293,7 +330,9 @@ impl Session {
             device: (self.config.mode == Mode::Normal).then(|| DeviceName {
                 name: self.config.device.to_string(),
                 emulated: self.config.emulated,
+                timeline,
             }),
+            gpu,
             shape: shape(&self.config, self.cores),
             training,
             on_progress,

@@ -5,6 +5,7 @@
 //! arrows, as one group; so a trace that is cut shows whole batches only.
 
 mod batch;
+mod gpu;
 
 use crate::analysis::{IdleSpan, WindowRule};
 use crate::timeline::{
@@ -24,8 +25,10 @@ pub(super) const HOST: u32 = 3;
 const DEVICE_LANE: u32 = 100_001;
 const IDLE_LANE: u32 = 100_002;
 
-/// After this time a batch is written as it is: some of its records were dropped.
+/// After this time a batch is written as it is: some of its records were dropped. What a device beside the
+/// trainer's thread did may be told much later than what threads did.
 const PATIENCE: Nanos = Nanos::from_millis(2_000);
+const PATIENCE_WITH_DEVICE: Nanos = Nanos::from_millis(15_000);
 
 /// Feeds one trace.
 pub(super) struct TracingFeed {
@@ -34,6 +37,7 @@ pub(super) struct TracingFeed {
     lanes: Vec<LaneInfo>,
     batches: BTreeMap<u64, Batch>,
     ended: VecDeque<Ended>,
+    gpu: gpu::Lanes,
     device_beside: bool,
     previous_step_end: Nanos,
     /// When the device ended the last step that was written.
@@ -72,6 +76,7 @@ impl TracingFeed {
             lanes: Vec::new(),
             batches: BTreeMap::new(),
             ended: VecDeque::new(),
+            gpu: gpu::Lanes::default(),
             device_beside: rule.device_beside,
             previous_step_end: rule.run_start,
             device_free_at: rule.run_start,
@@ -89,6 +94,11 @@ impl TracingFeed {
             self.record(*lane, record, now);
         }
         let (batches, beside) = (&self.batches, self.device_beside);
+        let patience = if beside {
+            PATIENCE_WITH_DEVICE
+        } else {
+            PATIENCE
+        };
         let whole = |ended: &Ended| {
             let batch = batches.get(&ended.batch);
             batch.is_none_or(|batch| batch.is_whole(beside))
@@ -96,7 +106,7 @@ impl TracingFeed {
         let waiting = self
             .ended
             .iter()
-            .position(|ended| now - ended.arrived < PATIENCE && !whole(ended));
+            .position(|ended| now - ended.arrived < patience && !whole(ended));
         let ready: Vec<Ended> = self
             .ended
             .drain(..waiting.unwrap_or(self.ended.len()))

@@ -2,17 +2,20 @@
 
 use super::error::SessionError;
 use super::evaluation::evaluate;
+use super::gpu::{GpuDevice, TakenTimeline};
 use super::run::Session;
 use super::source::Source;
 use crate::device::emulated::EmulatedSpec;
 use crate::pipeline::{
     Delivered, Discard, HostToDevice, Logbook, Plan, SampleWork, Skipped, start,
 };
-use crate::report::{EpochReport, Training};
+use crate::report::Training;
 use crate::timeline::Recorder;
 use crate::train::{
-    BurnTrainer, EmulatedCopy, EmulatedTrainer, Learned, StepDone, TrainError, TrainStep, train,
+    BurnTrainer, EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned, StepDone, TrainError,
+    TrainStep, train,
 };
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What takes the batches.
@@ -20,11 +23,22 @@ pub(super) enum Device {
     /// Nothing: the loader runs alone.
     None,
     Burn(BurnTrainer),
+    Gpu(GpuDevice),
     /// An emulated accelerator, and burn's trainer where one trains beside it.
     Emulated {
         spec: EmulatedSpec,
         burn: Option<BurnTrainer>,
     },
+}
+
+impl Device {
+    /// What the collector needs of a GPU; makes its lanes.
+    pub(super) fn take_timeline(&mut self, recorder: &Recorder) -> Option<TakenTimeline> {
+        match self {
+            Device::Gpu(gpu) => gpu.take_timeline(recorder),
+            _ => None,
+        }
+    }
 }
 
 /// How the training ended.
@@ -68,6 +82,7 @@ impl Trainee<'_> {
                 let ended = self.run(work, trainer.copy(), &mut trainer);
                 self.evaluated(ended, work, test, &mut trainer)
             }
+            Device::Gpu(gpu) => self.train_on(gpu, work, test),
             Device::Emulated { spec, burn } => {
                 self.training().parameters = burn.as_ref().map(BurnTrainer::parameters);
                 let Session { clock, stop, .. } = self.session;
@@ -82,6 +97,30 @@ impl Trainee<'_> {
                 }
             }
         }
+    }
+
+    fn train_on<W: SampleWork>(
+        &self,
+        gpu: GpuDevice,
+        work: &Arc<W>,
+        test: Option<&Arc<W>>,
+    ) -> Ended {
+        let mut burn = gpu.burn;
+        self.training().parameters = Some(burn.parameters());
+        let copy = burn.copy();
+        let ended = match gpu.lane {
+            None => self.run(work, copy, &mut burn),
+            Some(lane) => {
+                let clock = self.session.clock.clone();
+                match GpuTrainer::new(&mut burn, gpu.run_ahead, clock, lane, gpu.by_events) {
+                    Ok(mut trainer) => self.run(work, copy, &mut trainer),
+                    Err(error) => Ended::of(Err(SessionError::Outcomes(error))),
+                }
+            }
+        };
+        // The evaluation's kernels belong to no step.
+        gpu.over.store(true, Ordering::Release);
+        self.evaluated(ended, work, test, &mut burn)
     }
 
     /// A run that `ended`, with the model evaluated where it ran to its end.
@@ -164,24 +203,9 @@ impl Trainee<'_> {
         let mut training = self.training();
         training.steps = done.steps;
         training.epoch = done.epoch;
-        let Some(Learned { loss, correct }) = done.learned else {
-            return;
-        };
-        training.first_loss.get_or_insert(loss);
-        training.last_loss = Some(loss);
-        if training
-            .epochs
-            .last()
-            .is_none_or(|last| last.epoch != done.epoch)
-        {
-            training.epochs.push(EpochReport {
-                epoch: done.epoch,
-                ..EpochReport::default()
-            });
-        }
-        if let Some(epoch) = training.epochs.last_mut() {
-            epoch.steps += 1;
-            epoch.score.add(done.samples as u64, loss, correct);
+        for outcome in done.outcomes {
+            let Learned { loss, correct } = outcome.learned;
+            training.learned(outcome.epoch, outcome.samples as u64, loss, correct);
         }
     }
 }

@@ -93,14 +93,18 @@ impl IntervalSet {
         gaps
     }
 
-    /// How much of `window` the set covers.
-    pub fn covered_in(&self, window: Interval) -> Nanos {
+    /// The parts of the set that lie in `window`, in order.
+    pub fn parts_in(&self, window: Interval) -> impl Iterator<Item = Interval> {
         let first = self.parts.partition_point(|p| p.end <= window.start);
         self.parts[first..]
             .iter()
-            .take_while(|p| p.start < window.end)
-            .map(|p| p.clip(window).length())
-            .sum()
+            .take_while(move |p| p.start < window.end)
+            .map(move |p| p.clip(window))
+    }
+
+    /// How much of `window` the set covers.
+    pub fn covered_in(&self, window: Interval) -> Nanos {
+        self.parts_in(window).map(Interval::length).sum()
     }
 
     /// Forgets every part that ends at or before `time`.

@@ -226,6 +226,42 @@ pub struct UnitRecord {
 }
 
 impl UnitRecord {
+    /// A unit of work of a device that runs beside the host, of which no more is known. Where it `waited`, `cause`
+    /// gave it what it lacked; otherwise the unit before did by its end.
+    pub fn of_device(
+        stage: Stage,
+        batch: u64,
+        cause: UnitRef,
+        waited: bool,
+        start: Nanos,
+        end: Nanos,
+    ) -> UnitRecord {
+        UnitRecord {
+            stage,
+            split: None,
+            ordinal: 0,
+            item: ItemId { batch, slot: 0 },
+            sample: 0,
+            samples: 0,
+            waited,
+            admitted: false,
+            skipped: false,
+            ready_at: start,
+            cause,
+            start,
+            end,
+            pushed: end,
+            room_from: UnitRef::NONE,
+            lineage: cause,
+            wake_run_delay: 0,
+            run_delay: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            input_depth: 0,
+            output_depth: 0,
+        }
+    }
+
     /// Items worked on: samples, or a batch.
     pub fn items(&self) -> u32 {
         if self.stage.per_batch() {
@@ -311,6 +347,8 @@ pub enum DevicePhase {
     Optimizer,
     /// A whole step of a device that does not tell its phases apart.
     Step,
+    /// Kernels of a step, as the device itself reports them.
+    Kernels,
     /// Preprocessing on the device.
     Preprocess,
 }
@@ -323,6 +361,7 @@ impl DevicePhase {
             DevicePhase::Backward => "backward",
             DevicePhase::Optimizer => "optimizer",
             DevicePhase::Step => "device step",
+            DevicePhase::Kernels => "kernels",
             DevicePhase::Preprocess => "device preprocess",
         }
     }

@@ -7,9 +7,10 @@ use crate::pipeline::{
 };
 use crate::timeline::{DevicePhase, HostWork, UnitRef};
 pub use stallscope_burn::{
-    Architecture, Crop, DeviceBatch, Learned, ModelSpec, OptimizerSpec, PixelLayout, PixelPlan,
+    Architecture, CopyOptions, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, OptimizerSpec,
+    PixelLayout, PixelPlan,
 };
-use stallscope_burn::{Copier, Phase, Trainer};
+use stallscope_burn::{Copier, Pending, Phase, Trainer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -56,11 +57,13 @@ impl HostToDevice for BurnCopy {
         }
         let Some(pixels) = &self.pixels else {
             let floats = batch.floats().map_err(|error| error.to_string())?;
-            return Ok(self.copier.copy(floats, &batch.labels));
+            return Ok(self.copier.copy(floats, &batch.labels)?);
         };
         let crops: Vec<Crop> = batch.keys().map(|key| (pixels.crops)(key)).collect();
         let (plan, bytes) = (&pixels.plan, batch.bytes());
-        Ok(self.copier.copy_pixels(plan, bytes, &crops, &batch.labels))
+        Ok(self
+            .copier
+            .copy_pixels(plan, bytes, &crops, &batch.labels)?)
     }
 }
 
@@ -93,15 +96,65 @@ impl BurnTrainer {
         mut ended: impl FnMut(Phase),
     ) -> Result<Learned, TrainError> {
         let step = self.steps;
-        let failed = |reason| TrainError::Step { step, reason };
-        let learned = guarded(|| self.trainer.step(batch, &mut ended)).map_err(failed)?;
-        let loss = learned.loss;
-        if !loss.is_finite() {
-            let advice = "lower model.learning_rate or look at the data of batch";
-            return Err(failed(format!("the loss is {loss}; {advice} {number}")));
-        }
+        let learned = guarded(|| self.trainer.step(batch, &mut ended));
         self.steps += 1;
-        Ok(learned)
+        checked(step, number, learned)
+    }
+
+    /// Launches an optimizer update and returns the step's number, and its outcome for whoever waits for it.
+    ///
+    /// # Errors
+    /// Why the device refused it.
+    pub(super) fn launch(
+        &mut self,
+        batch: DeviceBatch,
+    ) -> Result<(u64, Box<dyn Pending>), TrainError> {
+        let step = self.steps;
+        let pending = guarded(|| self.trainer.launch(batch));
+        self.steps += 1;
+        let pending = pending.map_err(|reason| TrainError::Step { step, reason })?;
+        Ok((step, pending))
+    }
+
+    /// What the device's memory holds; `None` where that is the host's.
+    pub fn memory(&self) -> Option<DeviceMemory> {
+        self.trainer.memory()
+    }
+
+    /// Takes some steps with `samples` black images, so that kernels are compiled and tuned and memory is reserved,
+    /// and forgets what they taught.
+    ///
+    /// # Errors
+    /// Why the device refused it.
+    pub fn prepare(&mut self, samples: usize, input: [usize; 3]) -> Result<(), TrainError> {
+        let prepared = guarded(|| {
+            let labels = vec![0; samples];
+            let mut copier = self.trainer.copier();
+            let batch = match &self.pixels {
+                Some(pixels) => {
+                    let plan = &pixels.plan;
+                    let (height, width) = (plan.height as f32, plan.width as f32);
+                    let whole = Crop {
+                        width,
+                        height,
+                        seen: [0.0, 0.0, width, height],
+                        ..Crop::default()
+                    };
+                    let bytes = vec![0; samples * plan.height * plan.width * plan.mean.len()];
+                    copier.copy_pixels(plan, &bytes, &vec![whole; samples], &labels)?
+                }
+                None => {
+                    let floats = vec![0.0; samples * input.iter().product::<usize>()];
+                    copier.copy(&floats, &labels)?
+                }
+            };
+            for _ in 0..PREPARATION_STEPS {
+                self.trainer.launch(batch.clone())?.wait()?;
+            }
+            self.trainer.reset();
+            Ok(())
+        });
+        prepared.map_err(|reason| TrainError::Preparation { reason })
     }
 
     /// How well the model does on `batch`, which it does not learn from.
@@ -151,8 +204,28 @@ impl TrainStep for BurnTrainer {
     }
 }
 
+/// The first step compiles, the second sees the optimizer's state for the first time; fusion may still try
+/// something else in the third.
+const PREPARATION_STEPS: usize = 4;
+
+/// What the step `step` learned from the batch `number`, unless that is no number.
+pub(super) fn checked(
+    step: u64,
+    number: u64,
+    learned: Result<Learned, String>,
+) -> Result<Learned, TrainError> {
+    let failed = |reason| TrainError::Step { step, reason };
+    let learned = learned.map_err(failed)?;
+    let loss = learned.loss;
+    if !loss.is_finite() {
+        let advice = "lower model.learning_rate or look at the data of batch";
+        return Err(failed(format!("the loss is {loss}; {advice} {number}")));
+    }
+    Ok(learned)
+}
+
 /// burn panics where the device fails, for want of memory above all.
-fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(super) fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))
 }
@@ -198,7 +271,8 @@ pub fn on_cpu(
     Ok(wrap(spec, stallscope_burn::cpu(spec), pixels))
 }
 
-/// A trainer on the CUDA device `ordinal` that `probe` found, for batches as [`on_cpu`]'s.
+/// A trainer on the CUDA device `ordinal` that `probe` found, for batches as [`on_cpu`]'s, which are copied as
+/// `copies` says.
 ///
 /// # Errors
 /// What is missing on this machine, or why the device does not come up.
@@ -207,21 +281,18 @@ pub fn on_cuda(
     probe: &CudaProbe,
     spec: &ModelSpec,
     pixels: Option<DevicePreprocess>,
+    copies: CopyOptions,
 ) -> Result<BurnTrainer, TrainError> {
     require_size(spec)?;
-    let refuse = |reason: String| TrainError::Device {
-        device: format!("cuda:{ordinal}"),
-        reason,
-    };
+    let device = format!("cuda:{ordinal}");
     // burn panics deep inside where a part of CUDA is missing, so each is looked for first.
-    probe.require(ordinal).map_err(|missing| {
-        let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-        refuse(missing.join("; "))
-    })?;
-    let trainer = guarded(|| Ok(stallscope_burn::cuda(ordinal, spec))).map_err(|reason| {
-        refuse(format!(
-            "the CUDA runtime did not come up: {reason}; run `stallscope doctor`"
-        ))
+    probe
+        .require(ordinal)
+        .map_err(|missing| TrainError::device_missing(device.clone(), &missing))?;
+    let trainer = guarded(|| Ok(stallscope_burn::cuda(ordinal, spec, copies)));
+    let trainer = trainer.map_err(|reason| TrainError::Device {
+        device,
+        reason: format!("the CUDA runtime did not come up: {reason}; run `stallscope doctor`"),
     })?;
     Ok(wrap(spec, trainer, pixels))
 }
@@ -240,6 +311,15 @@ mod tests {
         }
         fn evaluate(&mut self, _: DeviceBatch) -> Result<Learned, String> {
             unreachable!()
+        }
+        fn launch(&mut self, _: DeviceBatch) -> Result<Box<dyn Pending>, String> {
+            unreachable!()
+        }
+        fn reset(&mut self) {
+            unreachable!()
+        }
+        fn memory(&self) -> Option<DeviceMemory> {
+            None
         }
         fn images(&self, _: DeviceBatch) -> Result<Vec<f32>, String> {
             unreachable!()
@@ -276,7 +356,7 @@ mod tests {
             number: 3,
             epoch: 0,
             samples: 1,
-            batch: copier.copy(&[0.0; 3 * 8 * 8], &[1]),
+            batch: copier.copy(&[0.0; 3 * 8 * 8], &[1]).unwrap(),
         };
         let lane = Recorder::off().lane("trainer", LaneKind::Trainer);
         let mut logbook = Logbook::new(Arc::new(MonotonicClock::new()), lane);

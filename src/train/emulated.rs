@@ -6,8 +6,8 @@ use super::step::{TrainError, TrainStep};
 use crate::device::emulated::{BoundBy, ComputeQueue, CopyEngine, EmulatedSpec, EmulatedStep};
 use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError, StopSignal};
 use crate::timeline::{
-    Clock, DevicePhase, HostWork, ItemId, LaneKind, LaneRecorder, Nanos, Recorder, Stage,
-    UnitRecord, UnitRef,
+    Clock, DevicePhase, HostWork, LaneKind, LaneRecorder, Nanos, Recorder, Stage, UnitRecord,
+    UnitRef,
 };
 use stallscope_burn::Learned;
 use std::collections::VecDeque;
@@ -69,7 +69,7 @@ impl EmulatedCopy {
             samples: batch.len() as u32,
             bytes_in: bytes,
             bytes_out: bytes,
-            ..device_unit(
+            ..UnitRecord::of_device(
                 Stage::Transfer,
                 batch.number,
                 host,
@@ -167,7 +167,7 @@ impl EmulatedTrainer {
         self.unwritten = Some(UnitRecord {
             samples: batch.samples as u32,
             lineage: host,
-            ..device_unit(Stage::Device, number, cause, waited, start, end)
+            ..UnitRecord::of_device(Stage::Device, number, cause, waited, start, end)
         });
     }
 }
@@ -215,46 +215,11 @@ impl TrainStep for EmulatedTrainer {
         }
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self) -> Result<(), TrainError> {
         if let Some((end, _)) = self.unfinished.back() {
             self.stop.sleep_until(*end);
         }
         self.unfinished.clear();
-    }
-}
-
-/// A unit of work of the device. Where it `waited`, `cause` gave it what it lacked; otherwise the unit before
-/// did by its end.
-fn device_unit(
-    stage: Stage,
-    batch: u64,
-    cause: UnitRef,
-    waited: bool,
-    start: Nanos,
-    end: Nanos,
-) -> UnitRecord {
-    UnitRecord {
-        stage,
-        split: None,
-        ordinal: 0,
-        item: ItemId { batch, slot: 0 },
-        sample: 0,
-        samples: 0,
-        waited,
-        admitted: false,
-        skipped: false,
-        ready_at: start,
-        cause,
-        start,
-        end,
-        pushed: end,
-        room_from: UnitRef::NONE,
-        lineage: cause,
-        wake_run_delay: 0,
-        run_delay: 0,
-        bytes_in: 0,
-        bytes_out: 0,
-        input_depth: 0,
-        output_depth: 0,
+        Ok(())
     }
 }

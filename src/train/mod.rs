@@ -5,11 +5,13 @@
 
 mod burning;
 mod emulated;
+mod gpu;
 mod step;
 
 pub use burning::{
-    Architecture, BurnCopy, BurnTrainer, Crop, DeviceBatch, DevicePreprocess, Learned, ModelSpec,
-    OptimizerSpec, PixelLayout, PixelPlan, on_cpu, on_cuda,
+    Architecture, BurnCopy, BurnTrainer, CopyOptions, Crop, DeviceBatch, DeviceMemory,
+    DevicePreprocess, Learned, ModelSpec, OptimizerSpec, PixelLayout, PixelPlan, on_cpu, on_cuda,
 };
 pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
-pub use step::{StepDone, TrainError, TrainStep, train};
+pub use gpu::{GpuTrainer, Launch};
+pub use step::{Outcome, StepDone, TrainError, TrainStep, train};

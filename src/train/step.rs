@@ -1,9 +1,11 @@
 //! The training loop, generic over what a step does: the same loop runs burn and the tests' planted
 //! steps.
 
+use crate::device::probe::Missing;
 use crate::pipeline::{Delivered, Feed, HostToDevice, Logbook, PipelineError, SampleWork};
 use crate::timeline::{HostWork, Nanos, UnitRef};
 use stallscope_burn::Learned;
+use std::collections::VecDeque;
 
 /// Why training stopped.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +15,9 @@ pub enum TrainError {
     /// The model or the device refused a step.
     #[error("training step {step} failed: {reason}")]
     Step { step: u64, reason: String },
+    /// The device refused the steps before the run, which compile and tune its kernels.
+    #[error("the device could not be prepared: {reason}")]
+    Preparation { reason: String },
     /// The model or the device refused a batch that is held out.
     #[error("the evaluation failed: {reason}")]
     Evaluation { reason: String },
@@ -24,13 +29,27 @@ pub enum TrainError {
     Device { device: String, reason: String },
 }
 
+impl TrainError {
+    /// A device that lacks these pieces.
+    pub fn device_missing(device: String, missing: &[Missing]) -> TrainError {
+        let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+        TrainError::Device {
+            device,
+            reason: missing.join("; "),
+        }
+    }
+}
+
 /// What one optimizer update does with a batch on the device.
 pub trait TrainStep {
     /// The batch as the copy stage left it.
     type Batch;
 
-    /// Runs forward, backward and optimizer on `batch` and returns what was learned, where anything was.
-    /// Reports through `logbook` when the device was busy and what the host did beside.
+    /// Whether what a step learned is known only later, by [`outcomes`](Self::outcomes).
+    const DEFERS: bool = false;
+
+    /// Runs forward, backward and optimizer on `batch` and returns what was learned, where anything was and it is
+    /// known at once. Reports through `logbook` when the device was busy and what the host did beside.
     ///
     /// # Errors
     /// Why the step could not be run.
@@ -39,6 +58,11 @@ pub trait TrainStep {
         batch: Delivered<Self::Batch>,
         logbook: &mut Logbook,
     ) -> Result<Option<Learned>, TrainError>;
+
+    /// What was learned in steps whose outcome was not known when they returned, oldest first.
+    fn outcomes(&mut self) -> Vec<Learned> {
+        Vec::new()
+    }
 
     /// Blocks until the device takes another step. Returns when that was and the device's unit of work
     /// that made the room; `None` where there was room.
@@ -50,18 +74,31 @@ pub trait TrainStep {
     fn step_closed(&mut self) {}
 
     /// Blocks until the device has done everything it was given.
-    fn finish(&mut self) {}
+    ///
+    /// # Errors
+    /// Why a step that was under way failed.
+    fn finish(&mut self) -> Result<(), TrainError> {
+        Ok(())
+    }
 }
 
 /// Where training stands, for progress and logs.
-#[derive(Copy, Clone, Debug)]
+#[derive(Clone, Debug)]
 pub struct StepDone {
     /// Steps done, warm-up included.
     pub steps: u64,
-    /// Samples in this step.
-    pub samples: usize,
     pub epoch: u64,
-    pub learned: Option<Learned>,
+    /// What has become known of this step or of those before, oldest first.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What a step learned.
+#[derive(Copy, Clone, Debug)]
+pub struct Outcome {
+    pub epoch: u64,
+    /// Samples in the step.
+    pub samples: usize,
+    pub learned: Learned,
 }
 
 /// Trains on every batch that `feed` delivers; returns the number of steps.
@@ -70,29 +107,57 @@ pub struct StepDone {
 ///
 /// # Errors
 /// The first failure of the pipeline or of a step.
-pub fn train<W: SampleWork, H: HostToDevice>(
+pub fn train<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
     feed: &mut Feed<W, H>,
-    trainer: &mut impl TrainStep<Batch = H::Batch>,
+    trainer: &mut T,
     mut after_step: impl FnMut(StepDone),
 ) -> Result<u64, TrainError> {
-    let mut steps = 0;
+    let (mut steps, mut last_epoch) = (0, 0);
+    // Epoch and samples of the steps whose outcome is not known yet.
+    let mut unknown = VecDeque::new();
     while let Some(delivered) = feed.next()? {
         let (number, epoch, samples) = (delivered.number, delivered.epoch, delivered.samples);
         let Some(logbook) = feed.logbook() else { break };
         let learned = trainer.step(delivered, logbook)?;
         steps += 1;
+        last_epoch = epoch;
         let logging_from = logbook.now();
+        if T::DEFERS || learned.is_some() {
+            unknown.push_back((epoch, samples));
+        }
+        let known = learned.into_iter().chain(trainer.outcomes());
+        let outcomes = known.filter_map(|learned| told(&mut unknown, learned));
         after_step(StepDone {
             steps,
-            samples,
             epoch,
-            learned,
+            outcomes: outcomes.collect(),
         });
         let logging_to = logbook.now();
         logbook.host(HostWork::Logging, number, logging_from, logging_to);
         feed.finish_step_when(|logbook| trainer.wait_for_room(logbook));
         trainer.step_closed();
     }
-    trainer.finish();
-    Ok(steps)
+    let finished = trainer.finish();
+    let outcomes = trainer.outcomes().into_iter();
+    let outcomes: Vec<Outcome> = outcomes
+        .filter_map(|learned| told(&mut unknown, learned))
+        .collect();
+    if !outcomes.is_empty() {
+        after_step(StepDone {
+            steps,
+            epoch: last_epoch,
+            outcomes,
+        });
+    }
+    finished.map(|()| steps)
+}
+
+/// What the oldest step learned of which that was not known.
+fn told(unknown: &mut VecDeque<(u64, usize)>, learned: Learned) -> Option<Outcome> {
+    let (epoch, samples) = unknown.pop_front()?;
+    Some(Outcome {
+        epoch,
+        samples,
+        learned,
+    })
 }

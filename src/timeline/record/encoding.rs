@@ -51,6 +51,7 @@ impl Record {
                     DevicePhase::Backward,
                     DevicePhase::Optimizer,
                     DevicePhase::Step,
+                    DevicePhase::Kernels,
                     DevicePhase::Preprocess,
                 ];
                 let phase = *phases.get(code as usize)?;

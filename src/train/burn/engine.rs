@@ -3,7 +3,8 @@
 use super::model::Model;
 use super::preprocess::Pixels;
 use super::{
-    Copier, Crop, DeviceBatch, Learned, ModelSpec, OptimizerSpec, Phase, PixelPlan, Trainer,
+    Copier, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, OptimizerSpec, Pending, Phase,
+    PixelPlan, Trainer,
 };
 use burn::module::{AutodiffModule, Module};
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
@@ -14,12 +15,14 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 
 /// Images and their classes `[batch]`.
-struct Tensors<B: Backend> {
-    images: Images<B>,
-    targets: Tensor<B, 1, Int>,
+#[derive(Clone)]
+pub(super) struct Tensors<B: Backend> {
+    pub(super) images: Images<B>,
+    pub(super) targets: Tensor<B, 1, Int>,
 }
 
-enum Images<B: Backend> {
+#[derive(Clone)]
+pub(super) enum Images<B: Backend> {
     /// `[batch, channels, height, width]`.
     Finished(Tensor<B, 4>),
     Pixels(Pixels<B>),
@@ -52,14 +55,14 @@ impl<B: Backend> Copying<B> {
 }
 
 impl<B: Backend> Copier for Copying<B> {
-    fn copy(&mut self, images: &[f32], labels: &[u32]) -> DeviceBatch {
+    fn copy(&mut self, images: &[f32], labels: &[u32]) -> Result<DeviceBatch, String> {
         let [channels, height, width] = self.input;
         let shape = [labels.len(), channels, height, width];
         let images = TensorData::new(images.to_vec(), shape);
-        DeviceBatch(Box::new(Tensors::<B> {
+        Ok(DeviceBatch(Box::new(Tensors::<B> {
             images: Images::Finished(Tensor::from_data(images, &self.device)),
             targets: self.targets(labels),
-        }))
+        })))
     }
 
     fn copy_pixels(
@@ -68,11 +71,11 @@ impl<B: Backend> Copier for Copying<B> {
         pixels: &[u8],
         crops: &[Crop],
         labels: &[u32],
-    ) -> DeviceBatch {
-        DeviceBatch(Box::new(Tensors::<B> {
+    ) -> Result<DeviceBatch, String> {
+        Ok(DeviceBatch(Box::new(Tensors::<B> {
             images: Images::Pixels(Pixels::new(plan, pixels, crops, &self.device)),
             targets: self.targets(labels),
-        }))
+        })))
     }
 }
 
@@ -112,12 +115,11 @@ impl<B: AutodiffBackend> AnyOptimizer<B> {
 /// Trains a model on the cross-entropy loss.
 pub(super) struct Training<B: AutodiffBackend> {
     device: B::Device,
-    input: [usize; 3],
+    spec: ModelSpec,
     /// `None` after a failed step.
     model: Option<Model<B>>,
     optimizer: AnyOptimizer<B>,
     loss: CrossEntropyLoss<B>,
-    learning_rate: f64,
 }
 
 impl<B: AutodiffBackend> Training<B> {
@@ -125,12 +127,26 @@ impl<B: AutodiffBackend> Training<B> {
         B::seed(&device, spec.seed);
         Training {
             model: Some(Model::new(spec, &device)),
-            input: spec.input,
+            spec: spec.clone(),
             optimizer: AnyOptimizer::new(spec.optimizer),
             loss: CrossEntropyLossConfig::new().init(&device),
-            learning_rate: spec.learning_rate,
             device,
         }
+    }
+
+    /// Launches an update; returns the loss and the number of right answers, `[2]`, which nobody has read yet.
+    pub(super) fn update(
+        &mut self,
+        batch: DeviceBatch,
+    ) -> Result<Tensor<B::InnerBackend, 1>, String> {
+        let Tensors { images, targets } = tensors::<B>(batch)?;
+        let model = self.model.take().ok_or("an earlier step failed")?;
+        let logits = model.forward(images.finish());
+        let loss = self.loss.forward(logits.clone(), targets.clone());
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let rate = self.spec.learning_rate;
+        self.model = Some(self.optimizer.step(rate, model, gradients));
+        Ok(outcome(loss.inner(), logits.inner(), targets.inner()))
     }
 
     /// Waits until the device has done all that was asked of it.
@@ -140,31 +156,43 @@ impl<B: AutodiffBackend> Training<B> {
 }
 
 fn tensors<B: Backend>(batch: DeviceBatch) -> Result<Tensors<B>, String> {
-    let tensors = batch.0.downcast::<Tensors<B>>();
+    let tensors = batch.0.into_any().downcast::<Tensors<B>>();
     tensors
         .map(|tensors| *tensors)
         .map_err(|_| "a batch of another device".to_owned())
 }
 
-/// Reads the mean loss and the number of right answers, in one transfer.
-fn read<B: Backend>(
+/// The mean loss and the number of right answers, `[2]`: one transfer for both.
+fn outcome<B: Backend>(
     loss: Tensor<B, 1>,
     logits: Tensor<B, 2>,
     targets: Tensor<B, 1, Int>,
-) -> Result<Learned, String> {
+) -> Tensor<B, 1> {
     let right = logits.argmax(1).flatten::<1>(0, 1).equal(targets);
-    let right = right.float().sum();
-    let both = Tensor::cat(vec![loss, right], 0).into_data();
-    let both: Vec<f32> = both
+    Tensor::cat(vec![loss, right.float().sum()], 0)
+}
+
+/// What [`outcome`] says, once it has been read.
+pub(super) fn learned(outcome: TensorData) -> Result<Learned, String> {
+    let both: Vec<f32> = outcome
         .convert::<f32>()
         .to_vec()
-        .map_err(|e| format!("{e:?}"))?;
+        .map_err(|error| format!("{error:?}"))?;
     match both[..] {
         [loss, right] => Ok(Learned {
             loss: f64::from(loss),
             correct: right as u64,
         }),
         _ => Err("the loss is not one number".to_owned()),
+    }
+}
+
+/// A step that was over when it was launched: on the CPU.
+struct Done(Learned);
+
+impl Pending for Done {
+    fn wait(self: Box<Self>) -> Result<Learned, String> {
+        Ok(self.0)
     }
 }
 
@@ -193,12 +221,30 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
         self.sync()?;
         ended(Phase::Backward);
         let gradients = GradientsParams::from_grads(gradients, &model);
-        self.model = Some(self.optimizer.step(self.learning_rate, model, gradients));
+        self.model = Some(
+            self.optimizer
+                .step(self.spec.learning_rate, model, gradients),
+        );
         self.sync()?;
         ended(Phase::Optimizer);
-        let learned = read(loss.inner(), logits.inner(), targets.inner());
+        let outcome = outcome(loss.inner(), logits.inner(), targets.inner());
+        let learned = learned(outcome.into_data());
         ended(Phase::LossReadback);
         learned
+    }
+
+    fn launch(&mut self, batch: DeviceBatch) -> Result<Box<dyn Pending>, String> {
+        let outcome = self.update(batch)?.into_data();
+        Ok(Box::new(Done(learned(outcome)?)))
+    }
+
+    fn reset(&mut self) {
+        let spec = self.spec.clone();
+        *self = Training::new(&spec, self.device.clone());
+    }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        None
     }
 
     fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String> {
@@ -207,7 +253,7 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
         let (logits, targets) = (model.forward(images.finish().inner()), targets.inner());
         let loss = CrossEntropyLossConfig::new().init(&self.device);
         let loss = loss.forward(logits.clone(), targets.clone());
-        read(loss, logits, targets)
+        learned(outcome(loss, logits, targets).into_data())
     }
 
     fn images(&self, batch: DeviceBatch) -> Result<Vec<f32>, String> {
@@ -217,7 +263,7 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
     }
 
     fn copier(&self) -> Box<dyn Copier> {
-        Box::new(Copying::<B>::new(self.input, self.device.clone()))
+        Box::new(Copying::<B>::new(self.spec.input, self.device.clone()))
     }
 
     fn parameters(&self) -> usize {

@@ -4,6 +4,7 @@
 //! that happens once, and not with every change of the profiler. Nothing of burn is visible outside.
 
 mod convolution;
+mod cuda;
 mod engine;
 mod model;
 mod preprocess;
@@ -11,9 +12,11 @@ mod residual;
 
 use burn::backend::flex::FlexDevice;
 use burn::backend::{Autodiff, Flex};
-use burn_cuda::{Cuda, CudaDevice};
+use burn_cuda::CudaDevice;
 use engine::Training;
 use std::any::Any;
+
+pub use cuda::CopyOptions;
 
 /// What to train.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,8 +74,49 @@ pub struct Learned {
     pub correct: u64,
 }
 
-/// A batch in the device's memory.
-pub struct DeviceBatch(Box<dyn Any + Send>);
+/// A batch in the device's memory. A clone shares it.
+#[derive(Clone)]
+pub struct DeviceBatch(Box<dyn Shared>);
+
+/// Tensors of some backend.
+trait Shared: Send {
+    fn share(&self) -> Box<dyn Shared>;
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+impl<T: Any + Clone + Send> Shared for T {
+    fn share(&self) -> Box<dyn Shared> {
+        Box::new(self.clone())
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl Clone for Box<dyn Shared> {
+    fn clone(&self) -> Self {
+        (**self).share()
+    }
+}
+
+/// A step that the device has been given: everything of it is launched, and it may still run.
+pub trait Pending: Send {
+    /// Blocks until the device has done it, and says what was learned.
+    ///
+    /// # Errors
+    /// What the device failed with.
+    fn wait(self: Box<Self>) -> Result<Learned, String>;
+}
+
+/// What a device's allocator holds, over all of its streams that this thread uses.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Bytes that tensors lie in.
+    pub in_use: u64,
+    /// Bytes taken from the device for them.
+    pub reserved: u64,
+}
 
 /// What the device does with the 8-bit images that are copied to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,18 +168,25 @@ pub enum Phase {
 
 /// Copies batches to a device.
 pub trait Copier: Send {
-    /// Copies `images`, `[batch, channels, height, width]`, and their `labels`, `[batch]`.
-    fn copy(&mut self, images: &[f32], labels: &[u32]) -> DeviceBatch;
+    /// Copies `images`, `[batch, channels, height, width]`, and their `labels`, `[batch]`. They are on the
+    /// device when it returns.
+    ///
+    /// # Errors
+    /// What the device refused.
+    fn copy(&mut self, images: &[f32], labels: &[u32]) -> Result<DeviceBatch, String>;
 
     /// Copies 8-bit `pixels` of as many images as there are `crops` and `labels`; they are preprocessed as
     /// `plan` says when the batch is used. Without a side in `plan` only the flips of `crops` matter.
+    ///
+    /// # Errors
+    /// What the device refused.
     fn copy_pixels(
         &mut self,
         plan: &PixelPlan,
         pixels: &[u8],
         crops: &[Crop],
         labels: &[u32],
-    ) -> DeviceBatch;
+    ) -> Result<DeviceBatch, String>;
 }
 
 /// Trains on a device.
@@ -147,6 +198,19 @@ pub trait Trainer {
     /// What the backend says, or a batch of another device.
     fn step(&mut self, batch: DeviceBatch, ended: &mut dyn FnMut(Phase))
     -> Result<Learned, String>;
+
+    /// Launches one optimizer update and returns once all of it is launched, without waiting for the device
+    /// where that runs beside the host. Of the weights before the update, as [`step`](Self::step).
+    ///
+    /// # Errors
+    /// What the backend says, or a batch of another device.
+    fn launch(&mut self, batch: DeviceBatch) -> Result<Box<dyn Pending>, String>;
+
+    /// Forgets what was learned: weights as at the start.
+    fn reset(&mut self);
+
+    /// What the device's memory holds; `None` where that is the host's.
+    fn memory(&self) -> Option<DeviceMemory>;
 
     /// The images of a batch as the model sees them, one after another: channels, height, width.
     ///
@@ -172,8 +236,9 @@ pub fn cpu(spec: &ModelSpec) -> Box<dyn Trainer> {
     Box::new(Training::<Autodiff<Flex>>::new(spec, FlexDevice))
 }
 
-/// A trainer on the CUDA device `ordinal`. Panics deep inside where a part of CUDA is missing: probe first.
-pub fn cuda(ordinal: usize, spec: &ModelSpec) -> Box<dyn Trainer> {
+/// A trainer on the CUDA device `ordinal`, whose batches are copied as `copies` says. Panics deep inside where a
+/// part of CUDA is missing: probe first.
+pub fn cuda(ordinal: usize, spec: &ModelSpec, copies: CopyOptions) -> Box<dyn Trainer> {
     let device = CudaDevice::new(ordinal);
-    Box::new(Training::<Autodiff<Cuda>>::new(spec, device))
+    Box::new(cuda::CudaTraining::new(spec, device, copies))
 }

@@ -13,6 +13,7 @@ use burn::tensor::{DType, Int, Tensor, TensorData};
 const NUMBERS: usize = 9;
 
 /// 8-bit images on the device that are not preprocessed yet.
+#[derive(Clone)]
 pub(super) struct Pixels<B: Backend> {
     /// `[batch, height, width, channels]`, or planar `[batch, channels, height, width]`.
     pixels: Tensor<B, 4, Int>,
@@ -29,6 +30,17 @@ impl<B: Backend> Pixels<B> {
         crops: &[Crop],
         device: &B::Device,
     ) -> Pixels<B> {
+        let pixels = TensorData::new(pixels.to_vec(), [pixels.len()]);
+        let pixels = Tensor::from_data(pixels, (device, DType::U8));
+        Pixels::on_device(plan, pixels, crops)
+    }
+
+    /// `pixels` that lie on the device, one image after another, and what is to be done with each.
+    pub(super) fn on_device(
+        plan: &PixelPlan,
+        pixels: Tensor<B, 1, Int>,
+        crops: &[Crop],
+    ) -> Pixels<B> {
         let PixelPlan {
             height,
             width,
@@ -40,6 +52,7 @@ impl<B: Backend> Pixels<B> {
             PixelLayout::Interleaved => [batch, height, width, channels],
             PixelLayout::Planar => [batch, channels, height, width],
         };
+        let device = pixels.device();
         let numbers = crops.iter().flat_map(|crop| {
             let [left, top, right, bottom] = crop.seen;
             let flip = f32::from(u8::from(crop.flip));
@@ -49,10 +62,9 @@ impl<B: Backend> Pixels<B> {
             ]
         });
         let numbers = TensorData::new(numbers.collect::<Vec<f32>>(), [batch, NUMBERS]);
-        let pixels = TensorData::new(pixels.to_vec(), shape);
         Pixels {
-            pixels: Tensor::from_data(pixels, (device, DType::U8)),
-            crops: Tensor::from_data(numbers, device),
+            pixels: pixels.reshape(shape),
+            crops: Tensor::from_data(numbers, &device),
             plan: plan.clone(),
         }
     }

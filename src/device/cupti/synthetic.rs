@@ -1,0 +1,144 @@
+//! Activity buffers as CUPTI fills them, written by hand for tests: records as long as those of a given CUDA.
+
+use super::decode::{
+    KIND_CONCURRENT_KERNEL, KIND_DRIVER, KIND_MEMCPY, KIND_MEMSET, bytes_read, decode,
+};
+use super::{Activity, RecordCount};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Bytes of the records of one CUDA, as `sizeof` says with its headers.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Layout {
+    kernel: usize,
+    copy: usize,
+    set: usize,
+}
+
+pub(crate) const CUDA_11_8: Layout = Layout {
+    kernel: 200,
+    copy: 88,
+    set: 88,
+};
+pub(crate) const CUDA_12_9: Layout = Layout {
+    kernel: 208,
+    copy: 96,
+    set: 88,
+};
+pub(crate) const CUDA_13_5: Layout = Layout {
+    kernel: 248,
+    copy: 112,
+    set: 104,
+};
+const CALL: usize = 40;
+
+/// A buffer being filled.
+pub(crate) struct Buffer {
+    layout: Layout,
+    pub(crate) bytes: Vec<u8>,
+    /// Kernels' names by the address that stands in their records.
+    names: HashMap<u64, Arc<str>>,
+}
+
+impl Buffer {
+    pub(crate) fn new(layout: Layout) -> Buffer {
+        Buffer {
+            layout,
+            bytes: Vec::new(),
+            names: HashMap::new(),
+        }
+    }
+
+    fn record(&mut self, kind: u32, length: usize) -> &mut [u8] {
+        let start = self.bytes.len();
+        // What is not read holds anything.
+        self.bytes.resize(start + length, 0xa5);
+        let record = &mut self.bytes[start..];
+        put(record, 0, &kind.to_ne_bytes());
+        record
+    }
+
+    pub(crate) fn kernel(&mut self, name: &str, times: [u64; 2], stream: u32, correlation: u32) {
+        let address = 0x1000 + 16 * self.names.len() as u64;
+        self.names.insert(address, name.into());
+        let record = self.record(KIND_CONCURRENT_KERNEL, self.layout.kernel);
+        put_times(record, 16, times);
+        put(record, 48, &stream.to_ne_bytes());
+        put(record, 92, &correlation.to_ne_bytes());
+        put(record, 104, &address.to_ne_bytes());
+    }
+
+    /// `kinds` are `copyKind`, `srcKind` and `dstKind`.
+    pub(crate) fn copy(
+        &mut self,
+        kinds: [u8; 3],
+        bytes: u64,
+        times: [u64; 2],
+        stream: u32,
+        correlation: u32,
+    ) {
+        let record = self.record(KIND_MEMCPY, self.layout.copy);
+        put(record, 4, &kinds);
+        put(record, 8, &bytes.to_ne_bytes());
+        put_times(record, 16, times);
+        put(record, 40, &stream.to_ne_bytes());
+        put(record, 44, &correlation.to_ne_bytes());
+    }
+
+    pub(crate) fn set(&mut self, bytes: u64, times: [u64; 2], stream: u32, correlation: u32) {
+        let record = self.record(KIND_MEMSET, self.layout.set);
+        put(record, 8, &bytes.to_ne_bytes());
+        put_times(record, 16, times);
+        put(record, 40, &stream.to_ne_bytes());
+        put(record, 44, &correlation.to_ne_bytes());
+    }
+
+    pub(crate) fn call(&mut self, function: u32, times: [u64; 2], thread: u32, correlation: u32) {
+        let record = self.record(KIND_DRIVER, CALL);
+        put(record, 4, &function.to_ne_bytes());
+        put_times(record, 8, times);
+        put(record, 28, &thread.to_ne_bytes());
+        put(record, 32, &correlation.to_ne_bytes());
+    }
+
+    /// A record of a kind that is not recorded, which CUPTI may put in between all the same.
+    pub(crate) fn other(&mut self, length: usize) {
+        self.record(17, length);
+    }
+
+    /// Reads the buffer as the library's own walk would, record by record.
+    pub(crate) fn read(&self) -> (Vec<Activity>, RecordCount) {
+        let (mut activities, mut count, mut at) = (Vec::new(), RecordCount::default(), 0);
+        while let Some(kind) = self.bytes.get(at..at + 4) {
+            let kind = u32::from_ne_bytes(kind.try_into().unwrap());
+            let length = match kind {
+                KIND_CONCURRENT_KERNEL => self.layout.kernel,
+                KIND_MEMCPY => self.layout.copy,
+                KIND_MEMSET => self.layout.set,
+                KIND_DRIVER => CALL,
+                _ => 40,
+            };
+            let read = bytes_read(kind).unwrap_or(4);
+            match decode(&self.bytes[at..at + read], |address| {
+                self.names[&address].clone()
+            }) {
+                Ok(activity) => {
+                    count.read += 1;
+                    activities.push(activity);
+                }
+                Err(rejected) => count.reject(rejected),
+            }
+            at += length;
+        }
+        (activities, count)
+    }
+}
+
+fn put(record: &mut [u8], at: usize, bytes: &[u8]) {
+    record[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn put_times(record: &mut [u8], at: usize, times: [u64; 2]) {
+    put(record, at, &times[0].to_ne_bytes());
+    put(record, at + 8, &times[1].to_ne_bytes());
+}

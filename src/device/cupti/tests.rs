@@ -1,0 +1,104 @@
+use super::decode::decode;
+use super::synthetic::{Buffer, CUDA_11_8, CUDA_12_9, CUDA_13_5};
+use super::*;
+use crate::timeline::{Interval, Nanos};
+
+fn interval(start: u64, end: u64) -> Interval {
+    Interval::new(Nanos(start), Nanos(end))
+}
+
+#[test]
+fn records_of_every_known_cuda_are_read() {
+    for layout in [CUDA_11_8, CUDA_12_9, CUDA_13_5] {
+        let mut buffer = Buffer::new(layout);
+        buffer.call(307, [5, 8], 77, 1);
+        buffer.kernel("matmul", [10, 25], 7, 1);
+        buffer.copy([1, 2, 3], 4096, [11, 19], 13, 2);
+        buffer.copy([2, 3, 1], 8, [26, 27], 7, 3);
+        buffer.copy([8, 3, 3], 64, [28, 29], 7, 4);
+        buffer.set(512, [30, 31], 7, 5);
+        let (activities, count) = buffer.read();
+        let work = |kind, times, stream, correlation| {
+            Activity::Work(DeviceWork {
+                kind,
+                interval: times,
+                stream,
+                correlation,
+            })
+        };
+        let copy = |direction, bytes, host| WorkKind::Copy {
+            direction,
+            bytes,
+            host,
+        };
+        let expected = [
+            Activity::Call(ApiCall {
+                api: Api::Driver,
+                function: 307,
+                interval: interval(5, 8),
+                thread: 77,
+                correlation: 1,
+            }),
+            work(
+                WorkKind::Kernel {
+                    name: "matmul".into(),
+                },
+                interval(10, 25),
+                7,
+                1,
+            ),
+            work(
+                copy(Direction::HostToDevice, 4096, HostMemory::Pinned),
+                interval(11, 19),
+                13,
+                2,
+            ),
+            work(
+                copy(Direction::DeviceToHost, 8, HostMemory::Pageable),
+                interval(26, 27),
+                7,
+                3,
+            ),
+            work(
+                copy(Direction::OnDevice, 64, HostMemory::Unknown),
+                interval(28, 29),
+                7,
+                4,
+            ),
+            work(WorkKind::Set { bytes: 512 }, interval(30, 31), 7, 5),
+        ];
+        assert_eq!(activities, expected, "{layout:?}");
+        assert_eq!((count.read, count.lost()), (6, 0));
+    }
+}
+
+#[test]
+fn records_without_a_time_or_of_another_kind_are_counted() {
+    let mut buffer = Buffer::new(CUDA_12_9);
+    buffer.kernel("no start", [0, 25], 7, 1);
+    buffer.kernel("not over", [10, 0], 7, 2);
+    buffer.kernel("backwards", [10, 9], 7, 3);
+    buffer.other(40);
+    buffer.kernel("good", [10, 11], 7, 4);
+    let (activities, count) = buffer.read();
+    assert_eq!(activities.len(), 1);
+    let expected = RecordCount {
+        read: 1,
+        dropped: 0,
+        without_time: 2,
+        unusable: 2,
+    };
+    assert_eq!(count, expected);
+    assert_eq!(count.lost(), 4);
+}
+
+#[test]
+fn a_record_cut_anywhere_is_no_record() {
+    let mut buffer = Buffer::new(CUDA_12_9);
+    buffer.kernel("kernel", [10, 25], 7, 1);
+    for length in 0..112 {
+        let cut = decode(&buffer.bytes[..length], |_| "kernel".into());
+        assert_eq!(cut, Err(Rejected::Cut), "{length} bytes");
+    }
+    assert!(decode(&buffer.bytes[..112], |_| "kernel".into()).is_ok());
+}

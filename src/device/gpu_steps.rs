@@ -1,0 +1,400 @@
+//! Which step each piece of a GPU's work belongs to, and what the device and its copy engine did for each.
+//!
+//! The trainer's records say between when and when it launched a step, and the copy stage's when it copied a
+//! batch; a piece of work belongs where the call that launched it lies. Records of the device come in any
+//! order and late, so a step is put together once the reading back of its outcome, which ends it, and those of
+//! two steps after it have been seen. What comes out are units of work of two lanes, as of any device that
+//! runs beside the trainer's thread.
+//!
+//! Invariants: each step of the trainer's gives exactly one unit, in order; units of a lane do not overlap;
+//! nothing is thrown away uncounted. May use: `timeline`, `cupti`'s types.
+
+use super::cupti::{Activity, ApiCall, DeviceWork, Direction, WorkKind};
+use crate::timeline::{
+    BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record, Stage, UnitRecord, UnitRef,
+};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Steps that have to be seen behind one before that is put together: records of a step that come later than
+/// its end are waited for that long.
+const STEPS_BEHIND: usize = 2;
+/// Calls without work, and work without its call, are given up after so many more records.
+const MOST_UNMATCHED: usize = 1 << 18;
+/// Copied batches that may wait for their step.
+const MOST_COPIES: usize = 4096;
+
+/// A piece of work with the call that launched it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaunchedWork {
+    pub work: DeviceWork,
+    /// `None` where its record was lost.
+    pub call: Option<ApiCall>,
+}
+
+impl LaunchedWork {
+    /// When it was launched; without the call, when it began.
+    fn launched(&self) -> Interval {
+        let began = Interval::new(self.work.interval.start, self.work.interval.start);
+        self.call.as_ref().map_or(began, |call| call.interval)
+    }
+}
+
+/// One step on the device, put together.
+#[derive(Clone, Debug)]
+pub struct GpuStep {
+    pub batch: u64,
+    /// By start.
+    pub works: Vec<LaunchedWork>,
+    /// When at least one kernel ran.
+    pub busy: IntervalSet,
+    /// Parts of the time between in which the host had not launched what came next.
+    pub late: Vec<Interval>,
+    /// The copies of its batch.
+    pub copies: Vec<LaunchedWork>,
+    /// Time of those copies, and the part of it in which kernels ran.
+    pub copied: Nanos,
+    pub overlapped: Nanos,
+}
+
+/// The lanes of the two.
+#[derive(Copy, Clone, Debug)]
+pub struct GpuLanes {
+    pub device: u16,
+    pub copy_engine: u16,
+}
+
+struct HostStep {
+    batch: u64,
+    host: UnitRef,
+    samples: u32,
+    interval: Interval,
+    works: Vec<LaunchedWork>,
+    /// The reading back of its outcome has been seen.
+    ended: bool,
+}
+
+struct HostCopy {
+    host: UnitRef,
+    samples: u32,
+    bytes: u64,
+    interval: Interval,
+    works: Vec<LaunchedWork>,
+}
+
+/// Puts the steps together.
+pub struct GpuSteps {
+    lanes: GpuLanes,
+    steps: VecDeque<HostStep>,
+    copies: BTreeMap<u64, HostCopy>,
+    /// The thread that copies batches, once it is known.
+    copy_thread: Option<u32>,
+    calls: HashMap<u32, ApiCall>,
+    works: HashMap<u32, Vec<DeviceWork>>,
+    /// Launched, but not placed yet.
+    unplaced: Vec<LaunchedWork>,
+    /// Kernels of the steps before, for copies that ran beside them.
+    recent: IntervalSet,
+    device_free_at: Nanos,
+    engine_free_at: Nanos,
+    device_units: u64,
+    engine_units: u64,
+    /// Work that came after its step had been put together.
+    late: u64,
+}
+
+impl GpuSteps {
+    /// Nothing has been seen. The units go to `lanes`.
+    pub fn new(lanes: GpuLanes) -> GpuSteps {
+        GpuSteps {
+            lanes,
+            steps: VecDeque::new(),
+            copies: BTreeMap::new(),
+            copy_thread: None,
+            calls: HashMap::new(),
+            works: HashMap::new(),
+            unplaced: Vec::new(),
+            recent: IntervalSet::new(),
+            device_free_at: Nanos::ZERO,
+            engine_free_at: Nanos::ZERO,
+            device_units: 0,
+            engine_units: 0,
+            late: 0,
+        }
+    }
+
+    /// Work that came after its step had been put together, and is missing from it.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Takes what the host recorded. Call it before the activities of the same pass.
+    pub fn host(&mut self, records: &[(u16, Record)]) {
+        for (lane, record) in records {
+            let Record::Unit(unit) = record else { continue };
+            let host = UnitRef::new(*lane, unit.ordinal);
+            let interval = Interval::new(unit.start, unit.end);
+            match unit.stage {
+                Stage::Step if !unit.skipped => self.steps.push_back(HostStep {
+                    batch: unit.item.batch,
+                    host,
+                    samples: unit.samples,
+                    interval,
+                    works: Vec::new(),
+                    ended: false,
+                }),
+                Stage::Copy => {
+                    let copy = HostCopy {
+                        host,
+                        samples: unit.samples,
+                        bytes: unit.bytes_in,
+                        interval,
+                        works: Vec::new(),
+                    };
+                    self.copies.insert(unit.item.batch, copy);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes one activity; in any order.
+    pub fn take(&mut self, activity: Activity) {
+        match activity {
+            Activity::Call(call) => match self.works.remove(&call.correlation) {
+                Some(works) => self
+                    .unplaced
+                    .extend(works.into_iter().map(|work| LaunchedWork {
+                        work,
+                        call: Some(call.clone()),
+                    })),
+                None => {
+                    if self.calls.len() >= MOST_UNMATCHED {
+                        self.calls.clear();
+                    }
+                    self.calls.insert(call.correlation, call);
+                }
+            },
+            Activity::Work(work) => match self.calls.get(&work.correlation) {
+                Some(call) => {
+                    let call = Some(call.clone());
+                    self.calls.remove(&work.correlation);
+                    self.unplaced.push(LaunchedWork { work, call });
+                }
+                None => self.works.entry(work.correlation).or_default().push(work),
+            },
+        }
+    }
+
+    /// Puts together the steps that are complete, all of them where nothing more will come. Their units are
+    /// added to `records`.
+    pub fn settle(&mut self, at_the_end: bool, records: &mut Vec<(u16, Record)>) -> Vec<GpuStep> {
+        let unmatched: usize = self.works.values().map(Vec::len).sum();
+        if at_the_end || unmatched > MOST_UNMATCHED {
+            let works = std::mem::take(&mut self.works).into_values().flatten();
+            let works = works.map(|work| LaunchedWork { work, call: None });
+            self.unplaced.extend(works);
+        }
+        self.place(at_the_end);
+        let mut ended = self.steps.iter().filter(|step| step.ended).count();
+        let mut done = Vec::new();
+        while let Some(step) = self.steps.front() {
+            if !at_the_end && !(step.ended && ended > STEPS_BEHIND) {
+                break;
+            }
+            ended -= usize::from(step.ended);
+            if let Some(step) = self.steps.pop_front() {
+                done.push(self.put_together(step, records));
+            }
+        }
+        done
+    }
+
+    /// Gives what was launched to the step, or to the copy, in whose course it was.
+    fn place(&mut self, at_the_end: bool) {
+        let known_until = self.steps.back().map(|step| step.interval.end);
+        for launched in std::mem::take(&mut self.unplaced) {
+            let at = launched.launched().start;
+            if self.place_copy(&launched) {
+                continue;
+            }
+            let place = self.steps.partition_point(|step| step.interval.end < at);
+            let step = self
+                .steps
+                .get_mut(place)
+                .filter(|step| step.interval.start <= at);
+            match step {
+                Some(step) => {
+                    step.ended |= reads_back(&launched.work);
+                    step.works.push(launched);
+                }
+                // Its step's record has yet to come.
+                None if !at_the_end && known_until.is_none_or(|known| at > known) => {
+                    self.unplaced.push(launched);
+                }
+                // Before the first step, between two, or too late.
+                None => {
+                    let started = self.device_units > 0;
+                    self.late +=
+                        u64::from(started && launched.work.interval.end < self.device_free_at);
+                    if launched.work.kind.is_kernel() {
+                        self.recent.insert(launched.work.interval);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether it is the copy of a batch to the device.
+    fn place_copy(&mut self, launched: &LaunchedWork) -> bool {
+        let WorkKind::Copy {
+            direction: Direction::HostToDevice,
+            bytes,
+            ..
+        } = launched.work.kind
+        else {
+            return false;
+        };
+        let at = launched.launched().start;
+        let inside = |copy: &&mut HostCopy| copy.interval.start <= at && at <= copy.interval.end;
+        let Some(copy) = self.copies.values_mut().find(inside) else {
+            return false;
+        };
+        let thread = launched.call.as_ref().map(|call| call.thread);
+        if self.copy_thread.is_none() && 2 * bytes > copy.bytes {
+            self.copy_thread = thread;
+        }
+        // The trainer's thread copies, too: small numbers that kernels take.
+        let is_batch = match self.copy_thread {
+            Some(known) => thread == Some(known),
+            None => 2 * bytes > copy.bytes,
+        };
+        if is_batch {
+            copy.works.push(launched.clone());
+        }
+        is_batch
+    }
+
+    fn put_together(&mut self, step: HostStep, records: &mut Vec<(u16, Record)>) -> GpuStep {
+        let mut works = step.works;
+        works.sort_by_key(|launched| launched.work.interval.start);
+        let mut busy = IntervalSet::new();
+        for launched in works
+            .iter()
+            .filter(|launched| launched.work.kind.is_kernel())
+        {
+            busy.insert(launched.work.interval);
+            self.recent.insert(launched.work.interval);
+        }
+        let copy = self.copies.remove(&step.batch);
+        // Copies of batches that were never trained on.
+        while self.copies.len() > MOST_COPIES {
+            self.copies.pop_first();
+        }
+        let (copies, copied, overlapped) = self.transfer(step.batch, copy, records);
+        let free_at = self.device_free_at;
+        let start = works.first().map(|first| first.work.interval.start);
+        let start = start.unwrap_or(step.interval.end).max(free_at);
+        let end = works.iter().map(|launched| launched.work.interval.end);
+        let end = end.max().unwrap_or(start).max(start);
+        let launched = works.first().map(|first| first.launched().end.min(start));
+        let waited = launched.unwrap_or(start) > free_at;
+        for part in busy.parts() {
+            records.push((
+                self.lanes.device,
+                Record::Busy(BusySpan {
+                    phase: DevicePhase::Kernels,
+                    batch: step.batch,
+                    start: part.start,
+                    end: part.end,
+                }),
+            ));
+        }
+        let unit = UnitRecord {
+            samples: step.samples,
+            lineage: step.host,
+            ordinal: self.device_units,
+            ..UnitRecord::of_device(Stage::Device, step.batch, step.host, waited, start, end)
+        };
+        records.push((self.lanes.device, Record::Unit(unit)));
+        self.device_units += 1;
+        self.device_free_at = end;
+        GpuStep {
+            batch: step.batch,
+            late: late(&works, start, end),
+            works,
+            busy,
+            copies,
+            copied,
+            overlapped,
+        }
+    }
+
+    /// The copies of a batch, their time, and how much of it lies beside kernels; with a unit of the copy engine.
+    fn transfer(
+        &mut self,
+        batch: u64,
+        copy: Option<HostCopy>,
+        records: &mut Vec<(u16, Record)>,
+    ) -> (Vec<LaunchedWork>, Nanos, Nanos) {
+        let Some(copy) = copy.filter(|copy| !copy.works.is_empty()) else {
+            return (Vec::new(), Nanos::ZERO, Nanos::ZERO);
+        };
+        let mut times = IntervalSet::new();
+        for launched in &copy.works {
+            times.insert(launched.work.interval);
+        }
+        let overlapped = times
+            .parts()
+            .iter()
+            .map(|part| self.recent.covered_in(*part));
+        let overlapped = overlapped.sum();
+        let first = times.parts().first().map_or(Nanos::ZERO, |part| part.start);
+        let last = times.parts().last().map_or(first, |part| part.end);
+        self.recent.forget_before(first);
+        let start = first.max(self.engine_free_at);
+        let end = last.max(start);
+        let unit = UnitRecord {
+            samples: copy.samples,
+            bytes_in: copy.bytes,
+            bytes_out: copy.bytes,
+            ordinal: self.engine_units,
+            ..UnitRecord::of_device(Stage::Transfer, batch, copy.host, true, start, end)
+        };
+        records.push((self.lanes.copy_engine, Record::Unit(unit)));
+        self.engine_units += 1;
+        self.engine_free_at = end;
+        (copy.works, times.length(), overlapped)
+    }
+}
+
+/// The copy back to the host with which each step ends.
+fn reads_back(work: &DeviceWork) -> bool {
+    matches!(
+        work.kind,
+        WorkKind::Copy {
+            direction: Direction::DeviceToHost,
+            ..
+        }
+    )
+}
+
+/// The parts of a step between `start` and `end` in which nothing was under way and what came next had not been
+/// launched. The rest of the time between two pieces of work is the device's own.
+fn late(works: &[LaunchedWork], start: Nanos, end: Nanos) -> Vec<Interval> {
+    let mut late = Vec::new();
+    let mut done_until = start;
+    for launched in works {
+        let work = launched.work.interval;
+        if work.start > done_until && launched.call.is_some() {
+            let until = launched.launched().end.min(work.start).min(end);
+            if until > done_until {
+                late.push(Interval::new(done_until, until));
+            }
+        }
+        done_until = done_until.max(work.end);
+    }
+    late
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! The GPU's own timeline beside a run: started before the device comes up, collected with the records, told of in
+//! the report.
+//!
+//! Fallbacks in order, each named in the report with its reason: CUPTI's activity records; else the end of each
+//! step as its CUDA event tells it; else (only where it is asked for) the host's timing with synchronisations.
+
+use super::error::SessionError;
+use super::tracing_feed::TracingFeed;
+use crate::analysis::{Analysis, WindowRule};
+use crate::config::{GpuConfig, GpuTimeline};
+use crate::device::cupti::{Cupti, CuptiError, Direction, HostMemory, Recording, WorkKind};
+use crate::device::gpu_steps::{GpuLanes, GpuStep, GpuSteps, LaunchedWork};
+use crate::device::probe::CudaProbe;
+use crate::report::{CopyReport, TimelineReport, TimelineSource};
+use crate::timeline::{Clock, LaneKind, LaneRecorder, Nanos, Record, Recorder};
+use crate::train::BurnTrainer;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often CUPTI is asked for what it holds back.
+const FLUSH_EVERY: Duration = Duration::from_millis(500);
+
+/// Who says when the GPU worked.
+pub(super) enum Timeline {
+    Cupti(Box<Recording>),
+    /// Why not CUPTI.
+    Events(String),
+    Host(String),
+}
+
+impl Timeline {
+    /// Starts the best timeline that `config` allows, before anything else touches the device that `probe` found.
+    ///
+    /// # Errors
+    /// CUPTI was asked for by name and cannot be used.
+    pub(super) fn start(
+        config: &GpuConfig,
+        probe: &CudaProbe,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Timeline, SessionError> {
+        let asked = |word: &str| format!("gpu.timeline = \"{word}\"");
+        match config.timeline {
+            GpuTimeline::Events => return Ok(Timeline::Events(asked("events"))),
+            GpuTimeline::Host => return Ok(Timeline::Host(asked("host"))),
+            GpuTimeline::Auto | GpuTimeline::Cupti => {}
+        }
+        let recording = match &probe.cupti {
+            Err(missing) => Err(missing.to_string()),
+            Ok(_) if probe.driver.is_err() => Err("the NVIDIA driver does not answer".to_owned()),
+            Ok(piece) => Cupti::open(&piece.path)
+                .and_then(|cupti| cupti.record(clock.clone()))
+                .map_err(|error: CuptiError| format!("{error}; {}", error.advice())),
+        };
+        match recording {
+            Ok(recording) => Ok(Timeline::Cupti(Box::new(recording))),
+            Err(reason) if config.timeline == GpuTimeline::Cupti => {
+                Err(SessionError::Timeline { reason })
+            }
+            Err(reason) => Ok(Timeline::Events(reason)),
+        }
+    }
+
+    /// What the report says of it before anything has been measured.
+    pub(super) fn report(&self) -> TimelineReport {
+        let (source, fallback) = match self {
+            Timeline::Cupti(_) => (TimelineSource::Cupti, None),
+            Timeline::Events(reason) => (TimelineSource::Events, Some(reason.clone())),
+            Timeline::Host(reason) => (TimelineSource::Host, Some(reason.clone())),
+        };
+        TimelineReport {
+            source,
+            fallback,
+            ..TimelineReport::default()
+        }
+    }
+}
+
+/// A GPU that is ready to train.
+pub(super) struct GpuDevice {
+    pub(super) burn: BurnTrainer,
+    pub(super) run_ahead: usize,
+    /// `None` where each step is waited for, part by part.
+    pub(super) lane: Option<LaneRecorder>,
+    /// The end of each step is recorded as the host sees it.
+    pub(super) by_events: bool,
+    /// To be set once training is over.
+    pub(super) over: Arc<AtomicBool>,
+    timeline: Option<Timeline>,
+    report: TimelineReport,
+}
+
+impl GpuDevice {
+    pub(super) fn new(
+        burn: BurnTrainer,
+        timeline: Timeline,
+        report: TimelineReport,
+        run_ahead: usize,
+    ) -> GpuDevice {
+        GpuDevice {
+            burn,
+            run_ahead,
+            lane: None,
+            by_events: matches!(timeline, Timeline::Events(_)),
+            over: Arc::default(),
+            timeline: Some(timeline),
+            report,
+        }
+    }
+
+    /// What the collector needs of it; makes the device's lanes.
+    pub(super) fn take_timeline(&mut self, recorder: &Recorder) -> Option<TakenTimeline> {
+        let timeline = self.timeline.take()?;
+        let lanes = match &timeline {
+            Timeline::Host(_) => None,
+            _ => {
+                let device = recorder.lane("device", LaneKind::Device);
+                let engine = recorder.lane("copy engine", LaneKind::CopyEngine);
+                let lanes = GpuLanes {
+                    device: device.current().lane(),
+                    copy_engine: engine.current().lane(),
+                };
+                self.lane = Some(device);
+                Some(lanes)
+            }
+        };
+        Some(TakenTimeline {
+            timeline,
+            lanes,
+            report: self.report.clone(),
+            over: self.over.clone(),
+        })
+    }
+}
+
+/// A timeline on its way to the collector.
+pub(super) struct TakenTimeline {
+    timeline: Timeline,
+    lanes: Option<GpuLanes>,
+    report: TimelineReport,
+    over: Arc<AtomicBool>,
+}
+
+impl TakenTimeline {
+    /// Who collects it, where anyone has to, and what the report says of it at first.
+    pub(super) fn collector(
+        self,
+        rule: WindowRule,
+    ) -> (Option<GpuCollector>, Option<TimelineReport>) {
+        let report = self.report;
+        match (self.timeline, self.lanes) {
+            (Timeline::Cupti(recording), Some(lanes)) => {
+                let told = report.clone();
+                let collector = GpuCollector::new(recording, lanes, rule, told, self.over);
+                (Some(collector), Some(report))
+            }
+            _ => (None, Some(report)),
+        }
+    }
+}
+
+/// Collects CUPTI's records beside the recorder's.
+pub(super) struct GpuCollector {
+    /// `None` once it is over.
+    recording: Option<Box<Recording>>,
+    steps: GpuSteps,
+    rule: WindowRule,
+    flushed: Instant,
+    /// Steps put together so far.
+    seen: u64,
+    pub(super) report: TimelineReport,
+    /// Training is over: what CUPTI says from now on belongs to no step.
+    over: Arc<AtomicBool>,
+}
+
+impl GpuCollector {
+    pub(super) fn new(
+        recording: Box<Recording>,
+        lanes: GpuLanes,
+        rule: WindowRule,
+        report: TimelineReport,
+        over: Arc<AtomicBool>,
+    ) -> GpuCollector {
+        GpuCollector {
+            recording: Some(recording),
+            steps: GpuSteps::new(lanes),
+            rule,
+            flushed: Instant::now(),
+            seen: 0,
+            report,
+            over,
+        }
+    }
+
+    /// Whether the rest of the records can be taken; to be asked before those of the host are.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Adds the device's records to those of the host, which are one pass of the collector. All that is left
+    /// where training `is_over`.
+    pub(super) fn collect(
+        &mut self,
+        is_over: bool,
+        records: &mut Vec<(u16, Record)>,
+        analysis: &mut Analysis,
+        feed: Option<&mut TracingFeed>,
+    ) {
+        let Some(mut recording) = self.recording.take() else {
+            return;
+        };
+        self.steps.host(records);
+        let steps = &mut self.steps;
+        if is_over {
+            recording.finish(|activity| steps.take(activity));
+        } else {
+            let flush = self.flushed.elapsed() >= FLUSH_EVERY;
+            if flush {
+                self.flushed = Instant::now();
+            }
+            recording.poll(flush, |activity| steps.take(activity));
+        }
+        let done = self.steps.settle(is_over, records);
+        for step in &done {
+            analysis.host_was_late(&step.late);
+            self.tally(step);
+        }
+        if let Some(feed) = feed {
+            feed.gpu(&done, |call| {
+                recording.function_name(call.api, call.function)
+            });
+        }
+        let count = recording.count();
+        self.report.version = Some(recording.version());
+        self.report.records = count.read;
+        self.report.lost = count.lost();
+        self.report.late = self.steps.late();
+        if !is_over {
+            self.recording = Some(recording);
+        }
+    }
+
+    /// Counts a step, if it is measured.
+    fn tally(&mut self, step: &GpuStep) {
+        self.seen += 1;
+        if !self.rule.measures(self.seen) {
+            return;
+        }
+        tally(&mut self.report, step);
+    }
+}
+
+/// Adds a step to what the report says.
+fn tally(report: &mut TimelineReport, step: &GpuStep) {
+    let kernels = step
+        .works
+        .iter()
+        .filter(|launched| launched.work.kind.is_kernel());
+    let lengths = kernels.map(|launched| launched.work.interval.length());
+    let (count, time) = lengths.fold((0, Nanos::ZERO), |(count, time), length| {
+        (count + 1, time + length)
+    });
+    report.kernels += count;
+    report.kernel_ns += time;
+    let copies = report.copies.get_or_insert_with(CopyReport::default);
+    for LaunchedWork { work, .. } in &step.copies {
+        if let WorkKind::Copy {
+            direction: Direction::HostToDevice,
+            bytes,
+            host,
+        } = work.kind
+        {
+            copies.count += 1;
+            copies.bytes += bytes;
+            copies.pinned_bytes += if host == HostMemory::Pinned { bytes } else { 0 };
+        }
+    }
+    copies.ns += step.copied;
+    copies.overlapped_ns += step.overlapped;
+    let share = |part: Nanos, whole: Nanos| part.0 as f64 / whole.0.max(1) as f64;
+    copies.overlapped_share = share(copies.overlapped_ns, copies.ns);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! What a GPU says of itself, as lanes: one for each of its streams, one for each thread that launched work, and an
+//! arrow from each launch to what it launched.
+
+use super::TracingFeed;
+use crate::device::cupti::{ApiCall, DeviceWork, WorkKind};
+use crate::device::gpu_steps::{GpuStep, LaunchedWork};
+use crate::timeline::{Interval, Nanos};
+use crate::trace::{Arg, FlowPoint, TraceWriter};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The GPU's process in the trace, after the loader, the trainer and the host's spans.
+const GPU: u32 = 4;
+/// Lanes of streams, and those of threads after them.
+const FIRST_STREAM: u32 = 1;
+const FIRST_THREAD: u32 = 100_001;
+/// Names of compiled kernels may be pages long.
+const LONGEST_NAME: usize = 160;
+
+/// The lanes there are so far, and how far each is written.
+#[derive(Default)]
+pub(super) struct Lanes {
+    named: bool,
+    streams: HashMap<u32, Lane>,
+    threads: HashMap<u32, Lane>,
+}
+
+#[derive(Copy, Clone)]
+struct Lane {
+    tid: u32,
+    written_until: Nanos,
+}
+
+impl Lane {
+    /// What of `interval` comes after what is written. The device's times are interpolated, so that what follows
+    /// may seem to begin some nanoseconds before the end of what went before.
+    fn claim(&mut self, interval: Interval) -> Interval {
+        let start = interval.start.max(self.written_until);
+        let claimed = Interval::new(start, interval.end.max(start));
+        self.written_until = claimed.end;
+        claimed
+    }
+}
+
+impl TracingFeed {
+    /// Writes what the GPU did in `steps`, as far as they are traced; `name_of` names the functions called.
+    pub(in crate::session) fn gpu(
+        &mut self,
+        steps: &[GpuStep],
+        mut name_of: impl FnMut(&ApiCall) -> Arc<str>,
+    ) {
+        let (lanes, traced, trace) = (&mut self.gpu, &self.steps, &self.trace);
+        for step in steps.iter().filter(|step| traced.holds(step.batch)) {
+            trace.with(|trace| {
+                trace.group(|trace| {
+                    let mut works: Vec<&LaunchedWork> =
+                        step.works.iter().chain(&step.copies).collect();
+                    works.sort_by_key(|launched| launched.work.interval.start);
+                    let ends: Vec<FlowPoint> = works
+                        .iter()
+                        .map(|launched| lanes.work(trace, step.batch, &launched.work))
+                        .collect();
+                    let mut calls: Vec<(&ApiCall, FlowPoint)> = works
+                        .iter()
+                        .zip(ends)
+                        .filter_map(|(launched, end)| Some((launched.call.as_ref()?, end)))
+                        .collect();
+                    calls.sort_by_key(|(call, _)| call.interval.start);
+                    let starts: Vec<FlowPoint> = calls
+                        .iter()
+                        .map(|(call, _)| lanes.call(trace, call, &name_of(call)))
+                        .collect();
+                    for ((call, end), start) in calls.iter().zip(starts) {
+                        // Clocks that disagree would have it run before it was launched.
+                        if end.start >= start.start {
+                            let id = u64::from(call.correlation);
+                            trace.flow_chain(id, "kernel launch", "ac2g", &[start, *end]);
+                        }
+                    }
+                });
+            });
+        }
+    }
+}
+
+impl Lanes {
+    /// A piece of the device's work on its stream's lane.
+    fn work(&mut self, trace: &mut TraceWriter, batch: u64, work: &DeviceWork) -> FlowPoint {
+        self.name(trace);
+        let number = self.streams.len() as u32;
+        let lane = self.streams.entry(work.stream).or_insert_with(|| {
+            let tid = FIRST_STREAM + number;
+            let name = format!("stream {}", work.stream);
+            trace.lane(GPU, tid, &name, number as i32);
+            Lane {
+                tid,
+                written_until: Nanos::ZERO,
+            }
+        });
+        let interval = lane.claim(work.interval);
+        let mut args = vec![
+            ("batch", Arg::UInt(batch)),
+            ("stream", Arg::UInt(work.stream.into())),
+            ("correlation", Arg::UInt(work.correlation.into())),
+        ];
+        let (name, category) = match &work.kind {
+            WorkKind::Kernel { name } => (short(name).to_owned(), "kernel"),
+            WorkKind::Copy {
+                direction,
+                bytes,
+                host,
+            } => {
+                args.push(("bytes", Arg::UInt(*bytes)));
+                args.push(("host_memory", Arg::Text(host.name())));
+                let name = format!("Memcpy {} ({})", direction.name(), host.name());
+                (name, "gpu_memcpy")
+            }
+            WorkKind::Set { bytes } => {
+                args.push(("bytes", Arg::UInt(*bytes)));
+                ("Memset".to_owned(), "gpu_memset")
+            }
+        };
+        let (tid, Interval { start, end }) = (lane.tid, interval);
+        trace.span(GPU, tid, &name, category, start, end, &args);
+        FlowPoint {
+            pid: GPU,
+            tid,
+            start,
+            end,
+        }
+    }
+
+    /// The call that launched it, on its thread's lane.
+    fn call(&mut self, trace: &mut TraceWriter, call: &ApiCall, name: &str) -> FlowPoint {
+        let number = self.threads.len() as u32;
+        let lane = self.threads.entry(call.thread).or_insert_with(|| {
+            let tid = FIRST_THREAD + number;
+            let name = format!("CUDA calls of thread {}", call.thread);
+            trace.lane(GPU, tid, &name, 1_000 + number as i32);
+            Lane {
+                tid,
+                written_until: Nanos::ZERO,
+            }
+        });
+        let interval = lane.claim(call.interval);
+        let args = [("correlation", Arg::UInt(call.correlation.into()))];
+        let (tid, Interval { start, end }) = (lane.tid, interval);
+        trace.span(GPU, tid, name, "cuda_driver", start, end, &args);
+        FlowPoint {
+            pid: GPU,
+            tid,
+            start,
+            end,
+        }
+    }
+
+    fn name(&mut self, trace: &mut TraceWriter) {
+        if !self.named {
+            self.named = true;
+            trace.process(GPU, "GPU, by its own clock", 2);
+        }
+    }
+}
+
+/// The beginning of a kernel's name, cut between characters.
+fn short(name: &str) -> &str {
+    let cut = name.char_indices().nth(LONGEST_NAME);
+    cut.map_or(name, |(at, _)| &name[..at])
+}

@@ -1,0 +1,331 @@
+//! What is special about CUDA: steps that are launched and read later, and copies through pinned memory on a
+//! stream of their own.
+//!
+//! CubeCL 0.10 copies host data from pageable memory, in the thread that launches every kernel of the device:
+//! while the driver stages such a copy, nothing is launched. So batches are copied here, by the thread that
+//! asks, into tensors that CubeCL has allocated. A copy has ended when the call returns, so that no stream has
+//! to wait for another one.
+//!
+//! The one file here that is `unsafe`: CUDA's driver interface. Invariants: device memory belongs to CubeCL
+//! and is written only while the tensor that owns it is held and before anyone else has it; the stream and the
+//! pinned buffer belong to one `CudaCopying`.
+
+use super::engine::{Images, Tensors, Training, learned};
+use super::preprocess::Pixels;
+use super::{
+    Copier, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, Pending, Phase, PixelPlan, Trainer,
+};
+use burn::backend::Autodiff;
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::cubecl::Runtime;
+use burn_cubecl::cubecl::client::ComputeClient;
+use burn_cubecl::cubecl::cuda::CudaRuntime;
+use burn_cubecl::cubecl::future::block_on;
+use burn_cubecl::cubecl::server::CopyDescriptor;
+use burn_cubecl::kernel::into_contiguous_aligned;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cuda::{Cuda, CudaDevice};
+use cudarc::driver::{result, sys};
+use std::ffi::c_void;
+use std::future::Future;
+use std::pin::Pin;
+use std::ptr;
+
+type Inner = CubeBackend<CudaRuntime, f32, i32, u8>;
+type Learning = Autodiff<Cuda>;
+
+/// How batches are copied to the device.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct CopyOptions {
+    /// Through pinned memory, which the copy engine reads itself; pageable memory the driver stages.
+    pub pinned: bool,
+    /// Beside kernels; otherwise a copy waits until the device has done everything it was given.
+    pub overlap: bool,
+}
+
+/// Training on CUDA.
+pub(super) struct CudaTraining {
+    training: Training<Learning>,
+    device: CudaDevice,
+    /// The runtime's own client, which a read that has not ended refers to. The runtime lives as long as the
+    /// process.
+    client: &'static ComputeClient<CudaRuntime>,
+    input: [usize; 3],
+    copies: CopyOptions,
+}
+
+impl CudaTraining {
+    pub(super) fn new(spec: &ModelSpec, device: CudaDevice, copies: CopyOptions) -> CudaTraining {
+        CudaTraining {
+            training: Training::new(spec, device.clone()),
+            client: Box::leak(Box::new(CudaRuntime::client(&device))),
+            device,
+            input: spec.input,
+            copies,
+        }
+    }
+}
+
+impl Trainer for CudaTraining {
+    fn step(
+        &mut self,
+        batch: DeviceBatch,
+        ended: &mut dyn FnMut(Phase),
+    ) -> Result<Learned, String> {
+        self.training.step(batch, ended)
+    }
+
+    fn launch(&mut self, batch: DeviceBatch) -> Result<Box<dyn Pending>, String> {
+        Ok(read_later(self.training.update(batch)?, self.client))
+    }
+
+    fn reset(&mut self) {
+        self.training.reset();
+    }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        let usage = self.client.memory_usage().ok()?;
+        Some(DeviceMemory {
+            in_use: usage.bytes_in_use,
+            reserved: usage.bytes_reserved,
+        })
+    }
+
+    fn images(&self, batch: DeviceBatch) -> Result<Vec<f32>, String> {
+        self.training.images(batch)
+    }
+
+    fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String> {
+        self.training.evaluate(batch)
+    }
+
+    fn copier(&self) -> Box<dyn Copier> {
+        Box::new(CudaCopying {
+            input: self.input,
+            device: self.device.clone(),
+            options: self.copies,
+            driver: None,
+        })
+    }
+
+    fn parameters(&self) -> usize {
+        self.training.parameters()
+    }
+}
+
+/// A step whose outcome is on its way to the host.
+struct InFlight {
+    outcome: Pin<Box<dyn Future<Output = Result<TensorData, String>> + Send>>,
+}
+
+impl Pending for InFlight {
+    fn wait(self: Box<Self>) -> Result<Learned, String> {
+        learned(block_on(self.outcome)?)
+    }
+}
+
+/// Launches everything that `outcome` takes and the copy that reads it, in the calling thread's stream.
+/// Waits until it is launched, not until it is done: reading a tensor with burn's own functions waits for both.
+fn read_later(
+    outcome: Tensor<Cuda, 1>,
+    client: &'static ComputeClient<CudaRuntime>,
+) -> Box<dyn Pending> {
+    let lazy = outcome.into_primitive().tensor();
+    let fusion = lazy.client.clone();
+    let tensor = into_contiguous_aligned(fusion.resolve_tensor_float::<Inner>(lazy));
+    let (shape, dtype, size) = (
+        tensor.meta.shape().clone(),
+        tensor.dtype,
+        tensor.elem_size(),
+    );
+    let strides = tensor.meta.strides().clone();
+    let bytes = client.read_one_tensor_async(CopyDescriptor::new(
+        tensor.handle.clone().binding(),
+        shape.clone(),
+        strides,
+        size,
+    ));
+    let outcome = async move {
+        let bytes = bytes.await.map_err(|error| error.to_string())?;
+        Ok(TensorData::from_bytes(bytes, shape, dtype))
+    };
+    Box::new(InFlight {
+        outcome: Box::pin(outcome),
+    })
+}
+
+/// Copies batches to a CUDA device.
+struct CudaCopying {
+    input: [usize; 3],
+    device: CudaDevice,
+    options: CopyOptions,
+    /// Made by the thread that copies.
+    driver: Option<CopyStream>,
+}
+
+/// A stream of our own and memory to stage in.
+struct CopyStream {
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    pinned: *mut c_void,
+    pinned_bytes: usize,
+}
+
+// SAFETY: the handles may be used from any thread that has made the context current, which every use does, and
+// the pinned memory from any at all.
+unsafe impl Send for CopyStream {}
+
+impl Copier for CudaCopying {
+    fn copy(&mut self, images: &[f32], labels: &[u32]) -> Result<DeviceBatch, String> {
+        let [channels, height, width] = self.input;
+        let shape = [labels.len(), channels, height, width];
+        let tensor = Tensor::<Cuda, 1>::empty([images.len()], &self.device);
+        let lazy = tensor.clone().into_primitive().tensor();
+        let client = lazy.client.clone();
+        self.write(client.resolve_tensor_float::<Inner>(lazy), bytes_of(images))?;
+        let images = Tensor::from_inner(tensor).reshape(shape);
+        Ok(self.batch(Images::Finished(images), labels))
+    }
+
+    fn copy_pixels(
+        &mut self,
+        plan: &PixelPlan,
+        pixels: &[u8],
+        crops: &[Crop],
+        labels: &[u32],
+    ) -> Result<DeviceBatch, String> {
+        let options = (&self.device, DType::U8);
+        let tensor = Tensor::<Cuda, 1, Int>::empty([pixels.len()], options);
+        let lazy = tensor.clone().into_primitive();
+        let client = lazy.client.clone();
+        self.write(client.resolve_tensor_int::<Inner>(lazy), pixels)?;
+        let pixels = Pixels::on_device(plan, Tensor::from_inner(tensor), crops);
+        Ok(self.batch(Images::Pixels(pixels), labels))
+    }
+}
+
+impl CudaCopying {
+    fn batch(&self, images: Images<Learning>, labels: &[u32]) -> DeviceBatch {
+        let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
+        let targets = TensorData::new(targets, [labels.len()]);
+        DeviceBatch(Box::new(Tensors::<Learning> {
+            images,
+            targets: Tensor::from_data(targets, &self.device),
+        }))
+    }
+
+    /// Fills a tensor, which nobody has used yet, with `bytes`.
+    fn write(&mut self, tensor: CubeTensor<CudaRuntime>, bytes: &[u8]) -> Result<(), String> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let client = &tensor.client;
+        let resource = client
+            .get_resource(tensor.handle.clone())
+            .map_err(|error| error.to_string())?;
+        let (address, room) = (resource.resource().ptr, resource.resource().size);
+        if room < bytes.len() as u64 {
+            return Err(format!("{room} bytes of device memory for {}", bytes.len()));
+        }
+        // The memory is this thread's to write to once what its own stream did before is done.
+        block_on(client.sync()).map_err(|error| error.to_string())?;
+        let stream = match &mut self.driver {
+            Some(stream) => stream,
+            None => self.driver.insert(CopyStream::new(self.device.index)?),
+        };
+        stream.copy(address, bytes, self.options)
+    }
+}
+
+impl CopyStream {
+    fn new(ordinal: usize) -> Result<CopyStream, String> {
+        let device = result::device::get(ordinal as i32).map_err(said("cuDeviceGet"))?;
+        // SAFETY: the device exists; the primary context is CubeCL's too and lives as long as the process.
+        let context = unsafe { result::primary_ctx::retain(device) };
+        let context = context.map_err(said("cuDevicePrimaryCtxRetain"))?;
+        // SAFETY: the context has just been retained.
+        unsafe { result::ctx::set_current(context) }.map_err(said("cuCtxSetCurrent"))?;
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
+        Ok(CopyStream {
+            context,
+            stream: stream.map_err(said("cuStreamCreate"))?,
+            pinned: ptr::null_mut(),
+            pinned_bytes: 0,
+        })
+    }
+
+    /// Copies `bytes` to `address` and waits until they are there.
+    fn copy(&mut self, address: u64, bytes: &[u8], options: CopyOptions) -> Result<(), String> {
+        // SAFETY: the context was retained when this was made.
+        unsafe { result::ctx::set_current(self.context) }.map_err(said("cuCtxSetCurrent"))?;
+        if !options.overlap {
+            // SAFETY: waits for the current context.
+            unsafe { sys::cuCtxSynchronize() }
+                .result()
+                .map_err(said("cuCtxSynchronize"))?;
+        }
+        let source = match options.pinned {
+            true => self.staged(bytes)?,
+            false => bytes,
+        };
+        // SAFETY: `address` has room for as many bytes, and both sides are left alone until the stream has been
+        // waited for, below.
+        unsafe {
+            result::memcpy_htod_async(address, source, self.stream)
+                .map_err(said("cuMemcpyHtoDAsync"))?;
+            result::stream::synchronize(self.stream).map_err(said("cuStreamSynchronize"))
+        }
+    }
+
+    /// `bytes` in pinned memory.
+    fn staged(&mut self, bytes: &[u8]) -> Result<&'static [u8], String> {
+        if self.pinned_bytes < bytes.len() {
+            self.free();
+            // SAFETY: asks for memory that is freed below, or with this.
+            self.pinned =
+                unsafe { result::malloc_host(bytes.len(), 0) }.map_err(said("cuMemHostAlloc"))?;
+            self.pinned_bytes = bytes.len();
+        }
+        // SAFETY: the buffer is at least as long, is no Rust object, and is read only until `copy` returns: it is
+        // written again no earlier.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.pinned.cast::<u8>(), bytes.len());
+            Ok(std::slice::from_raw_parts(
+                self.pinned.cast::<u8>(),
+                bytes.len(),
+            ))
+        }
+    }
+
+    fn free(&mut self) {
+        if !self.pinned.is_null() {
+            // SAFETY: allocated with `malloc_host`, and no copy from it is under way.
+            unsafe { result::free_host(self.pinned) }.ok();
+            self.pinned = ptr::null_mut();
+            self.pinned_bytes = 0;
+        }
+    }
+}
+
+impl Drop for CopyStream {
+    fn drop(&mut self) {
+        // SAFETY: the context was retained when this was made, the stream belongs to this and is idle.
+        unsafe {
+            if result::ctx::set_current(self.context).is_ok() {
+                self.free();
+                result::stream::destroy(self.stream).ok();
+            }
+        }
+    }
+}
+
+fn said(call: &'static str) -> impl Fn(result::DriverError) -> String {
+    move |error| format!("{call} failed: {error}")
+}
+
+/// Floats as they lie in memory.
+fn bytes_of(values: &[f32]) -> &[u8] {
+    // SAFETY: floats have no padding, and bytes no alignment.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
+}
