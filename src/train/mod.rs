@@ -9,7 +9,7 @@ mod step;
 
 pub use burning::{
     Architecture, BurnCopy, BurnTrainer, Crop, DeviceBatch, DevicePreprocess, Learned, ModelSpec,
-    OptimizerSpec, PixelLayout, PixelPlan, on_cpu, on_cuda,
+    OptimizerSpec, PixelLayout, PixelPlan, Precision, on_cpu, on_cuda,
 };
 pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
 pub use step::{StepDone, TrainError, TrainStep, train};

@@ -1,11 +1,13 @@
 //! The copy, the optimizer step and the evaluation, generic over burn's backends.
 
-use super::model::Model;
+use super::model::{Model, trainable};
+use super::precision::{self, forward};
 use super::preprocess::Pixels;
 use super::{
-    Copier, Crop, DeviceBatch, Learned, ModelSpec, OptimizerSpec, Phase, PixelPlan, Trainer,
+    Copier, Crop, DeviceBatch, Learned, ModelSpec, OptimizerSpec, Phase, PixelPlan, Precision,
+    Trainer,
 };
-use burn::module::{AutodiffModule, Module};
+use burn::module::AutodiffModule;
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::momentum::MomentumConfig;
@@ -118,19 +120,24 @@ pub(super) struct Training<B: AutodiffBackend> {
     optimizer: AnyOptimizer<B>,
     loss: CrossEntropyLoss<B>,
     learning_rate: f64,
+    precision: Precision,
 }
 
 impl<B: AutodiffBackend> Training<B> {
-    pub(super) fn new(spec: &ModelSpec, device: B::Device) -> Training<B> {
+    /// # Errors
+    /// A precision that the device does not compute in.
+    pub(super) fn new(spec: &ModelSpec, device: B::Device) -> Result<Training<B>, String> {
+        precision::require::<B>(spec.precision, &device)?;
         B::seed(&device, spec.seed);
-        Training {
-            model: Some(Model::new(spec, &device)),
+        Ok(Training {
+            model: Some(Model::new(spec, &device).drawn()),
             input: spec.input,
             optimizer: AnyOptimizer::new(spec.optimizer),
             loss: CrossEntropyLossConfig::new().init(&device),
             learning_rate: spec.learning_rate,
+            precision: spec.precision,
             device,
-        }
+        })
     }
 
     /// Waits until the device has done all that was asked of it.
@@ -185,14 +192,15 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
                 images
             }
         };
-        let logits = model.forward(images);
+        let logits = forward(&model, images, self.precision);
         let loss = self.loss.forward(logits.clone(), targets.clone());
         self.sync()?;
         ended(Phase::Forward);
-        let gradients = loss.backward();
+        let gradients = precision::scaled(&loss, self.precision);
         self.sync()?;
         ended(Phase::Backward);
         let gradients = GradientsParams::from_grads(gradients, &model);
+        let gradients = precision::unscaled(gradients, &model, self.precision);
         self.model = Some(self.optimizer.step(self.learning_rate, model, gradients));
         self.sync()?;
         ended(Phase::Optimizer);
@@ -204,7 +212,8 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
     fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String> {
         let Tensors { images, targets } = tensors::<B>(batch)?;
         let model = self.model.as_ref().ok_or("an earlier step failed")?.valid();
-        let (logits, targets) = (model.forward(images.finish().inner()), targets.inner());
+        let logits = forward(&model, images.finish().inner(), self.precision);
+        let targets = targets.inner();
         let loss = CrossEntropyLossConfig::new().init(&self.device);
         let loss = loss.forward(logits.clone(), targets.clone());
         read(loss, logits, targets)
@@ -221,6 +230,6 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
     }
 
     fn parameters(&self) -> usize {
-        self.model.as_ref().map_or(0, Module::num_params)
+        self.model.as_ref().map_or(0, trainable)
     }
 }
