@@ -124,12 +124,10 @@ pub(super) struct Training<B: AutodiffBackend> {
 }
 
 impl<B: AutodiffBackend> Training<B> {
-    /// # Errors
-    /// A precision that the device does not compute in.
-    pub(super) fn new(spec: &ModelSpec, device: B::Device) -> Result<Training<B>, String> {
-        precision::require::<B>(spec.precision, &device)?;
+    /// On a device that computes in the precision of `spec`.
+    pub(super) fn new(spec: &ModelSpec, device: B::Device) -> Training<B> {
         B::seed(&device, spec.seed);
-        Ok(Training {
+        Training {
             model: Some(Model::new(spec, &device).drawn()),
             input: spec.input,
             optimizer: AnyOptimizer::new(spec.optimizer),
@@ -137,7 +135,7 @@ impl<B: AutodiffBackend> Training<B> {
             learning_rate: spec.learning_rate,
             precision: spec.precision,
             device,
-        })
+        }
     }
 
     /// Waits until the device has done all that was asked of it.

@@ -190,7 +190,8 @@ pub trait Trainer {
 /// # Errors
 /// A precision that the CPU does not compute in.
 pub fn cpu(spec: &ModelSpec) -> Result<Box<dyn Trainer>, String> {
-    let training = Training::<Autodiff<Flex>>::new(spec, FlexDevice)?;
+    precision::require::<Flex>(spec.precision, &FlexDevice)?;
+    let training = Training::<Autodiff<Flex>>::new(spec, FlexDevice);
     Ok(Box::new(training))
 }
 
@@ -200,6 +201,7 @@ pub fn cpu(spec: &ModelSpec) -> Result<Box<dyn Trainer>, String> {
 /// A precision that the device does not compute in.
 pub fn cuda(ordinal: usize, spec: &ModelSpec) -> Result<Box<dyn Trainer>, String> {
     let device = CudaDevice::new(ordinal);
-    let training = Training::<Autodiff<Cuda>>::new(spec, device)?;
+    precision::require::<Cuda>(spec.precision, &device)?;
+    let training = Training::<Autodiff<Cuda>>::new(spec, device);
     Ok(Box::new(training))
 }

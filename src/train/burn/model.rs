@@ -12,6 +12,7 @@ use burn::tensor::backend::Backend;
 
 /// A model of any architecture.
 #[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one in a run")]
 pub(super) enum Model<B: Backend> {
     Dense(Dense<B>),
     SmallCnn(SmallCnn<B>),
