@@ -169,3 +169,28 @@ impl<B: Backend> ResNet<B> {
         self.head.forward(mean_over_image(features))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::backend::Flex;
+    use burn::backend::flex::FlexDevice;
+
+    #[test]
+    fn convolutions_are_drawn_for_the_rectifiers_after_them() {
+        let layer = Normed::<Flex>::new(16, 64, 3, 1, &FlexDevice);
+        let weights = layer.convolution.weight.val();
+        let variance = weights.powf_scalar(2.0).mean().into_scalar();
+        let expected = 2.0 / (64.0 * 3.0 * 3.0);
+        assert!((variance / expected - 1.0).abs() < 0.1, "{variance}");
+    }
+
+    #[test]
+    fn the_stride_of_a_bottleneck_is_the_middle_ones() {
+        let block = Block::<Flex>::bottleneck(64, 128, 2, &FlexDevice);
+        let strides = block.through.iter().map(|layer| layer.convolution.stride);
+        assert_eq!(strides.collect::<Vec<_>>(), [[1, 1], [2, 2], [1, 1]]);
+        let features = Tensor::ones([1, 64, 8, 8], &FlexDevice);
+        assert_eq!(block.forward(features).dims(), [1, 128, 4, 4]);
+    }
+}
