@@ -38,9 +38,9 @@ pub use reference::reference_markdown;
 pub use resolved::{
     BatchConfig, CacheConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig,
     GpuConfig, GpuTimeline, HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer,
-    OrderConfig, PartSize, PipelineConfig, PreprocessConfig, PreprocessStageConfig, ReadConfig,
-    ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig, StorageConfig,
-    TraceConfig, WorkerMode,
+    OrderConfig, PartSize, PipelineConfig, Precision, PreprocessConfig, PreprocessStageConfig,
+    ReadConfig, ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
+    StorageConfig, TraceConfig, WorkerMode,
 };
 pub use settings::{Row, Settings};
 pub use value::{Value, format_bytes, parse_bytes};

@@ -17,9 +17,9 @@ use super::presets::{self, CUSTOM};
 use super::resolved::{
     BatchConfig, CacheConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig,
     GpuConfig, GpuTimeline, HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer,
-    OrderConfig, PartSize, PipelineConfig, PreprocessConfig, PreprocessStageConfig, ReadConfig,
-    ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig, StorageConfig,
-    TraceConfig, WorkerMode,
+    OrderConfig, PartSize, PipelineConfig, Precision, PreprocessConfig, PreprocessStageConfig,
+    ReadConfig, ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
+    StorageConfig, TraceConfig, WorkerMode,
 };
 use super::schema::{self, Default};
 use super::settings::Settings;
@@ -184,12 +184,20 @@ impl Reader<'_> {
             (DENSE, dense),
             ("lenet", ModelKind::LeNet),
             ("resnet18", ModelKind::ResNet18),
+            ("resnet50", ModelKind::ResNet50),
+            ("vgg16", ModelKind::Vgg16),
+        ];
+        let precisions = [
+            ("f32", Precision::F32),
+            ("bf16", Precision::Bf16),
+            ("f16", Precision::F16),
         ];
         let sgd = Optimizer::Sgd {
             momentum: self.number("model.momentum"),
         };
         ModelConfig {
             kind: self.choice("model.kind", &kinds),
+            precision: self.choice("model.precision", &precisions),
             optimizer: self.choice("model.optimizer", &[(SGD, sgd), ("adam", Optimizer::Adam)]),
             learning_rate: self.number("model.learning_rate"),
             classes: self.optional("model.classes", Self::size),

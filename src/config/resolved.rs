@@ -256,6 +256,7 @@ pub struct BatchConfig {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelConfig {
     pub kind: ModelKind,
+    pub precision: Precision,
     pub optimizer: Optimizer,
     pub learning_rate: f64,
     /// `None`: as many as the source has.
@@ -275,6 +276,18 @@ pub enum ModelKind {
     LeNet,
     #[serde(rename = "resnet18")]
     ResNet18,
+    #[serde(rename = "resnet50")]
+    ResNet50,
+    Vgg16,
+}
+
+/// In which type the model computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    F32,
+    Bf16,
+    F16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

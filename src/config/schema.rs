@@ -244,11 +244,13 @@ pub(super) const PIPELINE: &[Key] = &[
 pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("pipeline", Kind::Path, Default::Unset("the pipeline's keys stand in this file"),
         "The pipeline file, relative to the file that names it (with `--set`: to the current directory)."),
-    Key::new("model.kind", Kind::Choice(&["linear", DENSE, "small-cnn", "lenet", "resnet18"]), Default::Toml("\"small-cnn\""),
-        "What is trained: one linear layer, a dense network, three convolutions and a linear layer, LeNet-5, or ResNet-18."),
+    Key::new("model.kind", Kind::Choice(&["linear", DENSE, "small-cnn", "lenet", "resnet18", "resnet50", "vgg16"]), Default::Toml("\"small-cnn\""),
+        "What is trained: one linear layer, a dense network, three convolutions and a linear layer, LeNet-5, ResNet-18, ResNet-50, or VGG-16."),
     Key::new("model.hidden", Kind::Sizes, Default::Toml("[300, 100]"),
         "Units of each hidden layer of a dense network, first to last.")
         .only_when(MODEL_IS_DENSE),
+    Key::new("model.precision", Kind::Choice(&["f32", "bf16", "f16"]), Default::Toml("\"f32\""),
+        "Type that the model computes in, forward and backward; its weights, the loss and the optimizer stay f32 (mixed precision)."),
     Key::new("model.optimizer", Kind::Choice(&[SGD, "adam"]), Default::Toml("\"sgd\""),
         "How the weights are updated."),
     Key::new("model.momentum", Kind::Number(Span::Between(0.0, 1.0)), Default::Toml("0.0"),

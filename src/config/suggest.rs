@@ -3,7 +3,7 @@
 //! May use: nothing else of `config`.
 
 /// Names other loaders use for what is spelled differently here.
-const FOREIGN_NAMES: [(&str, &str); 12] = [
+const FOREIGN_NAMES: [(&str, &str); 14] = [
     ("batch_size", "batch.size"),
     ("batchsize", "batch.size"),
     ("lr", "model.learning_rate"),
@@ -16,6 +16,8 @@ const FOREIGN_NAMES: [(&str, &str); 12] = [
     ("root", "source.path"),
     ("max_steps", "steps"),
     ("num_classes", "model.classes"),
+    ("dtype", "model.precision"),
+    ("amp", "model.precision"),
 ];
 
 /// The known key that `typed` most likely stands for.

@@ -84,6 +84,22 @@ fn defaults_fill_everything_but_the_source() {
 }
 
 #[test]
+fn a_model_is_written_down_as_it_was_typed() {
+    for kind in ["small-cnn", "lenet", "resnet18", "resnet50", "vgg16"] {
+        for precision in ["f32", "bf16", "f16"] {
+            let sets = [
+                format!("model.kind={kind}"),
+                format!("model.precision={precision}"),
+            ];
+            let resolved = experiment("").resolve(&sets.each_ref().map(String::as_str));
+            let model = serde_json::to_value(resolved.unwrap().model).unwrap();
+            assert_eq!(model["kind"], kind);
+            assert_eq!(model["precision"], precision);
+        }
+    }
+}
+
+#[test]
 fn tables_dotted_keys_and_inline_tables_are_the_same() {
     let spellings = [
         "decode.workers = 3\ndecode.prefetch = 8\n",

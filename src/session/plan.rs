@@ -4,7 +4,7 @@ use super::error::SessionError;
 use super::source::Source;
 use crate::analysis::{Disk, LoaderShape, Workers};
 use crate::config::{
-    EmulatedConfig, GpuTimeline, HeldOut, Mode, ModelKind, OnError, Optimizer, OrderConfig,
+    self, EmulatedConfig, GpuTimeline, HeldOut, Mode, ModelKind, OnError, Optimizer, OrderConfig,
     PartSize, PipelineConfig, Resolved, StageConfig, WorkerMode,
 };
 use crate::data::sampler::{Batches, Order};
@@ -12,7 +12,7 @@ use crate::data::{Amount, Parts, Split};
 use crate::device::emulated::EmulatedSpec;
 use crate::pipeline::{ErrorPolicy, Layout, Plan, StageKnobs};
 use crate::timeline::Nanos;
-use crate::train::{Architecture, ModelSpec, OptimizerSpec};
+use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision};
 use std::sync::Arc;
 
 fn knobs(stage: StageConfig) -> StageKnobs {
@@ -163,6 +163,13 @@ pub(super) fn model_spec(config: &Resolved, source: &Source) -> ModelSpec {
             ModelKind::SmallCnn => Architecture::SmallCnn,
             ModelKind::LeNet => Architecture::LeNet,
             ModelKind::ResNet18 => Architecture::ResNet18,
+            ModelKind::ResNet50 => Architecture::ResNet50,
+            ModelKind::Vgg16 => Architecture::Vgg16,
+        },
+        precision: match model.precision {
+            config::Precision::F32 => Precision::F32,
+            config::Precision::Bf16 => Precision::Bf16,
+            config::Precision::F16 => Precision::F16,
         },
         input: source.shape(),
         classes: model.classes.unwrap_or(source.classes()),

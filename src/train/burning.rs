@@ -8,7 +8,7 @@ use crate::pipeline::{
 use crate::timeline::{DevicePhase, HostWork, UnitRef};
 pub use stallscope_burn::{
     Architecture, CopyOptions, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, OptimizerSpec,
-    PixelLayout, PixelPlan,
+    PixelLayout, PixelPlan, Precision,
 };
 use stallscope_burn::{Copier, Pending, Phase, Trainer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -218,7 +218,7 @@ pub(super) fn checked(
     let learned = learned.map_err(failed)?;
     let loss = learned.loss;
     if !loss.is_finite() {
-        let advice = "lower model.learning_rate or look at the data of batch";
+        let advice = "lower model.learning_rate, with model.precision = \"f16\" try \"bf16\", or look at the data of batch";
         return Err(failed(format!("the loss is {loss}; {advice} {number}")));
     }
     Ok(learned)
@@ -262,13 +262,17 @@ fn require_size(spec: &ModelSpec) -> Result<(), TrainError> {
 /// A trainer on the CPU. Its batches are finished, or 8-bit `pixels` that the device preprocesses.
 ///
 /// # Errors
-/// Images that the model cannot take.
+/// Images that the model cannot take, or a precision that the CPU cannot compute in.
 pub fn on_cpu(
     spec: &ModelSpec,
     pixels: Option<DevicePreprocess>,
 ) -> Result<BurnTrainer, TrainError> {
     require_size(spec)?;
-    Ok(wrap(spec, stallscope_burn::cpu(spec), pixels))
+    let trainer = stallscope_burn::cpu(spec).map_err(|reason| TrainError::Device {
+        device: "cpu".to_owned(),
+        reason,
+    })?;
+    Ok(wrap(spec, trainer, pixels))
 }
 
 /// A trainer on the CUDA device `ordinal` that `probe` found, for batches as [`on_cpu`]'s, which are copied as
@@ -290,10 +294,15 @@ pub fn on_cuda(
         .require(ordinal)
         .map_err(|missing| TrainError::device_missing(device.clone(), &missing))?;
     let trainer = guarded(|| Ok(stallscope_burn::cuda(ordinal, spec, copies)));
-    let trainer = trainer.map_err(|reason| TrainError::Device {
-        device,
-        reason: format!("the CUDA runtime did not come up: {reason}; run `stallscope doctor`"),
-    })?;
+    let refuse = |reason| TrainError::Device { device, reason };
+    let trainer = match trainer {
+        Ok(trainer) => trainer.map_err(refuse)?,
+        Err(reason) => {
+            let reason =
+                format!("the CUDA runtime did not come up: {reason}; run `stallscope doctor`");
+            return Err(refuse(reason));
+        }
+    };
     Ok(wrap(spec, trainer, pixels))
 }
 
@@ -339,6 +348,7 @@ mod tests {
             classes: 2,
             optimizer: OptimizerSpec::Sgd { momentum: 0.0 },
             learning_rate: 0.1,
+            precision: Precision::F32,
             seed: 0,
         }
     }
@@ -351,7 +361,9 @@ mod tests {
 
     #[test]
     fn a_device_that_panics_is_an_error_of_its_step() {
-        let mut copier = stallscope_burn::cpu(&spec(Architecture::SmallCnn)).copier();
+        let mut copier = stallscope_burn::cpu(&spec(Architecture::SmallCnn))
+            .unwrap()
+            .copier();
         let batch = Delivered {
             number: 3,
             epoch: 0,

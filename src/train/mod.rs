@@ -10,7 +10,8 @@ mod step;
 
 pub use burning::{
     Architecture, BurnCopy, BurnTrainer, CopyOptions, Crop, DeviceBatch, DeviceMemory,
-    DevicePreprocess, Learned, ModelSpec, OptimizerSpec, PixelLayout, PixelPlan, on_cpu, on_cuda,
+    DevicePreprocess, Learned, ModelSpec, OptimizerSpec, PixelLayout, PixelPlan, Precision, on_cpu,
+    on_cuda,
 };
 pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
 pub use gpu::{GpuTrainer, Launch};

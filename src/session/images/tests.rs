@@ -8,7 +8,7 @@ use crate::pipeline::{Discard, start};
 use crate::pipeline::{ErrorPolicy, HostBatch, HostToDevice, Layout, Plan, StageKnobs, StopSignal};
 use crate::session::PackRequest;
 use crate::timeline::{Clock, MonotonicClock, Recorder, UnitRef};
-use crate::train::{Architecture, ModelSpec, OptimizerSpec, on_cpu};
+use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision, on_cpu};
 use std::fs;
 use std::path::PathBuf;
 
@@ -284,6 +284,7 @@ fn on_the_device(work: &Arc<ImageWork>) -> Vec<Vec<f32>> {
         classes: 3,
         optimizer: OptimizerSpec::Sgd { momentum: 0.0 },
         learning_rate: 0.1,
+        precision: Precision::F32,
         seed: 0,
     };
     let trainer = on_cpu(&spec, work.on_device()).unwrap();

@@ -1,12 +1,19 @@
 //! Small networks of convolutions.
 
-use burn::module::Module;
+use burn::module::{Initializer, Module};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
-use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
+use burn::tensor::{FloatDType, Tensor};
+
+/// How torchvision draws a convolution that a rectifier follows: normally, with a variance of 2 over the
+/// outputs that one input has a part in (He et al. 2015, "Delving Deep into Rectifiers").
+pub(super) const RECTIFIED: Initializer = Initializer::KaimingNormal {
+    gain: std::f64::consts::SQRT_2,
+    fan_out_only: true,
+};
 
 /// Three strided convolutions, a mean over the image and a linear layer.
 #[derive(Module, Debug)]
@@ -50,11 +57,13 @@ impl<B: Backend> SmallCnn<B> {
     }
 }
 
-/// From `[batch, channels, height, width]` to `[batch, channels]`.
+/// From `[batch, channels, height, width]` to `[batch, channels]`, summed in f32.
 pub(super) fn mean_over_image<B: Backend>(features: Tensor<B, 4>) -> Tensor<B, 2> {
+    let computed_in = features.dtype();
     let [batch, channels, height, width] = features.dims();
     let pixels = features.reshape([batch, channels, height * width]);
-    pixels.mean_dim(2).reshape([batch, channels])
+    let mean = pixels.cast(FloatDType::F32).mean_dim(2);
+    mean.reshape([batch, channels]).cast(computed_in)
 }
 
 /// Least height and width of an image that something is left of after LeNet's second pooling.

@@ -1,12 +1,13 @@
 //! The copy, the optimizer step and the evaluation, generic over burn's backends.
 
-use super::model::Model;
+use super::model::{Model, trainable};
+use super::precision::{self, forward};
 use super::preprocess::Pixels;
 use super::{
     Copier, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, OptimizerSpec, Pending, Phase,
     PixelPlan, Trainer,
 };
-use burn::module::{AutodiffModule, Module};
+use burn::module::AutodiffModule;
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::optim::momentum::MomentumConfig;
@@ -123,10 +124,11 @@ pub(super) struct Training<B: AutodiffBackend> {
 }
 
 impl<B: AutodiffBackend> Training<B> {
+    /// On a device that computes in the precision of `spec`.
     pub(super) fn new(spec: &ModelSpec, device: B::Device) -> Training<B> {
         B::seed(&device, spec.seed);
         Training {
-            model: Some(Model::new(spec, &device)),
+            model: Some(Model::new(spec, &device).drawn()),
             spec: spec.clone(),
             optimizer: AnyOptimizer::new(spec.optimizer),
             loss: CrossEntropyLossConfig::new().init(&device),
@@ -141,9 +143,12 @@ impl<B: AutodiffBackend> Training<B> {
     ) -> Result<Tensor<B::InnerBackend, 1>, String> {
         let Tensors { images, targets } = tensors::<B>(batch)?;
         let model = self.model.take().ok_or("an earlier step failed")?;
-        let logits = model.forward(images.finish());
+        let precision = self.spec.precision;
+        let logits = forward(&model, images.finish(), precision);
         let loss = self.loss.forward(logits.clone(), targets.clone());
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let gradients = precision::scaled(&loss, precision);
+        let gradients = GradientsParams::from_grads(gradients, &model);
+        let gradients = precision::unscaled(gradients, &model, precision);
         let rate = self.spec.learning_rate;
         self.model = Some(self.optimizer.step(rate, model, gradients));
         Ok(outcome(loss.inner(), logits.inner(), targets.inner()))
@@ -213,18 +218,17 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
                 images
             }
         };
-        let logits = model.forward(images);
+        let logits = forward(&model, images, self.spec.precision);
         let loss = self.loss.forward(logits.clone(), targets.clone());
         self.sync()?;
         ended(Phase::Forward);
-        let gradients = loss.backward();
+        let gradients = precision::scaled(&loss, self.spec.precision);
         self.sync()?;
         ended(Phase::Backward);
         let gradients = GradientsParams::from_grads(gradients, &model);
-        self.model = Some(
-            self.optimizer
-                .step(self.spec.learning_rate, model, gradients),
-        );
+        let gradients = precision::unscaled(gradients, &model, self.spec.precision);
+        let rate = self.spec.learning_rate;
+        self.model = Some(self.optimizer.step(rate, model, gradients));
         self.sync()?;
         ended(Phase::Optimizer);
         let outcome = outcome(loss.inner(), logits.inner(), targets.inner());
@@ -250,7 +254,8 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
     fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String> {
         let Tensors { images, targets } = tensors::<B>(batch)?;
         let model = self.model.as_ref().ok_or("an earlier step failed")?.valid();
-        let (logits, targets) = (model.forward(images.finish().inner()), targets.inner());
+        let logits = forward(&model, images.finish().inner(), self.spec.precision);
+        let targets = targets.inner();
         let loss = CrossEntropyLossConfig::new().init(&self.device);
         let loss = loss.forward(logits.clone(), targets.clone());
         learned(outcome(loss, logits, targets).into_data())
@@ -267,6 +272,6 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
     }
 
     fn parameters(&self) -> usize {
-        self.model.as_ref().map_or(0, Module::num_params)
+        self.model.as_ref().map_or(0, trainable)
     }
 }

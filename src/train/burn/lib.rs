@@ -7,12 +7,14 @@ mod convolution;
 mod cuda;
 mod engine;
 mod model;
+mod precision;
 mod preprocess;
 mod residual;
+mod vgg;
 
 use burn::backend::flex::FlexDevice;
 use burn::backend::{Autodiff, Flex};
-use burn_cuda::CudaDevice;
+use burn_cuda::{Cuda, CudaDevice};
 use engine::Training;
 use std::any::Any;
 
@@ -28,6 +30,7 @@ pub struct ModelSpec {
     pub classes: usize,
     pub optimizer: OptimizerSpec,
     pub learning_rate: f64,
+    pub precision: Precision,
     /// Seed of the initial weights.
     pub seed: u64,
 }
@@ -43,17 +46,32 @@ pub enum Architecture {
     SmallCnn,
     LeNet,
     ResNet18,
+    ResNet50,
+    Vgg16,
 }
 
 impl Architecture {
     /// Least height and width of an image, in pixels.
     pub fn least_side(&self) -> usize {
         match self {
-            Architecture::Linear | Architecture::Dense(_) | Architecture::ResNet18 => 1,
+            Architecture::Linear | Architecture::Dense(_) => 1,
+            Architecture::ResNet18 | Architecture::ResNet50 => 1,
             Architecture::SmallCnn => 4,
             Architecture::LeNet => convolution::LENET_LEAST_SIDE,
+            Architecture::Vgg16 => vgg::VGG_LEAST_SIDE,
         }
     }
+}
+
+/// In which type a model computes. Its weights, loss and optimizer are f32 in any case.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    #[default]
+    F32,
+    /// The range of f32 with 8 bits of precision.
+    Bf16,
+    /// 11 bits of precision in a narrow range; the loss is scaled on its way back.
+    F16,
 }
 
 /// The optimizers there are.
@@ -232,13 +250,26 @@ pub trait Trainer {
 }
 
 /// A trainer on the CPU.
-pub fn cpu(spec: &ModelSpec) -> Box<dyn Trainer> {
-    Box::new(Training::<Autodiff<Flex>>::new(spec, FlexDevice))
+///
+/// # Errors
+/// A precision that the CPU does not compute in.
+pub fn cpu(spec: &ModelSpec) -> Result<Box<dyn Trainer>, String> {
+    precision::require::<Flex>(spec.precision, &FlexDevice)?;
+    let training = Training::<Autodiff<Flex>>::new(spec, FlexDevice);
+    Ok(Box::new(training))
 }
 
 /// A trainer on the CUDA device `ordinal`, whose batches are copied as `copies` says. Panics deep inside where a
 /// part of CUDA is missing: probe first.
-pub fn cuda(ordinal: usize, spec: &ModelSpec, copies: CopyOptions) -> Box<dyn Trainer> {
+///
+/// # Errors
+/// A precision that the device does not compute in.
+pub fn cuda(
+    ordinal: usize,
+    spec: &ModelSpec,
+    copies: CopyOptions,
+) -> Result<Box<dyn Trainer>, String> {
     let device = CudaDevice::new(ordinal);
-    Box::new(cuda::CudaTraining::new(spec, device, copies))
+    precision::require::<Cuda>(spec.precision, &device)?;
+    Ok(Box::new(cuda::CudaTraining::new(spec, device, copies)))
 }

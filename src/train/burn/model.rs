@@ -1,9 +1,10 @@
 //! The models that can be trained, as one type.
 
 use super::convolution::{LeNet, SmallCnn};
-use super::residual::ResNet18;
+use super::residual::ResNet;
+use super::vgg::Vgg16;
 use super::{Architecture, ModelSpec};
-use burn::module::{Initializer, Module};
+use burn::module::{Initializer, Module, ModuleVisitor, Param};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
@@ -11,11 +12,13 @@ use burn::tensor::backend::Backend;
 
 /// A model of any architecture.
 #[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one in a run")]
 pub(super) enum Model<B: Backend> {
     Dense(Dense<B>),
     SmallCnn(SmallCnn<B>),
     LeNet(LeNet<B>),
-    ResNet18(ResNet18<B>),
+    ResNet(ResNet<B>),
+    Vgg16(Vgg16<B>),
 }
 
 impl<B: Backend> Model<B> {
@@ -27,8 +30,16 @@ impl<B: Backend> Model<B> {
             Architecture::Dense(hidden) => Model::Dense(Dense::new(input, hidden, classes, device)),
             Architecture::SmallCnn => Model::SmallCnn(SmallCnn::new(input, classes, device)),
             Architecture::LeNet => Model::LeNet(LeNet::new(input, classes, device)),
-            Architecture::ResNet18 => Model::ResNet18(ResNet18::new(input, classes, device)),
+            Architecture::ResNet18 => Model::ResNet(ResNet::resnet18(input, classes, device)),
+            Architecture::ResNet50 => Model::ResNet(ResNet::resnet50(input, classes, device)),
+            Architecture::Vgg16 => Model::Vgg16(Vgg16::new(input, classes, device)),
         }
+    }
+
+    /// Draws the weights now, and not when each is used first.
+    pub(super) fn drawn(self) -> Model<B> {
+        self.visit(&mut Draw);
+        self
     }
 
     /// From images `[batch, channels, height, width]` to logits `[batch, classes]`.
@@ -37,7 +48,36 @@ impl<B: Backend> Model<B> {
             Model::Dense(model) => model.forward(images.flatten(1, 3)),
             Model::SmallCnn(model) => model.forward(images),
             Model::LeNet(model) => model.forward(images),
-            Model::ResNet18(model) => model.forward(images),
+            Model::ResNet(model) => model.forward(images),
+            Model::Vgg16(model) => model.forward(images),
+        }
+    }
+}
+
+struct Draw;
+
+impl<B: Backend> ModuleVisitor<B> for Draw {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        param.val();
+    }
+}
+
+/// Numbers of `model` that training changes by gradients, which running statistics are not among.
+pub(super) fn trainable<B: Backend>(model: &impl Module<B>) -> usize {
+    let mut count = Trainable { numbers: 0 };
+    model.visit(&mut count);
+    count.numbers
+}
+
+struct Trainable {
+    numbers: usize,
+}
+
+impl<B: Backend> ModuleVisitor<B> for Trainable {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        // What is not drawn yet is a weight; it need not be drawn to be counted.
+        if !param.is_initialized() || param.is_require_grad() {
+            self.numbers += param.lazy_shape().num_elements();
         }
     }
 }
@@ -83,5 +123,43 @@ impl<B: Backend> Dense<B> {
             values = layer.forward(values);
         }
         values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::backend::flex::FlexDevice;
+    use burn::backend::{Autodiff, Flex};
+    use burn::tensor::Distribution;
+
+    /// A model of 3 x 224 x 224 pixels and 1000 classes.
+    fn of_imagenet(of: fn([usize; 3], usize, &FlexDevice) -> ResNet<Autodiff<Flex>>) -> usize {
+        trainable(&of([3, 224, 224], 1000, &FlexDevice))
+    }
+
+    #[test]
+    fn resnets_have_as_many_parameters_as_torchvisions() {
+        assert_eq!(of_imagenet(ResNet::resnet18), 11_689_512);
+        assert_eq!(of_imagenet(ResNet::resnet50), 25_557_032);
+    }
+
+    #[test]
+    fn drawing_changes_no_count_and_counts_no_statistics() {
+        let model = ResNet::resnet18([3, 32, 32], 10, &FlexDevice);
+        let model = Model::<Autodiff<Flex>>::ResNet(model).drawn();
+        assert_eq!(trainable(&model), 11_689_512 - 990 * 513);
+        // Burn's own count takes the running statistics in: a mean and a variance for each channel.
+        assert_eq!(model.num_params(), trainable(&model) + 2 * 4_800);
+    }
+
+    #[test]
+    fn a_resnet_has_an_output_for_each_class() {
+        let images = Tensor::random([2, 3, 32, 32], Distribution::Default, &FlexDevice);
+        let model = ResNet::<Autodiff<Flex>>::resnet50([3, 32, 32], 10, &FlexDevice);
+        let logits = model.forward(images);
+        assert_eq!(logits.dims(), [2, 10]);
+        let logits: Vec<f32> = logits.into_data().to_vec().unwrap();
+        assert!(logits.iter().all(|logit| logit.is_finite()), "{logits:?}");
     }
 }

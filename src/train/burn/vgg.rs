@@ -1,0 +1,139 @@
+//! VGG-16 (Simonyan and Zisserman 2014, "Very Deep Convolutional Networks for Large-Scale Image
+//! Recognition", table 1, D), as torchvision builds it, without batch normalisation.
+//!
+//! Weights are drawn as torchvision draws them: convolutions as [`RECTIFIED`] says, linear layers normally with
+//! a standard deviation of 0.01, biases 0.
+
+use super::convolution::RECTIFIED;
+use burn::module::{Initializer, Module};
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, MaxPool2d, MaxPool2dConfig};
+use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig, PaddingConfig2d};
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use burn::tensor::backend::Backend;
+
+/// Convolutions of each group and their channels; a pooling that halves the sides ends the group.
+const GROUPS: [(usize, usize); 5] = [(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)];
+
+/// Least height and width of an image that something is left of after the last pooling.
+pub(super) const VGG_LEAST_SIDE: usize = 1 << GROUPS.len();
+
+/// Height and width to which the features are averaged before the linear layers.
+const POOLED: usize = 7;
+
+/// Units of the two hidden linear layers.
+const UNITS: usize = 4096;
+
+#[derive(Module, Debug)]
+pub(super) struct Vgg16<B: Backend> {
+    groups: Vec<Vec<Conv2d<B>>>,
+    halve: MaxPool2d,
+    average: AdaptiveAvgPool2d,
+    hidden: Vec<Linear<B>>,
+    dropout: Dropout,
+    head: Linear<B>,
+}
+
+impl<B: Backend> Vgg16<B> {
+    /// A model of images `[channels, height, width]`, with `classes` outputs and random weights.
+    pub(super) fn new(input: [usize; 3], classes: usize, device: &B::Device) -> Vgg16<B> {
+        Vgg16::with_units(input, classes, UNITS, device)
+    }
+
+    fn with_units(input: [usize; 3], classes: usize, units: usize, device: &B::Device) -> Vgg16<B> {
+        let mut from = input[0];
+        let mut group = |(count, to): (usize, usize)| {
+            let layers =
+                (0..count).map(|_| convolution(std::mem::replace(&mut from, to), to, device));
+            layers.collect()
+        };
+        let groups = GROUPS.map(&mut group).into();
+        Vgg16 {
+            groups,
+            halve: MaxPool2dConfig::new([2, 2]).init(),
+            average: AdaptiveAvgPool2dConfig::new([POOLED, POOLED]).init(),
+            hidden: vec![
+                linear(from * POOLED * POOLED, units, device),
+                linear(units, units, device),
+            ],
+            dropout: DropoutConfig::new(0.5).init(),
+            head: linear(units, classes, device),
+        }
+    }
+
+    /// Drops half of the hidden units where gradients are tracked, none otherwise.
+    pub(super) fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
+        let mut features = images;
+        for group in &self.groups {
+            for layer in group {
+                features = relu(layer.forward(features));
+            }
+            features = self.halve.forward(features);
+        }
+        let mut values = self.average.forward(features).flatten(1, 3);
+        for layer in &self.hidden {
+            values = self.dropout.forward(relu(layer.forward(values)));
+        }
+        self.head.forward(values)
+    }
+}
+
+/// 3x3 pixels, padded so that the size stays.
+fn convolution<B: Backend>(from: usize, to: usize, device: &B::Device) -> Conv2d<B> {
+    let mut layer: Conv2d<B> = Conv2dConfig::new([from, to], [3, 3])
+        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
+        .with_initializer(RECTIFIED)
+        .init(device);
+    layer.bias = Some(Initializer::Zeros.init([to], device));
+    layer
+}
+
+fn linear<B: Backend>(from: usize, to: usize, device: &B::Device) -> Linear<B> {
+    let weights = Initializer::Normal {
+        mean: 0.0,
+        std: 0.01,
+    };
+    let mut layer: Linear<B> = LinearConfig::new(from, to)
+        .with_initializer(weights)
+        .init(device);
+    layer.bias = Some(Initializer::Zeros.init([to], device));
+    layer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::trainable;
+    use burn::backend::flex::FlexDevice;
+    use burn::backend::{Autodiff, Flex};
+
+    #[test]
+    fn as_many_parameters_as_torchvisions() {
+        let model = Vgg16::<Flex>::new([3, 224, 224], 1000, &FlexDevice);
+        assert_eq!(trainable(&model), 138_357_544);
+    }
+
+    #[test]
+    fn an_output_for_each_class_and_dropout_only_in_training() {
+        let model = Vgg16::<Autodiff<Flex>>::with_units([3, 32, 32], 10, 64, &FlexDevice);
+        let images = Tensor::random(
+            [2, 3, 32, 32],
+            burn::tensor::Distribution::Default,
+            &FlexDevice,
+        );
+        let both = |of: &dyn Fn() -> Vec<f32>| [of(), of()];
+        let [first, second] = both(&|| model.forward(images.clone()).into_data().to_vec().unwrap());
+        assert_eq!(first.len(), 2 * 10);
+        assert_ne!(first, second, "other units are dropped each time");
+        let valid = burn::module::AutodiffModule::valid(&model);
+        let [first, second] = both(&|| {
+            valid
+                .forward(images.clone().inner())
+                .into_data()
+                .to_vec()
+                .unwrap()
+        });
+        assert_eq!(first, second);
+    }
+}
