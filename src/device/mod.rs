@@ -4,4 +4,5 @@
 
 pub mod cgroup;
 pub mod emulated;
+pub mod nvml;
 pub mod probe;
