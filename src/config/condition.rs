@@ -167,6 +167,13 @@ pub(super) const DEVICE_IS_EMULATED: Condition = Condition {
     remedy: Some("drop it, or set `device = \"emulated:custom\"`"),
 };
 
+pub(super) const DEVICE_IS_CUDA: Condition = Condition {
+    selector: "device",
+    accepts: Accepts::Beginning("cuda"),
+    because: "only an NVIDIA GPU has the counters that nvidia-smi shows",
+    remedy: Some("drop it, or set `device = \"cuda:0\"`"),
+};
+
 pub(super) const DEVICE_CAN_DO_WITHOUT: Condition = Condition {
     because: "only an emulated device can do without training",
     ..DEVICE_IS_EMULATED

@@ -37,10 +37,10 @@ pub use origin::{Excerpt, Origin};
 pub use reference::reference_markdown;
 pub use resolved::{
     BatchConfig, CacheConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig,
-    HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, OrderConfig, PartSize,
-    PipelineConfig, PreprocessConfig, PreprocessStageConfig, ReadConfig, ReadMode, Resolved,
-    SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig, StorageConfig, TraceConfig,
-    WorkerMode,
+    GpuConfig, HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, OrderConfig,
+    PartSize, PipelineConfig, PreprocessConfig, PreprocessStageConfig, ReadConfig, ReadMode,
+    Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig, StorageConfig,
+    TraceConfig, WorkerMode,
 };
 pub use settings::{Row, Settings};
 pub use value::{Value, format_bytes, parse_bytes};

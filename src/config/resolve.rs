@@ -16,10 +16,10 @@ use super::lookup::Lookup;
 use super::presets::{self, CUSTOM};
 use super::resolved::{
     BatchConfig, CacheConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig,
-    HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, OrderConfig, PartSize,
-    PipelineConfig, PreprocessConfig, PreprocessStageConfig, ReadConfig, ReadMode, Resolved,
-    SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig, StorageConfig, TraceConfig,
-    WorkerMode,
+    GpuConfig, HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer, OrderConfig,
+    PartSize, PipelineConfig, PreprocessConfig, PreprocessStageConfig, ReadConfig, ReadMode,
+    Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig, StorageConfig,
+    TraceConfig, WorkerMode,
 };
 use super::schema::{self, Default};
 use super::settings::Settings;
@@ -90,6 +90,9 @@ impl Reader<'_> {
             model: self.model(),
             device,
             emulated: self.emulated(device),
+            gpu: GpuConfig {
+                sample_period_ns: self.whole("gpu.sample_period"),
+            },
             steps,
             warmup_steps: self.whole("warmup_steps"),
             epochs,

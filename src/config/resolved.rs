@@ -24,6 +24,7 @@ pub struct Resolved {
     pub device: DeviceConfig,
     /// The figures of the emulated device, where `device` is one.
     pub emulated: Option<EmulatedConfig>,
+    pub gpu: GpuConfig,
     /// Measured steps, after the warm-up; `None`: as many as `epochs` has.
     pub steps: Option<u64>,
     pub warmup_steps: u64,
@@ -313,6 +314,13 @@ pub struct EmulatedConfig {
     pub run_ahead: usize,
     /// Whether burn trains beside it.
     pub train: bool,
+}
+
+/// What is read of an NVIDIA GPU beside a run on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct GpuConfig {
+    /// Between two readings of NVML's counters, in nanoseconds; 0 reads none.
+    pub sample_period_ns: u64,
 }
 
 /// What executes the steps.

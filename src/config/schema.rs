@@ -7,10 +7,10 @@
 
 use super::condition::{
     BLOCK, CENTER, CIFAR10, CIFAR100, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, DENSE,
-    DEVICE_CAN_DO_WITHOUT, DEVICE_IS_EMULATED, IDX, IMAGE_FOLDER, MODEL_IS_DENSE, NOT_EMULATED,
-    OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD, SHARD, SHUFFLES_BLOCKS, SOURCE_HAS_PHOTOS,
-    SOURCE_IS_CIFAR, SOURCE_IS_IDX, STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED, WEBDATASET,
-    WORKERS_MAKE_BATCHES,
+    DEVICE_CAN_DO_WITHOUT, DEVICE_IS_CUDA, DEVICE_IS_EMULATED, IDX, IMAGE_FOLDER, MODEL_IS_DENSE,
+    NOT_EMULATED, OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD, SHARD, SHUFFLES_BLOCKS,
+    SOURCE_HAS_PHOTOS, SOURCE_IS_CIFAR, SOURCE_IS_IDX, STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED,
+    WEBDATASET, WORKERS_MAKE_BATCHES,
 };
 use super::kind::{Kind, Span};
 use super::presets::CUSTOM;
@@ -272,6 +272,9 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("emulated.run_ahead", Kind::Whole { least: 0, most: 1024 }, Default::Toml("2"),
         "Unfinished steps that the trainer's thread may leave behind it; 0 waits for the end of each, as reading every loss does.")
         .only_when(DEVICE_IS_EMULATED),
+    Key::new("gpu.sample_period", Kind::Time, Default::Toml("\"100ms\""),
+        "How often GPU-Util, clocks, memory and power are read with NVML, as nvidia-smi reads them; \"0ms\" does not.")
+        .only_when(DEVICE_IS_CUDA),
     Key::new("steps", AT_LEAST_ONE, Default::Unset("200, or all that `epochs` has"),
         "Steps that are measured, after the warm-up.")
         .advice("to run the loader without training, use `mode = \"loader-only\"`"),
