@@ -5,6 +5,7 @@
 
 mod json;
 mod model;
+mod nvml;
 mod terminal;
 
 pub use json::write_json;
@@ -12,4 +13,5 @@ pub use model::{
     CacheReport, DeviceReport, EmulatedReport, EpochCache, EpochReport, Evaluation, IdleCause,
     Machine, RecorderReport, Report, Score, Status, StorageReport, TraceReport, Training,
 };
+pub use nvml::NvmlReport;
 pub use terminal::render;

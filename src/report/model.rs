@@ -1,5 +1,6 @@
 //! What a report says.
 
+use super::NvmlReport;
 use crate::analysis::{Cause, LengthSummary, StageSummary, Summary, Verdict, WorkerSummary};
 use crate::timeline::{Nanos, Stage};
 use serde::Serialize;
@@ -72,6 +73,10 @@ pub struct DeviceReport {
     pub busy_share: f64,
     /// Where the device is emulated.
     pub emulated: Option<EmulatedReport>,
+    /// What nvidia-smi would have shown, where the device is an NVIDIA GPU.
+    pub nvml: Option<NvmlReport>,
+    /// Why that is not known, where the device is one.
+    pub nvml_missing: Option<String>,
 }
 
 /// What an emulated device adds.

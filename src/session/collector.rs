@@ -3,6 +3,7 @@
 
 use super::cache::CacheWatch;
 use super::error::SessionError;
+use super::gpu_watch::GpuWatch;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, CpuReading, LoaderShape, Summary, Verdict};
 use crate::config::EmulatedConfig;
@@ -74,6 +75,8 @@ pub(super) struct Collector {
     pub(super) cache: Option<CacheWatch>,
     /// The last epoch it was looked at for.
     pub(super) cache_epoch: u64,
+    /// The GPU's counters, where the device is one.
+    pub(super) gpu: GpuWatch,
     /// CPU time of the process before the run, and of the collector's thread so far.
     pub(super) process_cpu_before: Nanos,
     pub(super) own_cpu: Nanos,
@@ -158,6 +161,7 @@ impl Collector {
         if let Some(feed) = &mut self.feed {
             feed.absorb(&records, &self.recorder.lanes(), at);
         }
+        self.gpu.drain(self.feed.as_ref());
         records.clear();
         self.records = records;
         if self.analysis.is_full() {
@@ -239,9 +243,13 @@ impl Collector {
         let training = self.training().clone();
         self.report.training = training;
         if let Some(summary) = summary {
-            let device = self.device.as_ref();
-            self.report
-                .measured(summary, device.map(|device| device.report(summary)));
+            let device = self.device.as_ref().map(|device| device.report(summary));
+            let beside = self.shape.device_beside;
+            let device = device.map(|device| {
+                let busy = summary.mean_busy_interval();
+                self.gpu.report(device, summary.window, busy, beside)
+            });
+            self.report.measured(summary, device);
             self.report.verdict = Some(Verdict::of(summary, &self.shape));
             self.report.recorder = self.recorder_report(summary);
         }
@@ -263,9 +271,11 @@ impl Collector {
     /// Folds what is left, once every thread of the pipeline has ended.
     pub(super) fn finish(&mut self) {
         self.guarded(|collector| {
+            collector.gpu.stop();
             collector.drain();
             if let Some(feed) = &mut collector.feed {
                 feed.finish();
+                collector.gpu.drain(Some(feed));
             }
             let spans = collector.analysis.finish();
             if let Some(feed) = &mut collector.feed {
@@ -293,6 +303,8 @@ impl DeviceName {
                 source: emulated.source,
                 changed: emulated.changed,
             }),
+            nvml: None,
+            nvml_missing: None,
         }
     }
 }

@@ -8,6 +8,7 @@ mod catalog;
 mod collector;
 mod error;
 mod evaluation;
+mod gpu_watch;
 mod images;
 mod packing;
 mod plan;

@@ -3,6 +3,7 @@
 use super::cache::CacheWatch;
 use super::collector::{Collector, DeviceName, OnProgress, cpu_of};
 use super::error::SessionError;
+use super::gpu_watch::GpuWatch;
 use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
 use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
@@ -270,6 +271,8 @@ impl Session {
         trace: Option<&SharedTrace>,
         training: Arc<Mutex<Training>>,
     ) -> Collector {
+        // Loading NVML takes a while, which is no part of the run.
+        let gpu = GpuWatch::start(&self.config, &self.clock);
         let rule = WindowRule {
             warmup_steps: self.config.warmup_steps,
             steps: Some(plan.batches.saturating_sub(self.config.warmup_steps)),
@@ -303,6 +306,7 @@ impl Session {
             broken: None,
             cache: self.cache.take(),
             cache_epoch: 0,
+            gpu,
             cost: RecordingCost::measure(&self.clock),
             process_cpu_before: cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default(),
             own_cpu: Nanos::ZERO,

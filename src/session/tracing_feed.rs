@@ -5,6 +5,7 @@
 //! arrows, as one group; so a trace that is cut shows whole batches only.
 
 mod batch;
+mod traced;
 
 use crate::analysis::{IdleSpan, WindowRule};
 use crate::timeline::{
@@ -414,4 +415,4 @@ fn place(kind: LaneKind, lane: u16) -> (u32, u32) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
