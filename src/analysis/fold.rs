@@ -32,6 +32,10 @@ pub(super) struct Fold {
     totals: CauseTotals,
     /// Device busy time in the window up to the cursor.
     busy: Nanos,
+    /// How often the device went from busy to idle in that time.
+    busy_ended: u64,
+    /// End of the last idle time found, to tell where one goes on in the next segment.
+    idle_until: Nanos,
     /// Steps are executed beside the trainer's thread.
     device_beside: bool,
     /// How much further ahead each stage could have been with a deeper queue behind it.
@@ -73,6 +77,12 @@ impl Fold {
     /// Device busy time in the folded part of the window.
     pub(super) fn busy(&self) -> Nanos {
         self.busy
+    }
+
+    /// Stretches of time in the folded part of the window in which the device was busy without a pause.
+    pub(super) fn busy_intervals(&self) -> u64 {
+        let goes_on = self.busy > Nanos::ZERO && self.idle_until < self.cursor;
+        self.busy_ended + u64::from(goes_on)
     }
 
     /// End of the folded part.
@@ -160,6 +170,11 @@ impl Fold {
         let gaps = device.busy.gaps_in(inside);
         let idle: Nanos = gaps.iter().map(|gap| gap.length()).sum();
         self.busy += inside.length() - idle;
+        for gap in &gaps {
+            let goes_on = gap.start == self.idle_until.max(window_start);
+            self.busy_ended += u64::from(!goes_on);
+            self.idle_until = gap.end;
+        }
         let contention = match *link {
             // While the thread waits for a core, a device beside it goes on with what it has: what the wait
             // costs shows at the end.
@@ -286,5 +301,32 @@ impl Sorter<'_> {
         let rest = Interval::new(cursor, own.end);
         self.fold
             .add(rest, Cause::Host(HostWork::Other), self.spans);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However the window is cut into segments, each stretch of busy time counts once.
+    #[test]
+    fn busy_intervals_are_counted_across_segments() {
+        let mut device = DeviceActivity::default();
+        for (start, end) in [(5, 12), (20, 30), (30, 35), (50, 60), (90, 120)] {
+            device.busy.insert(Interval::new(Nanos(start), Nanos(end)));
+        }
+        for cuts in [vec![100], vec![25, 40, 45, 55, 100], (11..=100).collect()] {
+            let mut fold = Fold::new(false);
+            fold.open_window(Nanos(10));
+            for cut in cuts {
+                fold.close(Nanos(cut), &device);
+            }
+            // (10, 12), (20, 35), (50, 60) and (90, 100).
+            assert_eq!((fold.busy(), fold.busy_intervals()), (Nanos(37), 4));
+        }
+        let mut idle = Fold::new(false);
+        idle.open_window(Nanos(60));
+        idle.close(Nanos(80), &device);
+        assert_eq!((idle.busy(), idle.busy_intervals()), (Nanos::ZERO, 0));
     }
 }

@@ -378,6 +378,7 @@ impl Analysis {
             steps: self.steps.measured,
             samples: self.steps.samples,
             device_busy: fold.busy(),
+            busy_intervals: fold.busy_intervals(),
             compute: self.steps.compute,
             utilized_from: self.utilized_from(start),
             causes: fold.totals().ranked(),

@@ -6,6 +6,8 @@
 mod cause;
 mod floors;
 mod fold;
+mod gpu;
+mod gpu_util;
 mod live;
 mod process_cpu;
 mod summary;
@@ -15,6 +17,8 @@ mod verdict;
 
 pub use cause::{Cause, CauseTotals, IdleSpan};
 pub use floors::{Disk, LoaderShape, Workers};
+pub use gpu::{GpuSummary, GpuTally, Level};
+pub use gpu_util::UtilComparison;
 pub use live::{Analysis, Pace, WindowRule};
 pub use process_cpu::CpuReading;
 pub use summary::Summary;

@@ -14,6 +14,8 @@ pub struct Summary {
     pub samples: u64,
     /// Union of the intervals in which the device was busy.
     pub device_busy: Nanos,
+    /// How many intervals that union has.
+    pub busy_intervals: u64,
     /// Device time of the steps proper in the window, without preprocessing on the device.
     pub compute: Nanos,
     /// The window's start, or the device's first step where that is later.
@@ -53,6 +55,12 @@ impl Summary {
     /// Device busy / window, 0 to 1.
     pub fn busy_share(&self) -> f64 {
         share(self.device_busy, self.window.length())
+    }
+
+    /// Mean length of the intervals in which the device was busy; `None` where there was none.
+    pub fn mean_busy_interval(&self) -> Option<Nanos> {
+        let length = self.device_busy.0.checked_div(self.busy_intervals)?;
+        Some(Nanos(length))
     }
 
     /// Accelerator utilization, 0 to 1, as MLPerf Storage defines it: time in steps / time, without the I/O

@@ -169,8 +169,8 @@ pub(super) const DEVICE_IS_EMULATED: Condition = Condition {
 
 pub(super) const DEVICE_IS_CUDA: Condition = Condition {
     selector: "device",
-    accepts: Accepts::Beginning("cuda:"),
-    because: "only a GPU has them",
+    accepts: Accepts::Beginning("cuda"),
+    because: "only an NVIDIA GPU has them",
     remedy: Some("drop it, or set `device = \"cuda:0\"`"),
 };
 

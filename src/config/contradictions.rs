@@ -16,6 +16,7 @@ pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Proble
         enough_images,
         a_step_takes_time,
         page_cache_is_used,
+        gpu_is_sampled_at_a_sane_rate,
     ];
     let found = checks.iter().flat_map(|check| check(lookup, resolved));
     found
@@ -178,4 +179,17 @@ fn enough_images(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
         problems.push(lookup.problem("generate.images", what).hint(hint));
     }
     problems
+}
+
+/// The counters change every 10 ms at best, and a reading takes the driver most of a millisecond.
+fn gpu_is_sampled_at_a_sane_rate(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    const MILLISECOND: u64 = 1_000_000;
+    let period = resolved.gpu.map_or(0, |gpu| gpu.sample_period_ns);
+    if period == 0 || (MILLISECOND..=60_000 * MILLISECOND).contains(&period) {
+        return Vec::new();
+    }
+    let what =
+        "`gpu.sample_period` must be from 1 ms to 60 s, or \"0ms\" for no readings".to_owned();
+    let problem = lookup.problem("gpu.sample_period", what);
+    vec![problem.hint("\"100ms\"")]
 }

@@ -149,6 +149,7 @@ impl Reader<'_> {
                 ],
             ),
             run_ahead: self.size("gpu.run_ahead"),
+            sample_period_ns: self.whole("gpu.sample_period"),
             copy_pinned: self.flag("copy.pinned"),
             copy_overlap: self.flag("copy.overlap"),
         })

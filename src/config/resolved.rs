@@ -335,6 +335,8 @@ pub struct EmulatedConfig {
 pub struct GpuConfig {
     pub timeline: GpuTimeline,
     pub run_ahead: usize,
+    /// Between two readings of NVML's counters, in nanoseconds; 0 reads none.
+    pub sample_period_ns: u64,
     pub copy_pinned: bool,
     pub copy_overlap: bool,
 }

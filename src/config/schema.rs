@@ -284,6 +284,9 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("gpu.run_ahead", Kind::Whole { least: 0, most: 1024 }, Default::Toml("2"),
         "Unfinished steps that the trainer's thread may leave behind it; 0 waits for the end of each, as reading every loss does.")
         .only_when(DEVICE_IS_CUDA),
+    Key::new("gpu.sample_period", Kind::Time, Default::Toml("\"100ms\""),
+        "How often GPU-Util, clocks, memory and power are read with NVML, as nvidia-smi reads them; \"0ms\" does not.")
+        .only_when(DEVICE_IS_CUDA),
     Key::new("steps", AT_LEAST_ONE, Default::Unset("200, or all that `epochs` has"),
         "Steps that are measured, after the warm-up.")
         .advice("to run the loader without training, use `mode = \"loader-only\"`"),

@@ -281,6 +281,23 @@ fn contradictions_say_why() {
 }
 
 #[test]
+fn a_gpu_is_sampled_at_a_sane_rate_or_not_at_all() {
+    let sampled = |period: &str| {
+        let set = format!("gpu.sample_period={period}");
+        let resolved = experiment("").resolve(&["device=cuda:1", &set]);
+        resolved.map(|resolved| resolved.gpu.unwrap().sample_period_ns)
+    };
+    assert_eq!(sampled("0ms").unwrap(), 0);
+    assert_eq!(sampled("20ms").unwrap(), 20_000_000);
+    for wrong in ["10us", "2h", "120s"] {
+        assert!(sampled(wrong).is_err(), "{wrong}");
+    }
+    let on_cpu = experiment("device = \"cpu\"\ngpu.sample_period = \"50ms\"");
+    let error = on_cpu.error(&[]);
+    assert!(error.contains("only an NVIDIA GPU"), "{error}");
+}
+
+#[test]
 fn a_weaker_layer_is_switched_off_not_refused() {
     let files = Files::new(
         NAMES_PIPELINE,

@@ -6,4 +6,5 @@ pub mod cgroup;
 pub mod cupti;
 pub mod emulated;
 pub mod gpu_steps;
+pub mod nvml;
 pub mod probe;

@@ -42,6 +42,8 @@ pub struct Gpu {
     pub ordinal: usize,
     pub name: String,
     pub memory_bytes: u64,
+    /// `domain:bus:device.function`, by which NVML knows the same GPU; ordinals differ between the two.
+    pub pci_bus_id: Option<String>,
 }
 
 /// A library or a folder that was found.
@@ -129,6 +131,16 @@ pub fn cuda() -> CudaProbe {
     }
 }
 
+/// The device `cuda:ordinal` as its driver describes it, without looking for the other pieces.
+///
+/// # Errors
+/// No driver, or no such device.
+pub fn gpu(ordinal: usize) -> Result<Gpu, Missing> {
+    let driver = libraries::driver()?;
+    let gpu = driver.devices.get(ordinal).cloned();
+    gpu.ok_or_else(|| no_such_device(&driver, ordinal))
+}
+
 /// CUDA counts versions as 1000 x major + 10 x minor.
 fn cuda_version(number: u32) -> String {
     format!("{}.{}", number / 1000, number % 1000 / 10)
@@ -192,6 +204,7 @@ mod tests {
             ordinal: 0,
             name: "H200".into(),
             memory_bytes: 1,
+            pci_bus_id: None,
         };
         Ok(Driver {
             cuda_version: "13.0".into(),

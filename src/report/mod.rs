@@ -5,6 +5,7 @@
 
 mod json;
 mod model;
+mod nvml;
 mod terminal;
 
 pub use json::write_json;
@@ -13,4 +14,5 @@ pub use model::{
     IdleCause, Machine, RecorderReport, Report, Score, Status, StorageReport, TimelineReport,
     TimelineSource, TraceReport, Training,
 };
+pub use nvml::NvmlReport;
 pub use terminal::render;

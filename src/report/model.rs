@@ -1,5 +1,6 @@
 //! What a report says.
 
+use super::NvmlReport;
 use crate::analysis::{Cause, LengthSummary, StageSummary, Summary, Verdict, WorkerSummary};
 use crate::timeline::{Nanos, Stage};
 use serde::Serialize;
@@ -74,6 +75,10 @@ pub struct DeviceReport {
     pub emulated: Option<EmulatedReport>,
     /// Where the device is a GPU.
     pub timeline: Option<TimelineReport>,
+    /// What nvidia-smi would have shown, where the device is an NVIDIA GPU.
+    pub nvml: Option<NvmlReport>,
+    /// Why that is not known, where the device is one.
+    pub nvml_missing: Option<String>,
 }
 
 /// Who said when a GPU worked.

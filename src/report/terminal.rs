@@ -1,5 +1,6 @@
 //! The report in the terminal.
 
+use super::nvml::write_missing;
 use super::{CacheReport, EmulatedReport, Report, Status, StorageReport};
 use crate::analysis::StageSummary;
 use crate::timeline::Nanos;
@@ -65,6 +66,12 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
         )?;
         if let Some(emulated) = &device.emulated {
             write_emulated(out, emulated)?;
+        }
+        if let Some(nvml) = &device.nvml {
+            nvml.write(out)?;
+        }
+        if let Some(reason) = &device.nvml_missing {
+            write_missing(out, reason)?;
         }
     }
     if let Some(storage) = &report.storage {

@@ -4,6 +4,7 @@
 use super::cache::CacheWatch;
 use super::error::SessionError;
 use super::gpu::GpuCollector;
+use super::gpu_watch::GpuWatch;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, CpuReading, LoaderShape, Summary, Verdict};
 use crate::config::EmulatedConfig;
@@ -75,11 +76,13 @@ pub(super) struct Collector {
     /// What its own code panicked with; what it holds cannot be gone on with.
     pub(super) broken: Option<String>,
     /// What the GPU itself says.
-    pub(super) gpu: Option<GpuCollector>,
+    pub(super) gpu_timeline: Option<GpuCollector>,
     pub(super) cost: RecordingCost,
     pub(super) cache: Option<CacheWatch>,
     /// The last epoch it was looked at for.
     pub(super) cache_epoch: u64,
+    /// The GPU's counters, where the device is one.
+    pub(super) gpu: GpuWatch,
     /// CPU time of the process before the run, and of the collector's thread so far.
     pub(super) process_cpu_before: Nanos,
     pub(super) own_cpu: Nanos,
@@ -155,13 +158,16 @@ impl Collector {
     /// Takes what was recorded; returns how many records the fullest lane had.
     fn drain(&mut self) -> u64 {
         let mut records = std::mem::take(&mut self.records);
-        let gpu_is_over = self.gpu.as_ref().is_some_and(GpuCollector::is_over);
+        let gpu_is_over = self
+            .gpu_timeline
+            .as_ref()
+            .is_some_and(GpuCollector::is_over);
         let drain = self
             .recorder
             .drain(|lane, record| records.push((lane, record)));
         let at = self.clock.now();
         let cpu = cpu_of(UsageWho::RUSAGE_SELF).map(|used| CpuReading { at, used });
-        if let Some(gpu) = &mut self.gpu {
+        if let Some(gpu) = &mut self.gpu_timeline {
             let (analysis, feed) = (&mut self.analysis, self.feed.as_mut());
             gpu.collect(gpu_is_over, &mut records, analysis, feed);
         }
@@ -169,6 +175,7 @@ impl Collector {
         if let Some(feed) = &mut self.feed {
             feed.absorb(&records, &self.recorder.lanes(), at);
         }
+        self.gpu.drain(self.feed.as_ref());
         records.clear();
         self.records = records;
         if self.analysis.is_full() {
@@ -250,10 +257,15 @@ impl Collector {
         let training = self.training().clone();
         self.report.training = training;
         if let Some(summary) = summary {
+            let timeline = self.gpu_timeline.as_ref().map(|gpu| &gpu.report);
             let device = self.device.as_ref();
-            let gpu = self.gpu.as_ref().map(|gpu| &gpu.report);
-            self.report
-                .measured(summary, device.map(|device| device.report(summary, gpu)));
+            let device = device.map(|device| device.report(summary, timeline));
+            let beside = self.shape.device_beside;
+            let device = device.map(|device| {
+                let busy = summary.mean_busy_interval();
+                self.gpu.report(device, summary.window, busy, beside)
+            });
+            self.report.measured(summary, device);
             self.report.verdict = Some(Verdict::of(summary, &self.shape));
             self.report.recorder = self.recorder_report(summary);
         }
@@ -275,9 +287,11 @@ impl Collector {
     /// Folds what is left, once every thread of the pipeline has ended.
     pub(super) fn finish(&mut self) {
         self.guarded(|collector| {
+            collector.gpu.stop();
             collector.drain();
             if let Some(feed) = &mut collector.feed {
                 feed.finish();
+                collector.gpu.drain(Some(feed));
             }
             let spans = collector.analysis.finish();
             if let Some(feed) = &mut collector.feed {
@@ -306,6 +320,8 @@ impl DeviceName {
                 changed: emulated.changed,
             }),
             timeline: gpu.or(self.timeline.as_ref()).cloned(),
+            nvml: None,
+            nvml_missing: None,
         }
     }
 }

@@ -9,6 +9,7 @@ mod collector;
 mod error;
 mod evaluation;
 mod gpu;
+mod gpu_watch;
 mod images;
 mod packing;
 mod plan;

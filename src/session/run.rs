@@ -4,6 +4,7 @@ use super::cache::CacheWatch;
 use super::collector::{Collector, DeviceName, OnProgress, cpu_of};
 use super::error::SessionError;
 use super::gpu::{GpuDevice, TakenTimeline, Timeline};
+use super::gpu_watch::GpuWatch;
 use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
 use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
@@ -104,7 +105,7 @@ impl Session {
         } else {
             Recorder::off()
         };
-        let gpu = device.take_timeline(&recorder);
+        let timeline = device.take_timeline(&recorder);
         let mut warnings = self.source.warnings();
         warnings.extend(self.unfinished());
         let trace = self.open_trace()?;
@@ -113,7 +114,8 @@ impl Session {
             spans.map_err(|error| warnings.push(error.to_string())).ok()
         });
         let training = Arc::new(Mutex::new(Training::default()));
-        let collector = self.collector(&plan, &recorder, trace.as_ref(), training.clone(), gpu);
+        let collector =
+            self.collector(&plan, &recorder, trace.as_ref(), training.clone(), timeline);
         let collector = collector.start().map_err(SessionError::Collector)?;
         let trainee = Trainee {
             plan: &plan,
@@ -301,8 +303,10 @@ impl Session {
         recorder: &Recorder,
         trace: Option<&SharedTrace>,
         training: Arc<Mutex<Training>>,
-        gpu: Option<TakenTimeline>,
+        timeline: Option<TakenTimeline>,
     ) -> Collector {
+        // Loading NVML takes a while, which is no part of the run.
+        let gpu = GpuWatch::start(&self.config, &self.clock);
         let rule = WindowRule {
             warmup_steps: self.config.warmup_steps,
             steps: Some(plan.batches.saturating_sub(self.config.warmup_steps)),
@@ -315,7 +319,7 @@ impl Session {
         };
         let storage = self.config.pipeline.storage.as_ref();
         let storage = storage.map(|storage| storage.preset);
-        let (gpu, timeline) = match gpu {
+        let (gpu_timeline, timeline) = match timeline {
             Some(taken) => taken.collector(rule),
             None => (None, None),
         };
@@ -332,7 +336,7 @@ impl Session {
                 emulated: self.config.emulated,
                 timeline,
             }),
-            gpu,
+            gpu_timeline,
             shape: shape(&self.config, self.cores),
             training,
             on_progress,
@@ -342,6 +346,7 @@ impl Session {
             broken: None,
             cache: self.cache.take(),
             cache_epoch: 0,
+            gpu,
             cost: RecordingCost::measure(&self.clock),
             process_cpu_before: cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default(),
             own_cpu: Nanos::ZERO,

@@ -6,6 +6,7 @@
 
 mod batch;
 mod gpu;
+mod traced;
 
 use crate::analysis::{IdleSpan, WindowRule};
 use crate::timeline::{
@@ -424,4 +425,4 @@ fn place(kind: LaneKind, lane: u16) -> (u32, u32) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

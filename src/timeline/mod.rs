@@ -5,6 +5,7 @@
 //! records flow one way, from the [`Recorder`] to the analysis and the trace. Uses no other module.
 
 mod clock;
+mod gpu_sample;
 mod interval;
 mod record;
 mod recorder;
@@ -13,6 +14,7 @@ mod time;
 mod virtual_clock;
 
 pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, spawn_on};
+pub use gpu_sample::GpuSample;
 pub use interval::{Interval, IntervalSet};
 pub use record::{
     BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Service, Split, Stage, ThreadUsage,

@@ -49,6 +49,7 @@ fn summary(
         steps: 100,
         samples: 3200,
         device_busy: Nanos(100 * (period - idle) * MS),
+        busy_intervals: 100,
         compute: Nanos(100 * (period - idle) * MS),
         utilized_from: Nanos::ZERO,
         causes: causes

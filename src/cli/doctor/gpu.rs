@@ -1,18 +1,27 @@
 //! What `--device cuda:N` needs, piece by piece.
 //!
-//! May use: `checklist`, `device::probe`.
+//! May use: `checklist`, `device`, `timeline`.
 
 use super::checklist::{Row, Section, size};
-use crate::device::probe::{self, CudaProbe, Missing, Piece};
+use crate::device::nvml;
+use crate::device::probe::{self, CudaProbe, Gpu, Missing, Piece};
+use crate::timeline::{GpuSample, Nanos};
+use serde_json::json;
 
 pub fn section() -> Section {
     Section {
         title: "GPU",
-        rows: rows(&probe::cuda()),
+        rows: rows(&probe::cuda(), read_now),
     }
 }
 
-fn rows(probe: &CudaProbe) -> Vec<Row> {
+/// What NVML says of `gpu` at this moment.
+fn read_now(gpu: &Gpu) -> Option<GpuSample> {
+    let mut counters = nvml::open(gpu.pci_bus_id.as_ref()?).ok()?;
+    Some(counters.read(Nanos::ZERO))
+}
+
+fn rows(probe: &CudaProbe, read: impl Fn(&Gpu) -> Option<GpuSample>) -> Vec<Row> {
     let mut rows = Vec::new();
     match &probe.driver {
         Ok(driver) => {
@@ -31,11 +40,7 @@ fn rows(probe: &CudaProbe) -> Vec<Row> {
         }
         Err(missing) => rows.push(absent("driver", missing)),
     }
-    rows.push(piece(
-        "NVML",
-        &probe.nvml,
-        "GPU-Util, as nvidia-smi shows it",
-    ));
+    rows.push(nvml_row(probe, read));
     rows.push(piece("CUPTI", &probe.cupti, "kernel and copy times"));
     rows.push(piece("NVRTC", &probe.nvrtc, "compiles kernels"));
     rows.push(piece(
@@ -45,6 +50,34 @@ fn rows(probe: &CudaProbe) -> Vec<Row> {
     ));
     rows.push(verdict(probe));
     rows
+}
+
+/// NVML with a reading of each GPU.
+fn nvml_row(probe: &CudaProbe, read: impl Fn(&Gpu) -> Option<GpuSample>) -> Row {
+    let row = piece("NVML", &probe.nvml, "GPU-Util, as nvidia-smi shows it");
+    let (Ok(_), Ok(driver)) = (&probe.nvml, &probe.driver) else {
+        return row;
+    };
+    let (mut finding, mut facts) = (row.finding.clone(), Vec::new());
+    for gpu in &driver.devices {
+        let sample = read(gpu).unwrap_or_default();
+        let util = sample.gpu_util_percent.map(|util| format!("{util} %"));
+        let used = sample
+            .memory_used_bytes
+            .map(|used| format!("{} used", size(used)));
+        let said: Vec<String> = [util, used].into_iter().flatten().collect();
+        let said = match said.is_empty() {
+            true => "no reading".to_owned(),
+            false => said.join(", "),
+        };
+        finding.push_str(&format!("; now cuda:{}: {said}", gpu.ordinal));
+        facts.push(json!({
+            "ordinal": gpu.ordinal,
+            "gpu_util_percent": sample.gpu_util_percent,
+            "memory_used_bytes": sample.memory_used_bytes,
+        }));
+    }
+    Row { finding, ..row }.fact("readings", facts)
 }
 
 fn piece(subject: &str, piece: &Result<Piece, Missing>, purpose: &str) -> Row {
@@ -91,7 +124,7 @@ fn verdict(probe: &CudaProbe) -> Row {
 mod tests {
     use super::super::checklist::Checklist;
     use super::*;
-    use crate::device::probe::{Driver, Gpu};
+    use crate::device::probe::Driver;
 
     fn found(path: &str, version: &str) -> Result<Piece, Missing> {
         Ok(Piece {
@@ -100,11 +133,11 @@ mod tests {
         })
     }
 
-    fn shown(probe: &CudaProbe) -> String {
+    fn shown(probe: &CudaProbe, reading: GpuSample) -> String {
         Checklist {
             sections: vec![Section {
                 title: "GPU",
-                rows: rows(probe),
+                rows: rows(probe, |_| Some(reading)),
             }],
         }
         .to_string()
@@ -116,6 +149,7 @@ mod tests {
             ordinal: 0,
             name: "NVIDIA H200".to_owned(),
             memory_bytes: 143_771 << 20,
+            pci_bus_id: Some("0000:3B:00.0".to_owned()),
         };
         let mut probe = CudaProbe {
             driver: Ok(Driver {
@@ -130,7 +164,12 @@ mod tests {
             nvrtc: found("libnvrtc.so", "13.0"),
             headers: found("/usr/local/cuda/include", "13.0"),
         };
-        insta::assert_snapshot!("complete", shown(&probe));
+        let reading = GpuSample {
+            gpu_util_percent: Some(37),
+            memory_used_bytes: Some(5 << 30),
+            ..GpuSample::default()
+        };
+        insta::assert_snapshot!("complete", shown(&probe, reading));
         let piece = "CUDA headers (include/cuda_runtime.h)";
         let (detail, remedy) = (
             "not in /x/include".to_owned(),
@@ -141,6 +180,6 @@ mod tests {
             detail,
             remedy,
         });
-        insta::assert_snapshot!("without_headers", shown(&probe));
+        insta::assert_snapshot!("without_headers", shown(&probe, GpuSample::default()));
     }
 }

@@ -103,7 +103,18 @@ fn gpu(library: &'static Library, ordinal: c_int) -> Option<Gpu> {
         ordinal,
         name,
         memory_bytes: memory_bytes as u64,
+        pci_bus_id: pci_bus_id(library, device),
     })
+}
+
+fn pci_bus_id(library: &'static Library, device: c_int) -> Option<String> {
+    let get: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int =
+        function(library, "cuDeviceGetPCIBusId")?;
+    let mut text = [0; 64];
+    // SAFETY: `device` is one that cuDeviceGet stored; the buffer is passed with one byte less than its length,
+    // so it stays NUL-terminated.
+    let status = unsafe { get(text.as_mut_ptr(), 63, device) };
+    (status == 0).then(|| text_of(&text))
 }
 
 /// What cuInit's most common refusals mean.

@@ -11,7 +11,7 @@ const LANES: [(&str, LaneKind); 6] = [
     ("trainer", LaneKind::Trainer),
 ];
 
-fn lanes() -> Vec<LaneInfo> {
+pub(in crate::session) fn lanes() -> Vec<LaneInfo> {
     let info = |(name, kind): (&str, LaneKind)| LaneInfo {
         name: name.to_owned(),
         kind,
@@ -52,7 +52,7 @@ fn unit(stage: Stage, batch: u64) -> (u16, Record) {
     (lane, Record::Unit(record))
 }
 
-fn all(batch: u64) -> Vec<(u16, Record)> {
+pub(in crate::session) fn all(batch: u64) -> Vec<(u16, Record)> {
     let stages = Stage::LOADER.into_iter().chain([Stage::Step]);
     stages.map(|stage| unit(stage, batch)).collect()
 }
