@@ -9,7 +9,8 @@ mod terminal;
 
 pub use json::write_json;
 pub use model::{
-    CacheReport, DeviceReport, EmulatedReport, EpochCache, EpochReport, Evaluation, IdleCause,
-    Machine, RecorderReport, Report, Score, Status, StorageReport, TraceReport, Training,
+    CacheReport, DeviceMemoryReport, DeviceReport, EmulatedReport, EpochCache, EpochReport,
+    Evaluation, IdleCause, Machine, RecorderReport, Report, Score, Status, StorageReport,
+    TraceReport, Training,
 };
 pub use terminal::render;

@@ -70,8 +70,24 @@ pub struct DeviceReport {
     pub idle_ns: Nanos,
     /// Busy / window, 0 to 1.
     pub busy_share: f64,
+    /// Where the device's allocator counts it.
+    pub memory: Option<DeviceMemoryReport>,
     /// Where the device is emulated.
     pub emulated: Option<EmulatedReport>,
+}
+
+/// The device's memory, looked at between steps at most once a second and at the end of the run.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceMemoryReport {
+    /// Of tensors that are alive between steps, when last looked at.
+    pub in_use_bytes: u64,
+    /// Held by the allocator's pools, when last looked at: what steps use in their course is in it.
+    pub reserved_bytes: u64,
+    /// The most that was seen.
+    pub peak_in_use_bytes: u64,
+    pub peak_reserved_bytes: u64,
+    /// Of the device in all; `None` where it is unknown or unlimited.
+    pub total_bytes: Option<u64>,
 }
 
 /// What an emulated device adds.

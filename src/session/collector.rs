@@ -3,6 +3,7 @@
 
 use super::cache::CacheWatch;
 use super::error::SessionError;
+use super::memory::MemoryWatch;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, CpuReading, LoaderShape, Summary, Verdict};
 use crate::config::EmulatedConfig;
@@ -47,6 +48,7 @@ pub type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 pub(super) struct DeviceName {
     pub(super) name: String,
     pub(super) emulated: Option<EmulatedConfig>,
+    pub(super) memory: MemoryWatch,
 }
 
 /// What the collector works on.
@@ -287,6 +289,7 @@ impl DeviceName {
             busy_ns: summary.device_busy,
             idle_ns: summary.device_idle(),
             busy_share: summary.busy_share(),
+            memory: self.memory.report(),
             emulated: self.emulated.map(|emulated| EmulatedReport {
                 accelerator_utilization: summary.accelerator_utilization(),
                 trains: emulated.train,

@@ -9,6 +9,7 @@ mod collector;
 mod error;
 mod evaluation;
 mod images;
+mod memory;
 mod packing;
 mod plan;
 mod run;

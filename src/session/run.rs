@@ -3,6 +3,7 @@
 use super::cache::CacheWatch;
 use super::collector::{Collector, DeviceName, OnProgress, cpu_of};
 use super::error::SessionError;
+use super::memory::MemoryWatch;
 use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
 use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
@@ -52,6 +53,7 @@ pub struct Session {
     pub(super) parts: Parts,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stop: StopSignal,
+    pub(super) memory: MemoryWatch,
     cores: f64,
     /// How much of the data is in the page cache.
     cache: Option<CacheWatch>,
@@ -75,6 +77,7 @@ impl Session {
         let cache = CacheWatch::prepare(config.cache, source.files())?;
         Ok(Session {
             stop,
+            memory: MemoryWatch::default(),
             cache,
             cores: usable_cores(),
             config,
@@ -97,7 +100,7 @@ impl Session {
     pub fn run(mut self) -> Result<Outcome, SessionError> {
         let plan = self.plan()?;
         // Compiling kernels and making contexts is no part of the run.
-        let device = self.device()?;
+        let device = self.device().map_err(|error| self.recognised(error))?;
         let recorder = if self.config.recorder {
             Recorder::new()
         } else {
@@ -187,15 +190,28 @@ impl Session {
         let spec = model_spec(&self.config, &self.source);
         let pixels = self.source.on_device();
         if let Some(emulated) = &self.config.emulated {
+            self.memory.set_total(emulated.memory_bytes);
             return Ok(Device::Emulated {
                 spec: emulated_spec(emulated),
                 burn: emulated.train.then(|| on_cpu(&spec, pixels)).transpose()?,
             });
         }
         Ok(Device::Burn(match self.config.device {
-            DeviceConfig::Cuda(ordinal) => on_cuda(ordinal, &probe::cuda(), &spec, pixels)?,
+            DeviceConfig::Cuda(ordinal) => {
+                let probe = probe::cuda();
+                let gpu = probe.require(ordinal).ok();
+                self.memory.set_total(gpu.map(|gpu| gpu.memory_bytes));
+                on_cuda(ordinal, &probe, &spec, pixels)?
+            }
             _ => on_cpu(&spec, pixels)?,
         }))
+    }
+
+    /// `error`, as what it is where the device ran out of memory.
+    fn recognised(&self, error: TrainError) -> TrainError {
+        let device = self.config.device.to_string();
+        let batch_size = self.config.pipeline.batch.size;
+        error.recognised(&device, self.memory.total(), batch_size)
     }
 
     /// How the run ended, into the report.
@@ -203,7 +219,11 @@ impl Session {
         let report = &mut collector.report;
         report.skipped = serde_json::to_value(&ended.skipped).unwrap_or_default();
         let broken = collector.broken.take().map(SessionError::Panicked);
-        let error = broken.or(ended.result.err()).or_else(|| {
+        let failed = ended.result.err().map(|error| match error {
+            SessionError::Train(error) => SessionError::Train(self.recognised(error)),
+            other => other,
+        });
+        let error = broken.or(failed).or_else(|| {
             let (steps, warmup) = (report.training.steps, self.config.warmup_steps);
             let nothing = !ended.stopped && steps <= warmup;
             nothing.then_some(SessionError::NothingMeasured { steps, warmup })
@@ -293,6 +313,7 @@ impl Session {
             device: (self.config.mode == Mode::Normal).then(|| DeviceName {
                 name: self.config.device.to_string(),
                 emulated: self.config.emulated,
+                memory: self.memory.clone(),
             }),
             shape: shape(&self.config, self.cores),
             training,

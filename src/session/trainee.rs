@@ -143,8 +143,12 @@ impl Trainee<'_> {
                 drop(epoch.take());
                 epoch = Some(tracing::info_span!("epoch", epoch = current).entered());
             }
+            self.session.memory.note(done.memory);
             self.note(done);
         });
+        if result.is_ok() {
+            self.session.memory.note(trainer.memory());
+        }
         drop(epoch);
         let stopped = stop.is_stopped();
         feed.shut_down();

@@ -4,6 +4,7 @@
 //! analysis serves them all. Invariants: every timestamp is integer [`Nanos`] on one monotonic clock;
 //! records flow one way, from the [`Recorder`] to the analysis and the trace. Uses no other module.
 
+mod bytes;
 mod clock;
 mod interval;
 mod record;
@@ -12,6 +13,7 @@ mod ring;
 mod time;
 mod virtual_clock;
 
+pub use bytes::Bytes;
 pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, spawn_on};
 pub use interval::{Interval, IntervalSet};
 pub use record::{

@@ -1,5 +1,6 @@
 //! Training with burn: the copy to the device and the optimizer step, with their spans.
 
+use super::memory::DeviceMemory;
 use super::step::{TrainError, TrainStep};
 use crate::device::probe::CudaProbe;
 use crate::pipeline::{
@@ -149,6 +150,14 @@ impl TrainStep for BurnTrainer {
         };
         self.learn(number, batch.batch, note).map(Some)
     }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        let counted = guarded(|| Ok(self.trainer.memory())).ok().flatten()?;
+        Some(DeviceMemory {
+            in_use: counted.in_use,
+            reserved: counted.reserved,
+        })
+    }
 }
 
 /// burn panics where the device fails, for want of memory above all.
@@ -249,6 +258,9 @@ mod tests {
         }
         fn parameters(&self) -> usize {
             0
+        }
+        fn memory(&self) -> Option<stallscope_burn::DeviceMemory> {
+            None
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod burning;
 mod emulated;
+mod memory;
 mod step;
 
 pub use burning::{
@@ -12,4 +13,5 @@ pub use burning::{
     OptimizerSpec, PixelLayout, PixelPlan, on_cpu, on_cuda,
 };
 pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
+pub use memory::{DeviceMemory, NoRoomFor, OutOfMemory};
 pub use step::{StepDone, TrainError, TrainStep, train};

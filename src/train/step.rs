@@ -1,6 +1,7 @@
 //! The training loop, generic over what a step does: the same loop runs burn and the tests' planted
 //! steps.
 
+use super::memory::{DeviceMemory, OutOfMemory};
 use crate::pipeline::{Delivered, Feed, HostToDevice, Logbook, PipelineError, SampleWork};
 use crate::timeline::{HostWork, Nanos, UnitRef};
 use stallscope_burn::Learned;
@@ -22,6 +23,9 @@ pub enum TrainError {
     /// The device cannot be used on this machine.
     #[error("device {device} is not usable here: {reason}")]
     Device { device: String, reason: String },
+    /// The device's memory is too small for the batch or the model.
+    #[error("{0}")]
+    OutOfMemory(Box<OutOfMemory>),
 }
 
 /// What one optimizer update does with a batch on the device.
@@ -51,6 +55,11 @@ pub trait TrainStep {
 
     /// Blocks until the device has done everything it was given.
     fn finish(&mut self) {}
+
+    /// How much of its memory the device has in use, where that is counted. May block for a moment.
+    fn memory(&self) -> Option<DeviceMemory> {
+        None
+    }
 }
 
 /// Where training stands, for progress and logs.
@@ -62,7 +71,12 @@ pub struct StepDone {
     pub samples: usize,
     pub epoch: u64,
     pub learned: Option<Learned>,
+    /// The device's memory, where it was looked at after this step.
+    pub memory: Option<DeviceMemory>,
 }
+
+/// Between two looks at the device's memory, which wait for the device's queue.
+const MEMORY_EVERY: Nanos = Nanos::from_millis(1_000);
 
 /// Trains on every batch that `feed` delivers; returns the number of steps.
 ///
@@ -76,17 +90,25 @@ pub fn train<W: SampleWork, H: HostToDevice>(
     mut after_step: impl FnMut(StepDone),
 ) -> Result<u64, TrainError> {
     let mut steps = 0;
+    let mut look_at = Nanos::ZERO;
     while let Some(delivered) = feed.next()? {
         let (number, epoch, samples) = (delivered.number, delivered.epoch, delivered.samples);
         let Some(logbook) = feed.logbook() else { break };
         let learned = trainer.step(delivered, logbook)?;
         steps += 1;
         let logging_from = logbook.now();
+        let memory = if logging_from >= look_at {
+            look_at = logging_from + MEMORY_EVERY;
+            trainer.memory()
+        } else {
+            None
+        };
         after_step(StepDone {
             steps,
             samples,
             epoch,
             learned,
+            memory,
         });
         let logging_to = logbook.now();
         logbook.host(HostWork::Logging, number, logging_from, logging_to);
