@@ -30,7 +30,14 @@ Examples:
   stallscope doctor                              (what this machine can measure)
   stallscope run configs/quickstart.toml         (profile the example)
   stallscope run configs/quickstart.toml --set decode.workers=2
-  stallscope keys                                (every configuration key)")]
+  stallscope keys                                (every configuration key)
+
+Exit status:
+  0  done
+  1  failed
+  2  the command line is wrong
+  3  the device has too little memory: a batch, or every batch that was tried, does not fit
+  130  stopped with Ctrl-C")]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -40,6 +47,11 @@ pub struct Cli {
 pub enum Command {
     /// Run an experiment and say what its device waited for.
     Run(RunArgs),
+    /// Find the largest batch that fits the device's memory, and the smallest that is as fast as any.
+    BatchSize(BatchSizeArgs),
+    /// After a run that was out of memory: look for a batch size that fits.
+    #[command(hide = true)]
+    FitSearch(FitSearchArgs),
     /// Make or look at data.
     Data {
         #[command(subcommand)]
@@ -93,6 +105,15 @@ pub struct RunArgs {
     /// The folder for what the run writes [default: traces/CONFIG-TIMESTAMP].
     #[arg(long, visible_alias = "out", value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
+
+    /// When a batch does not fit the device's memory, fail at once instead of looking for a size that
+    /// fits, which takes up to 4 short runs and 2 minutes.
+    #[arg(long)]
+    pub no_fit_search: bool,
+
+    /// This run is a trial of another: it prints nothing and evaluates nothing.
+    #[arg(long, hide = true)]
+    pub trial: bool,
 }
 
 impl RunArgs {
@@ -132,6 +153,69 @@ impl ModeArg {
             ModeArg::LoaderOnly => "loader-only",
         }
     }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope batch-size configs/quickstart.toml --device cuda:0
+  stallscope batch-size configs/quickstart.toml --least 16 --most 512 --json
+  stallscope batch-size configs/emulated-gpu.toml --set emulated.memory=40GiB \\
+      --set emulated.memory_base=2GiB --set emulated.memory_per_sample=90MiB
+
+Each size is a short run in a process of its own: doubled from batch.size until one does not fit, then
+bisected, in ones up to 64 and in multiples of 8 above. Exit status 3: not even the least size fits.")]
+pub struct BatchSizeArgs {
+    /// The experiment file, such as configs/quickstart.toml.
+    pub config: PathBuf,
+
+    /// Override a configuration key, as in `run`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// What executes the steps, as in `run`.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+
+    /// The smallest batch size of interest.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    pub least: usize,
+
+    /// The largest batch size of interest [default: as many as there are samples to train on].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub most: Option<usize>,
+
+    /// Measured steps of each trial, after the warm-up.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
+    pub steps: usize,
+
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl BatchSizeArgs {
+    /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
+    pub fn overrides(&self) -> Vec<String> {
+        let device = self.device.iter().map(|device| format!("device={device}"));
+        self.set.iter().cloned().chain(device).collect()
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct FitSearchArgs {
+    pub config: PathBuf,
+
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// The report of the run, whose error is completed.
+    #[arg(long)]
+    pub report: Option<PathBuf>,
+
+    /// What was too large, as JSON.
+    #[arg(long)]
+    pub error: String,
 }
 
 #[derive(Debug, Subcommand)]

@@ -32,6 +32,8 @@ pub struct RunOptions {
     /// The folder for the report, and for the trace unless the configuration names another place.
     pub run_dir: PathBuf,
     pub on_progress: OnProgress,
+    /// Whether the model is evaluated on what was held out, after the training.
+    pub evaluate: bool,
 }
 
 /// How a run ended; trace and report are on disk.
@@ -48,7 +50,7 @@ pub struct Outcome {
 /// A run that is ready to start.
 pub struct Session {
     config: Resolved,
-    options: RunOptions,
+    pub(super) options: RunOptions,
     pub(super) source: Source,
     pub(super) parts: Parts,
     pub(super) clock: Arc<dyn Clock>,

@@ -92,7 +92,7 @@ impl Trainee<'_> {
         test: Option<&Arc<W>>,
         trainer: &mut BurnTrainer,
     ) -> Ended {
-        if ended.result.is_ok() && !ended.stopped {
+        if ended.result.is_ok() && !ended.stopped && self.session.options.evaluate {
             let evaluated = self.evaluate(work, test, trainer);
             ended.result = ended.result.and_then(|steps| evaluated.map(|()| steps));
         }

@@ -6,6 +6,7 @@
 use super::step::TrainError;
 use crate::pipeline::PipelineError;
 use crate::timeline::Bytes;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Memory of the device as its allocator sees it between two steps, in bytes.
@@ -18,7 +19,7 @@ pub struct DeviceMemory {
 }
 
 /// What there was no room for.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoRoomFor {
     /// The model itself, before any batch.
     Model,
@@ -31,7 +32,7 @@ pub enum NoRoomFor {
 }
 
 /// The device ran out of memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutOfMemory {
     pub device: String,
     /// Of the device in all, where it is known.
