@@ -44,23 +44,7 @@ pub fn batch_size(args: &BatchSizeArgs, out: &mut dyn Write) -> anyhow::Result<E
     let config = Settings::load(&args.config, &overrides)?.resolve()?;
     provide_data(&config, args.json)?;
     let bounds = bounds(args, &config, training_samples(&config)?)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopping = stop.clone();
-    on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
-    let folder = tempfile::tempdir().context("cannot make a folder for the trials")?;
-    let runner = TrialRunner {
-        command: trial_command(&args.config)?,
-        overrides: trial_overrides(args, &config, overrides.clone()),
-        folder: folder.path().to_owned(),
-        stop,
-        deadline: None,
-    };
-    let found = batch_sizes(bounds, |size| {
-        let result = runner.run(size)?;
-        eprintln!("batch.size = {size}: {}", in_words(&result));
-        Ok(result)
-    });
-    let found = match found {
+    let found = match search(args, &config, &overrides, bounds)? {
         Err(TrialError::Stopped) => {
             eprintln!("stopped before there was an answer");
             return Ok(ExitCode::from(INTERRUPTED));
@@ -84,6 +68,31 @@ pub fn batch_size(args: &BatchSizeArgs, out: &mut dyn Write) -> anyhow::Result<E
         return Err(NothingFits { least, device }.into());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the trials, until Ctrl-C; the inner result is theirs.
+fn search(
+    args: &BatchSizeArgs,
+    config: &Resolved,
+    overrides: &[String],
+    bounds: Bounds,
+) -> anyhow::Result<Result<BatchSizes, TrialError>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopping = stop.clone();
+    on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
+    let folder = tempfile::tempdir().context("cannot make a folder for the trials")?;
+    let runner = TrialRunner {
+        command: trial_command(&args.config)?,
+        overrides: trial_overrides(args, config, overrides.to_vec()),
+        folder: folder.path().to_owned(),
+        stop,
+        deadline: None,
+    };
+    Ok(batch_sizes(bounds, |size| {
+        let result = runner.run(size)?;
+        eprintln!("batch.size = {size}: {}", in_words(&result));
+        Ok(result)
+    }))
 }
 
 /// From `--least` to `--most`, as far as the data of `samples` samples and the key go.
