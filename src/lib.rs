@@ -12,3 +12,4 @@ pub mod session;
 pub mod timeline;
 pub mod trace;
 pub mod train;
+pub mod tune;

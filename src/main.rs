@@ -2,7 +2,9 @@
 
 use clap::Parser;
 use stallscope::cli::args::{Cli, Command};
-use stallscope::cli::{completions, config, data, doctor, error_chain, run};
+use stallscope::cli::{
+    batch_size, completions, config, data, doctor, error_chain, failure, fit_search, run,
+};
 use std::io;
 use std::process::ExitCode;
 
@@ -13,7 +15,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", error_chain(error.as_ref()));
-            ExitCode::FAILURE
+            failure(&error)
         }
     }
 }
@@ -29,6 +31,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let out = &mut std::io::stdout();
     match cli.command {
         Command::Run(args) => return run::run(&args, out),
+        Command::BatchSize(args) => return batch_size::batch_size(&args, out),
+        Command::FitSearch(args) => return fit_search::fit_search(&args),
         Command::Data { command } => return data::data(&command, out),
         Command::Doctor(args) => doctor::doctor(&args, out)?,
         Command::Config(args) => config::config(&args, out)?,

@@ -13,6 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("pipeline", &["data", "timeline", "config"]),
     ("trace", &["timeline"]),
     ("analysis", &["timeline"]),
+    ("tune", &["analysis", "config"]),
     ("train", &["pipeline", "device", "timeline"]),
     ("report", &["analysis", "timeline"]),
     (
@@ -25,8 +26,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "session", "report", "train", "pipeline", "device", "trace", "analysis", "config",
-            "data", "timeline",
+            "session", "report", "tune", "train", "pipeline", "device", "trace", "analysis",
+            "config", "data", "timeline",
         ],
     ),
 ];

@@ -6,12 +6,15 @@
 //!
 //! May use: `config` (the image formats).
 
+mod tuning;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::config::ImageFormat;
+pub use tuning::{BatchSizeArgs, FitSearchArgs};
 
 /// Profile the input pipeline of a training job: which loader stage starves the device, and what
 /// to change.
@@ -30,7 +33,14 @@ Examples:
   stallscope doctor                              (what this machine can measure)
   stallscope run configs/quickstart.toml         (profile the example)
   stallscope run configs/quickstart.toml --set decode.workers=2
-  stallscope keys                                (every configuration key)")]
+  stallscope keys                                (every configuration key)
+
+Exit status:
+  0  done
+  1  failed
+  2  the command line is wrong
+  3  the device has too little memory: a batch, or every batch that was tried, does not fit
+  130  stopped with Ctrl-C")]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -40,6 +50,11 @@ pub struct Cli {
 pub enum Command {
     /// Run an experiment and say what its device waited for.
     Run(RunArgs),
+    /// Find the largest batch that fits the device's memory, and the smallest that is as fast as any.
+    BatchSize(BatchSizeArgs),
+    /// After a run that was out of memory: look for a batch size that fits.
+    #[command(hide = true)]
+    FitSearch(FitSearchArgs),
     /// Make or look at data.
     Data {
         #[command(subcommand)]
@@ -93,6 +108,15 @@ pub struct RunArgs {
     /// The folder for what the run writes [default: traces/CONFIG-TIMESTAMP].
     #[arg(long, visible_alias = "out", value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
+
+    /// When a batch does not fit the device's memory, fail at once instead of looking for a size that
+    /// fits, which takes up to 4 short runs and 2 minutes.
+    #[arg(long)]
+    pub no_fit_search: bool,
+
+    /// This run is a trial of another: it prints nothing and evaluates nothing.
+    #[arg(long, hide = true)]
+    pub trial: bool,
 }
 
 impl RunArgs {

@@ -3,13 +3,17 @@
 //! May use: everything below it.
 
 pub mod args;
+pub mod batch_size;
 pub mod completions;
 pub mod config;
 pub mod data;
 pub mod doctor;
+mod exit_status;
 mod file_limit;
+pub mod fit_search;
 mod interruption;
 mod progress;
 pub mod run;
 
 pub use crate::pipeline::error_chain;
+pub use exit_status::failure;

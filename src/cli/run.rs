@@ -3,6 +3,7 @@
 use super::args::RunArgs;
 use super::data::{generate_options, generate_with_progress, in_words};
 use super::file_limit::fail_instead_of_dying;
+use super::fit_search::become_fit_search;
 use super::interruption::{INTERRUPTED, on_interrupt};
 use super::progress;
 use crate::config::{Resolved, Settings};
@@ -11,6 +12,7 @@ use crate::report::{Status, render};
 use crate::session::{Outcome, Progress, RunOptions, Session, SessionError};
 use anyhow::Context;
 use indicatif::ProgressBar;
+use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
@@ -24,16 +26,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&args.config, &args.overrides())?;
     let config = settings.resolve()?;
-    provide_data(&config, args.quiet)?;
+    let quiet = args.quiet || args.trial;
+    provide_data(&config, quiet)?;
     let run_dir = args
         .run_dir
         .clone()
         .unwrap_or_else(|| default_run_dir(&config.name));
-    let bar = progress_bar(args.quiet);
+    let bar = progress_bar(quiet);
     let shown = bar.clone();
     let options = RunOptions {
         run_dir,
         on_progress: Box::new(move |progress| show(&shown, progress)),
+        evaluate: !args.trial,
     };
     let session = Session::open(config, options)?;
     let stop = session.stop_signal();
@@ -41,17 +45,26 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     fail_instead_of_dying();
     let outcome = catching_panics(|| session.run());
     bar.finish_and_clear();
-    conclude(outcome??, out)
+    conclude(outcome??, args, out)
 }
 
 /// Prints the report and turns its status into the exit status. That the report finds no reader does not
 /// hide how the run ended.
-fn conclude(outcome: Outcome, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let printed = print(&outcome, out);
+fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let printed = if args.trial {
+        Ok(())
+    } else {
+        print(&outcome, out)
+    };
     for warning in &outcome.warnings {
         eprintln!("warning: {warning}");
     }
     if let Some(error) = outcome.error {
+        if let Some(too_large) = error.out_of_memory()
+            && !(args.trial || args.no_fit_search)
+        {
+            become_fit_search(args, outcome.report_path.as_deref(), too_large);
+        }
         return Err(error.into());
     }
     match printed {
@@ -76,7 +89,7 @@ fn print(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Makes the data on first use, where the configuration says how.
-fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()> {
+pub(super) fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()> {
     let path = &config.pipeline.source.path;
     if let Some(generate) = &config.generate
         && !path.exists()
@@ -87,6 +100,17 @@ fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The command of a trial of the experiment `config`, without its overrides and its folder.
+///
+/// # Errors
+/// A system that does not say which program this is.
+pub(super) fn trial_command(config: &Path) -> anyhow::Result<Vec<OsString>> {
+    let program = std::env::current_exe().context("cannot tell which program this is")?;
+    let flags = ["--trial", "--trace", "none"].map(OsString::from);
+    let command = [program.into(), "run".into(), config.as_os_str().to_owned()];
+    Ok(command.into_iter().chain(flags).collect())
 }
 
 fn default_run_dir(name: &str) -> PathBuf {

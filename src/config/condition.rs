@@ -178,3 +178,8 @@ pub(super) const DEVICE_CAN_DO_WITHOUT: Condition = Condition {
     because: "only an emulated device can do without training",
     ..DEVICE_IS_EMULATED
 };
+
+pub(super) const DEVICE_HAS_MEMORY: Condition = Condition {
+    because: "only an emulated device has a memory to choose",
+    ..DEVICE_IS_EMULATED
+};

@@ -133,6 +133,9 @@ impl Reader<'_> {
             copy_bytes_per_second: copy_bandwidth.or(preset.copy_bandwidth),
             launch_ns: self.whole("emulated.launch"),
             run_ahead: self.size("emulated.run_ahead"),
+            memory_bytes: self.optional("emulated.memory", Self::whole),
+            memory_base_bytes: self.whole("emulated.memory_base"),
+            memory_per_sample_bytes: self.whole("emulated.memory_per_sample"),
             train: self.flag("train"),
         })
     }

@@ -326,6 +326,11 @@ pub struct EmulatedConfig {
     pub copy_bytes_per_second: Option<u64>,
     pub launch_ns: u64,
     pub run_ahead: usize,
+    /// Memory of the device; `None` is unlimited.
+    pub memory_bytes: Option<u64>,
+    /// What a step needs of it: this, and so much for each sample.
+    pub memory_base_bytes: u64,
+    pub memory_per_sample_bytes: u64,
     /// Whether burn trains beside it.
     pub train: bool,
 }

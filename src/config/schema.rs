@@ -7,10 +7,10 @@
 
 use super::condition::{
     BLOCK, CENTER, CIFAR10, CIFAR100, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, DENSE,
-    DEVICE_CAN_DO_WITHOUT, DEVICE_IS_CUDA, DEVICE_IS_EMULATED, IDX, IMAGE_FOLDER, MODEL_IS_DENSE,
-    NOT_EMULATED, OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD, SHARD, SHUFFLES_BLOCKS,
-    SOURCE_HAS_PHOTOS, SOURCE_IS_CIFAR, SOURCE_IS_IDX, STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED,
-    WEBDATASET, WORKERS_MAKE_BATCHES,
+    DEVICE_CAN_DO_WITHOUT, DEVICE_HAS_MEMORY, DEVICE_IS_CUDA, DEVICE_IS_EMULATED, IDX,
+    IMAGE_FOLDER, MODEL_IS_DENSE, NOT_EMULATED, OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD,
+    SHARD, SHUFFLES_BLOCKS, SOURCE_HAS_PHOTOS, SOURCE_IS_CIFAR, SOURCE_IS_IDX, STAGES_HAVE_WORKERS,
+    STORAGE_IS_EMULATED, WEBDATASET, WORKERS_MAKE_BATCHES,
 };
 use super::kind::{Kind, Span};
 use super::presets::CUSTOM;
@@ -278,6 +278,12 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("emulated.run_ahead", Kind::Whole { least: 0, most: 1024 }, Default::Toml("2"),
         "Unfinished steps that the trainer's thread may leave behind it; 0 waits for the end of each, as reading every loss does.")
         .only_when(DEVICE_IS_EMULATED),
+    Key::new("emulated.memory", Kind::Bytes { least: 1 }, Default::Unset("unlimited"),
+        "Memory of the emulated device: a step that needs more fails, as on a real one.").only_when(DEVICE_HAS_MEMORY),
+    Key::new("emulated.memory_base", Kind::Bytes { least: 0 }, Default::Toml("\"0B\""),
+        "Memory that a step needs whatever its batch: weights, gradients, the optimizer's state.").only_when(DEVICE_HAS_MEMORY),
+    Key::new("emulated.memory_per_sample", Kind::Bytes { least: 0 }, Default::Toml("\"0B\""),
+        "Memory that a step needs for each sample of its batch, added to `emulated.memory_base`.").only_when(DEVICE_HAS_MEMORY),
     Key::new("gpu.timeline", Kind::Choice(&["auto", "cupti", "events", "host"]), Default::Toml("\"auto\""),
         "Who says when the GPU worked: its own kernel timestamps through CUPTI, or the end of each step as the host sees its CUDA event, or the host alone, which then waits for each part of a step. `auto` is CUPTI where it can be used, and events where not.")
         .only_when(DEVICE_IS_CUDA),

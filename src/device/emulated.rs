@@ -22,6 +22,30 @@ pub struct EmulatedSpec {
     pub launch: Nanos,
     /// Unfinished steps that the host's thread may leave behind it; 0 waits for the end of each.
     pub run_ahead: usize,
+    pub memory: EmulatedMemory,
+}
+
+/// The accelerator's memory, in bytes.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct EmulatedMemory {
+    /// `None` is unlimited.
+    pub total: Option<u64>,
+    /// A step needs this, and `per_sample` for each of its samples.
+    pub base: u64,
+    pub per_sample: u64,
+}
+
+impl EmulatedMemory {
+    /// Bytes that a step of `samples` samples needs.
+    pub fn needed(&self, samples: u64) -> u64 {
+        self.base
+            .saturating_add(self.per_sample.saturating_mul(samples))
+    }
+
+    /// Whether a step of `samples` samples has room.
+    pub fn holds(&self, samples: u64) -> bool {
+        self.total.is_none_or(|total| self.needed(samples) <= total)
+    }
 }
 
 /// The copy engine: one copy at a time, in order.
@@ -126,7 +150,24 @@ mod tests {
             copy_bytes_per_second: Some(1_000_000_000),
             launch: Nanos::ZERO,
             run_ahead: 2,
+            memory: EmulatedMemory::default(),
         }
+    }
+
+    #[test]
+    fn memory_is_full_to_the_last_byte() {
+        let memory = EmulatedMemory {
+            total: Some(1_000),
+            base: 100,
+            per_sample: 30,
+        };
+        assert_eq!(memory.needed(30), 1_000);
+        assert!(memory.holds(30) && !memory.holds(31));
+        let endless = EmulatedMemory {
+            total: None,
+            ..memory
+        };
+        assert!(endless.holds(u64::MAX));
     }
 
     #[test]

@@ -10,9 +10,9 @@ mod terminal;
 
 pub use json::write_json;
 pub use model::{
-    CacheReport, CopyReport, DeviceReport, EmulatedReport, EpochCache, EpochReport, Evaluation,
-    IdleCause, Machine, RecorderReport, Report, Score, Status, StorageReport, TimelineReport,
-    TimelineSource, TraceReport, Training,
+    CacheReport, CopyReport, DeviceMemoryReport, DeviceReport, EmulatedReport, EpochCache,
+    EpochReport, Evaluation, IdleCause, Machine, RecorderReport, Report, Score, Status,
+    StorageReport, TimelineReport, TimelineSource, TraceReport, Training,
 };
 pub use nvml::NvmlReport;
 pub use terminal::render;

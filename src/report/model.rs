@@ -71,6 +71,8 @@ pub struct DeviceReport {
     pub idle_ns: Nanos,
     /// Busy / window, 0 to 1.
     pub busy_share: f64,
+    /// Where the device's allocator counts it.
+    pub memory: Option<DeviceMemoryReport>,
     /// Where the device is emulated.
     pub emulated: Option<EmulatedReport>,
     /// Where the device is a GPU.
@@ -127,6 +129,20 @@ pub struct CopyReport {
     pub overlapped_ns: Nanos,
     /// 0 to 1.
     pub overlapped_share: f64,
+}
+
+/// The device's memory, looked at between steps at most once a second and at the end of the run.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceMemoryReport {
+    /// Of tensors that are alive between steps, when last looked at.
+    pub in_use_bytes: u64,
+    /// Held by the allocator's pools, when last looked at: what steps use in their course is in it.
+    pub reserved_bytes: u64,
+    /// The most that was seen.
+    pub peak_in_use_bytes: u64,
+    pub peak_reserved_bytes: u64,
+    /// Of the device in all; `None` where it is unknown or unlimited.
+    pub total_bytes: Option<u64>,
 }
 
 /// What an emulated device adds.

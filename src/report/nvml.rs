@@ -200,6 +200,7 @@ mod tests {
             busy_share: 0.5,
             emulated: None,
             timeline: None,
+            memory: None,
             nvml,
             nvml_missing,
         });

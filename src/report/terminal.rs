@@ -1,9 +1,9 @@
 //! The report in the terminal.
 
 use super::nvml::write_missing;
-use super::{CacheReport, EmulatedReport, Report, Status, StorageReport};
+use super::{CacheReport, DeviceMemoryReport, EmulatedReport, Report, Status, StorageReport};
 use crate::analysis::StageSummary;
-use crate::timeline::Nanos;
+use crate::timeline::{Bytes, Nanos};
 use std::fmt::{self, Write};
 
 /// The report as text: the verdict first, then its evidence.
@@ -67,6 +67,9 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
         if let Some(emulated) = &device.emulated {
             write_emulated(out, emulated)?;
         }
+        if let Some(memory) = &device.memory {
+            writeln!(out, "memory   {}", describe_memory(memory))?;
+        }
         if let Some(nvml) = &device.nvml {
             nvml.write(out)?;
         }
@@ -113,6 +116,23 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
         )?;
     }
     write_accuracy(out, report)
+}
+
+/// What the device's allocator held at most.
+fn describe_memory(memory: &DeviceMemoryReport) -> String {
+    let (in_use, reserved) = (memory.peak_in_use_bytes, memory.peak_reserved_bytes);
+    let of = match memory.total_bytes {
+        Some(total) => {
+            let share = percent(reserved as f64 / total.max(1) as f64);
+            format!(" of {} ({share})", Bytes(total))
+        }
+        None => String::new(),
+    };
+    format!(
+        "at most {} in use between steps, {} reserved{of}",
+        Bytes(in_use),
+        Bytes(reserved)
+    )
 }
 
 fn write_emulated(out: &mut String, emulated: &EmulatedReport) -> fmt::Result {
@@ -339,6 +359,24 @@ fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_shown_at_its_peak() {
+        let mut memory = DeviceMemoryReport {
+            in_use_bytes: 1 << 20,
+            reserved_bytes: 2 << 20,
+            peak_in_use_bytes: 3 << 20,
+            peak_reserved_bytes: 6 << 30,
+            total_bytes: Some(8 << 30),
+        };
+        let text = "at most 3.00 MiB in use between steps, 6.00 GiB reserved";
+        assert_eq!(
+            describe_memory(&memory),
+            format!("{text} of 8.00 GiB (75.0 %)")
+        );
+        memory.total_bytes = None;
+        assert_eq!(describe_memory(&memory), text);
+    }
 
     #[test]
     fn an_emulated_disk_is_named_with_the_figures_that_cost_time() {

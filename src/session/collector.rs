@@ -5,6 +5,7 @@ use super::cache::CacheWatch;
 use super::error::SessionError;
 use super::gpu::GpuCollector;
 use super::gpu_watch::GpuWatch;
+use super::memory::MemoryWatch;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, CpuReading, LoaderShape, Summary, Verdict};
 use crate::config::EmulatedConfig;
@@ -52,6 +53,7 @@ pub(super) struct DeviceName {
     pub(super) name: String,
     pub(super) emulated: Option<EmulatedConfig>,
     pub(super) timeline: Option<TimelineReport>,
+    pub(super) memory: MemoryWatch,
 }
 
 /// What the collector works on.
@@ -313,6 +315,7 @@ impl DeviceName {
             busy_ns: summary.device_busy,
             idle_ns: summary.device_idle(),
             busy_share: summary.busy_share(),
+            memory: self.memory.report(),
             emulated: self.emulated.map(|emulated| EmulatedReport {
                 accelerator_utilization: summary.accelerator_utilization(),
                 trains: emulated.train,

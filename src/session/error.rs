@@ -5,7 +5,7 @@ use crate::pipeline::stages::decode::DecodeError;
 use crate::pipeline::stages::preprocess::PreprocessError;
 use crate::pipeline::stages::reading::ReadError;
 use crate::trace::TraceError;
-use crate::train::TrainError;
+use crate::train::{OutOfMemory, TrainError};
 use std::io;
 use std::path::PathBuf;
 
@@ -60,6 +60,24 @@ pub enum SessionError {
     Collector(io::Error),
     #[error("the collector's thread ended without a word; this is a bug, please report it")]
     CollectorGone,
+}
+
+impl SessionError {
+    /// The device ran out of memory, where that is why.
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
+        match self {
+            SessionError::Train(TrainError::OutOfMemory(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// This error with a batch size that fits, where one was found.
+    pub fn with_batch_size_that_fits(mut self, size: Option<usize>) -> SessionError {
+        if let SessionError::Train(TrainError::OutOfMemory(error)) = &mut self {
+            error.fits = size;
+        }
+        self
+    }
 }
 
 impl From<crate::pipeline::PipelineError> for SessionError {

@@ -9,7 +9,7 @@ use crate::config::{
 };
 use crate::data::sampler::{Batches, Order};
 use crate::data::{Amount, Parts, Split};
-use crate::device::emulated::EmulatedSpec;
+use crate::device::emulated::{EmulatedMemory, EmulatedSpec};
 use crate::pipeline::{ErrorPolicy, Layout, Plan, StageKnobs};
 use crate::timeline::Nanos;
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision};
@@ -150,6 +150,11 @@ pub(super) fn emulated_spec(config: &EmulatedConfig) -> EmulatedSpec {
         copy_bytes_per_second: config.copy_bytes_per_second,
         launch: Nanos(config.launch_ns),
         run_ahead: config.run_ahead,
+        memory: EmulatedMemory {
+            total: config.memory_bytes,
+            base: config.memory_base_bytes,
+            per_sample: config.memory_per_sample_bytes,
+        },
     }
 }
 

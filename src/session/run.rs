@@ -5,6 +5,7 @@ use super::collector::{Collector, DeviceName, OnProgress, cpu_of};
 use super::error::SessionError;
 use super::gpu::{GpuDevice, TakenTimeline, Timeline};
 use super::gpu_watch::GpuWatch;
+use super::memory::MemoryWatch;
 use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
 use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
@@ -33,6 +34,8 @@ pub struct RunOptions {
     /// The folder for the report, and for the trace unless the configuration names another place.
     pub run_dir: PathBuf,
     pub on_progress: OnProgress,
+    /// Whether the model is evaluated on what was held out, after the training.
+    pub evaluate: bool,
 }
 
 /// How a run ended; trace and report are on disk.
@@ -49,11 +52,12 @@ pub struct Outcome {
 /// A run that is ready to start.
 pub struct Session {
     config: Resolved,
-    options: RunOptions,
+    pub(super) options: RunOptions,
     pub(super) source: Source,
     pub(super) parts: Parts,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stop: StopSignal,
+    pub(super) memory: MemoryWatch,
     cores: f64,
     /// How much of the data is in the page cache.
     cache: Option<CacheWatch>,
@@ -77,6 +81,7 @@ impl Session {
         let cache = CacheWatch::prepare(config.cache, source.files())?;
         Ok(Session {
             stop,
+            memory: MemoryWatch::default(),
             cache,
             cores: usable_cores(),
             config,
@@ -99,7 +104,7 @@ impl Session {
     pub fn run(mut self) -> Result<Outcome, SessionError> {
         let plan = self.plan()?;
         // Compiling kernels and making contexts is no part of the run.
-        let mut device = self.device()?;
+        let mut device = self.device().map_err(|error| self.recognised(error))?;
         let recorder = if self.config.recorder {
             Recorder::new()
         } else {
@@ -191,6 +196,7 @@ impl Session {
         let spec = model_spec(&self.config, &self.source);
         let pixels = self.source.on_device();
         if let Some(emulated) = &self.config.emulated {
+            self.memory.set_total(emulated.memory_bytes);
             return Ok(Device::Emulated {
                 spec: emulated_spec(emulated),
                 burn: emulated.train.then(|| on_cpu(&spec, pixels)).transpose()?,
@@ -214,6 +220,8 @@ impl Session {
         probe.require(ordinal).map_err(|missing| {
             TrainError::device_missing(self.config.device.to_string(), &missing)
         })?;
+        let total = probe.require(ordinal).ok().map(|gpu| gpu.memory_bytes);
+        self.memory.set_total(total);
         let timeline = Timeline::start(gpu, &probe, &self.clock)?;
         let copies = CopyOptions {
             pinned: gpu.copy_pinned,
@@ -232,12 +240,25 @@ impl Session {
         )))
     }
 
+    /// `error`, as what it is where the device ran out of memory.
+    fn recognised(&self, error: SessionError) -> SessionError {
+        let SessionError::Train(error) = error else {
+            return error;
+        };
+        let device = self.config.device.to_string();
+        let batch_size = self.config.pipeline.batch.size;
+        error
+            .recognised(&device, self.memory.total(), batch_size)
+            .into()
+    }
+
     /// How the run ended, into the report.
     fn note_end(&self, collector: &mut Collector, ended: Ended) -> Option<SessionError> {
         let report = &mut collector.report;
         report.skipped = serde_json::to_value(&ended.skipped).unwrap_or_default();
         let broken = collector.broken.take().map(SessionError::Panicked);
-        let error = broken.or(ended.result.err()).or_else(|| {
+        let failed = ended.result.err().map(|error| self.recognised(error));
+        let error = broken.or(failed).or_else(|| {
             let (steps, warmup) = (report.training.steps, self.config.warmup_steps);
             let nothing = !ended.stopped && steps <= warmup;
             nothing.then_some(SessionError::NothingMeasured { steps, warmup })
@@ -335,6 +356,7 @@ impl Session {
                 name: self.config.device.to_string(),
                 emulated: self.config.emulated,
                 timeline,
+                memory: self.memory.clone(),
             }),
             gpu_timeline,
             shape: shape(&self.config, self.cores),

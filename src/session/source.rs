@@ -3,17 +3,28 @@
 use super::catalog::Catalog;
 use super::error::SessionError;
 use super::images::ImageWork;
-use super::plan::order;
+use super::plan::{order, parts};
 use super::small::{SmallImages, SmallWork};
-use crate::config::{PipelineConfig, SourceKind, StorageConfig};
+use crate::config::{PipelineConfig, Resolved, SourceKind, StorageConfig};
 use crate::data::{CifarImages, CifarKind, CifarPart, DataError, IdxImages, IdxPart};
 use crate::pipeline::stages::storage::{EmulatedStorage, StorageSpec, Stored};
 use crate::pipeline::{SampleWork, StopSignal};
 use crate::report::StorageReport;
-use crate::timeline::{Clock, Nanos};
+use crate::timeline::{Clock, MonotonicClock, Nanos};
 use crate::train::DevicePreprocess;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// How many samples a run of `config` trains on in an epoch.
+///
+/// # Errors
+/// Data or a split that cannot be used.
+pub fn training_samples(config: &Resolved) -> Result<usize, SessionError> {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+    let stop = StopSignal::new(clock.clone());
+    let source = Source::open(&config.pipeline, &clock, &stop)?;
+    Ok(parts(config, source.samples())?.training.len())
+}
 
 /// An opened data set and the work of the stages on it.
 pub(super) enum Source {

@@ -131,7 +131,7 @@ impl Trainee<'_> {
         test: Option<&Arc<W>>,
         trainer: &mut BurnTrainer,
     ) -> Ended {
-        if ended.result.is_ok() && !ended.stopped {
+        if ended.result.is_ok() && !ended.stopped && self.session.options.evaluate {
             let evaluated = self.evaluate(work, test, trainer);
             ended.result = ended.result.and_then(|steps| evaluated.map(|()| steps));
         }
@@ -182,8 +182,12 @@ impl Trainee<'_> {
                 drop(epoch.take());
                 epoch = Some(tracing::info_span!("epoch", epoch = current).entered());
             }
+            self.session.memory.note(done.memory);
             self.note(done);
         });
+        if result.is_ok() {
+            self.session.memory.note(trainer.memory());
+        }
         drop(epoch);
         let stopped = stop.is_stopped();
         feed.shut_down();

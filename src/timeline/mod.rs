@@ -4,6 +4,7 @@
 //! analysis serves them all. Invariants: every timestamp is integer [`Nanos`] on one monotonic clock;
 //! records flow one way, from the [`Recorder`] to the analysis and the trace. Uses no other module.
 
+mod bytes;
 mod clock;
 mod gpu_sample;
 mod interval;
@@ -13,6 +14,7 @@ mod ring;
 mod time;
 mod virtual_clock;
 
+pub use bytes::Bytes;
 pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, spawn_on};
 pub use gpu_sample::GpuSample;
 pub use interval::{Interval, IntervalSet};

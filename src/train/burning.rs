@@ -1,5 +1,6 @@
 //! Training with burn: the copy to the device and the optimizer step, with their spans.
 
+use super::memory::DeviceMemory;
 use super::step::{TrainError, TrainStep};
 use crate::device::probe::CudaProbe;
 use crate::pipeline::{
@@ -7,8 +8,8 @@ use crate::pipeline::{
 };
 use crate::timeline::{DevicePhase, HostWork, UnitRef};
 pub use stallscope_burn::{
-    Architecture, CopyOptions, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, OptimizerSpec,
-    PixelLayout, PixelPlan, Precision,
+    Architecture, CopyOptions, Crop, DeviceBatch, Learned, ModelSpec, OptimizerSpec, PixelLayout,
+    PixelPlan, Precision,
 };
 use stallscope_burn::{Copier, Pending, Phase, Trainer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -118,7 +119,11 @@ impl BurnTrainer {
 
     /// What the device's memory holds; `None` where that is the host's.
     pub fn memory(&self) -> Option<DeviceMemory> {
-        self.trainer.memory()
+        let counted = guarded(|| Ok(self.trainer.memory())).ok().flatten()?;
+        Some(DeviceMemory {
+            in_use: counted.in_use,
+            reserved: counted.reserved,
+        })
     }
 
     /// Takes some steps with `samples` black images, so that kernels are compiled and tuned and memory is reserved,
@@ -201,6 +206,14 @@ impl TrainStep for BurnTrainer {
             since = now;
         };
         self.learn(number, batch.batch, note).map(Some)
+    }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        let counted = guarded(|| Ok(self.trainer.memory())).ok().flatten()?;
+        Some(DeviceMemory {
+            in_use: counted.in_use,
+            reserved: counted.reserved,
+        })
     }
 }
 
@@ -327,9 +340,6 @@ mod tests {
         fn reset(&mut self) {
             unreachable!()
         }
-        fn memory(&self) -> Option<DeviceMemory> {
-            None
-        }
         fn images(&self, _: DeviceBatch) -> Result<Vec<f32>, String> {
             unreachable!()
         }
@@ -338,6 +348,9 @@ mod tests {
         }
         fn parameters(&self) -> usize {
             0
+        }
+        fn memory(&self) -> Option<stallscope_burn::DeviceMemory> {
+            None
         }
     }
 

@@ -2,12 +2,15 @@
 //! the device's is arithmetic. burn may train beside it, on the CPU.
 
 use super::burning::{BurnCopy, BurnTrainer, DeviceBatch};
+use super::memory::DeviceMemory;
 use super::step::{TrainError, TrainStep};
-use crate::device::emulated::{BoundBy, ComputeQueue, CopyEngine, EmulatedSpec, EmulatedStep};
+use crate::device::emulated::{
+    BoundBy, ComputeQueue, CopyEngine, EmulatedMemory, EmulatedSpec, EmulatedStep,
+};
 use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError, StopSignal};
 use crate::timeline::{
-    Clock, DevicePhase, HostWork, LaneKind, LaneRecorder, Nanos, Recorder, Stage, UnitRecord,
-    UnitRef,
+    Bytes, Clock, DevicePhase, HostWork, LaneKind, LaneRecorder, Nanos, Recorder, Stage,
+    UnitRecord, UnitRef,
 };
 use stallscope_burn::Learned;
 use std::collections::VecDeque;
@@ -114,6 +117,9 @@ pub struct EmulatedTrainer {
     unfinished: VecDeque<(Nanos, UnitRef)>,
     /// The last step's record, which is written after that of the thread that launched it.
     unwritten: Option<UnitRecord>,
+    /// Steps launched so far, and the most samples in one.
+    steps: u64,
+    most_samples: u64,
     burn: Option<BurnTrainer>,
 }
 
@@ -131,6 +137,8 @@ impl EmulatedTrainer {
             lane: recorder.lane("device (emulated)", LaneKind::Device),
             unfinished: VecDeque::new(),
             unwritten: None,
+            steps: 0,
+            most_samples: 0,
             burn,
         }
     }
@@ -138,6 +146,22 @@ impl EmulatedTrainer {
     /// What burn has trained, where it does.
     pub fn into_burn(self) -> Option<BurnTrainer> {
         self.burn
+    }
+
+    /// Takes the memory that a step of `samples` samples needs.
+    fn allocate(&mut self, samples: u64) -> Result<(), TrainError> {
+        let memory = self.queue.spec().memory;
+        if !memory.holds(samples) {
+            let (needed, total) = (Bytes(memory.needed(samples)), memory.total.map(Bytes));
+            let total = total.map_or_else(String::new, |total| format!(" of {total}"));
+            return Err(TrainError::Step {
+                step: self.steps,
+                reason: format!("out of memory: the step needs {needed}{total}"),
+            });
+        }
+        self.steps += 1;
+        self.most_samples = self.most_samples.max(samples);
+        Ok(())
     }
 
     /// Puts a step on the device.
@@ -180,6 +204,7 @@ impl TrainStep for EmulatedTrainer {
         batch: Delivered<EmulatedBatch>,
         logbook: &mut Logbook,
     ) -> Result<Option<Learned>, TrainError> {
+        self.allocate(batch.samples as u64)?;
         let (began, launch) = (logbook.now(), self.queue.spec().launch);
         // Up to here the launch takes; that the thread wakes a little later is not the device's time.
         let launched = began + launch;
@@ -221,5 +246,15 @@ impl TrainStep for EmulatedTrainer {
         }
         self.unfinished.clear();
         Ok(())
+    }
+
+    /// As a pool that keeps what the largest batch needed; `None` where the configuration plans none.
+    fn memory(&self) -> Option<DeviceMemory> {
+        let memory = self.queue.spec().memory;
+        let needed = memory.needed(self.most_samples);
+        (memory != EmulatedMemory::default()).then_some(DeviceMemory {
+            in_use: needed,
+            reserved: needed,
+        })
     }
 }

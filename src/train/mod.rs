@@ -6,13 +6,14 @@
 mod burning;
 mod emulated;
 mod gpu;
+mod memory;
 mod step;
 
 pub use burning::{
-    Architecture, BurnCopy, BurnTrainer, CopyOptions, Crop, DeviceBatch, DeviceMemory,
-    DevicePreprocess, Learned, ModelSpec, OptimizerSpec, PixelLayout, PixelPlan, Precision, on_cpu,
-    on_cuda,
+    Architecture, BurnCopy, BurnTrainer, CopyOptions, Crop, DeviceBatch, DevicePreprocess, Learned,
+    ModelSpec, OptimizerSpec, PixelLayout, PixelPlan, Precision, on_cpu, on_cuda,
 };
 pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
 pub use gpu::{GpuTrainer, Launch};
+pub use memory::{DeviceMemory, NoRoomFor, OutOfMemory};
 pub use step::{Outcome, StepDone, TrainError, TrainStep, train};

@@ -1,6 +1,7 @@
 //! The training loop, generic over what a step does: the same loop runs burn and the tests' planted
 //! steps.
 
+use super::memory::{DeviceMemory, OutOfMemory};
 use crate::device::probe::Missing;
 use crate::pipeline::{Delivered, Feed, HostToDevice, Logbook, PipelineError, SampleWork};
 use crate::timeline::{HostWork, Nanos, UnitRef};
@@ -27,6 +28,9 @@ pub enum TrainError {
     /// The device cannot be used on this machine.
     #[error("device {device} is not usable here: {reason}")]
     Device { device: String, reason: String },
+    /// The device's memory is too small for the batch or the model.
+    #[error("{0}")]
+    OutOfMemory(Box<OutOfMemory>),
 }
 
 impl TrainError {
@@ -80,6 +84,11 @@ pub trait TrainStep {
     fn finish(&mut self) -> Result<(), TrainError> {
         Ok(())
     }
+
+    /// How much of its memory the device has in use, where that is counted. May block for a moment.
+    fn memory(&self) -> Option<DeviceMemory> {
+        None
+    }
 }
 
 /// Where training stands, for progress and logs.
@@ -90,6 +99,8 @@ pub struct StepDone {
     pub epoch: u64,
     /// What has become known of this step or of those before, oldest first.
     pub outcomes: Vec<Outcome>,
+    /// The device's memory, where it was looked at after this step.
+    pub memory: Option<DeviceMemory>,
 }
 
 /// What a step learned.
@@ -100,6 +111,9 @@ pub struct Outcome {
     pub samples: usize,
     pub learned: Learned,
 }
+
+/// Between two looks at the device's memory, which wait for the device's queue.
+const MEMORY_EVERY: Nanos = Nanos::from_millis(1_000);
 
 /// Trains on every batch that `feed` delivers; returns the number of steps.
 ///
@@ -115,6 +129,7 @@ pub fn train<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
     let (mut steps, mut last_epoch) = (0, 0);
     // Epoch and samples of the steps whose outcome is not known yet.
     let mut unknown = VecDeque::new();
+    let mut look_at = Nanos::ZERO;
     while let Some(delivered) = feed.next()? {
         let (number, epoch, samples) = (delivered.number, delivered.epoch, delivered.samples);
         let Some(logbook) = feed.logbook() else { break };
@@ -122,6 +137,12 @@ pub fn train<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
         steps += 1;
         last_epoch = epoch;
         let logging_from = logbook.now();
+        let memory = if logging_from >= look_at {
+            look_at = logging_from + MEMORY_EVERY;
+            trainer.memory()
+        } else {
+            None
+        };
         if T::DEFERS || learned.is_some() {
             unknown.push_back((epoch, samples));
         }
@@ -131,6 +152,7 @@ pub fn train<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
             steps,
             epoch,
             outcomes: outcomes.collect(),
+            memory,
         });
         let logging_to = logbook.now();
         logbook.host(HostWork::Logging, number, logging_from, logging_to);
@@ -147,6 +169,7 @@ pub fn train<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
             steps,
             epoch: last_epoch,
             outcomes,
+            memory: None,
         });
     }
     finished.map(|()| steps)

@@ -5,7 +5,7 @@ use crate::planted::{Outcome, Planted, Rig};
 use crate::work::Costs;
 use crate::{MS, knobs};
 use stallscope::analysis::{Cause, LoaderShape, Verdict, Workers};
-use stallscope::device::emulated::EmulatedSpec;
+use stallscope::device::emulated::{EmulatedMemory, EmulatedSpec};
 use stallscope::pipeline::{Layout, StageKnobs};
 use stallscope::timeline::{HostWork, Nanos, Stage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,6 +21,7 @@ fn device() -> EmulatedSpec {
         copy_bytes_per_second: None,
         launch: Nanos(MS / 10),
         run_ahead: 2,
+        memory: EmulatedMemory::default(),
     }
 }
 

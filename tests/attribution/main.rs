@@ -8,7 +8,7 @@ mod work;
 use planted::{Outcome, Planted, Rig};
 use proptest::prelude::*;
 use stallscope::analysis::Cause;
-use stallscope::device::emulated::EmulatedSpec;
+use stallscope::device::emulated::{EmulatedMemory, EmulatedSpec};
 use stallscope::pipeline::{Layout, StageKnobs};
 use stallscope::timeline::{Nanos, Stage};
 use work::Costs;
@@ -102,6 +102,7 @@ fn any_device() -> impl Strategy<Value = EmulatedSpec> {
             copy_bytes_per_second: rate,
             launch: Nanos(launch / 2),
             run_ahead,
+            memory: EmulatedMemory::default(),
         },
     )
 }

@@ -2,8 +2,9 @@
 //!
 //! Invariant: a row that is not `ok` says what to try.
 //!
-//! May use: nothing of this crate.
+//! May use: `timeline` (sizes in words).
 
+use crate::timeline::Bytes;
 use std::fmt;
 
 use serde::Serialize;
@@ -126,23 +127,7 @@ impl fmt::Display for Checklist {
 
 /// A size with three digits: `15.6 GiB`.
 pub fn size(bytes: u64) -> String {
-    let mut amount = bytes as f64;
-    let mut units = ["B", "KiB", "MiB", "GiB", "TiB"].into_iter();
-    let mut unit = units.next().unwrap_or("B");
-    for larger in units {
-        if amount < 1024.0 {
-            break;
-        }
-        (amount, unit) = (amount / 1024.0, larger);
-    }
-    let decimals = if unit == "B" || amount >= 100.0 {
-        0
-    } else if amount >= 10.0 {
-        1
-    } else {
-        2
-    };
-    format!("{amount:.decimals$} {unit}")
+    Bytes(bytes).to_string()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ fn device() -> DeviceReport {
         busy_share: 0.4,
         emulated: None,
         timeline: None,
+        memory: None,
         nvml: None,
         nvml_missing: None,
     }

@@ -1,0 +1,117 @@
+//! After a run that was out of memory: the batch size that fits, found by measurement.
+//!
+//! The run's own process turns into the search, since as long as it lives its pools keep the memory that the
+//! search needs. May use: `session`, `train`, `tune`.
+
+use super::args::{FitSearchArgs, RunArgs};
+use super::interruption::{INTERRUPTED, on_interrupt};
+use super::run::trial_command;
+use crate::session::SessionError;
+use crate::train::{OutOfMemory, TrainError};
+use crate::tune::{MOST_FIT_TRIALS, TrialError, TrialResult, TrialRunner, batch_size_that_fits};
+use anyhow::Context;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// For all trials together.
+const TIME: Duration = Duration::from_secs(120);
+
+/// Steps of a trial: the optimizer's state is there after the first, so that the second needs the most.
+const STEPS: [&str; 2] = ["warmup_steps=1", "steps=2"];
+
+/// Replaces this process, whose report is at `report`, with the search for a smaller batch. Returns where
+/// none could help, or the system does not let it: the error then goes without a size that fits.
+pub(super) fn become_fit_search(args: &RunArgs, report: Option<&Path>, too_large: &OutOfMemory) {
+    if !too_large.smaller_batch_helps() {
+        return;
+    }
+    let (Ok(program), Ok(error)) = (std::env::current_exe(), serde_json::to_string(too_large))
+    else {
+        return;
+    };
+    let mut command = Command::new(program);
+    command.arg("fit-search").arg(&args.config);
+    command.arg("--error").arg(error);
+    if let Some(report) = report {
+        command.arg("--report").arg(report);
+    }
+    for set in args.overrides() {
+        command.arg("--set").arg(set);
+    }
+    let _failed = command.exec();
+}
+
+/// Looks for a batch size that fits, and fails as the run did, with that size in its message.
+///
+/// # Errors
+/// Always: the run's.
+pub fn fit_search(args: &FitSearchArgs) -> anyhow::Result<ExitCode> {
+    let error: OutOfMemory = serde_json::from_str(&args.error).context("--error is not known")?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopping = stop.clone();
+    on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
+    eprintln!(
+        "batch.size = {} does not fit; looking for a batch size that fits: at most {MOST_FIT_TRIALS} short runs \
+         and {} s (--no-fit-search leaves that out)",
+        error.batch_size,
+        TIME.as_secs()
+    );
+    let fits = search(args, &error, &stop);
+    let error = SessionError::Train(TrainError::OutOfMemory(Box::new(error)));
+    let error = error.with_batch_size_that_fits(fits);
+    if let Some(report) = &args.report {
+        // What the run has measured is on disk in any case.
+        complete(report, &error.to_string()).ok();
+    }
+    if stop.load(Ordering::Relaxed) {
+        eprintln!("error: {error}");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    Err(error.into())
+}
+
+fn search(args: &FitSearchArgs, error: &OutOfMemory, stop: &Arc<AtomicBool>) -> Option<usize> {
+    let folder = tempfile::tempdir().ok()?;
+    let steps = STEPS.map(str::to_owned);
+    let runner = TrialRunner {
+        command: trial_command(&args.config).ok()?,
+        overrides: args.set.iter().cloned().chain(steps).collect(),
+        folder: folder.path().to_owned(),
+        stop: stop.clone(),
+        deadline: Some(Instant::now() + TIME),
+    };
+    batch_size_that_fits(error.batch_size, |size| match runner.run(size) {
+        Ok(result) => {
+            let word = match result {
+                TrialResult::Fits(_) => "fits",
+                TrialResult::OutOfMemory => "does not fit",
+                TrialResult::Killed => "was killed for want of memory",
+            };
+            eprintln!("  batch.size = {size} {word}");
+            Some(result)
+        }
+        Err(TrialError::Stopped) => None,
+        Err(error) => {
+            eprintln!("  {error}");
+            None
+        }
+    })
+}
+
+/// Writes `error` into the report at `path`: to a file beside it, then renamed.
+fn complete(path: &Path, error: &str) -> anyhow::Result<()> {
+    let mut report: Value = serde_json::from_slice(&fs::read(path)?)?;
+    report["error"] = Value::from(error);
+    let mut text = serde_json::to_vec_pretty(&report)?;
+    text.push(b'\n');
+    let unfinished = path.with_extension("json.tmp");
+    fs::write(&unfinished, text)?;
+    fs::rename(&unfinished, path)?;
+    Ok(())
+}

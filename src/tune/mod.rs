@@ -1,0 +1,13 @@
+//! Trials: short runs that answer a question about the configuration, each a process of its own.
+//!
+//! Invariant: the searches are pure functions over a closure that runs a trial. A trial that dies of memory
+//! takes only itself. May use `analysis` and `config`.
+
+mod fit;
+mod grid;
+mod search;
+mod trial;
+
+pub use fit::{MOST_FIT_TRIALS, batch_size_that_fits};
+pub use search::{BatchSizes, Bounds, Confirmed, LimitedBy, batch_sizes};
+pub use trial::{Measured, MemoryUse, OUT_OF_MEMORY, Trial, TrialError, TrialResult, TrialRunner};
