@@ -280,8 +280,10 @@ pub(super) const EXPERIMENT: &[Key] = &[
         "Passes over the data at most; the run ends early when they are used up."),
     Key::new("seed", FROM_ZERO, Default::Toml("0"),
         "Seed of the sampling order, the augmentation and the model's weights."),
-    Key::new("mode", Kind::Choice(&["normal", "loader-only"]), Default::Toml("\"normal\""),
-        "`loader-only` throws the batches away and so measures the rate the loader can feed at."),
+    Key::new("mode", Kind::Choice(&["normal", "loader-only", "device-only"]), Default::Toml("\"normal\""),
+        "`loader-only` throws the batches away and so measures the rate the loader can feed at. `device-only` loads \
+         at most 4 batches in the warm-up, which then has 5 steps at least, keeps them on the device and trains on \
+         them again and again: the rate the device can train at."),
 
     Key::new("cache", Kind::Choice(&["as-is", "warm", "cold"]), Default::Toml("\"as-is\""),
         "What is done to the data's pages in the page cache before the run: nothing, read all of them in, or drop them.")

@@ -1,7 +1,7 @@
 //! What a report says.
 
 use crate::analysis::{Cause, LengthSummary, StageSummary, Summary, Verdict, WorkerSummary};
-use crate::timeline::{Nanos, Stage};
+use crate::timeline::{LaneKind, Nanos, Stage};
 use serde::Serialize;
 
 /// How the run stands.
@@ -304,5 +304,13 @@ impl Report {
         self.stages = summary.stages.clone();
         self.workers = summary.workers.clone();
         self.process_cpu_ns = summary.process_cpu;
+    }
+
+    /// Leaves out the stages and threads of a loader that ended before the window.
+    pub fn leave_out_loader(&mut self) {
+        self.stages
+            .retain(|stage| stage.items > 0 || stage.busy > Nanos::ZERO);
+        self.workers
+            .retain(|worker| worker.kind == LaneKind::Trainer);
     }
 }

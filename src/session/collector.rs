@@ -242,6 +242,9 @@ impl Collector {
             let device = self.device.as_ref();
             self.report
                 .measured(summary, device.map(|device| device.report(summary)));
+            if self.shape.resident {
+                self.report.leave_out_loader();
+            }
             self.report.verdict = Some(Verdict::of(summary, &self.shape));
             self.report.recorder = self.recorder_report(summary);
         }

@@ -47,6 +47,8 @@ impl Ended {
 /// What runs once the device is there: the pipeline and the training loop, in this thread.
 pub(super) struct Trainee<'a> {
     pub(super) plan: &'a Plan,
+    /// What is loaded, where it stays on the device.
+    pub(super) resident: Option<Plan>,
     pub(super) session: &'a Session,
     pub(super) recorder: &'a Recorder,
     pub(super) training: Arc<Mutex<Training>>,
@@ -92,7 +94,8 @@ impl Trainee<'_> {
         test: Option<&Arc<W>>,
         trainer: &mut BurnTrainer,
     ) -> Ended {
-        if ended.result.is_ok() && !ended.stopped {
+        // Some batches over and over teach nothing that is worth a score.
+        if ended.result.is_ok() && !ended.stopped && self.resident.is_none() {
             let evaluated = self.evaluate(work, test, trainer);
             ended.result = ended.result.and_then(|steps| evaluated.map(|()| steps));
         }
@@ -129,11 +132,15 @@ impl Trainee<'_> {
         T: TrainStep<Batch = H::Batch>,
     {
         let Session { clock, stop, .. } = self.session;
-        let feed = start(self.plan, work.clone(), copy, clock, self.recorder, stop);
+        let loaded = self.resident.as_ref().unwrap_or(self.plan);
+        let feed = start(loaded, work.clone(), copy, clock, self.recorder, stop);
         let mut feed = match feed {
             Ok(feed) => feed,
             Err(error) => return Ended::of(Err(error.into())),
         };
+        if self.resident.is_some() {
+            feed.keep_on_device(self.plan.batches);
+        }
         let mut epoch = Some(tracing::info_span!("epoch", epoch = 0u64).entered());
         let mut current = 0;
         let result = train(&mut feed, trainer, |done| {
