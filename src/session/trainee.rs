@@ -176,6 +176,10 @@ impl Trainee<'_> {
         };
         training.first_loss.get_or_insert(loss);
         training.last_loss = Some(loss);
+        // Over the same batches again is no pass over the data.
+        if self.resident.is_some() {
+            return;
+        }
         if training
             .epochs
             .last()
