@@ -85,23 +85,25 @@ class Judgements(unittest.TestCase):
         self.lacks("idle_causes", judges.starved, {})
 
     def test_saturated(self):
-        self.holds(judges.saturated(REPORT, report(samples_per_second=1019.0)), True, True, True)
-        slow = report(samples_per_second=970.0, device__copies__overlapped_share=0.9)
-        self.holds(judges.saturated(slow, REPORT), False, True, False)
+        self.holds(judges.saturated(REPORT, report(samples_per_second=1019.0)), True, True)
+        self.holds(judges.saturated(report(samples_per_second=970.0), REPORT), False, True)
         causes = [{"cause": "decode capacity", "stage": "decode", "ns": 80_000, "share": 1.0}]
         idle = report(device__busy_share=0.92, idle_causes=causes)
-        self.holds(judges.saturated(idle, REPORT), True, False, True)
+        self.holds(judges.saturated(idle, REPORT), True, False)
         launch = [{"cause": "host: launch", "stage": None, "ns": 80_000, "share": 1.0}]
         idle = report(device__busy_share=0.92, idle_causes=launch)
-        self.holds(judges.saturated(idle, REPORT), True, True, True)
-        self.lacks("device.copies", judges.saturated, report(device__copies=None), REPORT)
+        self.holds(judges.saturated(idle, REPORT), True, True)
+        self.lacks("samples_per_second", judges.saturated, REPORT, {})
+
+    def test_overlapped(self):
+        self.holds(judges.overlapped(REPORT), True)
+        self.holds(judges.overlapped(report(device__copies__overlapped_share=0.9)), False)
+        self.lacks("device.copies.overlapped_share", judges.overlapped, report(device__copies=None))
 
     def test_side_by_side(self):
-        self.holds(judges.side_by_side([("x", REPORT)] * 5), *[True] * 5)
-        self.holds(judges.side_by_side([("x", REPORT)]), True, False)
-        percents = report(device__nvml__gpu_util_mean=99.0)
-        self.holds(judges.side_by_side([("x", percents)] * 5), *[False] * 5)
-        self.lacks("device.nvml.gpu_util_mean", judges.side_by_side, [("x", report(device__nvml=None))])
+        self.holds(judges.side_by_side("raw", REPORT), True)
+        self.holds(judges.side_by_side("raw", report(device__nvml__gpu_util_mean=99.0)), False)
+        self.lacks("device.nvml.gpu_util_mean", judges.side_by_side, "raw", report(device__nvml=None))
 
     def test_options(self):
         quarter = report(stages=[{"stage": "copy", "items": 10, "bytes_out": 1000}])
