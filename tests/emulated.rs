@@ -136,6 +136,62 @@ fn burn_trains_beside_it_where_asked() {
     assert_eq!(evaluated(&report), evaluated(&on_cpu));
 }
 
+/// Nothing of the loader or of the copies is in the way, whatever they take.
+#[test]
+fn device_only_runs_at_the_rate_of_the_device() {
+    let place = Place::with_images(300);
+    let sets = [
+        "device=emulated:custom",
+        "emulated.step_base=2ms",
+        "emulated.step_per_sample=20us",
+        "emulated.copy_latency=12ms",
+        "steps=150",
+        "warmup_steps=0",
+    ];
+    let rate = |report: &Value| number(&report["samples_per_second"]);
+    let starved = place.report(&sets);
+    assert!(rate(&starved) < 50.0 / 12e-3 * 1.01, "{starved}");
+    let sets = with(&sets, &["mode=device-only"]);
+    // A machine that stands still for two steps makes the device wait for the host.
+    let mut attempts = (0..3).map(|_| place.report(&sets));
+    let own = 50.0 / 3e-3;
+    let report = attempts.find(|report| (rate(report) / own - 1.0).abs() < 0.02);
+    let report = report.expect("the device's own rate within 2 %");
+    assert_eq!(report["config"]["mode"], "device-only");
+    assert_eq!(report["config"]["warmup_steps"], 5);
+    assert_eq!(report["steps"], 150);
+    assert_eq!(report["training"]["epoch"], 0);
+    assert_eq!(report["stages"].as_array().map(Vec::len), Some(0));
+    assert_eq!(report["verdict"]["title"], "device-only");
+    assert!(number(&report["data_wait_share"]) < 0.001, "{report}");
+    let causes = report["idle_causes"].as_array().unwrap();
+    let sum: Option<u64> = causes.iter().map(|cause| cause["ns"].as_u64()).sum();
+    assert_eq!(sum, report["device"]["idle_ns"].as_u64());
+}
+
+/// Fewer batches an epoch than would be kept, one of them short; epochs only say how many steps.
+#[test]
+fn device_only_needs_no_more_than_an_epoch() {
+    let place = Place::with_images(70);
+    let sets = [
+        "device=emulated:custom",
+        "emulated.step_base=1ms",
+        "mode=device-only",
+        "epochs=10",
+    ];
+    let out = place.run(&sets);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(said.contains("mode     device-only"), "{said}");
+    assert!(said.contains("the loader is out of the way"), "{said}");
+    assert!(!said.contains("try --set"), "{said}");
+    let report: Value =
+        serde_json::from_slice(&fs::read(place.path("out/report.json")).unwrap()).unwrap();
+    assert_eq!(report["steps"], 20);
+    assert_eq!(report["samples"], 700, "50 and 20 in turns, after 5 steps");
+    assert_eq!(report["training"]["steps"], 25);
+    assert_eq!(report["trace"]["step_slices_expected"], 25);
+}
+
 /// Nobody waits for the hour that the device says it needs.
 #[test]
 fn a_run_can_be_stopped_while_the_device_is_busy() {

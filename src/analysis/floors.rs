@@ -26,6 +26,8 @@ pub struct LoaderShape {
     pub copy_in_trainer: bool,
     /// A device executes steps; without one the loader runs alone.
     pub has_device: bool,
+    /// The batches lie on the device already: nothing is loaded.
+    pub resident: bool,
     /// It does so beside the trainer's thread, whose waits it need not notice.
     pub device_beside: bool,
     /// The disk, where it is known what it does.

@@ -143,6 +143,7 @@ impl Judge<'_> {
         let limit = self.limit(input_bound);
         let title = match (limit, input_bound) {
             _ if !self.shape.has_device => "loader alone",
+            _ if self.shape.resident => "device-only",
             (Limit::Loader, InputBound::Highly) => "loader-bound",
             (Limit::Loader, InputBound::Moderately) => "moderately loader-bound",
             (Limit::Loader, InputBound::Not) => "not input-bound",
@@ -151,7 +152,7 @@ impl Judge<'_> {
             (Limit::Device, _) => "device-bound",
         };
         let top = self.top_cause(limit);
-        let suggestion = top.filter(|_| limit != Limit::Device);
+        let suggestion = top.filter(|cause| self.may_change(limit, *cause));
         let suggestion = suggestion
             .and_then(|cause| self.suggestion(cause))
             .filter(|suggestion| suggestion.at_most >= WORTH_TRYING);
@@ -165,10 +166,15 @@ impl Judge<'_> {
         }
     }
 
+    /// Whether a change against `cause` can be told: without the loader only one to the trainer's own code.
+    fn may_change(&self, limit: Limit, cause: Cause) -> bool {
+        limit != Limit::Device && (!self.shape.resident || Limit::of(cause) == Limit::Host)
+    }
+
     /// The share of the time that is spent waiting for input: by the trainer's thread, or by the device
     /// where that runs beside it and may have work while its thread waits.
     fn input_wait_share(&self) -> f64 {
-        if self.shape.device_beside {
+        if self.shape.device_beside && !self.shape.resident {
             share(self.total(Limit::Loader), self.summary.window.length())
         } else {
             self.summary.data_wait_share()
@@ -188,6 +194,9 @@ impl Judge<'_> {
         if input_bound == InputBound::Not && idle <= HARDLY_IDLE {
             return Limit::Device;
         }
+        if self.shape.resident {
+            return Limit::Host;
+        }
         let (host, loader) = (self.total(Limit::Host), self.total(Limit::Loader));
         let contention = self.summary.cause(Cause::CpuContention);
         let has_data = self.summary.data_wait_share() < MODERATELY;
@@ -206,6 +215,7 @@ impl Judge<'_> {
         let first = causes.clone().next();
         match limit {
             Limit::Cores => Some(Cause::CpuContention),
+            _ if self.shape.resident => first,
             _ => causes.find(|cause| Limit::of(*cause) == limit).or(first),
         }
     }
@@ -218,6 +228,9 @@ impl Judge<'_> {
         suggestion: Option<&Suggestion>,
     ) -> Vec<String> {
         let mut evidence = Vec::new();
+        if self.shape.resident {
+            evidence.push("the loader is out of the way, this is the device's own rate".to_owned());
+        }
         let window = self.summary.window.length();
         let stage = top
             .and_then(Cause::stage)

@@ -77,6 +77,7 @@ Examples:
   stallscope run configs/quickstart.toml --set decode.workers=2 --set batch.size=64
   stallscope run configs/quickstart.toml --set num_workers=4   (like PyTorch's DataLoader)
   stallscope run configs/quickstart.toml --mode loader-only    (how fast can it feed?)
+  stallscope run configs/quickstart.toml --mode device-only    (how fast can the device train?)
   stallscope run configs/quickstart.toml --device cuda:0 --trace /tmp/trace.json")]
 pub struct RunArgs {
     /// The experiment file, such as configs/quickstart.toml.
@@ -147,6 +148,8 @@ pub enum ModeArg {
     Normal,
     /// The loader alone, its batches thrown away.
     LoaderOnly,
+    /// Training alone, on a few batches that stay on the device.
+    DeviceOnly,
 }
 
 impl ModeArg {
@@ -154,6 +157,7 @@ impl ModeArg {
         match self {
             ModeArg::Normal => "normal",
             ModeArg::LoaderOnly => "loader-only",
+            ModeArg::DeviceOnly => "device-only",
         }
     }
 }
@@ -360,6 +364,10 @@ mod tests {
         assert_eq!(
             run(&["--trace", "none"]).overrides(),
             ["trace.enabled=false"]
+        );
+        assert_eq!(
+            run(&["--mode", "device-only"]).overrides(),
+            ["mode=device-only"]
         );
         let traced = run(&["--trace", "a.json", "--out", "d", "-q"]);
         assert_eq!(

@@ -84,6 +84,12 @@ impl Reader<'_> {
         let epochs = self.optional("epochs", Self::whole);
         let steps = self.optional("steps", Self::whole);
         let steps = steps.or(epochs.is_none().then_some(DEFAULT_STEPS));
+        let modes = [
+            ("normal", Mode::Normal),
+            ("loader-only", Mode::LoaderOnly),
+            ("device-only", Mode::DeviceOnly),
+        ];
+        let mode = self.choice("mode", &modes);
         Resolved {
             name: stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
             pipeline: self.pipeline(),
@@ -92,13 +98,10 @@ impl Reader<'_> {
             emulated: self.emulated(device),
             gpu: self.gpu(device),
             steps,
-            warmup_steps: self.whole("warmup_steps"),
+            warmup_steps: self.whole("warmup_steps").max(mode.least_warmup()),
             epochs,
             seed: self.whole("seed"),
-            mode: self.choice(
-                "mode",
-                &[("normal", Mode::Normal), ("loader-only", Mode::LoaderOnly)],
-            ),
+            mode,
             cache: self.choice(
                 "cache",
                 &[

@@ -47,6 +47,21 @@ pub enum Mode {
     Normal,
     /// The loader alone, its batches thrown away: the rate the trainer could be fed at.
     LoaderOnly,
+    /// The trainer alone, on a few batches that stay on the device: the rate the device can train at.
+    DeviceOnly,
+}
+
+impl Mode {
+    /// Batches that [`DeviceOnly`](Mode::DeviceOnly) loads and keeps, where an epoch has so many.
+    pub const RESIDENT_BATCHES: u64 = 4;
+
+    /// Warm-up steps that the mode needs: on every batch as it is loaded, and on one that stayed.
+    pub(super) fn least_warmup(self) -> u64 {
+        match self {
+            Mode::DeviceOnly => Mode::RESIDENT_BATCHES + 1,
+            Mode::Normal | Mode::LoaderOnly => 0,
+        }
+    }
 }
 
 /// The stage graph, from the sampler to the device.

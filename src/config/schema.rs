@@ -111,7 +111,12 @@ const WORKERS: Kind = Kind::Whole {
     least: 1,
     most: MOST_WORKERS,
 };
-/// Items in a queue, batches of a worker, samples of a batch.
+/// Samples of a batch; whether memory has room for so many is another question.
+const SAMPLES: Kind = Kind::Whole {
+    least: 1,
+    most: 1_048_576,
+};
+/// Items in a queue, batches of a worker.
 const ITEMS: Kind = Kind::Whole {
     least: 1,
     most: 65_536,
@@ -226,7 +231,7 @@ pub(super) const PIPELINE: &[Key] = &[
         "Where images are finished: `device` copies 8-bit pixels and flips and normalises there, which is a quarter of the bytes; pixels of raw shards are copied whole, and cropped and resized there too."),
     workers("batch.workers", "Threads that collate samples into batches."),
     prefetch("batch.prefetch", "2", "Capacity of the queue after batch, in batches."),
-    Key::new("batch.size", ITEMS, Default::Toml("32"), "Samples in a batch."),
+    Key::new("batch.size", SAMPLES, Default::Toml("32"), "Samples in a batch."),
     Key::new("copy.workers", Kind::Whole { least: 0, most: 1 }, Default::Toml("1"),
         "Threads that copy batches to the device: 1, or 0 to copy in the trainer's thread.")
         .default_when(&[(WORKERS_MAKE_BATCHES, "0")]),
@@ -301,8 +306,10 @@ pub(super) const EXPERIMENT: &[Key] = &[
         "Passes over the data at most; the run ends early when they are used up."),
     Key::new("seed", FROM_ZERO, Default::Toml("0"),
         "Seed of the sampling order, the augmentation and the model's weights."),
-    Key::new("mode", Kind::Choice(&["normal", "loader-only"]), Default::Toml("\"normal\""),
-        "`loader-only` throws the batches away and so measures the rate the loader can feed at."),
+    Key::new("mode", Kind::Choice(&["normal", "loader-only", "device-only"]), Default::Toml("\"normal\""),
+        "`loader-only` throws the batches away and so measures the rate the loader can feed at. `device-only` loads \
+         at most 4 batches in the warm-up, which then has 5 steps at least, keeps them on the device and trains on \
+         them again and again: the rate the device can train at."),
 
     Key::new("cache", Kind::Choice(&["as-is", "warm", "cold"]), Default::Toml("\"as-is\""),
         "What is done to the data's pages in the page cache before the run: nothing, read all of them in, or drop them.")

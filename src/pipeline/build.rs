@@ -95,6 +95,7 @@ impl<W: SampleWork> Builder<'_, W> {
             threads: self.threads,
             logbook: Some(Logbook::new(self.clock.clone(), lane)),
             step: None,
+            resident: None,
             per_epoch,
             empty: 0,
             delivered: false,

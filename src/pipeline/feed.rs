@@ -4,6 +4,7 @@ use super::error::{Control, PipelineError, Skipped, StopSignal};
 use super::item::{BatchJob, HostBatch};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Receiver, Sent};
+use super::resident::Resident;
 use super::work::{HostToDevice, SampleWork};
 use super::worker::{Copied, CopyPost, Post, batch_subject};
 use crate::timeline::{ClockThread, ItemId, Nanos, Stage, UnitRef};
@@ -49,6 +50,8 @@ pub struct Feed<W: SampleWork, H: HostToDevice> {
     pub(super) threads: Vec<ClockThread<()>>,
     pub(super) logbook: Option<Logbook>,
     pub(super) step: Option<(Opening, Subject)>,
+    /// Where batches stay on the device.
+    pub(super) resident: Option<Resident<H::Batch>>,
     /// Batches in one epoch.
     pub(super) per_epoch: u64,
     /// Batches without a sample since the last that had one.
@@ -107,7 +110,38 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
         Ok(None)
     }
 
+    /// Keeps every batch that is loaded from now on, and once all are trains on them in turns, without the
+    /// loader, until the run has had `batches` batches.
+    pub fn keep_on_device(&mut self, batches: u64) {
+        self.resident = Some(Resident::new(batches));
+    }
+
     fn receive(&mut self) -> Option<Copied<H::Batch>> {
+        let loaded = self.load();
+        let Some(resident) = &mut self.resident else {
+            return loaded;
+        };
+        if let Some(copied) = loaded {
+            resident.keep(&copied);
+            return Some(copied);
+        }
+        if self.control.stop.is_stopped() {
+            return None;
+        }
+        // All is loaded: the loader's threads have ended or are about to.
+        self.supply = None;
+        for thread in self.threads.drain(..) {
+            thread.join().ok();
+        }
+        let logbook = self.logbook.as_mut()?;
+        let copied = resident.again()?;
+        let opening = logbook.continue_with(UnitRef::NONE);
+        self.step = Some((opening, step_subject(&copied)));
+        Some(copied)
+    }
+
+    /// The next batch from the loader.
+    fn load(&mut self) -> Option<Copied<H::Batch>> {
         let logbook = self.logbook.as_mut()?;
         match self.supply.as_mut()? {
             Supply::Copied(receiver) => {

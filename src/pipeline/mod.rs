@@ -16,6 +16,7 @@ mod logbook;
 mod plan;
 mod queue;
 mod recording_cost;
+mod resident;
 mod service;
 pub mod stages;
 mod usage;

@@ -160,8 +160,8 @@ pub trait SampleWork: Send + Sync + 'static {
 
 /// Brings a batch from host memory to where the trainer's device reads it.
 pub trait HostToDevice: Send + 'static {
-    /// A batch on the device.
-    type Batch: Send + 'static;
+    /// A batch on the device. A clone names the same memory there and copies nothing.
+    type Batch: Clone + Send + 'static;
 
     /// Copies one batch as the unit of work `unit`. The host buffer is reused as soon as this returns.
     ///

@@ -253,6 +253,7 @@ pub(super) fn batch_subject(stage: Stage, batch: &HostBatch, sample: u32) -> Sub
 }
 
 /// A batch on the device, on its way to the trainer.
+#[derive(Clone)]
 pub(super) struct Copied<B> {
     pub(super) number: u64,
     pub(super) epoch: u64,

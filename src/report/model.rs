@@ -2,7 +2,7 @@
 
 use super::NvmlReport;
 use crate::analysis::{Cause, LengthSummary, StageSummary, Summary, Verdict, WorkerSummary};
-use crate::timeline::{Nanos, Stage};
+use crate::timeline::{LaneKind, Nanos, Stage};
 use serde::Serialize;
 
 /// How the run stands.
@@ -225,13 +225,17 @@ impl Training {
     /// Losses that are kept one by one.
     pub const FIRST_LOSSES: usize = 32;
 
-    /// Adds what a step of `samples` samples learned, steps in order.
-    pub fn learned(&mut self, epoch: u64, samples: u64, loss: f64, correct: u64) {
+    /// Notes a step's loss, steps in order.
+    pub fn noted(&mut self, loss: f64) {
         self.first_loss.get_or_insert(loss);
         self.last_loss = Some(loss);
         if self.losses.len() < Training::FIRST_LOSSES {
             self.losses.push(loss);
         }
+    }
+
+    /// Adds what a step of `samples` samples learned to its epoch.
+    pub fn learned(&mut self, epoch: u64, samples: u64, loss: f64, correct: u64) {
         if self.epochs.last().is_none_or(|last| last.epoch != epoch) {
             self.epochs.push(EpochReport {
                 epoch,
@@ -401,5 +405,13 @@ impl Report {
         self.stages = summary.stages.clone();
         self.workers = summary.workers.clone();
         self.process_cpu_ns = summary.process_cpu;
+    }
+
+    /// Leaves out the stages and threads of a loader that ended before the window.
+    pub fn leave_out_loader(&mut self) {
+        self.stages
+            .retain(|stage| stage.items > 0 || stage.busy > Nanos::ZERO);
+        self.workers
+            .retain(|worker| worker.kind == LaneKind::Trainer);
     }
 }

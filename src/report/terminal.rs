@@ -56,6 +56,9 @@ fn percent(share: f64) -> String {
 
 fn write_device(out: &mut String, report: &Report) -> fmt::Result {
     let window = report.window_ns;
+    if let Some(mode) = describe_mode(&report.config) {
+        writeln!(out, "mode     {mode}")?;
+    }
     if let Some(device) = &report.device {
         writeln!(
             out,
@@ -133,6 +136,15 @@ fn describe_memory(memory: &DeviceMemoryReport) -> String {
         Bytes(in_use),
         Bytes(reserved)
     )
+}
+
+/// What was run, where that is not the whole.
+fn describe_mode(config: &serde_json::Value) -> Option<&'static str> {
+    match config["mode"].as_str()? {
+        "loader-only" => Some("loader-only: the batches are thrown away"),
+        "device-only" => Some("device-only: trains on a few batches that stay on the device"),
+        _ => None,
+    }
 }
 
 fn write_emulated(out: &mut String, emulated: &EmulatedReport) -> fmt::Result {
@@ -253,6 +265,23 @@ fn write_causes(out: &mut String, report: &Report) -> fmt::Result {
 }
 
 fn write_stages(out: &mut String, report: &Report) -> fmt::Result {
+    if report.stages.is_empty() {
+        writeln!(out, "\nno stage of the loader ran in the window")?;
+    } else {
+        write_stage_table(out, report)?;
+    }
+    write_threads(out, report)?;
+    let recorder = &report.recorder;
+    writeln!(
+        out,
+        "\nrecorder {} records, {} dropped; {:.2} % of the CPU time",
+        recorder.records,
+        recorder.dropped,
+        100.0 * recorder.cpu_share
+    )
+}
+
+fn write_stage_table(out: &mut String, report: &Report) -> fmt::Result {
     writeln!(
         out,
         "\n{:<11} {:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>7}",
@@ -267,15 +296,7 @@ fn write_stages(out: &mut String, report: &Report) -> fmt::Result {
     if report.stages.iter().any(|stage| stage.workers == 0) {
         writeln!(out, "  (0 workers: in the trainer's own thread)")?;
     }
-    write_threads(out, report)?;
-    let recorder = &report.recorder;
-    writeln!(
-        out,
-        "\nrecorder {} records, {} dropped; {:.2} % of the CPU time",
-        recorder.records,
-        recorder.dropped,
-        100.0 * recorder.cpu_share
-    )
+    Ok(())
 }
 
 fn write_stage(out: &mut String, stage: &StageSummary, window: Nanos) -> fmt::Result {

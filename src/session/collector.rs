@@ -268,6 +268,9 @@ impl Collector {
                 self.gpu.report(device, summary.window, busy, beside)
             });
             self.report.measured(summary, device);
+            if self.shape.resident {
+                self.report.leave_out_loader();
+            }
             self.report.verdict = Some(Verdict::of(summary, &self.shape));
             self.report.recorder = self.recorder_report(summary);
         }

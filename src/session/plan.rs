@@ -78,9 +78,15 @@ pub(super) fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -
     let asked = config
         .steps
         .map_or(u64::MAX, |steps| steps.saturating_add(config.warmup_steps));
-    let most = config
+    let epochs = config
         .epochs
         .map_or(u64::MAX, |epochs| epochs.saturating_mul(per_epoch));
+    // Without the loader nothing passes over the data: epochs only say how many steps, and use nothing up.
+    let most = match (config.mode, config.steps) {
+        (Mode::DeviceOnly, Some(_)) => u64::MAX,
+        (Mode::DeviceOnly, None) => epochs.saturating_add(config.warmup_steps),
+        (Mode::Normal | Mode::LoaderOnly, _) => epochs,
+    };
     Plan {
         layout: layout(pipeline),
         copy: knobs(pipeline.copy),
@@ -99,12 +105,23 @@ pub(super) fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -
     }
 }
 
+/// The part of the run of `plan` that is loaded, where its batches stay on the device.
+pub(super) fn resident(config: &Resolved, plan: &Plan) -> Option<Plan> {
+    let samples = plan.part.as_ref().map_or(0, |part| part.len());
+    let batches = Batches::new(samples, plan.batch_size, plan.drop_last);
+    let per_epoch = batches.map_or(0, |batches| batches.per_epoch());
+    (config.mode == Mode::DeviceOnly).then(|| Plan {
+        batches: per_epoch.min(Mode::RESIDENT_BATCHES),
+        ..plan.clone()
+    })
+}
+
 /// Whether steps are executed beside the trainer's thread.
 pub(super) fn runs_beside(config: &Resolved) -> bool {
     let on_gpu = config
         .gpu
         .is_some_and(|gpu| gpu.timeline != GpuTimeline::Host);
-    (config.emulated.is_some() || on_gpu) && config.mode == Mode::Normal
+    (config.emulated.is_some() || on_gpu) && config.mode != Mode::LoaderOnly
 }
 
 /// What the verdict must know of the pipeline.
@@ -124,7 +141,8 @@ pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
         batch_prefetch: pipeline.batch.stage.prefetch,
         copy_prefetch: pipeline.copy.prefetch,
         copy_in_trainer: pipeline.copy.workers == 0,
-        has_device: config.mode == Mode::Normal,
+        has_device: config.mode != Mode::LoaderOnly,
+        resident: config.mode == Mode::DeviceOnly,
         device_beside: runs_beside(config),
         disk: pipeline.storage.map(|storage| Disk {
             // At random hardly any two samples follow each other.

@@ -6,7 +6,7 @@ use super::error::SessionError;
 use super::gpu::{GpuDevice, TakenTimeline, Timeline};
 use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
-use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
+use super::plan::{emulated_spec, model_spec, parts, plan, resident, runs_beside, shape};
 use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use super::trainee::{Device, Ended, Trainee};
@@ -124,6 +124,7 @@ impl Session {
         let collector = collector.start().map_err(SessionError::Collector)?;
         let trainee = Trainee {
             plan: &plan,
+            resident: resident(&self.config, &plan),
             session: &self,
             recorder: &recorder,
             training,
@@ -352,7 +353,7 @@ impl Session {
             feed: trace.map(|trace| TracingFeed::new(trace.clone(), steps, &rule, storage)),
             report: self.report(trace),
             report_path: self.options.run_dir.join("report.json"),
-            device: (self.config.mode == Mode::Normal).then(|| DeviceName {
+            device: (self.config.mode != Mode::LoaderOnly).then(|| DeviceName {
                 name: self.config.device.to_string(),
                 emulated: self.config.emulated,
                 timeline,

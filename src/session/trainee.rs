@@ -61,6 +61,8 @@ impl Ended {
 /// What runs once the device is there: the pipeline and the training loop, in this thread.
 pub(super) struct Trainee<'a> {
     pub(super) plan: &'a Plan,
+    /// What is loaded, where it stays on the device.
+    pub(super) resident: Option<Plan>,
     pub(super) session: &'a Session,
     pub(super) recorder: &'a Recorder,
     pub(super) training: Arc<Mutex<Training>>,
@@ -131,7 +133,9 @@ impl Trainee<'_> {
         test: Option<&Arc<W>>,
         trainer: &mut BurnTrainer,
     ) -> Ended {
-        if ended.result.is_ok() && !ended.stopped && self.session.options.evaluate {
+        // Some batches over and over teach nothing that is worth a score.
+        let scores = self.session.options.evaluate && self.resident.is_none();
+        if ended.result.is_ok() && !ended.stopped && scores {
             let evaluated = self.evaluate(work, test, trainer);
             ended.result = ended.result.and_then(|steps| evaluated.map(|()| steps));
         }
@@ -168,11 +172,15 @@ impl Trainee<'_> {
         T: TrainStep<Batch = H::Batch>,
     {
         let Session { clock, stop, .. } = self.session;
-        let feed = start(self.plan, work.clone(), copy, clock, self.recorder, stop);
+        let loaded = self.resident.as_ref().unwrap_or(self.plan);
+        let feed = start(loaded, work.clone(), copy, clock, self.recorder, stop);
         let mut feed = match feed {
             Ok(feed) => feed,
             Err(error) => return Ended::of(Err(error.into())),
         };
+        if self.resident.is_some() {
+            feed.keep_on_device(self.plan.batches);
+        }
         let mut epoch = Some(tracing::info_span!("epoch", epoch = 0u64).entered());
         let mut current = 0;
         let result = train(&mut feed, trainer, |done| {
@@ -209,7 +217,11 @@ impl Trainee<'_> {
         training.epoch = done.epoch;
         for outcome in done.outcomes {
             let Learned { loss, correct } = outcome.learned;
-            training.learned(outcome.epoch, outcome.samples as u64, loss, correct);
+            training.noted(loss);
+            // Over the same batches again is no pass over the data.
+            if self.resident.is_none() {
+                training.learned(outcome.epoch, outcome.samples as u64, loss, correct);
+            }
         }
     }
 }

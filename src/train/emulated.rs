@@ -20,6 +20,7 @@ use std::sync::Arc;
 const IN_FLIGHT: usize = 2;
 
 /// A batch that is, or soon will be, on the emulated device.
+#[derive(Clone)]
 pub struct EmulatedBatch {
     /// When its copy ends, and the unit of work that copies it.
     copied: Nanos,

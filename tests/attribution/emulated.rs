@@ -219,6 +219,7 @@ fn shape(run: &Planted, rig: &Rig) -> LoaderShape {
         copy_prefetch: knobs(run.copy),
         copy_in_trainer: run.copy.workers == 0,
         has_device: true,
+        resident: rig.resident.is_some(),
         device_beside: true,
         disk: None,
         cores: rig.cores.map_or(16.0, |cores| cores as f64),
@@ -317,4 +318,29 @@ fn the_share_of_a_slow_copy_is_what_a_fast_one_recovers() {
     let share = slow.summary.cause(Cause::Capacity(Stage::Copy));
     let off = share.0.abs_diff(recovered.0) as f64 / slow.summary.window.length().0 as f64;
     assert!(off <= 0.01, "share {share}, recovered {recovered}");
+}
+
+/// Decoding takes ten times as long as a step. On batches that stay on the device that does not matter: it is
+/// never idle, and its rate is one step after another, to the nanosecond.
+#[test]
+fn on_resident_batches_a_starved_device_runs_at_its_own_rate() {
+    let mut case = slow(Stage::Decode, "");
+    let normal = case.run.run_on(&case.rig);
+    assert!(normal.summary.busy_share() < 0.9, "starved");
+    case.run.warmup = 5;
+    case.rig.resident = Some(4);
+    let resident = case.run.run_on(&case.rig);
+    let summary = &resident.summary;
+    assert_eq!(summary.steps, case.run.steps);
+    assert_eq!(summary.busy_share(), 1.0);
+    assert_eq!(summary.data_wait_share(), 0.0);
+    let device = case.rig.device.as_ref().unwrap();
+    let step = device.step_base + device.step_per_sample.times(case.run.batch_size as u64);
+    let own = case.run.batch_size as f64 * 1e9 / step.0 as f64;
+    assert!((summary.samples_per_second() / own - 1.0).abs() < 1e-9);
+    let line = Verdict::of(summary, &shape(&case.run, &case.rig)).line();
+    assert!(
+        line.starts_with("device-only: the loader is out of the way") && !line.contains("try "),
+        "{line}"
+    );
 }

@@ -89,6 +89,21 @@ proptest! {
         check_sums(&outcome)?;
     }
 
+    #[test]
+    fn causes_add_up_on_batches_that_stay_on_the_device(
+        mut run in any_run(), device in prop::option::of(any_device()), host in 0u64..4 * MS, loaded in 1u64..5,
+    ) {
+        run.warmup += loaded + 1;
+        let rig = Rig { device, host_code: Nanos(host), resident: Some(loaded), ..Rig::default() };
+        let outcome = run.run_on(&rig);
+        let summary = &outcome.summary;
+        prop_assert_eq!(summary.steps, run.steps);
+        check_sums(&outcome)?;
+        // Nothing is waited for, and nothing idle is the loader's.
+        prop_assert_eq!(summary.data_wait_total, Nanos::ZERO);
+        let of_loader = summary.causes.iter().find(|(cause, _)| cause.stage().is_some());
+        prop_assert!(of_loader.is_none(), "{:?}", of_loader);
+    }
 }
 
 fn any_device() -> impl Strategy<Value = EmulatedSpec> {
@@ -112,7 +127,7 @@ proptest! {
 
     #[test]
     fn causes_add_up_beside_an_emulated_device(run in any_run(), device in any_device(), host in 0u64..4 * MS) {
-        let rig = Rig { device: Some(device.clone()), host_code: Nanos(host), cores: None };
+        let rig = Rig { device: Some(device.clone()), host_code: Nanos(host), ..Rig::default() };
         let outcome = run.run_on(&rig);
         let summary = &outcome.summary;
         prop_assert_eq!(summary.steps, run.steps);

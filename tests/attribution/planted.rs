@@ -83,6 +83,8 @@ pub struct Rig {
     /// Costs of the loader and of the trainer's own code are computed on so many cores and not waited for;
     /// in real time on those there are.
     pub cores: Option<usize>,
+    /// Only so many batches are loaded; they stay on the device.
+    pub resident: Option<u64>,
 }
 
 /// The clock of a run, how costs are spent on it, and its cores where they are virtual.
@@ -229,8 +231,13 @@ impl Planted {
             device_beside: rig.device.is_some(),
         };
         let mut analysis = Analysis::new(rule, 1);
-        let plan = self.plan();
+        let mut plan = self.plan();
+        let batches = plan.batches;
+        plan.batches = rig.resident.unwrap_or(batches);
         let mut feed = start(&plan, Arc::new(work), device, clock, recorder, &stop).unwrap();
+        if rig.resident.is_some() {
+            feed.keep_on_device(batches);
+        }
         let mut idle_spans = Nanos::ZERO;
         let mut lengths = |spans: Vec<IdleSpan>| {
             idle_spans += spans.iter().map(|span| span.interval.length()).sum();

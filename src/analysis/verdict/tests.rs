@@ -81,6 +81,7 @@ fn shape(cores: u8) -> LoaderShape {
         copy_prefetch: 2,
         copy_in_trainer: false,
         has_device: true,
+        resident: false,
         device_beside: false,
         disk: None,
         copy_latency: Nanos::ZERO,
@@ -93,6 +94,34 @@ fn whole_batches(num_workers: usize) -> Workers {
         num_workers,
         prefetch_factor: 2,
     }
+}
+
+/// Nothing about the loader is to be changed, whatever is in the way of the device.
+#[test]
+fn without_the_loader_the_rate_is_the_devices_own() {
+    let resident = |causes: &[(Cause, u64)], step| {
+        let mut found = summary(20, step, causes, &[], 20);
+        found.data_wait_total = Nanos::ZERO;
+        let shape = LoaderShape {
+            resident: true,
+            device_beside: true,
+            ..shape(2)
+        };
+        Verdict::of(&found, &shape)
+    };
+    let busy = resident(&[], 20);
+    assert_eq!(busy.input_bound, InputBound::Not);
+    insta::assert_snapshot!(busy.line(), @"device-only: the loader is out of the way, this is the device's own rate; the trainer waits for data 0.0 % of the time, the device is busy 100.0 %");
+    let launch = resident(
+        &[(Cause::Host(HostWork::Launch), 5), (Cause::WakeUp, 1)],
+        14,
+    );
+    insta::assert_snapshot!(launch.line(), @"device-only: the loader is out of the way, this is the device's own rate; the trainer waits for data 0.0 % of the time, the device is busy 70.0 %; 83 % of device idle is host: launch");
+    let crowded = resident(&[(Cause::CpuContention, 6)], 14);
+    assert_eq!(crowded.input_bound, InputBound::Not);
+    assert_eq!(crowded.suggestion, None);
+    let read_back = resident(&[(Cause::Host(HostWork::LossReadback), 5)], 15);
+    insta::assert_snapshot!(read_back.line(), @"device-only: the loader is out of the way, this is the device's own rate; the trainer waits for data 0.0 % of the time, the device is busy 75.0 %; 100 % of device idle is host: loss read-back; try reading the loss back less often (at most 1.33x)");
 }
 
 const DECODE: Cause = Cause::Capacity(Stage::Decode);

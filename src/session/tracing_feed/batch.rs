@@ -54,6 +54,10 @@ impl Batch {
         };
         let samples = |stage| involved(stage).map(|(_, unit)| unit.samples).sum::<u32>();
         let trained = self.units.iter().find(|(name, _)| Some(*name) == self.step);
+        if trained.is_some_and(|(_, step)| !step.lineage.is_some()) {
+            // It was on the device already.
+            return !device_beside || self.unit_of(Stage::Device).is_some();
+        }
         let read = samples(Stage::Read);
         trained.is_some_and(|(_, step)| read >= step.samples)
             && read == samples(Stage::Decode)
