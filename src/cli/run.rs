@@ -10,6 +10,7 @@ use crate::config::{Resolved, Settings};
 use crate::pipeline::panic_message;
 use crate::report::{Status, render};
 use crate::session::{Outcome, Progress, RunOptions, Session, SessionError};
+use crate::train::note_panic;
 use anyhow::Context;
 use indicatif::ProgressBar;
 use std::ffi::OsString;
@@ -177,10 +178,15 @@ fn show(bar: &ProgressBar, progress: &Progress) {
 fn catching_panics<T>(body: impl FnOnce() -> T) -> anyhow::Result<T> {
     let default = take_hook();
     if std::env::var_os("RUST_BACKTRACE").is_none() {
-        set_hook(Box::new(|_| {}));
+        set_hook(Box::new(note_panic));
+    } else {
+        set_hook(Box::new(move |panic| {
+            note_panic(panic);
+            default(panic);
+        }));
     }
     let done = catch_unwind(AssertUnwindSafe(body));
-    set_hook(default);
+    drop(take_hook());
     done.map_err(|payload| SessionError::Panicked(panic_message(payload.as_ref())).into())
 }
 

@@ -7,12 +7,14 @@ mod json;
 mod model;
 mod nvml;
 mod terminal;
+mod timeline;
 
 pub use json::write_json;
 pub use model::{
-    CacheReport, CopyReport, DeviceMemoryReport, DeviceReport, EmulatedReport, EpochCache,
-    EpochReport, Evaluation, IdleCause, Machine, RecorderReport, Report, Score, Status,
-    StorageReport, TimelineReport, TimelineSource, TraceReport, Training,
+    CacheReport, DeviceMemoryReport, DeviceReport, EmulatedReport, EpochCache, EpochReport,
+    Evaluation, IdleCause, Machine, RecorderReport, Report, Score, Status, StorageReport,
+    TraceReport, Training,
 };
 pub use nvml::NvmlReport;
 pub use terminal::render;
+pub use timeline::{CopyReport, TimelineReport, TimelineSource};

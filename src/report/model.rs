@@ -1,6 +1,7 @@
 //! What a report says.
 
 use super::NvmlReport;
+use super::TimelineReport;
 use crate::analysis::{Cause, LengthSummary, StageSummary, Summary, Verdict, WorkerSummary};
 use crate::timeline::{LaneKind, Nanos, Stage};
 use serde::Serialize;
@@ -81,54 +82,6 @@ pub struct DeviceReport {
     pub nvml: Option<NvmlReport>,
     /// Why that is not known, where the device is one.
     pub nvml_missing: Option<String>,
-}
-
-/// Who said when a GPU worked.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TimelineSource {
-    /// The GPU's own timestamps of each kernel and copy.
-    Cupti,
-    /// The end of each step, as the host saw its CUDA event. Gaps within a step are not seen.
-    Events,
-    /// The host's clock, with a synchronisation after each part of a step.
-    #[default]
-    Host,
-}
-
-/// How it is known what a GPU did, and what it did in the window.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct TimelineReport {
-    pub source: TimelineSource,
-    /// Why it is not the GPU's own timestamps, where it is not.
-    pub fallback: Option<String>,
-    /// CUPTI's API version.
-    pub version: Option<u32>,
-    /// CUPTI's records over the whole run, those lost or unusable, and those that came too late for their step.
-    pub records: u64,
-    pub lost: u64,
-    pub late: u64,
-    /// Kernels in the measured steps, and the sum of their times.
-    pub kernels: u64,
-    pub kernel_ns: Nanos,
-    /// Copies of batches to the device in the measured steps.
-    pub copies: Option<CopyReport>,
-    /// Compiling and tuning the kernels, before the run.
-    pub preparation_ns: Nanos,
-}
-
-/// Copies to a GPU, as it reports them itself.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct CopyReport {
-    pub count: u64,
-    pub bytes: u64,
-    /// Of those from pinned memory.
-    pub pinned_bytes: u64,
-    pub ns: Nanos,
-    /// While kernels ran.
-    pub overlapped_ns: Nanos,
-    /// 0 to 1.
-    pub overlapped_share: f64,
 }
 
 /// The device's memory, looked at between steps at most once a second and at the end of the run.

@@ -98,7 +98,11 @@ fn level(name: &str, level: Option<Level>, unit: &str, size: f64) -> Option<Stri
 }
 
 /// The parts there are, in one line; none where there are none.
-fn line<const N: usize>(out: &mut String, head: &str, parts: [Option<String>; N]) -> fmt::Result {
+pub(super) fn line<const N: usize>(
+    out: &mut String,
+    head: &str,
+    parts: [Option<String>; N],
+) -> fmt::Result {
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     match parts.is_empty() {
         true => Ok(()),
@@ -106,7 +110,7 @@ fn line<const N: usize>(out: &mut String, head: &str, parts: [Option<String>; N]
     }
 }
 
-fn write_indented(out: &mut String, sentence: &str) -> fmt::Result {
+pub(super) fn write_indented(out: &mut String, sentence: &str) -> fmt::Result {
     let mut column = COLUMNS;
     for (number, word) in sentence.split(' ').enumerate() {
         let fits = column + 1 + word.chars().count() <= COLUMNS;

@@ -1,7 +1,9 @@
 //! The report in the terminal.
 
 use super::nvml::write_missing;
-use super::{CacheReport, DeviceMemoryReport, EmulatedReport, Report, Status, StorageReport};
+use super::{
+    CacheReport, DeviceMemoryReport, EmulatedReport, Report, Status, StorageReport, TimelineReport,
+};
 use crate::analysis::StageSummary;
 use crate::timeline::{Bytes, Nanos};
 use std::fmt::{self, Write};
@@ -70,6 +72,9 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
         if let Some(emulated) = &device.emulated {
             write_emulated(out, emulated)?;
         }
+        if let Some(timeline) = &device.timeline {
+            timeline.write(out)?;
+        }
         if let Some(memory) = &device.memory {
             writeln!(out, "memory   {}", describe_memory(memory))?;
         }
@@ -99,10 +104,10 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
         wait.p99,
         percent(report.data_wait_share)
     )?;
-    let beside = report
-        .device
-        .as_ref()
-        .is_some_and(|device| device.emulated.is_some());
+    let beside = report.device.as_ref().is_some_and(|device| {
+        let timeline = device.timeline.as_ref();
+        device.emulated.is_some() || timeline.is_some_and(TimelineReport::is_beside)
+    });
     if let Some(verdict) = report.verdict.as_ref().filter(|_| beside) {
         write!(out, ", the device {}", percent(verdict.input_wait_share))?;
     }

@@ -1,6 +1,7 @@
 //! Training with burn: the copy to the device and the optimizer step, with their spans.
 
 use super::memory::DeviceMemory;
+use super::panics;
 use super::step::{TrainError, TrainStep};
 use crate::device::probe::CudaProbe;
 use crate::pipeline::{
@@ -115,15 +116,6 @@ impl BurnTrainer {
         self.steps += 1;
         let pending = pending.map_err(|reason| TrainError::Step { step, reason })?;
         Ok((step, pending))
-    }
-
-    /// What the device's memory holds; `None` where that is the host's.
-    pub fn memory(&self) -> Option<DeviceMemory> {
-        let counted = guarded(|| Ok(self.trainer.memory())).ok().flatten()?;
-        Some(DeviceMemory {
-            in_use: counted.in_use,
-            reserved: counted.reserved,
-        })
     }
 
     /// Takes some steps with `samples` black images, so that kernels are compiled and tuned and memory is reserved,
@@ -241,6 +233,7 @@ pub(super) fn checked(
 pub(super) fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))
+        .map_err(panics::explained)
 }
 
 fn wrap(

@@ -6,6 +6,7 @@
 //! `pipeline` and `timeline`.
 
 use super::burning::{BurnTrainer, DeviceBatch, checked, guarded};
+use super::memory::DeviceMemory;
 use super::step::{TrainError, TrainStep};
 use crate::pipeline::{Delivered, Logbook};
 use crate::timeline::{
@@ -29,6 +30,11 @@ pub trait Launch {
     /// # Errors
     /// Why the device refused it.
     fn launch(&mut self, batch: Self::Batch) -> Result<(u64, Box<dyn Pending>), TrainError>;
+
+    /// How much of its memory the device has in use, where that is counted.
+    fn memory(&self) -> Option<DeviceMemory> {
+        None
+    }
 }
 
 impl Launch for BurnTrainer {
@@ -36,6 +42,10 @@ impl Launch for BurnTrainer {
 
     fn launch(&mut self, batch: DeviceBatch) -> Result<(u64, Box<dyn Pending>), TrainError> {
         BurnTrainer::launch(self, batch)
+    }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        TrainStep::memory(self)
     }
 }
 
@@ -190,6 +200,10 @@ impl<L: Launch> TrainStep for GpuTrainer<'_, L> {
         let last = self.done.checked_sub(1).filter(|_| waited)?;
         let unit = UnitRef::new(self.device.lane(), self.device.ordinal() + last);
         Some((logbook.now(), unit))
+    }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        self.launcher.memory()
     }
 
     fn step_closed(&mut self) {

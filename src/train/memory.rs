@@ -93,8 +93,9 @@ impl OutOfMemory {
 
 /// What CubeCL and CUDA's driver say, in lower case: `IoError::BufferTooBig`, `LaunchError::OutOfMemory`,
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
-const SAYINGS: [&str; 4] = [
+const SAYINGS: [&str; 5] = [
     "can't allocate buffer",
+    "buffertoobig",
     "out of memory",
     "out-of-memory",
     "out_of_memory",

@@ -7,6 +7,7 @@ mod burning;
 mod emulated;
 mod gpu;
 mod memory;
+mod panics;
 mod step;
 
 pub use burning::{
@@ -16,4 +17,5 @@ pub use burning::{
 pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
 pub use gpu::{GpuTrainer, Launch};
 pub use memory::{DeviceMemory, NoRoomFor, OutOfMemory};
+pub use panics::note_panic;
 pub use step::{Outcome, StepDone, TrainError, TrainStep, train};

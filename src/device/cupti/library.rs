@@ -195,7 +195,13 @@ impl Cupti {
         CALLBACKS
             .set(callbacks)
             .map_err(|_| CuptiError::OtherClock)?;
-        let mut recording = Recording {
+        let mut recording = self.recording(completed, returned);
+        recording.start()?;
+        Ok(recording)
+    }
+
+    fn recording(self, completed: Receiver<Buffer>, returned: Sender<Buffer>) -> Recording {
+        Recording {
             functions: self.functions,
             version: self.version,
             completed,
@@ -204,9 +210,26 @@ impl Cupti {
             names: HashMap::new(),
             functions_seen: HashMap::new(),
             count: RecordCount::default(),
+        }
+    }
+
+    /// Reads a buffer that somebody else has filled, with the library's own walk over its records.
+    #[cfg(test)]
+    pub(super) fn read(self, bytes: &[u8]) -> (Vec<Activity>, RecordCount) {
+        let mut memory = vec![0_u64; bytes.len().div_ceil(8)].into_boxed_slice();
+        for (word, bytes) in memory.iter_mut().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(whole);
+        }
+        let mut buffer = Buffer {
+            memory,
+            valid: bytes.len(),
         };
-        recording.start()?;
-        Ok(recording)
+        let mut recording = self.recording(unbounded().1, unbounded().0);
+        let mut activities = Vec::new();
+        recording.read(&mut buffer, &mut |activity| activities.push(activity));
+        (activities, recording.count)
     }
 }
 

@@ -5,6 +5,7 @@ use super::decode::{
 };
 use super::{Activity, RecordCount};
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::sync::Arc;
 
 /// Bytes of the records of one CUDA, as `sizeof` says with its headers.
@@ -38,6 +39,7 @@ pub(crate) struct Buffer {
     pub(crate) bytes: Vec<u8>,
     /// Kernels' names by the address that stands in their records.
     names: HashMap<u64, Arc<str>>,
+    in_memory: bool,
 }
 
 impl Buffer {
@@ -46,6 +48,15 @@ impl Buffer {
             layout,
             bytes: Vec::new(),
             names: HashMap::new(),
+            in_memory: false,
+        }
+    }
+
+    /// A buffer whose kernels' names lie in memory, for a reader that follows their addresses.
+    pub(crate) fn with_names_in_memory(layout: Layout) -> Buffer {
+        Buffer {
+            in_memory: true,
+            ..Buffer::new(layout)
         }
     }
 
@@ -59,7 +70,11 @@ impl Buffer {
     }
 
     pub(crate) fn kernel(&mut self, name: &str, times: [u64; 2], stream: u32, correlation: u32) {
-        let address = 0x1000 + 16 * self.names.len() as u64;
+        let address = match self.in_memory {
+            // Kept for as long as the process lives, as CUPTI does.
+            true => CString::new(name).unwrap().into_raw() as u64,
+            false => 0x1000 + 16 * self.names.len() as u64,
+        };
         self.names.insert(address, name.into());
         let record = self.record(KIND_CONCURRENT_KERNEL, self.layout.kernel);
         put_times(record, 16, times);

@@ -1,7 +1,9 @@
 use super::decode::decode;
 use super::synthetic::{Buffer, CUDA_11_8, CUDA_12_9, CUDA_13_5};
 use super::*;
-use crate::timeline::{Interval, Nanos};
+use crate::timeline::{Interval, MonotonicClock, Nanos};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 fn interval(start: u64, end: u64) -> Interval {
     Interval::new(Nanos(start), Nanos(end))
@@ -101,4 +103,76 @@ fn a_record_cut_anywhere_is_no_record() {
         assert_eq!(cut, Err(Rejected::Cut), "{length} bytes");
     }
     assert!(decode(&buffer.bytes[..112], |_| "kernel".into()).is_ok());
+}
+
+/// NVIDIA's own library, where it has been fetched: `scripts/cupti-setup.sh` says where it lies.
+fn real_library() -> Option<PathBuf> {
+    let named = std::env::var_os("STALLSCOPE_CUPTI").map(PathBuf::from);
+    let fetched = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/cupti/libcupti.so.12");
+    let path = named.unwrap_or(fetched);
+    if !path.exists() {
+        println!(
+            "skipped: no {}; scripts/cupti-setup.sh fetches it",
+            path.display()
+        );
+        assert!(
+            std::env::var_os("STALLSCOPE_REQUIRE_CUPTI").is_none(),
+            "CUPTI is required and missing"
+        );
+        return None;
+    }
+    Some(path)
+}
+
+/// The walk over the records and how long each of them is are the library's; what they mean is ours.
+#[test]
+fn nvidias_own_library_walks_the_buffers_that_are_read_here() {
+    let Some(path) = real_library() else { return };
+    let fill = |mut buffer: Buffer| {
+        for n in 1..=50_u32 {
+            let at = 100 * u64::from(n);
+            buffer.call(307, [at, at + 3], 77, n);
+            buffer.kernel("matmul", [at + 10, at + 50], 7, n);
+            buffer.copy([1, 2, 3], 4096, [at + 11, at + 19], 13, 1000 + n);
+            buffer.set(512, [at + 51, at + 52], 7, 2000 + n);
+        }
+        buffer
+    };
+    let buffer = fill(Buffer::with_names_in_memory(CUDA_12_9));
+    let (expected, _) = fill(Buffer::new(CUDA_12_9)).read();
+    let cupti = Cupti::open(&path).unwrap();
+    assert_eq!(cupti.version(), 28, "the layout is that of CUDA 12.9");
+    let (activities, count) = cupti.read(&buffer.bytes);
+    assert_eq!((count.read, count.lost()), (200, 0));
+    assert_eq!(activities, expected);
+}
+
+#[test]
+fn without_a_driver_the_library_says_what_it_lacks() {
+    let Some(path) = real_library() else { return };
+    if crate::device::probe::cuda().driver.is_ok() {
+        println!("skipped: there is a driver");
+        return;
+    }
+    let recorded = Cupti::open(&path)
+        .unwrap()
+        .record(Arc::new(MonotonicClock::new()));
+    let error = recorded.err().unwrap();
+    let CuptiError::Refused { code, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(*code, 15, "{error}");
+    assert!(error.to_string().contains("CUPTI_ERROR_NOT_INITIALIZED"));
+    assert!(!error.advice().is_empty());
+}
+
+#[test]
+fn what_is_no_cupti_is_refused_by_name() {
+    let missing = Cupti::open(&PathBuf::from("/nowhere/libcupti.so.12")).err();
+    assert!(matches!(missing, Some(CuptiError::Unopened { .. })));
+    let other = Cupti::open(&PathBuf::from("libc.so.6")).err().unwrap();
+    assert!(
+        other.to_string().contains("cuptiActivityRegisterCallbacks"),
+        "{other}"
+    );
 }

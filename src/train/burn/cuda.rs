@@ -16,6 +16,7 @@ use super::{
     Copier, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, Pending, Phase, PixelPlan, Trainer,
 };
 use burn::backend::Autodiff;
+use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::Runtime;
@@ -185,7 +186,7 @@ impl Copier for CudaCopying {
         let client = lazy.client.clone();
         self.write(client.resolve_tensor_float::<Inner>(lazy), bytes_of(images))?;
         let images = Tensor::from_inner(tensor).reshape(shape);
-        Ok(self.batch(Images::Finished(images), labels))
+        self.batch(Images::Finished(images), labels)
     }
 
     fn copy_pixels(
@@ -201,18 +202,21 @@ impl Copier for CudaCopying {
         let client = lazy.client.clone();
         self.write(client.resolve_tensor_int::<Inner>(lazy), pixels)?;
         let pixels = Pixels::on_device(plan, Tensor::from_inner(tensor), crops);
-        Ok(self.batch(Images::Pixels(pixels), labels))
+        self.batch(Images::Pixels(pixels), labels)
     }
 }
 
 impl CudaCopying {
-    fn batch(&self, images: Images<Learning>, labels: &[u32]) -> DeviceBatch {
+    /// A batch of which nothing is left to do in this thread's stream: burn would put the rest off.
+    fn batch(&self, images: Images<Learning>, labels: &[u32]) -> Result<DeviceBatch, String> {
         let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
         let targets = TensorData::new(targets, [labels.len()]);
-        DeviceBatch(Box::new(Tensors::<Learning> {
+        let batch = DeviceBatch(Box::new(Tensors::<Learning> {
             images,
             targets: Tensor::from_data(targets, &self.device),
-        }))
+        }));
+        Cuda::<f32, i32>::sync(&self.device).map_err(|error| format!("{error:?}"))?;
+        Ok(batch)
     }
 
     /// Fills a tensor, which nobody has used yet, with `bytes`.

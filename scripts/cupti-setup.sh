@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Fetches NVIDIA's libcupti 12.9 (the PyPI package nvidia-cuda-cupti-cu12) for the tests that let the real library walk
+# activity buffers, and prints its path as the last line. It needs no GPU. The library is NVIDIA's, under NVIDIA's
+# licence, which the wheel holds; nothing of it becomes part of this repository.
+#
+# usage: cupti-setup.sh [FOLDER]     FOLDER defaults to target/cupti. A second run fetches nothing.
+set -euo pipefail
+
+VERSION=12.9.79
+SHA256=096bcf334f13e1984ba36685ad4c1d6347db214de03dbb6eebb237b41d9d934f
+die() { echo "cupti-setup: $*" >&2; exit 1; }
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+folder=${1:-$repository/target/cupti}
+library=$folder/libcupti.so.12
+if [ -f "$library" ]; then echo "$library"; exit 0; fi
+[ "$(uname -m)" = x86_64 ] || die "this fetches the library for x86-64 only"
+python3 -m pip --version > /dev/null 2>&1 || die "python3 with pip is missing; it fetches nvidia-cuda-cupti-cu12 $VERSION"
+
+mkdir -p "$folder"
+work=$(mktemp -d "$folder/fetching.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+echo "cupti-setup: fetching nvidia-cuda-cupti-cu12 $VERSION (10 MB) into $folder" >&2
+python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+    --platform manylinux_2_25_x86_64 --dest "$work" "nvidia-cuda-cupti-cu12==$VERSION" >&2 \
+    || die "pip could not fetch nvidia-cuda-cupti-cu12==$VERSION; check the network or pip's index"
+python3 - "$work" "$SHA256" <<'PYTHON' || die "the wheel is not the expected one; nothing was installed"
+import hashlib, pathlib, sys, zipfile
+work, expected = pathlib.Path(sys.argv[1]), sys.argv[2]
+wheel, = work.glob("*.whl")
+found = hashlib.sha256(wheel.read_bytes()).hexdigest()
+if found != expected:
+    sys.exit(f"sha256 of {wheel.name}: {found}, expected {expected}")
+with zipfile.ZipFile(wheel) as archive:
+    name, = (name for name in archive.namelist() if name.endswith("/lib/libcupti.so.12"))
+    (work / "libcupti.so.12").write_bytes(archive.read(name))
+PYTHON
+# In one go: a second setup at the same time, or a killed one, leaves no half of it.
+mv "$work/libcupti.so.12" "$library"
+echo "$library"

@@ -1,0 +1,158 @@
+//! What a GPU's own timeline says: its part of the report, and the lines of it in the terminal.
+//!
+//! May use: `timeline`.
+
+use super::nvml::{line, write_indented};
+use crate::timeline::{Bytes, Nanos};
+use serde::Serialize;
+use std::fmt;
+
+/// Who said when a GPU worked.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimelineSource {
+    /// The GPU's own timestamps of each kernel and copy.
+    Cupti,
+    /// The end of each step, as the host saw its CUDA event. Gaps within a step are not seen.
+    Events,
+    /// The host's clock, with a synchronisation after each part of a step.
+    #[default]
+    Host,
+}
+
+/// How it is known what a GPU did, and what it did in the window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TimelineReport {
+    pub source: TimelineSource,
+    /// Why it is not the GPU's own timestamps, where it is not.
+    pub fallback: Option<String>,
+    /// CUPTI's API version.
+    pub version: Option<u32>,
+    /// CUPTI's records over the whole run, those lost or unusable, and those that came too late for their step.
+    pub records: u64,
+    pub lost: u64,
+    pub late: u64,
+    /// Kernels in the measured steps, and the sum of their times.
+    pub kernels: u64,
+    pub kernel_ns: Nanos,
+    /// Copies of batches to the device in the measured steps.
+    pub copies: Option<CopyReport>,
+    /// Compiling and tuning the kernels, before the run.
+    pub preparation_ns: Nanos,
+}
+
+/// Copies to a GPU, as it reports them itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CopyReport {
+    pub count: u64,
+    pub bytes: u64,
+    /// Of those from pinned memory.
+    pub pinned_bytes: u64,
+    pub ns: Nanos,
+    /// While kernels ran.
+    pub overlapped_ns: Nanos,
+    /// 0 to 1.
+    pub overlapped_share: f64,
+}
+
+impl TimelineReport {
+    /// Whether the device's work is seen beside the trainer's thread.
+    pub(super) fn is_beside(&self) -> bool {
+        self.source != TimelineSource::Host
+    }
+
+    /// Lines below the one of the device.
+    pub(super) fn write(&self, out: &mut String) -> fmt::Result {
+        let kernels = (self.kernels > 0).then(|| {
+            let mean = Nanos(self.kernel_ns.0 / self.kernels);
+            format!("{} kernels, {mean} each on average", self.kernels)
+        });
+        let lost = self.lost + self.late;
+        let lost = (lost > 0).then(|| format!("{lost} of its records lost"));
+        let prepared = (self.preparation_ns > Nanos::ZERO).then(|| {
+            let took = self.preparation_ns;
+            format!("kernels compiled and tuned in {took}, before the run")
+        });
+        line(
+            out,
+            "timeline ",
+            [
+                Some(self.source.words().to_owned()),
+                kernels,
+                lost,
+                prepared,
+            ],
+        )?;
+        if let Some(copies) = self.copies.as_ref().filter(|copies| copies.count > 0) {
+            line(out, "copies   ", [Some(copies.words())])?;
+        }
+        match &self.fallback {
+            Some(reason) => write_indented(out, &format!("not by CUPTI: {reason}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl TimelineSource {
+    const fn words(self) -> &'static str {
+        match self {
+            TimelineSource::Cupti => "the GPU's own, by CUPTI",
+            TimelineSource::Events => {
+                "ends of steps by CUDA events, so that gaps within a step count as busy"
+            }
+            TimelineSource::Host => "the host's, which waited for each part of a step",
+        }
+    }
+}
+
+impl CopyReport {
+    fn words(&self) -> String {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let (bytes, seconds) = (self.bytes, self.ns.seconds().max(1e-9));
+        let rate = Bytes((bytes as f64 / seconds) as u64);
+        let pinned = percent(self.pinned_bytes as f64 / bytes.max(1) as f64);
+        format!(
+            "{} in {}, {rate}/s, {pinned} from pinned memory; {} of their time beside kernels",
+            Bytes(bytes),
+            self.ns,
+            percent(self.overlapped_share)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_is_told() {
+        let mut report = TimelineReport {
+            source: TimelineSource::Cupti,
+            kernels: 400,
+            kernel_ns: Nanos::from_millis(80),
+            lost: 2,
+            late: 1,
+            preparation_ns: Nanos::from_millis(12_000),
+            copies: Some(CopyReport {
+                count: 10,
+                bytes: 40 << 20,
+                pinned_bytes: 40 << 20,
+                ns: Nanos::from_millis(4),
+                overlapped_ns: Nanos::from_millis(3),
+                overlapped_share: 0.75,
+            }),
+            ..TimelineReport::default()
+        };
+        let mut out = String::new();
+        report.write(&mut out).unwrap();
+        insta::assert_snapshot!("cupti", out);
+        report = TimelineReport {
+            source: TimelineSource::Events,
+            fallback: Some("CUPTI (libcupti.so): not on the loader's path".to_owned()),
+            ..TimelineReport::default()
+        };
+        out.clear();
+        report.write(&mut out).unwrap();
+        insta::assert_snapshot!("events", out);
+    }
+}

@@ -1,0 +1,60 @@
+//! What CubeCL's own threads panicked with. They catch it, log it and tell the caller only that something failed,
+//! so that the one message that says why (that memory ran out, say) would be lost.
+
+use crate::pipeline::panic_message;
+use std::panic::PanicHookInfo;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// How CubeCL names the threads that talk to a device.
+const DEVICE_THREADS: &str = "DS";
+
+/// The first panic of a device's thread that nobody has asked for yet.
+static FIRST: Mutex<Option<String>> = Mutex::new(None);
+
+/// Notes a panic if it is one of a device's threads; for a panic hook.
+pub fn note_panic(panic: &PanicHookInfo) {
+    if thread::current()
+        .name()
+        .is_some_and(|name| name.starts_with(DEVICE_THREADS))
+    {
+        let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| panic_message(panic.payload()));
+    }
+}
+
+/// `reason`, with what a device's thread panicked with before it.
+pub(super) fn explained(reason: String) -> String {
+    let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+    match first.take() {
+        Some(told) => format!("{told} ({reason})"),
+        None => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{set_hook, take_hook};
+
+    #[test]
+    fn what_a_device_thread_panicked_with_is_told_once() {
+        let default = take_hook();
+        set_hook(Box::new(note_panic));
+        for (name, said) in [
+            ("worker", "no"),
+            ("DSD-0-0", "out of memory"),
+            ("DSD-0-0", "later"),
+        ] {
+            let thread = thread::Builder::new().name(name.to_owned());
+            let thread = thread.spawn(move || panic!("{said}")).unwrap();
+            thread.join().unwrap_err();
+        }
+        set_hook(default);
+        assert_eq!(
+            explained("CallError".to_owned()),
+            "out of memory (CallError)"
+        );
+        assert_eq!(explained("CallError".to_owned()), "CallError");
+    }
+}
