@@ -36,11 +36,19 @@ pub enum TrainError {
 impl TrainError {
     /// A device that lacks these pieces.
     pub fn device_missing(device: String, missing: &[Missing]) -> TrainError {
-        let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-        TrainError::Device {
-            device,
-            reason: missing.join("; "),
-        }
+        let count = missing.len();
+        let s = if count == 1 { " is" } else { "s are" };
+        let list = missing.iter().map(|missing| {
+            let Missing {
+                piece,
+                detail,
+                remedy,
+            } = missing;
+            format!("\n  {piece}: {detail}\n    try: {remedy}")
+        });
+        let list: String = list.collect();
+        let reason = format!("{count} piece{s} missing{list}\n`stallscope doctor` shows all");
+        TrainError::Device { device, reason }
     }
 }
 

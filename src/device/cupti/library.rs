@@ -22,10 +22,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Bytes of one buffer: some 5,000 launches. Larger ones come back later, smaller ones more often.
-const BUFFER_BYTES: usize = 2 << 20;
+/// Bytes of one buffer: some 2,000 launches, a few steps of a large network. As long as the device has work, CUPTI
+/// gives back full ones only, so that larger ones would come seconds late.
+const BUFFER_BYTES: usize = 512 << 10;
 /// Buffers there may be, 256 MiB of them; past that CUPTI drops records and counts them.
-const MOST_BUFFERS: usize = 128;
+const MOST_BUFFERS: usize = 512;
 
 const MAX_LIMIT_REACHED: u32 = 12;
 const FLUSH_FORCED: u32 = 1;
