@@ -128,7 +128,7 @@ impl<B: AutodiffBackend> Training<B> {
     pub(super) fn new(spec: &ModelSpec, device: B::Device) -> Training<B> {
         B::seed(&device, spec.seed);
         Training {
-            model: Some(Model::new(spec, &device).drawn()),
+            model: Some(Model::drawn(spec, &device)),
             spec: spec.clone(),
             optimizer: AnyOptimizer::new(spec.optimizer),
             loss: CrossEntropyLossConfig::new().init(&device),

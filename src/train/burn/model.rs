@@ -4,11 +4,14 @@ use super::convolution::{LeNet, SmallCnn};
 use super::residual::ResNet;
 use super::vgg::Vgg16;
 use super::{Architecture, ModelSpec};
-use burn::module::{Initializer, Module, ModuleVisitor, Param};
+use burn::backend::Flex;
+use burn::backend::flex::FlexDevice;
+use burn::module::{Initializer, Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+use std::collections::VecDeque;
 
 /// A model of any architecture.
 #[derive(Module, Debug)]
@@ -36,10 +39,13 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    /// Draws the weights now, and not when each is used first.
-    pub(super) fn drawn(self) -> Model<B> {
-        self.visit(&mut Draw);
-        self
+    /// As [`new`](Self::new), with weights that are the same on every device: each backend draws other numbers from
+    /// the same seed, so they are drawn on the CPU.
+    pub(super) fn drawn(spec: &ModelSpec, device: &B::Device) -> Model<B> {
+        Flex::seed(&FlexDevice, spec.seed);
+        let mut weights = Weights::default();
+        Model::<Flex>::new(spec, &FlexDevice).visit(&mut weights);
+        Model::new(spec, device).map(&mut weights)
     }
 
     /// From images `[batch, channels, height, width]` to logits `[batch, classes]`.
@@ -54,11 +60,27 @@ impl<B: Backend> Model<B> {
     }
 }
 
-struct Draw;
+/// The numbers of a model, in the order in which it is visited.
+#[derive(Default)]
+struct Weights(VecDeque<TensorData>);
 
-impl<B: Backend> ModuleVisitor<B> for Draw {
+impl<B: Backend> ModuleVisitor<B> for Weights {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        param.val();
+        self.0.push_back(param.val().into_data());
+    }
+}
+
+impl<B: Backend> ModuleMapper<B> for Weights {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let (id, drawn, mapper) = param.consume();
+        let weights = match self.0.pop_front() {
+            Some(data) => {
+                let weights = Tensor::from_data(data, &drawn.device());
+                weights.set_require_grad(drawn.is_require_grad())
+            }
+            None => drawn,
+        };
+        Param::from_mapped_value(id, weights, mapper)
     }
 }
 
@@ -128,10 +150,22 @@ impl<B: Backend> Dense<B> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{OptimizerSpec, Precision};
     use super::*;
-    use burn::backend::flex::FlexDevice;
-    use burn::backend::{Autodiff, Flex};
+    use burn::backend::Autodiff;
     use burn::tensor::Distribution;
+
+    fn spec(architecture: Architecture, seed: u64) -> ModelSpec {
+        ModelSpec {
+            architecture,
+            input: [3, 32, 32],
+            classes: 10,
+            optimizer: OptimizerSpec::Adam,
+            learning_rate: 0.1,
+            precision: Precision::F32,
+            seed,
+        }
+    }
 
     /// A model of 3 x 224 x 224 pixels and 1000 classes.
     fn of_imagenet(of: fn([usize; 3], usize, &FlexDevice) -> ResNet<Autodiff<Flex>>) -> usize {
@@ -146,11 +180,26 @@ mod tests {
 
     #[test]
     fn drawing_changes_no_count_and_counts_no_statistics() {
-        let model = ResNet::resnet18([3, 32, 32], 10, &FlexDevice);
-        let model = Model::<Autodiff<Flex>>::ResNet(model).drawn();
+        let spec = spec(Architecture::ResNet18, 0);
+        let model = Model::<Autodiff<Flex>>::drawn(&spec, &FlexDevice);
         assert_eq!(trainable(&model), 11_689_512 - 990 * 513);
         // Burn's own count takes the running statistics in: a mean and a variance for each channel.
         assert_eq!(model.num_params(), trainable(&model) + 2 * 4_800);
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_weights_on_every_backend() {
+        fn weights<B: Backend>(seed: u64, device: &B::Device) -> VecDeque<TensorData> {
+            let mut weights = Weights::default();
+            let spec = spec(Architecture::SmallCnn, seed);
+            Model::<B>::drawn(&spec, device).visit(&mut weights);
+            weights.0
+        }
+        let drawn = weights::<Flex>(7, &FlexDevice);
+        // Numbers that the backend has drawn since make no difference.
+        Tensor::<Flex, 1>::random([5], Distribution::Default, &FlexDevice);
+        assert_eq!(weights::<Autodiff<Flex>>(7, &FlexDevice), drawn);
+        assert_ne!(weights::<Flex>(8, &FlexDevice), drawn);
     }
 
     #[test]

@@ -178,7 +178,7 @@ mod tests {
 
     /// The generator is the process's, so that a second model would not be the same: tests clone one.
     fn model(architecture: Architecture) -> Model<Tested> {
-        Model::new(&spec(architecture, Precision::F32), &FlexDevice).drawn()
+        Model::drawn(&spec(architecture, Precision::F32), &FlexDevice)
     }
 
     /// Stripes whose distance is the class, in a phase of the image's own.
@@ -316,13 +316,13 @@ mod tests {
             let (images, labels) = batch();
             let mut copier = trainer.copier();
             let mut losses = (0..40).map(|_| {
-                let batch = copier.copy(&images, &labels);
+                let batch = copier.copy(&images, &labels).unwrap();
                 trainer.step(batch, &mut |_| {}).unwrap().loss
             });
             let first = losses.next().unwrap();
             let last = losses.last().unwrap();
             assert!(last < 0.5 * first, "{first} to {last}");
-            let evaluated = trainer.evaluate(copier.copy(&images, &labels)).unwrap();
+            let evaluated = trainer.evaluate(copier.copy(&images, &labels).unwrap()).unwrap();
             assert!(
                 (evaluated.loss - last).abs() < 0.2,
                 "{evaluated:?} for {last}"
