@@ -203,19 +203,19 @@ impl Preprocessor {
         if !(wide > 0.0 && high > 0.0) {
             return Err("the box is empty or lies outside the pixels".to_owned());
         }
-        let source = match image.view.pixel_bytes {
-            4 => ImageRef::new(image.width, image.height, image.pixels, PixelType::U8x4),
+        let (size, pixels, [x, y]) = match image.view.pixel_bytes {
+            4 => (
+                [image.width, image.height],
+                image.pixels,
+                [seen.left, seen.top],
+            ),
             _ => {
-                let widened = &mut self.widened;
-                widen(image, &seen, widened);
-                ImageRef::new(seen.width, seen.height, widened, PixelType::U8x4)
+                widen(image, &seen, &mut self.widened);
+                ([seen.width, seen.height], &self.widened[..], [0, 0])
             }
         };
+        let source = ImageRef::new(size[0], size[1], pixels, PixelType::U8x4);
         let source = source.map_err(|error| error.to_string())?;
-        let (x, y) = match image.view.pixel_bytes {
-            4 => (seen.left, seen.top),
-            _ => (0, 0),
-        };
         let seen_of_source = CroppedImage::new(&source, x, y, seen.width, seen.height)
             .map_err(|error| error.to_string())?;
         let target = Image::from_slice_u8(side, side, &mut self.resized, PixelType::U8x4);

@@ -322,7 +322,9 @@ mod tests {
             let first = losses.next().unwrap();
             let last = losses.last().unwrap();
             assert!(last < 0.5 * first, "{first} to {last}");
-            let evaluated = trainer.evaluate(copier.copy(&images, &labels).unwrap()).unwrap();
+            let evaluated = trainer
+                .evaluate(copier.copy(&images, &labels).unwrap())
+                .unwrap();
             assert!(
                 (evaluated.loss - last).abs() < 0.2,
                 "{evaluated:?} for {last}"
