@@ -82,19 +82,29 @@ impl Comparison {
             pass: false,
         };
         if comparison.is_complete() {
-            let lengths = observed.stamps.iter().zip(&records);
-            let off = lengths.map(|(stamp, record)| apart(stamp.length(), record.length()));
-            comparison.worst_kernel_error_ns = off.max();
-            let places = observed.seen_by_host.iter().zip(&records);
-            let displaced = places.map(|(seen, record)| displacement(*seen, *record));
-            comparison.worst_displacement_ns = displaced.max();
+            comparison.match_kernels(observed, &records);
         }
-        comparison.pass = comparison.is_complete()
-            && comparison.records_lost == 0
-            && comparison.is_placed()
-            && within_tolerance(comparison.busy_error)
-            && within_tolerance(comparison.idle_error);
+        comparison.pass = comparison.passes();
         comparison
+    }
+
+    /// Kernel by kernel; `records` are in the order of the plan.
+    fn match_kernels(&mut self, observed: &Observed, records: &[Interval]) {
+        let lengths = observed.stamps.iter().zip(records);
+        let off = lengths.map(|(stamp, record)| apart(stamp.length(), record.length()));
+        self.worst_kernel_error_ns = off.max();
+        let places = observed.seen_by_host.iter().zip(records);
+        let displaced = places.map(|(seen, record)| displacement(*seen, *record));
+        self.worst_displacement_ns = displaced.max();
+    }
+
+    fn passes(&self) -> bool {
+        let within = |error: f64| error <= TOLERANCE;
+        self.is_complete()
+            && self.records_lost == 0
+            && self.is_placed()
+            && within(self.busy_error)
+            && within(self.idle_error)
     }
 
     /// Whether there is one record of each kernel.
@@ -115,11 +125,6 @@ impl Comparison {
             error(self.device_idle_ns, self.planned_idle_ns),
         ]
     }
-}
-
-/// Whether a share is small enough.
-pub(super) fn within_tolerance(error: f64) -> bool {
-    error <= TOLERANCE
 }
 
 impl Stamp {
