@@ -29,22 +29,8 @@ def get(report, path):
     return value
 
 
-def find(value, key):
-    """The value of `key`, wherever it is in `value`."""
-    stack = [value]
-    while stack:
-        one = stack.pop(0)
-        if isinstance(one, dict):
-            if one.get(key) is not None:
-                return one[key]
-            stack.extend(one.values())
-        elif isinstance(one, list):
-            stack.extend(one)
-    raise MissingKey(key)
-
-
-def percent(share):
-    return f"{100 * share:.1f} %"
+def percent(share, digits=1):
+    return f"{100 * share:.{digits}f} %"
 
 
 def gpu_rows(doctor):
@@ -88,12 +74,17 @@ def losses(model, on_cpu, on_gpu):
 
 
 def planted(found):
+    """`doctor --planted-kernels --json`: the timeline against the device's own timer, and beside the plan."""
     rows = []
     for what in ["busy", "idle"]:
-        planned, measured = find(found, f"planned_{what}_ns"), find(found, f"measured_{what}_ns")
-        off = abs(measured - planned) / max(planned, 1)
-        rows.append(Row(f"planted kernels: {what} time", off <= 0.01, f"off by {percent(off)}", "1 %"))
-    return rows
+        error, plan_error = get(found, f"{what}_error"), get(found, f"{what}_plan_error")
+        planned, measured = get(found, f"planned_{what}_ns"), get(found, f"measured_{what}_ns")
+        figure = (f"{percent(error, 2)} off the device's timer; {measured / 1e6:.3f} ms of "
+                  f"{planned / 1e6:.3f} ms planned ({percent(plan_error, 2)})")
+        rows.append(Row(f"planted kernels: {what} time", error <= 0.01, figure, "1 %"))
+    recorded, kernels, lost = (get(found, key) for key in ["kernels_recorded", "kernels", "records_lost"])
+    figure = f"{recorded} of {kernels} kernels, {lost} records lost"
+    return rows + [Row("planted kernels: all recorded, in their place", get(found, "pass"), figure, "pass")]
 
 
 def interval(values, draws=2000, seed=0):

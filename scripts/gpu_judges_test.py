@@ -65,10 +65,17 @@ class Judgements(unittest.TestCase):
         self.lacks("training.losses", judges.losses, "linear", REPORT, report(training__losses=None))
 
     def test_planted(self):
-        found = {"kernels": [{"planned_busy_ns": 1000, "measured_busy_ns": 1009}],
-                 "gaps": {"planned_idle_ns": 1000, "measured_idle_ns": 989}}
-        self.holds(judges.planted(found), True, False)
-        self.lacks("planned_idle_ns", judges.planted, {"planned_busy_ns": 1, "measured_busy_ns": 1})
+        found = {"kernels": 60, "kernels_recorded": 60, "records_lost": 0, "pass": True,
+                 "planned_busy_ns": 228_000_000, "measured_busy_ns": 228_100_000,
+                 "planned_idle_ns": 108_500_000, "measured_idle_ns": 108_400_000,
+                 "busy_error": 0.0004, "idle_error": 0.0009, "busy_plan_error": 0.02, "idle_plan_error": 0.02}
+        self.holds(judges.planted(found), True, True, True)
+        self.holds(judges.planted({**found, "idle_error": 0.02, "pass": False}), True, False, False)
+        self.holds(judges.planted({**found, "busy_error": 0.011, "pass": False}), False, True, False)
+        lost = {**found, "kernels_recorded": 59, "pass": False}
+        self.holds(judges.planted(lost), True, True, False)
+        self.assertIn("59 of 60", judges.planted(lost)[2].figure)
+        self.lacks("busy_error", judges.planted, {"planned_busy_ns": 1, "measured_busy_ns": 1})
 
     def test_cupti_cost(self):
         self.holds(judges.cupti_cost([(990, 1000)] * 5), True)

@@ -34,7 +34,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::BatchSize(args) => return batch_size::batch_size(&args, out),
         Command::FitSearch(args) => return fit_search::fit_search(&args),
         Command::Data { command } => return data::data(&command, out),
-        Command::Doctor(args) => doctor::doctor(&args, out)?,
+        Command::Doctor(args) => return doctor::doctor(&args, out),
         Command::Config(args) => config::config(&args, out)?,
         Command::Keys => config::keys(out)?,
         Command::Completions(args) => completions::completions(&args, out)?,

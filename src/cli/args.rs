@@ -272,12 +272,28 @@ pub struct VerifyArgs {
 Examples:
   stallscope doctor
   stallscope doctor --data data/quickstart    (its disk, and how much of it is cached)
-  stallscope doctor --json | jq .sections")]
+  stallscope doctor --json | jq .sections
+  stallscope doctor --planted-kernels         (is the kernel timeline of this GPU right?)
+
+Exit status 1 with --planted-kernels: the timeline is off, or something that it needs is missing.")]
 pub struct DoctorArgs {
     /// The data's folder: its disk is measured instead of the current directory's, and the share
     /// of it in the page cache.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "planted_kernels")]
     pub data: Option<PathBuf>,
+
+    /// Run kernels of known length with known gaps instead, and compare the kernel timeline with them.
+    #[arg(long)]
+    pub planted_kernels: bool,
+
+    /// The GPU of the planted kernels.
+    #[arg(
+        long,
+        value_name = "cuda:N",
+        default_value = "cuda:0",
+        requires = "planted_kernels"
+    )]
+    pub device: String,
 
     /// Print JSON.
     #[arg(long)]

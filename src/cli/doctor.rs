@@ -1,7 +1,7 @@
 //! `stallscope doctor`: what this machine has, what can be measured on it, and how to get the rest.
 //!
-//! Invariants: never fails over what it finds, only over not being able to print it; changes
-//! nothing; takes a few seconds at most.
+//! Invariants: never fails over what it finds, only over not being able to print it, but for planted kernels,
+//! which pass or fail; changes nothing; takes a few seconds at most.
 //!
 //! May use: `args`, `device`.
 
@@ -9,19 +9,27 @@ mod checklist;
 mod disk;
 mod gpu;
 mod memory;
+mod planted;
 mod proc_file;
 mod processor;
 mod storage;
 
 use std::io::Write;
 use std::path::Path;
+use std::process::ExitCode;
 
 use super::args::DoctorArgs;
 
 pub use checklist::{Checklist, Row, Section, Status};
 
 /// Examines the machine and prints what was found.
-pub fn doctor(args: &DoctorArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+///
+/// # Errors
+/// It cannot be printed, or planted kernels were asked for and could not be measured.
+pub fn doctor(args: &DoctorArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    if args.planted_kernels {
+        return planted::planted(&args.device, args.json, out);
+    }
     let checklist = examine(args.data.as_deref());
     if args.json {
         serde_json::to_writer_pretty(&mut *out, &checklist)?;
@@ -29,7 +37,7 @@ pub fn doctor(args: &DoctorArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     } else {
         write!(out, "{checklist}")?;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Examines the machine, and the disk of `data` or else of the current directory.
@@ -57,6 +65,8 @@ mod tests {
         let args = DoctorArgs {
             data: Some(folder.path().to_owned()),
             json: true,
+            planted_kernels: false,
+            device: "cuda:0".to_owned(),
         };
         doctor(&args, &mut out).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&out).unwrap();

@@ -7,4 +7,5 @@ pub mod cupti;
 pub mod emulated;
 pub mod gpu_steps;
 pub mod nvml;
+pub mod planted;
 pub mod probe;

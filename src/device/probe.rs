@@ -78,15 +78,19 @@ impl fmt::Display for Missing {
 impl std::error::Error for Missing {}
 
 impl CudaProbe {
+    /// The device `cuda:ordinal`, whatever else is missing.
+    ///
+    /// # Errors
+    /// No driver, or no such device.
+    pub fn device(&self, ordinal: usize) -> Result<&Gpu, Missing> {
+        let driver = self.driver.as_ref().map_err(Missing::clone)?;
+        let gpu = driver.devices.get(ordinal);
+        gpu.ok_or_else(|| no_such_device(driver, ordinal))
+    }
+
     /// The device `cuda:ordinal`, or every piece that it still needs.
     pub fn require(&self, ordinal: usize) -> Result<&Gpu, Vec<Missing>> {
-        let gpu = match &self.driver {
-            Ok(driver) => driver
-                .devices
-                .get(ordinal)
-                .ok_or_else(|| no_such_device(driver, ordinal)),
-            Err(missing) => Err(missing.clone()),
-        };
+        let gpu = self.device(ordinal);
         let compiler = [&self.nvrtc, &self.headers]
             .into_iter()
             .filter_map(|piece| piece.as_ref().err());
