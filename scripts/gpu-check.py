@@ -168,7 +168,7 @@ def check_memory(bench):
     status, _, errors = bench.call(*arguments, seconds=70)
     rows = judges.out_of_memory(status, errors, next(map(int, FITS.findall(errors)), None))
     sets = [*sets, "batch.size=8192"]
-    sets = [part for one in sets for part in ("--set", one)]
+    sets = [part for one in [*sets, *bench.sets] for part in ("--set", one)]
     status, said, errors = bench.call("batch-size", bench.config("specks"), "--device", bench.device, "--least",
                                       "8192", "--steps", "3", "--json", *sets)
     if status != 0:
@@ -279,6 +279,7 @@ def arguments():
     parser.add_argument("--record", metavar="FILE", help="the table; benches/results/DATE-gpu-check.txt by default")
     parser.add_argument("--budget-seconds", type=float, default=500, help="for all checks together")
     parser.add_argument("--device", default="cuda:0", help="another one rehearses the script; its record is in DIR")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run on that device")
     parser.add_argument("--list", action="store_true", help="the checks, and the most that each may take")
     parser.add_argument("--self-test", action="store_true", help="the judgements, on made-up reports")
     options = parser.parse_args()
@@ -343,7 +344,8 @@ def main():
         return 0
     out = os.path.abspath(options.out)
     os.makedirs(out, exist_ok=True)
-    bench = Bench(os.path.abspath(options.binary), out, options.budget_seconds, options.device)
+    bench = Bench(os.path.abspath(options.binary), out, options.budget_seconds, options.device,
+                  options.set)
     known = [f"# scripts/gpu-check.sh {' '.join(sys.argv[1:])}".rstrip(),
              *(f"# {fact}" for fact in facts(bench.binary))]
     reason = unusable(bench)

@@ -29,8 +29,8 @@ class OutOfTime(Failed):
 class Bench:
     """Data is made when a check first asks; runs are kept."""
 
-    def __init__(self, binary, out, seconds, device="cuda:0"):
-        self.binary, self.out, self.device = binary, out, device
+    def __init__(self, binary, out, seconds, device="cuda:0", sets=()):
+        self.binary, self.out, self.device, self.sets = binary, out, device, sets
         self.runs = os.path.join(out, time.strftime("runs-%Y%m%d-%H%M%S"))
         self.end = time.monotonic() + seconds
         self.deadline = self.end
@@ -78,7 +78,7 @@ class Bench:
     def run_arguments(self, name, config, sets, device=None):
         device = device or self.device
         known = [one for one in sets if device.startswith("cuda") or not one.startswith(GPU_KEYS)]
-        sets = [part for one in known for part in ("--set", one)]
+        sets = [part for one in [*known, *(self.sets if device == self.device else [])] for part in ("--set", one)]
         return ["run", self.config(config), "--device", device, "--run-dir", os.path.join(self.runs, name),
                 "--trace", "none", "--quiet", *sets]
 

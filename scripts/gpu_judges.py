@@ -90,7 +90,10 @@ def losses(model, on_cpu, on_gpu):
 
 def precision(name, f32, reduced):
     """Mean loss of 20 steps beside that in f32: rounding moves single steps by more."""
-    means = [statistics.mean(get(report, "training.losses")[:20]) for report in (f32, reduced)]
+    losses = [get(report, "training.losses")[:20] for report in (f32, reduced)]
+    if min(map(len, losses)) < 20:
+        return [Row(f"{name}: mean loss of 20 steps as in f32", False, f"{min(map(len, losses))} losses", "20")]
+    means = [statistics.mean(some) for some in losses]
     apart = abs(means[1] - means[0]) / max(abs(means[0]), 1e-12)
     # NaN compares as false.
     return [Row(f"{name}: mean loss of 20 steps as in f32", apart <= 0.05, f"{means[0]:.4f}, {means[1]:.4f}", "5 %")]
@@ -204,8 +207,8 @@ def as_nvidia_smi(report, readings):
 def preparation(first, again):
     """What compiling and tuning took the first time and, with all of it kept, the second."""
     times = [get(report, "device.timeline.preparation_ns") / 1e9 for report in (first, again)]
-    return [Row("preparation: first use, then again", 0 < times[1] <= times[0] + 2, f"{times[0]:.1f} s, {times[1]:.1f} s",
-                "no longer again (2 s)")]
+    figure = f"{times[0]:.1f} s, {times[1]:.1f} s"
+    return [Row("preparation: first use, then again", 0 < times[1] <= times[0] + 2, figure, "no longer again (2 s)")]
 
 
 def fallback(source, report, by_cupti):

@@ -181,6 +181,7 @@ class Judgements(unittest.TestCase):
         self.holds(judges.precision("bf16", REPORT, report(training__losses=[2.05] * 20)), True)
         self.holds(judges.precision("bf16", REPORT, report(training__losses=[2.2] * 20)), False)
         self.holds(judges.precision("f16", REPORT, report(training__losses=[float("nan")] * 20)), False)
+        self.holds(judges.precision("f16", REPORT, report(training__losses=[])), False)
 
     def test_memory(self):
         self.holds(judges.out_of_memory(3, "", 64), True, True)
