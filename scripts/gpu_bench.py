@@ -65,6 +65,9 @@ class Bench:
         except subprocess.TimeoutExpired:
             said, errors = stop(child)
             return None, said, errors
+        except KeyboardInterrupt:
+            stop(child)
+            raise
 
     def must(self, *arguments):
         """The output of a command that has to succeed."""
