@@ -23,7 +23,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import gpu_judges as judges
-from gpu_bench import TOO_LARGE, WIDE, Bench, Failed, OutOfTime, parsed
+from gpu_bench import TOO_LARGE, WIDE, Bench, Failed, OutOfTime, message, parsed
 from gpu_smi import watched
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
