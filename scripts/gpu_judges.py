@@ -8,6 +8,7 @@ from collections import namedtuple
 
 Row = namedtuple("Row", "what holds figure limit")
 
+MIB = 1 << 20
 PIECES = ["driver", "NVML", "CUPTI", "NVRTC", "CUDA headers"]
 LAUNCH_BOUND = ("host: launch", "device side")
 
@@ -20,7 +21,7 @@ class MissingKey(Exception):
 
 
 def get(report, path):
-    """The value at `path`, such as "device.nvml.gpu_util_mean"."""
+    """The value at `path`, such as "device.nvml.gpu_util.mean"."""
     value = report
     for key in path.split("."):
         value = value.get(key) if isinstance(value, dict) else None
@@ -71,6 +72,17 @@ def losses(model, on_cpu, on_gpu):
     first, later = max(apart[:3]), apart[19]
     return [Row(f"{model}: first 3 losses as on the CPU", first <= 1e-3, f"{first:.1e}", "1e-3"),
             Row(f"{model}: loss of step 20 as on the CPU", later <= 0.02, percent(later), "2 %")]
+
+
+def precision(name, f32, reduced):
+    """Mean loss of 20 steps beside that in f32: rounding moves single steps by more."""
+    losses = [get(report, "training.losses")[:20] for report in (f32, reduced)]
+    if min(map(len, losses)) < 20:
+        return [Row(f"{name}: mean loss of 20 steps as in f32", False, f"{min(map(len, losses))} losses", "20")]
+    means = [statistics.mean(some) for some in losses]
+    apart = abs(means[1] - means[0]) / max(abs(means[0]), 1e-12)
+    # NaN compares as false.
+    return [Row(f"{name}: mean loss of 20 steps as in f32", apart <= 0.05, f"{means[0]:.4f}, {means[1]:.4f}", "5 %")]
 
 
 def planted(found):
@@ -127,16 +139,80 @@ def saturated(report, device_only):
 
 
 def overlapped(report):
-    share = get(report, "device.copies.overlapped_share")
-    return [Row("saturated: copies beside kernels", share >= 0.95, percent(share), "95 % at least")]
+    copies = get(report, "device.timeline.copies")
+    share, time = copies["overlapped_share"], copies["ns"] / max(get(report, "window_ns"), 1)
+    figure = f"{percent(share)} of copies that take {percent(time)} of the time"
+    return [Row("saturated: copies beside kernels", share >= 0.95, figure, "95 % at least")]
+
+
+def timeline(report):
+    """Where the GPU's timeline is from, whether it is whole, and whether the causes add up."""
+    told = get(report, "device.timeline")
+    source, why = told["source"], told.get("fallback")
+    records, lost, late = told["records"], told["lost"], told["late"]
+    causes, idle = sum(cause["ns"] for cause in get(report, "idle_causes")), get(report, "device.idle_ns")
+    steps = max(get(report, "steps"), 1)
+    return [Row("the timeline is CUPTI's", source == "cupti", f"{source}: {why}" if why else source, "cupti"),
+            Row("CUPTI's records lost or late", records > 0 and lost + late == 0,
+                f"{lost} lost, {late} late of {records}", "none of some"),
+            Row("kernels in the measured steps", told["kernels"] > 0,
+                f"{told['kernels'] / steps:.0f} a step, {told['kernel_ns'] / steps / 1e6:.2f} ms a step", "some"),
+            Row("causes add up to device idle", causes == idle, f"{causes - idle} ns apart", "to the nanosecond")]
+
+
+def device_memory(report):
+    memory = get(report, "device.memory")
+    in_use, reserved = memory["peak_in_use_bytes"], memory["peak_reserved_bytes"]
+    total = memory.get("total_bytes")
+    figure = f"in use {in_use // MIB} MiB, reserved {reserved // MIB} MiB, of {(total or 0) // MIB} MiB"
+    rows = [Row("device memory as its allocator counts it", 0 < in_use <= reserved <= (total or 0), figure, "in order")]
+    used = get(report, "device.nvml.memory_used_bytes.max")
+    # NVML counts the context and the kernels, too.
+    return rows + [Row("reserved memory within what NVML says is used", reserved <= used,
+                       f"{reserved // MIB} MiB of {used / MIB:.0f} MiB", "no more")]
 
 
 def side_by_side(name, report):
     """GPU-Util and device busy of one setting; which is the larger is a finding and no failure."""
-    util, busy = get(report, "device.nvml.gpu_util_mean"), get(report, "device.busy_share")
+    util, busy = get(report, "device.nvml.gpu_util.mean"), get(report, "device.busy_share")
     figure = f"GPU-Util {percent(util)}, busy {percent(busy)}, {get(report, 'samples_per_second'):.0f} images/s"
     in_range = 0 <= util <= 1 and 0 < busy <= 1
     return [Row(f"side by side: {name}", in_range, figure, "both measured")]
+
+
+def as_nvidia_smi(report, readings):
+    """`readings` are (seconds since 1970, GPU-Util, bytes used). The window ended about when the report was written."""
+    if len(readings) < 10:
+        return [Row("NVML as nvidia-smi", False, f"nvidia-smi gave {len(readings)} readings", "10 at least")]
+    end = get(report, "written_at_unix_seconds")
+    utils = [util for at, util, _ in readings if end - get(report, "window_ns") / 1e9 <= at <= end]
+    util = get(report, "device.nvml.gpu_util.mean")
+    used, said = get(report, "device.nvml.memory_used_bytes.max"), max(used for _, _, used in readings)
+    smi = statistics.mean(utils) if utils else float("nan")
+    return [Row("GPU-Util as nvidia-smi's", abs(util - smi) <= 0.1, f"{percent(util)}, nvidia-smi {percent(smi)}",
+                "10 points"),
+            Row("memory used as nvidia-smi's", abs(used - said) <= max(0.05 * said, 1024 * MIB),
+                f"{used / MIB:.0f} MiB, nvidia-smi {said / MIB:.0f} MiB", "5 % or 1 GiB")]
+
+
+def preparation(first, again):
+    """What compiling and tuning took the first time and, with all of it kept, the second."""
+    times = [get(report, "device.timeline.preparation_ns") / 1e9 for report in (first, again)]
+    figure = f"{times[0]:.1f} s, {times[1]:.1f} s"
+    return [Row("preparation: first use, then again", 0 < times[1] <= times[0] + 2, figure, "no longer again (2 s)")]
+
+
+def fallback(source, report, by_cupti):
+    """What is said without CUPTI, beside what CUPTI says. Events miss the gaps within a step."""
+    told = get(report, "device.timeline")
+    busy, cupti = get(report, "device.busy_share"), get(by_cupti, "device.busy_share")
+    named = told["source"] == source and bool(told.get("fallback"))
+    rows = [Row(f"gpu.timeline = {source}: named with its reason", named, f"{told['source']}: {told.get('fallback')}",
+                "both")]
+    figure = f"busy {percent(busy)}, by CUPTI {percent(cupti)}; {pace(report)}"
+    enough = busy >= cupti - 0.03 if source == "events" else 0 < busy <= 1
+    limit = "CUPTI's at least (3 points)" if source == "events" else "some"
+    return rows + [Row(f"gpu.timeline = {source}: device busy", enough, figure, limit)]
 
 
 def bytes_a_step(report):
@@ -164,15 +240,29 @@ def compared(what, off, on):
     return [Row(f"{what} off -> on", gain >= 0.97, figure, "no slower (3 %)")]
 
 
+def copied_as_asked(key, off, on):
+    """Whether the GPU saw the option: what memory copies came from, and how much of their time kernels ran."""
+    shares = []
+    for report in (off, on):
+        copies = get(report, "device.timeline.copies")
+        pinned = copies["pinned_bytes"] / max(copies["bytes"], 1)
+        shares.append(pinned if key == "copy.pinned" else copies["overlapped_share"])
+    what = "bytes from pinned memory" if key == "copy.pinned" else "copy time beside kernels"
+    return [Row(f"{key} off -> on: {what}", shares[0] <= 0.05 and shares[1] >= 0.95,
+                f"{percent(shares[0])} -> {percent(shares[1])}", "5 % at most, 95 % at least")]
+
+
 def out_of_memory(status, said, size):
     status = "no answer in time" if status is None else status
     return [Row("out of memory: exit status", status == 3, str(status), "3"),
-            Row("out of memory: a size in the message", size is not None,
-                f"batch.size={size}" if size else f"none in {said[-80:]!r}", "one that fits")]
+            Row("out of memory: a size that fits in the message", size is not None,
+                f"batch.size={size}" if size else f"none in {said[-160:]!r}", "one")]
 
 
-def size_fits(answer, status):
+def size_fits(answer, status, limited_by):
+    """`limited_by` is what the search says, or why there is no answer."""
     status = "no answer in time" if status is None else status
     if answer is None:
-        return [Row("batch-size: its answer", False, "none", "a size")]
-    return [Row(f"batch-size: its answer {answer} runs", status == 0, f"exit status {status}", "0")]
+        return [Row("batch-size: its answer", False, f"none: {limited_by[-160:]!r}", "a size")]
+    return [Row(f"batch-size: its answer {answer} runs", status == 0, f"exit status {status}", "0"),
+            Row("batch-size: it met the end of the memory", limited_by == "memory", limited_by, "memory")]

@@ -3,14 +3,29 @@ import copy
 import unittest
 
 import gpu_judges as judges
+import gpu_smi
 
+GIB = 1 << 30
 REPORT = {
     "samples_per_second": 1000.0,
+    "steps": 10,
     "window_ns": 1_000_000,
+    "written_at_unix_seconds": 1000.0,
     "training": {"losses": [2.0] * 22},
     "idle_causes": [{"cause": "decode capacity", "stage": "decode", "ns": 10_000, "share": 1.0},
                     {"cause": "unattributed", "stage": None, "ns": 0, "share": 0.0}],
-    "device": {"busy_share": 0.99, "copies": {"overlapped_share": 0.97}, "nvml": {"gpu_util_mean": 0.999}},
+    "device": {
+        "busy_share": 0.99,
+        "idle_ns": 10_000,
+        "timeline": {"source": "cupti", "fallback": None, "version": 24, "records": 5000, "lost": 0, "late": 0,
+                     "kernels": 2000, "kernel_ns": 990_000, "preparation_ns": 60_000_000_000,
+                     "copies": {"count": 10, "bytes": 4000, "pinned_bytes": 4000, "ns": 50_000,
+                                "overlapped_ns": 48_500, "overlapped_share": 0.97}},
+        "memory": {"in_use_bytes": GIB, "reserved_bytes": 20 * GIB, "peak_in_use_bytes": 2 * GIB,
+                   "peak_reserved_bytes": 20 * GIB, "total_bytes": 140 * GIB},
+        "nvml": {"samples": 50, "gpu_util": {"mean": 0.999, "max": 1.0},
+                 "memory_used_bytes": {"mean": 20.0 * GIB, "max": 21.0 * GIB}},
+    },
     "stages": [{"stage": "copy", "items": 10, "bytes_out": 4000}],
 }
 
@@ -104,13 +119,14 @@ class Judgements(unittest.TestCase):
 
     def test_overlapped(self):
         self.holds(judges.overlapped(REPORT), True)
-        self.holds(judges.overlapped(report(device__copies__overlapped_share=0.9)), False)
-        self.lacks("device.copies.overlapped_share", judges.overlapped, report(device__copies=None))
+        self.holds(judges.overlapped(report(device__timeline__copies__overlapped_share=0.9)), False)
+        self.lacks("device.timeline.copies", judges.overlapped, report(device__timeline__copies=None))
+        self.lacks("device.timeline.copies", judges.overlapped, report(device__timeline=None))
 
     def test_side_by_side(self):
         self.holds(judges.side_by_side("raw", REPORT), True)
-        self.holds(judges.side_by_side("raw", report(device__nvml__gpu_util_mean=99.0)), False)
-        self.lacks("device.nvml.gpu_util_mean", judges.side_by_side, "raw", report(device__nvml=None))
+        self.holds(judges.side_by_side("raw", report(device__nvml__gpu_util__mean=99.0)), False)
+        self.lacks("device.nvml.gpu_util.mean", judges.side_by_side, "raw", report(device__nvml=None))
 
     def test_options(self):
         quarter = report(stages=[{"stage": "copy", "items": 10, "bytes_out": 1000}])
@@ -120,13 +136,67 @@ class Judgements(unittest.TestCase):
         self.holds(judges.compared("copy.pinned", REPORT, report(samples_per_second=980.0)), True)
         self.holds(judges.compared("copy.pinned", REPORT, report(samples_per_second=950.0)), False)
 
+    def test_copied_as_asked(self):
+        pageable = report(device__timeline__copies__pinned_bytes=0)
+        self.holds(judges.copied_as_asked("copy.pinned", pageable, REPORT), True)
+        self.holds(judges.copied_as_asked("copy.pinned", REPORT, REPORT), False)
+        alone = report(device__timeline__copies__overlapped_share=0.0)
+        self.holds(judges.copied_as_asked("copy.overlap", alone, REPORT), True)
+        self.holds(judges.copied_as_asked("copy.overlap", alone, alone), False)
+
+    def test_timeline(self):
+        self.holds(judges.timeline(REPORT), True, True, True, True)
+        self.holds(judges.timeline(report(device__timeline__source="events")), False, True, True, True)
+        self.holds(judges.timeline(report(device__timeline__late=1)), True, False, True, True)
+        self.holds(judges.timeline(report(device__timeline__records=0)), True, False, True, True)
+        self.holds(judges.timeline(report(device__timeline__kernels=0)), True, True, False, True)
+        self.holds(judges.timeline(report(device__idle_ns=10_001)), True, True, True, False)
+
+    def test_device_memory(self):
+        self.holds(judges.device_memory(REPORT), True, True)
+        self.holds(judges.device_memory(report(device__memory__peak_reserved_bytes=GIB)), False, True)
+        self.holds(judges.device_memory(report(device__memory__peak_reserved_bytes=30 * GIB)), True, False)
+        self.holds(judges.device_memory(report(device__memory__total_bytes=None)), False, True)
+        self.lacks("device.memory", judges.device_memory, report(device__memory=None))
+
+    def test_nvidia_smi(self):
+        readings = [(999.999 + 0.0001 * number, 0.99, 21.2 * GIB) for number in range(10)]
+        self.holds(judges.as_nvidia_smi(REPORT, readings), True, True)
+        idle = [(at, 0.2, used) for at, _, used in readings]
+        self.holds(judges.as_nvidia_smi(REPORT, idle), False, True)
+        self.holds(judges.as_nvidia_smi(REPORT, [(0.0, util, used) for _, util, used in readings]), False, True)
+        self.holds(judges.as_nvidia_smi(REPORT, [(at, util, 30 * GIB) for at, util, _ in readings]), True, False)
+        self.holds(judges.as_nvidia_smi(REPORT, []), False)
+        self.assertEqual(gpu_smi.parse("98, 20480\n", 1.0), (1.0, 0.98, 20 * GIB))
+        self.assertIsNone(gpu_smi.parse("[N/A], 20480", 1.0))
+        self.assertIsNone(gpu_smi.parse("No devices were found", 1.0))
+
+    def test_preparation(self):
+        again = report(device__timeline__preparation_ns=5_000_000_000)
+        self.holds(judges.preparation(REPORT, again), True)
+        self.holds(judges.preparation(again, REPORT), False)
+
+    def test_fallback(self):
+        events = report(device__timeline__source="events", device__timeline__fallback="asked for")
+        self.holds(judges.fallback("events", events, REPORT), True, True)
+        self.holds(judges.fallback("host", events, REPORT), False, True)
+        events["device"]["busy_share"] = 0.9
+        self.holds(judges.fallback("events", events, REPORT), True, False)
+        self.holds(judges.fallback("events", REPORT, REPORT), False, True)
+
+    def test_precision(self):
+        self.holds(judges.precision("bf16", REPORT, report(training__losses=[2.05] * 20)), True)
+        self.holds(judges.precision("bf16", REPORT, report(training__losses=[2.2] * 20)), False)
+        self.holds(judges.precision("f16", REPORT, report(training__losses=[float("nan")] * 20)), False)
+        self.holds(judges.precision("f16", REPORT, report(training__losses=[])), False)
+
     def test_memory(self):
         self.holds(judges.out_of_memory(3, "", 64), True, True)
         self.holds(judges.out_of_memory(1, "panicked", None), False, False)
         self.holds(judges.out_of_memory(None, "", None), False, False)
-        self.holds(judges.size_fits(64, 0), True)
-        self.holds(judges.size_fits(64, 3), False)
-        self.holds(judges.size_fits(None, None), False)
+        self.holds(judges.size_fits(64, 0, "memory"), True, True)
+        self.holds(judges.size_fits(64, 3, "most"), False, False)
+        self.holds(judges.size_fits(None, None, "refused"), False)
 
 
 def main():

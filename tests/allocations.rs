@@ -45,6 +45,7 @@ static ALLOCATOR: Counting = Counting;
 const IMAGES: usize = 64;
 /// Of a preprocessed image, in pixels.
 const SIDE: u32 = 64;
+
 fn layouts() -> [Layout; 2] {
     let stage = StageKnobs {
         workers: 1,
@@ -220,7 +221,7 @@ fn a_sample_allocates_nothing() {
             let (sample, batch) = per_sample_and_batch(&work, layout);
             println!("{kind}, {mode}, {on}: {sample:.3} a sample, {batch:.1} a batch; {layout:?}");
             // Crops that need one pass only, and pictures whose decoding takes one more.
-            let near = if own == 0.0 { 0.1 } else { 0.05 * own };
+            let near = if own == 0.0 { 0.1 } else { 0.02 * own };
             let apart = (sample - own).abs();
             assert!(
                 apart < near,

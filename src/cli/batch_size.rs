@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The largest value of `batch.size`.
-const LARGEST_KEY_VALUE: usize = 65_536;
+const LARGEST_KEY_VALUE: usize = 1_048_576;
 
 /// Not even the smallest size fits.
 #[derive(Debug, thiserror::Error)]
