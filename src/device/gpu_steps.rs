@@ -259,6 +259,7 @@ impl GpuSteps {
             }
         }
         step.works.retain(|launched| !self.place_copy(launched));
+        step.beside.retain(|launched| !self.place_copy(launched));
     }
 
     /// Remembers when a kernel ran, for copies beside it.
