@@ -10,12 +10,14 @@
 //! nothing is thrown away uncounted. May use: `timeline`, `cupti`'s types.
 
 mod matching;
+mod parts;
 
 use super::cupti::{Activity, ApiCall, DeviceWork, Direction, WorkKind};
 use crate::timeline::{
     BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record, Stage, UnitRecord, UnitRef,
 };
 use matching::Matching;
+use parts::{late, own_works, reads_back};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Steps that have to be seen behind one before that is put together: records of a step that come later than
@@ -280,7 +282,7 @@ impl GpuSteps {
             return false;
         };
         let at = launched.launched().start;
-        let inside = |copy: &&mut HostCopy| copy.interval.start <= at && at <= copy.interval.end;
+        let inside = |copy: &&mut HostCopy| copy.interval.start <= at && at < copy.interval.end;
         let Some(copy) = self.copies.values_mut().find(inside) else {
             return false;
         };
@@ -394,50 +396,6 @@ impl GpuSteps {
         self.engine_free_at = end;
         (copy.works, times.length(), overlapped)
     }
-}
-
-/// The copy back to the host with which each step ends.
-fn reads_back(work: &DeviceWork) -> bool {
-    matches!(
-        work.kind,
-        WorkKind::Copy {
-            direction: Direction::DeviceToHost,
-            ..
-        }
-    )
-}
-
-/// What of a step's work says when it began and ended: that of streams on which kernels ran or its outcome was read.
-/// Small numbers for steps to come may be copied in its course on others.
-fn own_works(works: &[LaunchedWork]) -> Vec<&LaunchedWork> {
-    let counts = |work: &DeviceWork| work.kind.is_kernel() || reads_back(work);
-    let mut streams: Vec<u32> = Vec::new();
-    for LaunchedWork { work, .. } in works {
-        if counts(work) && !streams.contains(&work.stream) {
-            streams.push(work.stream);
-        }
-    }
-    let own =
-        |launched: &&LaunchedWork| streams.is_empty() || streams.contains(&launched.work.stream);
-    works.iter().filter(own).collect()
-}
-
-/// The parts of a step between `start` and `end` in which nothing was under way and what came next had not been
-/// launched. The rest of the time between two pieces of work is the device's own.
-fn late(works: &[&LaunchedWork], start: Nanos, end: Nanos) -> Vec<Interval> {
-    let mut late = Vec::new();
-    let mut done_until = start;
-    for launched in works {
-        let work = launched.work.interval;
-        if work.start > done_until && launched.call.is_some() {
-            let until = launched.launched().end.min(work.start).min(end);
-            if until > done_until {
-                late.push(Interval::new(done_until, until));
-            }
-        }
-        done_until = done_until.max(work.end);
-    }
-    late
 }
 
 #[cfg(test)]

@@ -309,8 +309,7 @@ fn tally(report: &mut TimelineReport, step: &GpuStep) {
     }
     copies.ns += step.copied;
     copies.overlapped_ns += step.overlapped;
-    let share = |part: Nanos, whole: Nanos| part.0 as f64 / whole.0.max(1) as f64;
-    copies.overlapped_share = share(copies.overlapped_ns, copies.ns);
+    copies.overlapped_share = copies.overlapped_ns.0 as f64 / copies.ns.0.max(1) as f64;
 }
 
 #[cfg(test)]
