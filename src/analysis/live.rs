@@ -60,12 +60,24 @@ struct Steps {
     device_began: Option<Nanos>,
     data_wait: Lengths,
     data_wait_total: Nanos,
+    /// Measured waits, not counted yet since it is not known when the window began: a device beside the trainer's
+    /// thread tells of its steps later than that does.
+    early_waits: Vec<Interval>,
     service: Lengths,
     run_delay: Nanos,
     first_batch: Option<Nanos>,
     /// The last two steps: the older one's predecessors have surely arrived.
     latest: Option<(UnitRef, Nanos)>,
     before_latest: Option<(UnitRef, Nanos)>,
+}
+
+impl Steps {
+    /// Counts a wait, as far as it lies in the window that `begins`.
+    fn data_wait(&mut self, wait: Interval, begins: Nanos) {
+        let length = wait.end - wait.start.max(begins);
+        self.data_wait.add(length);
+        self.data_wait_total += length;
+    }
 }
 
 /// A run's analysis.
@@ -109,6 +121,7 @@ impl Analysis {
             device_began: None,
             data_wait: Lengths::new(),
             data_wait_total: Nanos::ZERO,
+            early_waits: Vec::new(),
             service: Lengths::new(),
             run_delay: Nanos::ZERO,
             first_batch: None,
@@ -233,14 +246,16 @@ impl Analysis {
         let free_at = std::mem::replace(&mut steps.free_at, unit.pushed);
         steps.seen += 1;
         if self.rule.measures(steps.seen) {
+            let wait = Interval::new(free_at, unit.start);
             // A thread that runs ahead of its device waits before the window, too.
             let begins = match self.rule.device_beside {
-                true => self.fold.window_start().unwrap_or(unit.start),
-                false => free_at,
+                true => self.fold.window_start(),
+                false => Some(free_at),
             };
-            let wait = unit.start - free_at.max(begins);
-            steps.data_wait.add(wait);
-            steps.data_wait_total += wait;
+            match begins {
+                Some(begins) => steps.data_wait(wait, begins),
+                None => steps.early_waits.push(wait),
+            }
             steps.service.add(unit.end - unit.start);
             // Where it waited for the device afterwards, it is not known in which of the two it lacked a core.
             let waited = unit.pushed > unit.end;
@@ -261,6 +276,9 @@ impl Analysis {
         }
         if number == rule.warmup_steps {
             self.fold.open_window(unit.pushed);
+            for wait in std::mem::take(&mut steps.early_waits) {
+                steps.data_wait(wait, unit.pushed);
+            }
         }
         if Some(number) == rule.last() {
             self.window_end = Some(unit.pushed);

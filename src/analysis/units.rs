@@ -174,6 +174,17 @@ impl Units {
         Some(Point { unit, moment })
     }
 
+    /// The moment of `unit` that made room at `at`. A device makes it by the end of a step, even where its clock,
+    /// or work behind the outcome that was waited for, puts that later.
+    fn room_at(&self, unit: UnitRef, at: Nanos) -> Option<Point> {
+        let on_device = self.get(unit)?.stage == Stage::Device;
+        let moment = Moment::End;
+        match on_device {
+            true => Some(Point { unit, moment }),
+            false => self.moment_at(unit, at),
+        }
+    }
+
     /// What bound `point`, and how.
     fn bound_by(&self, point: Point, kept: &Kept) -> (Link, Option<Point>) {
         let unit = &kept.record;
@@ -204,7 +215,7 @@ impl Units {
                     // A worker that had just started, and no unit of work, made the room.
                     return (Link::Woken { run_delay: 0 }, at(Moment::End));
                 }
-                match self.moment_at(unit.room_from, unit.pushed) {
+                match self.room_at(unit.room_from, unit.pushed) {
                     Some(room) => (link, Some(room)),
                     None => (Link::Lost, at(Moment::End)),
                 }
@@ -278,6 +289,11 @@ impl Units {
                 slack: kept.slack_at_start,
                 run_delay,
             };
+            return (link, Some(maker));
+        }
+        if unit.stage == Stage::Device {
+            // It was launched and the device idle: what it takes to begin is the device's own.
+            let link = Link::WorkerFreed { stage: unit.stage };
             return (link, Some(maker));
         }
         (Link::Woken { run_delay }, Some(maker))

@@ -9,17 +9,26 @@
 //! Invariants: each step of the trainer's gives exactly one unit, in order; units of a lane do not overlap;
 //! nothing is thrown away uncounted. May use: `timeline`, `cupti`'s types.
 
+mod matching;
+mod parts;
+
 use super::cupti::{Activity, ApiCall, DeviceWork, Direction, WorkKind};
 use crate::timeline::{
     BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record, Stage, UnitRecord, UnitRef,
 };
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use matching::Matching;
+use parts::{late, own_works, reads_back};
+use std::collections::{BTreeMap, VecDeque};
 
 /// Steps that have to be seen behind one before that is put together: records of a step that come later than
 /// its end are waited for that long.
 const STEPS_BEHIND: usize = 2;
-/// Calls without work, and work without its call, are given up after so many more records.
-const MOST_UNMATCHED: usize = 1 << 18;
+/// The same of a step whose own end has not been seen, since its record was lost.
+const STEPS_BEHIND_LOST: usize = 8;
+/// Pieces of work, and steps, that may wait for the ends of steps: where none are seen, steps are put together as
+/// they are.
+const MOST_HELD: usize = 1 << 18;
+const MOST_STEPS: usize = 1 << 16;
 /// Copied batches that may wait for their step.
 const MOST_COPIES: usize = 4096;
 
@@ -43,7 +52,7 @@ impl LaunchedWork {
 #[derive(Clone, Debug)]
 pub struct GpuStep {
     pub batch: u64,
-    /// By start.
+    /// By start; with what other threads launched right after it.
     pub works: Vec<LaunchedWork>,
     /// When at least one kernel ran.
     pub busy: IntervalSet,
@@ -69,6 +78,9 @@ struct HostStep {
     samples: u32,
     interval: Interval,
     works: Vec<LaunchedWork>,
+    /// Launched by other threads between it and the next, or too late for the step before: device time all the
+    /// same, but no part of the step.
+    beside: Vec<LaunchedWork>,
     /// The reading back of its outcome has been seen.
     ended: bool,
 }
@@ -88,8 +100,11 @@ pub struct GpuSteps {
     copies: BTreeMap<u64, HostCopy>,
     /// The thread that copies batches, once it is known.
     copy_thread: Option<u32>,
-    calls: HashMap<u32, ApiCall>,
-    works: HashMap<u32, Vec<DeviceWork>>,
+    matching: Matching,
+    /// Pieces of work in `steps`.
+    held: usize,
+    /// When the host began the first step.
+    began: Option<Nanos>,
     /// Launched, but not placed yet.
     unplaced: Vec<LaunchedWork>,
     /// Kernels of the steps before, for copies that ran beside them.
@@ -110,8 +125,9 @@ impl GpuSteps {
             steps: VecDeque::new(),
             copies: BTreeMap::new(),
             copy_thread: None,
-            calls: HashMap::new(),
-            works: HashMap::new(),
+            matching: Matching::default(),
+            held: 0,
+            began: None,
             unplaced: Vec::new(),
             recent: IntervalSet::new(),
             device_free_at: Nanos::ZERO,
@@ -134,15 +150,20 @@ impl GpuSteps {
             let host = UnitRef::new(*lane, unit.ordinal);
             let interval = Interval::new(unit.start, unit.end);
             match unit.stage {
-                Stage::Step if !unit.skipped => self.steps.push_back(HostStep {
-                    batch: unit.item.batch,
-                    host,
-                    samples: unit.samples,
-                    interval,
-                    works: Vec::new(),
-                    ended: false,
-                }),
-                Stage::Copy => {
+                Stage::Step if !unit.skipped => {
+                    self.began.get_or_insert(interval.start);
+                    self.steps.push_back(HostStep {
+                        batch: unit.item.batch,
+                        host,
+                        samples: unit.samples,
+                        interval,
+                        works: Vec::new(),
+                        beside: Vec::new(),
+                        ended: false,
+                    });
+                }
+                // Of an empty batch nothing is copied, and nobody trains on it.
+                Stage::Copy if unit.samples > 0 => {
                     let copy = HostCopy {
                         host,
                         samples: unit.samples,
@@ -159,50 +180,28 @@ impl GpuSteps {
 
     /// Takes one activity; in any order.
     pub fn take(&mut self, activity: Activity) {
-        match activity {
-            Activity::Call(call) => match self.works.remove(&call.correlation) {
-                Some(works) => self
-                    .unplaced
-                    .extend(works.into_iter().map(|work| LaunchedWork {
-                        work,
-                        call: Some(call.clone()),
-                    })),
-                None => {
-                    if self.calls.len() >= MOST_UNMATCHED {
-                        self.calls.clear();
-                    }
-                    self.calls.insert(call.correlation, call);
-                }
-            },
-            Activity::Work(work) => match self.calls.get(&work.correlation) {
-                Some(call) => {
-                    let call = Some(call.clone());
-                    self.calls.remove(&work.correlation);
-                    self.unplaced.push(LaunchedWork { work, call });
-                }
-                None => self.works.entry(work.correlation).or_default().push(work),
-            },
-        }
+        self.matching.take(activity, &mut self.unplaced);
     }
 
     /// Puts together the steps that are complete, all of them where nothing more will come. Their units are
     /// added to `records`.
     pub fn settle(&mut self, at_the_end: bool, records: &mut Vec<(u16, Record)>) -> Vec<GpuStep> {
-        let unmatched: usize = self.works.values().map(Vec::len).sum();
-        if at_the_end || unmatched > MOST_UNMATCHED {
-            let works = std::mem::take(&mut self.works).into_values().flatten();
-            let works = works.map(|work| LaunchedWork { work, call: None });
-            self.unplaced.extend(works);
-        }
+        let without_call = self.matching.give_up_all(at_the_end);
+        self.unplaced.extend(without_call);
         self.place(at_the_end);
         let mut ended = self.steps.iter().filter(|step| step.ended).count();
         let mut done = Vec::new();
         while let Some(step) = self.steps.front() {
-            if !at_the_end && !(step.ended && ended > STEPS_BEHIND) {
+            let behind = ended - usize::from(step.ended);
+            let complete = step.ended && behind >= STEPS_BEHIND || behind >= STEPS_BEHIND_LOST;
+            let too_many = self.held > MOST_HELD || self.steps.len() > MOST_STEPS;
+            if !at_the_end && !complete && !too_many {
                 break;
             }
-            ended -= usize::from(step.ended);
-            if let Some(step) = self.steps.pop_front() {
+            ended = behind;
+            if let Some(mut step) = self.steps.pop_front() {
+                self.held -= step.works.len() + step.beside.len();
+                self.complete(&mut step);
                 done.push(self.put_together(step, records));
             }
         }
@@ -217,30 +216,58 @@ impl GpuSteps {
             if self.place_copy(&launched) {
                 continue;
             }
-            let place = self.steps.partition_point(|step| step.interval.end < at);
-            let step = self
-                .steps
-                .get_mut(place)
-                .filter(|step| step.interval.start <= at);
-            match step {
-                Some(step) => {
+            let unknown = known_until.is_none_or(|known| at >= known);
+            if unknown && !at_the_end {
+                // Its step's record has yet to come.
+                self.unplaced.push(launched);
+                continue;
+            }
+            let place = self.steps.partition_point(|step| step.interval.end <= at);
+            let before_the_run = self.began.is_none_or(|began| at < began);
+            match self.steps.get_mut(place) {
+                Some(step) if step.interval.start <= at => {
                     step.ended |= reads_back(&launched.work);
                     step.works.push(launched);
+                    self.held += 1;
                 }
-                // Its step's record has yet to come.
-                None if !at_the_end && known_until.is_none_or(|known| at > known) => {
-                    self.unplaced.push(launched);
-                }
-                // Before the first step, between two, or too late.
-                None => {
-                    let started = self.device_units > 0;
-                    self.late +=
-                        u64::from(started && launched.work.interval.end < self.device_free_at);
-                    if launched.work.kind.is_kernel() {
-                        self.recent.insert(launched.work.interval);
+                // Preparation and evaluation.
+                _ if unknown || before_the_run => self.note_kernel(&launched),
+                _ => {
+                    self.late += u64::from(place == 0);
+                    if let Some(step) = self.steps.get_mut(place.saturating_sub(1)) {
+                        step.beside.push(launched);
+                        self.held += 1;
                     }
                 }
             }
+        }
+    }
+
+    /// Gives `step` the work whose calls were lost, and takes from it the copies of batches that were not known as
+    /// such when they came.
+    fn complete(&mut self, step: &mut HostStep) {
+        for launched in self.matching.give_up_before(&step.works) {
+            if self.place_copy(&launched) {
+                continue;
+            }
+            if launched.work.interval.start >= step.interval.start {
+                step.works.push(launched);
+            } else if self
+                .began
+                .is_some_and(|began| launched.work.interval.start >= began)
+            {
+                self.late += 1;
+                step.beside.push(launched);
+            }
+        }
+        step.works.retain(|launched| !self.place_copy(launched));
+        step.beside.retain(|launched| !self.place_copy(launched));
+    }
+
+    /// Remembers when a kernel ran, for copies beside it.
+    fn note_kernel(&mut self, launched: &LaunchedWork) {
+        if launched.work.kind.is_kernel() {
+            self.recent.insert(launched.work.interval);
         }
     }
 
@@ -255,17 +282,17 @@ impl GpuSteps {
             return false;
         };
         let at = launched.launched().start;
-        let inside = |copy: &&mut HostCopy| copy.interval.start <= at && at <= copy.interval.end;
+        let inside = |copy: &&mut HostCopy| copy.interval.start <= at && at < copy.interval.end;
         let Some(copy) = self.copies.values_mut().find(inside) else {
             return false;
         };
         let thread = launched.call.as_ref().map(|call| call.thread);
-        if self.copy_thread.is_none() && 2 * bytes > copy.bytes {
+        if thread.is_some() && self.copy_thread.is_none() && 2 * bytes > copy.bytes {
             self.copy_thread = thread;
         }
         // The trainer's thread copies, too: small numbers that kernels take.
-        let is_batch = match self.copy_thread {
-            Some(known) => thread == Some(known),
+        let is_batch = match self.copy_thread.zip(thread) {
+            Some((known, thread)) => thread == known,
             None => 2 * bytes > copy.bytes,
         };
         if is_batch {
@@ -278,12 +305,11 @@ impl GpuSteps {
         let mut works = step.works;
         works.sort_by_key(|launched| launched.work.interval.start);
         let mut busy = IntervalSet::new();
-        for launched in works
-            .iter()
-            .filter(|launched| launched.work.kind.is_kernel())
-        {
-            busy.insert(launched.work.interval);
-            self.recent.insert(launched.work.interval);
+        for launched in works.iter().chain(&step.beside) {
+            if launched.work.kind.is_kernel() {
+                busy.insert(launched.work.interval);
+            }
+            self.note_kernel(launched);
         }
         let copy = self.copies.remove(&step.batch);
         // Copies of batches that were never trained on.
@@ -291,23 +317,23 @@ impl GpuSteps {
             self.copies.pop_first();
         }
         let (copies, copied, overlapped) = self.transfer(step.batch, copy, records);
+        let own = own_works(&works);
         let free_at = self.device_free_at;
-        let start = works.first().map(|first| first.work.interval.start);
+        let start = own.first().map(|first| first.work.interval.start);
         let start = start.unwrap_or(step.interval.end).max(free_at);
-        let end = works.iter().map(|launched| launched.work.interval.end);
+        let end = own.iter().map(|launched| launched.work.interval.end);
         let end = end.max().unwrap_or(start).max(start);
-        let launched = works.first().map(|first| first.launched().end.min(start));
+        let launched = own.first().map(|first| first.launched().end.min(start));
         let waited = launched.unwrap_or(start) > free_at;
+        let late = late(&own, start, end);
         for part in busy.parts() {
-            records.push((
-                self.lanes.device,
-                Record::Busy(BusySpan {
-                    phase: DevicePhase::Kernels,
-                    batch: step.batch,
-                    start: part.start,
-                    end: part.end,
-                }),
-            ));
+            let span = BusySpan {
+                phase: DevicePhase::Kernels,
+                batch: step.batch,
+                start: part.start,
+                end: part.end,
+            };
+            records.push((self.lanes.device, Record::Busy(span)));
         }
         let unit = UnitRecord {
             samples: step.samples,
@@ -318,9 +344,15 @@ impl GpuSteps {
         records.push((self.lanes.device, Record::Unit(unit)));
         self.device_units += 1;
         self.device_free_at = end;
+        // Copies still to come have begun no earlier than the first of those that wait for their step.
+        let waiting = self.copies.values().map(|copy| copy.interval.start).min();
+        self.recent
+            .forget_before(waiting.map_or(start, |waiting| waiting.min(start)));
+        works.extend(step.beside);
+        works.sort_by_key(|launched| launched.work.interval.start);
         GpuStep {
             batch: step.batch,
-            late: late(&works, start, end),
+            late,
             works,
             busy,
             copies,
@@ -350,7 +382,6 @@ impl GpuSteps {
         let overlapped = overlapped.sum();
         let first = times.parts().first().map_or(Nanos::ZERO, |part| part.start);
         let last = times.parts().last().map_or(first, |part| part.end);
-        self.recent.forget_before(first);
         let start = first.max(self.engine_free_at);
         let end = last.max(start);
         let unit = UnitRecord {
@@ -365,35 +396,6 @@ impl GpuSteps {
         self.engine_free_at = end;
         (copy.works, times.length(), overlapped)
     }
-}
-
-/// The copy back to the host with which each step ends.
-fn reads_back(work: &DeviceWork) -> bool {
-    matches!(
-        work.kind,
-        WorkKind::Copy {
-            direction: Direction::DeviceToHost,
-            ..
-        }
-    )
-}
-
-/// The parts of a step between `start` and `end` in which nothing was under way and what came next had not been
-/// launched. The rest of the time between two pieces of work is the device's own.
-fn late(works: &[LaunchedWork], start: Nanos, end: Nanos) -> Vec<Interval> {
-    let mut late = Vec::new();
-    let mut done_until = start;
-    for launched in works {
-        let work = launched.work.interval;
-        if work.start > done_until && launched.call.is_some() {
-            let until = launched.launched().end.min(work.start).min(end);
-            if until > done_until {
-                late.push(Interval::new(done_until, until));
-            }
-        }
-        done_until = done_until.max(work.end);
-    }
-    late
 }
 
 #[cfg(test)]

@@ -259,7 +259,7 @@ impl Collector {
         let training = self.training().clone();
         self.report.training = training;
         if let Some(summary) = summary {
-            let timeline = self.gpu_timeline.as_ref().map(|gpu| &gpu.report);
+            let timeline = self.gpu_timeline.as_ref().map(GpuCollector::report);
             let device = self.device.as_ref();
             let device = device.map(|device| device.report(summary, timeline));
             let beside = self.shape.device_beside;
@@ -293,6 +293,10 @@ impl Collector {
     pub(super) fn finish(&mut self) {
         self.guarded(|collector| {
             collector.gpu.stop();
+            // A run that failed may not have said so.
+            if let Some(gpu) = &collector.gpu_timeline {
+                gpu.end();
+            }
             collector.drain();
             if let Some(feed) = &mut collector.feed {
                 feed.finish();

@@ -8,7 +8,9 @@ use super::error::SessionError;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, WindowRule};
 use crate::config::{GpuConfig, GpuTimeline};
-use crate::device::cupti::{Cupti, CuptiError, Direction, HostMemory, Recording, WorkKind};
+use crate::device::cupti::{
+    ApiCall, Cupti, CuptiError, Direction, HostMemory, RecordCount, Recording, WorkKind,
+};
 use crate::device::gpu_steps::{GpuLanes, GpuStep, GpuSteps, LaunchedWork};
 use crate::device::probe::CudaProbe;
 use crate::report::{CopyReport, TimelineReport, TimelineSource};
@@ -163,12 +165,8 @@ impl TakenTimeline {
 pub(super) struct GpuCollector {
     /// `None` once it is over.
     recording: Option<Box<Recording>>,
-    steps: GpuSteps,
-    rule: WindowRule,
+    collected: CollectedSteps,
     flushed: Instant,
-    /// Steps put together so far.
-    seen: u64,
-    pub(super) report: TimelineReport,
     /// Training is over: what CUPTI says from now on belongs to no step.
     over: Arc<AtomicBool>,
 }
@@ -183,11 +181,8 @@ impl GpuCollector {
     ) -> GpuCollector {
         GpuCollector {
             recording: Some(recording),
-            steps: GpuSteps::new(lanes),
-            rule,
+            collected: CollectedSteps::new(lanes, rule, report),
             flushed: Instant::now(),
-            seen: 0,
-            report,
             over,
         }
     }
@@ -195,6 +190,15 @@ impl GpuCollector {
     /// Whether the rest of the records can be taken; to be asked before those of the host are.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
+    }
+
+    /// Training is over, however it ended.
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    pub(super) fn report(&self) -> &TimelineReport {
+        &self.collected.report
     }
 
     /// Adds the device's records to those of the host, which are one pass of the collector. All that is left
@@ -209,44 +213,72 @@ impl GpuCollector {
         let Some(mut recording) = self.recording.take() else {
             return;
         };
-        self.steps.host(records);
-        let steps = &mut self.steps;
+        let collected = &mut self.collected;
+        collected.steps.host(records);
         if is_over {
-            recording.finish(|activity| steps.take(activity));
+            recording.finish(|activity| collected.steps.take(activity));
         } else {
             let flush = self.flushed.elapsed() >= FLUSH_EVERY;
             if flush {
                 self.flushed = Instant::now();
             }
-            recording.poll(flush, |activity| steps.take(activity));
+            recording.poll(flush, |activity| collected.steps.take(activity));
         }
-        let done = self.steps.settle(is_over, records);
-        for step in &done {
-            analysis.host_was_late(&step.late);
-            self.tally(step);
-        }
-        if let Some(feed) = feed {
-            feed.gpu(&done, |call| {
-                recording.function_name(call.api, call.function)
-            });
-        }
-        let count = recording.count();
-        self.report.version = Some(recording.version());
-        self.report.records = count.read;
-        self.report.lost = count.lost();
-        self.report.late = self.steps.late();
+        collected.report.version = Some(recording.version());
+        let (count, name_of) = (recording.count(), |call: &ApiCall| {
+            recording.function_name(call.api, call.function)
+        });
+        collected.settle(is_over, count, name_of, records, analysis, feed);
         if !is_over {
             self.recording = Some(recording);
         }
     }
+}
 
-    /// Counts a step, if it is measured.
-    fn tally(&mut self, step: &GpuStep) {
-        self.seen += 1;
-        if !self.rule.measures(self.seen) {
-            return;
+/// The steps that CUPTI's records, whoever reads them, and the host's are put together to.
+struct CollectedSteps {
+    steps: GpuSteps,
+    rule: WindowRule,
+    /// Steps put together so far.
+    seen: u64,
+    report: TimelineReport,
+}
+
+impl CollectedSteps {
+    fn new(lanes: GpuLanes, rule: WindowRule, report: TimelineReport) -> CollectedSteps {
+        CollectedSteps {
+            steps: GpuSteps::new(lanes),
+            rule,
+            seen: 0,
+            report,
         }
-        tally(&mut self.report, step);
+    }
+
+    /// Hands on what is complete, everything where training `is_over`: units to `records`, the rest to `analysis`
+    /// and `feed`, with the names that `name_of` gives to calls. `count` is of the activities so far.
+    fn settle(
+        &mut self,
+        is_over: bool,
+        count: RecordCount,
+        name_of: impl FnMut(&ApiCall) -> Arc<str>,
+        records: &mut Vec<(u16, Record)>,
+        analysis: &mut Analysis,
+        feed: Option<&mut TracingFeed>,
+    ) {
+        let done = self.steps.settle(is_over, records);
+        for step in &done {
+            analysis.host_was_late(&step.late);
+            self.seen += 1;
+            if self.rule.measures(self.seen) {
+                tally(&mut self.report, step);
+            }
+        }
+        if let Some(feed) = feed {
+            feed.gpu(&done, name_of);
+        }
+        self.report.records = count.read;
+        self.report.lost = count.lost();
+        self.report.late = self.steps.late();
     }
 }
 
@@ -277,8 +309,7 @@ fn tally(report: &mut TimelineReport, step: &GpuStep) {
     }
     copies.ns += step.copied;
     copies.overlapped_ns += step.overlapped;
-    let share = |part: Nanos, whole: Nanos| part.0 as f64 / whole.0.max(1) as f64;
-    copies.overlapped_share = share(copies.overlapped_ns, copies.ns);
+    copies.overlapped_share = copies.overlapped_ns.0 as f64 / copies.ns.0.max(1) as f64;
 }
 
 #[cfg(test)]

@@ -27,9 +27,10 @@ const DEVICE_LANE: u32 = 100_001;
 const IDLE_LANE: u32 = 100_002;
 
 /// After this time a batch is written as it is: some of its records were dropped. What a device beside the
-/// trainer's thread did may be told much later than what threads did.
+/// trainer's thread did may be told much later, some long steps after it; once it has told of a later batch, it has
+/// nothing more to say of this one.
 const PATIENCE: Nanos = Nanos::from_millis(2_000);
-const PATIENCE_WITH_DEVICE: Nanos = Nanos::from_millis(15_000);
+const PATIENCE_WITH_DEVICE: Nanos = Nanos::from_millis(60_000);
 
 /// Feeds one trace.
 pub(super) struct TracingFeed {
@@ -95,19 +96,22 @@ impl TracingFeed {
             self.record(*lane, record, now);
         }
         let (batches, beside) = (&self.batches, self.device_beside);
-        let patience = if beside {
-            PATIENCE_WITH_DEVICE
-        } else {
-            PATIENCE
+        let told = |ended: &Ended| {
+            let batch = batches.get(&ended.batch);
+            batch.is_some_and(|batch| batch.unit_of(Stage::Device).is_some())
+        };
+        let told_until = self.ended.iter().rposition(told);
+        let patience = |place| match beside && told_until.is_none_or(|until| place > until) {
+            true => PATIENCE_WITH_DEVICE,
+            false => PATIENCE,
         };
         let whole = |ended: &Ended| {
             let batch = batches.get(&ended.batch);
             batch.is_none_or(|batch| batch.is_whole(beside))
         };
-        let waiting = self
-            .ended
-            .iter()
-            .position(|ended| now - ended.arrived < patience && !whole(ended));
+        let mut waiting = self.ended.iter().enumerate();
+        let waiting = waiting
+            .position(|(place, ended)| now - ended.arrived < patience(place) && !whole(ended));
         let ready: Vec<Ended> = self
             .ended
             .drain(..waiting.unwrap_or(self.ended.len()))

@@ -133,7 +133,9 @@ impl<'a, L: Launch> GpuTrainer<'a, L> {
     fn take(&mut self, done: Done) {
         self.done += 1;
         match done.learned {
-            Ok(learned) => self.outcomes.push(learned),
+            // Those after a failure would be taken for the outcome of the step that failed.
+            Ok(learned) if self.failed.is_none() => self.outcomes.push(learned),
+            Ok(_) => {}
             Err(error) => {
                 self.failed.get_or_insert(error);
             }

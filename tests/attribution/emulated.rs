@@ -241,9 +241,11 @@ fn check(name: &str, case: &Case, outcome: &Outcome) {
     }
 }
 
+/// Held by whoever runs in real time.
+pub static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Runs in real time disturb each other, and other programs disturb them: one at a time, best of three.
 fn check_in_real_time(name: &str, case: &Case) {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock();
     let attempt = || {
         let outcome = case.run.run_in_real_time(&case.rig);

@@ -2,6 +2,7 @@
 //! causal.
 
 mod emulated;
+mod events;
 mod planted;
 mod work;
 

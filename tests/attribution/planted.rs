@@ -1,5 +1,6 @@
 //! Pipelines with planted costs on the virtual clock: the real queues, workers and training loop.
 
+use crate::events::EventDevice;
 use crate::work::{Costs, PlantedWork, Spend, wait_on};
 use stallscope::analysis::{Analysis, Cause, CpuReading, IdleSpan, Summary, WindowRule};
 use stallscope::data::sampler::Order;
@@ -9,10 +10,12 @@ use stallscope::pipeline::{
     StageKnobs, StopSignal, start,
 };
 use stallscope::timeline::{
-    Clock, DevicePhase, HostWork, Interval, IntervalSet, MonotonicClock, Nanos, Record, Recorder,
-    Stage, UnitRef, VirtualClock,
+    Clock, DevicePhase, HostWork, Interval, IntervalSet, LaneKind, MonotonicClock, Nanos, Record,
+    Recorder, Stage, UnitRef, VirtualClock,
 };
-use stallscope::train::{EmulatedCopy, EmulatedTrainer, Learned, TrainError, TrainStep, train};
+use stallscope::train::{
+    EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned, TrainError, TrainStep, train,
+};
 use std::hint::black_box;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -85,6 +88,8 @@ pub struct Rig {
     pub cores: Option<usize>,
     /// Only so many batches are loaded; they stay on the device.
     pub resident: Option<u64>,
+    /// In place of the planted step: one that a device takes so long for, known by the events at its ends only.
+    pub by_events: Option<Nanos>,
 }
 
 /// The clock of a run, how costs are spent on it, and its cores where they are virtual.
@@ -193,6 +198,14 @@ impl Planted {
     fn run_with(&self, rig: &Rig, test_clock: &TestClock) -> Outcome {
         let recorder = Recorder::with_capacity(1 << 14);
         let (clock, costs) = (test_clock.clock.clone(), self.costs.clone());
+        if let Some(length) = rig.by_events {
+            let mut launcher = EventDevice::new(clock.clone(), length);
+            let lane = recorder.lane("device", LaneKind::Device);
+            let ahead = EventDevice::RUN_AHEAD;
+            let step = GpuTrainer::new(&mut launcher, ahead, clock.clone(), lane, true).unwrap();
+            let device = PlantedCopy { clock, costs };
+            return self.train(rig, test_clock, &recorder, device, step);
+        }
         let Some(spec) = &rig.device else {
             let device = PlantedCopy {
                 clock,
@@ -228,7 +241,7 @@ impl Planted {
             warmup_steps: self.warmup,
             steps: Some(self.steps),
             run_start: clock.now(),
-            device_beside: rig.device.is_some(),
+            device_beside: rig.device.is_some() || rig.by_events.is_some(),
         };
         let mut analysis = Analysis::new(rule, 1);
         let mut plan = self.plan();

@@ -200,3 +200,140 @@ fn small_numbers_that_the_launching_thread_copies_are_part_of_the_step() {
     assert_eq!(done[1].works.len(), 4);
     assert_eq!(done[2].copies.len(), 1);
 }
+
+#[test]
+fn a_step_whose_end_was_lost_holds_nothing_up() {
+    let mut plan = Plan::new();
+    plan.step(0);
+    let records = [(TRAINER, Record::Unit(host_unit(Stage::Step, 1, 1100, 1195)))];
+    plan.records.extend(records);
+    plan.buffer.call(307, [1105, 1108], LAUNCHER, 11);
+    plan.buffer.kernel("first", [1120, 1150], 7, 11);
+    (2..12).for_each(|n| plan.step(n));
+    let mut steps = GpuSteps::new(LANES);
+    steps.host(&plan.records);
+    let (activities, _) = plan.buffer.read();
+    activities
+        .into_iter()
+        .for_each(|activity| steps.take(activity));
+    let mut records = Vec::new();
+    let done = steps.settle(false, &mut records);
+    let batches: Vec<_> = done.iter().map(|step| step.batch).collect();
+    assert_eq!(batches, (0..10).collect::<Vec<_>>());
+    assert_eq!(done[1].busy.length(), Nanos(30));
+}
+
+#[test]
+fn work_whose_call_was_lost_is_told_with_its_step() {
+    let mut plan = Plan::new();
+    (0..3).for_each(|n| plan.step(n));
+    plan.buffer.kernel("orphan", [1051, 1059], 7, 99);
+    let mut steps = GpuSteps::new(LANES);
+    steps.host(&plan.records);
+    let (activities, _) = plan.buffer.read();
+    activities
+        .into_iter()
+        .for_each(|activity| steps.take(activity));
+    let done = steps.settle(false, &mut Vec::new());
+    assert_eq!(done.len(), 1);
+    assert_eq!(done[0].busy.length(), Nanos(68));
+    assert_eq!(steps.late(), 0);
+}
+
+#[test]
+fn one_call_may_launch_many_kernels() {
+    for reversed in [false, true] {
+        let mut plan = Plan::new();
+        (0..3).for_each(|n| plan.step(n));
+        plan.buffer.kernel("of a graph", [1150, 1155], 7, 11);
+        plan.buffer.kernel("of a graph", [1155, 1158], 7, 11);
+        let mut steps = GpuSteps::new(LANES);
+        let (done, _) = settled(&mut steps, &plan, reversed);
+        assert_eq!(done[1].busy.length(), Nanos(68));
+        let called = |launched: &LaunchedWork| launched.call.is_some();
+        assert!(done[1].works.iter().all(called));
+    }
+}
+
+#[test]
+fn kernels_launched_between_two_steps_are_busy_time_and_no_part_of_a_step() {
+    let mut plan = Plan::new();
+    (0..3).for_each(|n| plan.step(n));
+    plan.buffer.call(307, [1096, 1097], COPYING, 80);
+    plan.buffer.kernel("between", [1097, 1099], 9, 80);
+    // Before the first step, and after the last: preparation and evaluation.
+    for (at, id) in [(500, 81), (2_000, 82)] {
+        plan.buffer.call(307, [at, at + 1], LAUNCHER, id);
+        plan.buffer.kernel("elsewhere", [at + 1, at + 9], 7, id);
+    }
+    let mut steps = GpuSteps::new(LANES);
+    let (done, records) = settled(&mut steps, &plan, false);
+    let busy: Vec<_> = done.iter().map(|step| step.busy.length().0).collect();
+    assert_eq!(busy, [62, 60, 60]);
+    let device = units(&records, LANES.device);
+    assert_eq!((device[0].end, device[1].start), (Nanos(1094), Nanos(1120)));
+    assert_eq!(steps.late(), 0);
+}
+
+#[test]
+fn a_copy_that_is_told_before_its_batch_is_no_part_of_the_step_beside_it() {
+    let mut plan = Plan::new();
+    (0..4).for_each(|n| plan.step(n));
+    // The copy of batch 2 lies in the course of step 1; its record comes after that step's.
+    let is_late = |(_, record): &(u16, Record)| match record {
+        Record::Unit(unit) => unit.stage == Stage::Copy && unit.item.batch == 2,
+        _ => false,
+    };
+    let (late, early): (Vec<_>, Vec<_>) = plan.records.iter().copied().partition(is_late);
+    let mut steps = GpuSteps::new(LANES);
+    steps.host(&early);
+    let (activities, _) = plan.buffer.read();
+    activities
+        .into_iter()
+        .for_each(|activity| steps.take(activity));
+    // Nothing is put together yet but what lies before.
+    let mut done = steps.settle(false, &mut Vec::new());
+    assert_eq!(done.len(), 2);
+    steps.host(&late);
+    done.extend(steps.settle(true, &mut Vec::new()));
+    let works: Vec<_> = done.iter().map(|step| step.works.len()).collect();
+    assert_eq!(works, [3, 4, 3, 3], "told too late for step 1");
+
+    let mut steps = GpuSteps::new(LANES);
+    let (activities, _) = plan.buffer.read();
+    let (before, behind): (Vec<_>, Vec<_>) = activities.into_iter().partition(|activity| {
+        let (Activity::Work(DeviceWork { correlation, .. })
+        | Activity::Call(ApiCall { correlation, .. })) = activity;
+        *correlation < 30
+    });
+    steps.host(&early);
+    before.into_iter().for_each(|activity| steps.take(activity));
+    let mut done = steps.settle(false, &mut Vec::new());
+    assert_eq!(done.len(), 1);
+    steps.host(&late);
+    behind.into_iter().for_each(|activity| steps.take(activity));
+    done.extend(steps.settle(true, &mut Vec::new()));
+    let works: Vec<_> = done.iter().map(|step| step.works.len()).collect();
+    assert_eq!(works, [3; 4]);
+    assert_eq!(done[2].copies.len(), 1);
+}
+
+/// Batches that stay on the device are never copied again.
+#[test]
+fn memory_does_not_grow_where_nothing_is_copied() {
+    let mut steps = GpuSteps::new(LANES);
+    for n in 0..1_000 {
+        let mut plan = Plan::new();
+        plan.step(n);
+        let is_step = |(lane, _): &(u16, Record)| *lane == TRAINER;
+        plan.records.retain(is_step);
+        steps.host(&plan.records);
+        let (activities, _) = plan.buffer.read();
+        activities
+            .into_iter()
+            .for_each(|activity| steps.take(activity));
+        steps.settle(false, &mut Vec::new());
+        assert!(steps.recent.parts().len() <= 8);
+        assert!(steps.unplaced.len() <= 4);
+    }
+}

@@ -2,7 +2,7 @@
 //! arrow from each launch to what it launched.
 
 use super::TracingFeed;
-use crate::device::cupti::{ApiCall, DeviceWork, WorkKind};
+use crate::device::cupti::{Api, ApiCall, DeviceWork, WorkKind};
 use crate::device::gpu_steps::{GpuStep, LaunchedWork};
 use crate::timeline::{Interval, Nanos};
 use crate::trace::{Arg, FlowPoint, TraceWriter};
@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// The GPU's process in the trace, after the loader, the trainer and the host's spans.
 const GPU: u32 = 4;
-/// Lanes of streams, and those of threads after them.
-const FIRST_STREAM: u32 = 1;
+/// Lanes of streams, and those of threads after them. None is that of the process, which would be its main thread.
+const FIRST_STREAM: u32 = 11;
 const FIRST_THREAD: u32 = 100_001;
 /// Names of compiled kernels may be pages long.
 const LONGEST_NAME: usize = 160;
@@ -65,14 +65,20 @@ impl TracingFeed {
                         .zip(ends)
                         .filter_map(|(launched, end)| Some((launched.call.as_ref()?, end)))
                         .collect();
-                    calls.sort_by_key(|(call, _)| call.interval.start);
+                    // One call may have launched much; its arrow leads to the first of it.
+                    calls.sort_by_key(|(call, end)| {
+                        (call.interval.start, call.correlation, end.start)
+                    });
+                    calls.dedup_by_key(|(call, _)| call.correlation);
                     let starts: Vec<FlowPoint> = calls
                         .iter()
                         .map(|(call, _)| lanes.call(trace, call, &name_of(call)))
                         .collect();
                     for ((call, end), start) in calls.iter().zip(starts) {
-                        // Clocks that disagree would have it run before it was launched.
-                        if end.start >= start.start {
+                        // Clocks that disagree would have it run before it was launched, and an arrow needs a
+                        // slice at both of its ends.
+                        let slices = start.end > start.start && end.end > end.start;
+                        if slices && end.start >= start.start {
                             let id = u64::from(call.correlation);
                             trace.flow_chain(id, "kernel launch", "ac2g", &[start, *end]);
                         }
@@ -145,7 +151,11 @@ impl Lanes {
         let interval = lane.claim(call.interval);
         let args = [("correlation", Arg::UInt(call.correlation.into()))];
         let (tid, Interval { start, end }) = (lane.tid, interval);
-        trace.span(GPU, tid, name, "cuda_driver", start, end, &args);
+        let category = match call.api {
+            Api::Driver => "cuda_driver",
+            Api::Runtime => "cuda_runtime",
+        };
+        trace.span(GPU, tid, name, category, start, end, &args);
         FlowPoint {
             pid: GPU,
             tid,
