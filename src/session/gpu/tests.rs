@@ -214,7 +214,8 @@ fn a_device_starved_by_decode_says_so_to_the_nanosecond() {
         (Cause::Capacity(Stage::Preprocess), 2 * MS),
         (Cause::Capacity(Stage::Batch), MS),
         (Cause::Capacity(Stage::Copy), 500 * US),
-        (Cause::Host(HostWork::Launch), 10 * US),
+        (Cause::Host(HostWork::Other), US),
+        (Cause::Host(HostWork::Launch), 9 * US),
         (Cause::DeviceSide, 2 * US),
     ];
     for (cause, length) in once {

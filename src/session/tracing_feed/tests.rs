@@ -202,3 +202,29 @@ fn a_claim_in_one_unit_is_three_slices_and_a_whole_chain() {
     assert_eq!(written, [1, 2]);
     assert_eq!((decoded, arrows), (2, 12));
 }
+
+/// Long steps are told of long after their records; one that the device has passed over is not waited for.
+#[test]
+fn a_batch_waits_for_its_device_until_that_tells_of_a_later_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, trace) = shared_trace(folder.path(), "trace.json");
+    let steps = TracedSteps { first: 0, count: 3 };
+    let rule = WindowRule {
+        warmup_steps: 0,
+        steps: None,
+        run_start: Nanos::ZERO,
+        device_beside: true,
+    };
+    let mut feed = TracingFeed::new(trace, steps, &rule, None);
+    let mut pass = |records: &[(u16, Record)], seconds: u64| {
+        feed.absorb(records, &lanes(), Nanos::from_millis(1_000 * seconds));
+        feed.steps_written
+    };
+    let host: Vec<_> = (0..3).flat_map(all).collect();
+    assert_eq!(pass(&host, 0), 0);
+    assert_eq!(pass(&[], 40), 0, "the device may yet be at it");
+    let device = |batch| unit(Stage::Device, batch);
+    assert_eq!(pass(&[device(0)], 41), 1);
+    // What it did for batch 1 was lost.
+    assert_eq!(pass(&[device(2)], 42), 3);
+}

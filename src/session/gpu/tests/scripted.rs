@@ -182,7 +182,7 @@ impl Player<'_> {
         let launch = HostSpan {
             work: HostWork::Launch,
             batch,
-            start: step.start,
+            start: step.start + Nanos(US),
             end: step.end,
         };
         self.write(end, TRAINER, Record::Host(launch));
