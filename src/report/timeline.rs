@@ -26,6 +26,8 @@ pub struct TimelineReport {
     pub source: TimelineSource,
     /// Why it is not the GPU's own timestamps, where it is not.
     pub fallback: Option<String>,
+    /// Why it may say too little, where it may.
+    pub doubt: Option<String>,
     /// CUPTI's API version.
     pub version: Option<u32>,
     /// CUPTI's records over the whole run, those lost or unusable, and those that came too late for their step.
@@ -56,6 +58,22 @@ pub struct CopyReport {
 }
 
 impl TimelineReport {
+    /// What is to be said of CUPTI's records once all are there; `steps` were launched.
+    pub fn doubt_of(&self, steps: u64) -> Option<String> {
+        let lost = self.lost + self.late;
+        if steps > 0 && self.records == 0 {
+            let text = "CUPTI told of no kernel at all, so that the device seems idle: another profiler may hold it, \
+                        or it belongs to a CUDA newer than the driver's; try gpu.timeline = \"events\"";
+            return Some(text.to_owned());
+        }
+        (lost > 0).then(|| {
+            format!(
+                "{lost} of {} records are missing, so that device busy is at least what it says",
+                self.records + self.lost
+            )
+        })
+    }
+
     /// Whether the device's work is seen beside the trainer's thread.
     pub(super) fn is_beside(&self) -> bool {
         self.source != TimelineSource::Host
@@ -67,8 +85,6 @@ impl TimelineReport {
             let mean = Nanos(self.kernel_ns.0 / self.kernels);
             format!("{} kernels, {mean} each on average", self.kernels)
         });
-        let lost = self.lost + self.late;
-        let lost = (lost > 0).then(|| format!("{lost} of its records lost"));
         let prepared = (self.preparation_ns > Nanos::ZERO).then(|| {
             let took = self.preparation_ns;
             format!("kernels compiled and tuned in {took}, before the run")
@@ -76,18 +92,16 @@ impl TimelineReport {
         line(
             out,
             "timeline ",
-            [
-                Some(self.source.words().to_owned()),
-                kernels,
-                lost,
-                prepared,
-            ],
+            [Some(self.source.words().to_owned()), kernels, prepared],
         )?;
         if let Some(copies) = self.copies.as_ref().filter(|copies| copies.count > 0) {
             line(out, "copies   ", [Some(copies.words())])?;
         }
-        match &self.fallback {
-            Some(reason) => write_indented(out, &format!("not by CUPTI: {reason}")),
+        if let Some(reason) = &self.fallback {
+            write_indented(out, &format!("not by CUPTI: {reason}"))?;
+        }
+        match &self.doubt {
+            Some(doubt) => write_indented(out, doubt),
             None => Ok(()),
         }
     }
@@ -130,6 +144,7 @@ mod tests {
             source: TimelineSource::Cupti,
             kernels: 400,
             kernel_ns: Nanos::from_millis(80),
+            records: 998,
             lost: 2,
             late: 1,
             preparation_ns: Nanos::from_millis(12_000),
@@ -143,6 +158,7 @@ mod tests {
             }),
             ..TimelineReport::default()
         };
+        report.doubt = report.doubt_of(7);
         let mut out = String::new();
         report.write(&mut out).unwrap();
         insta::assert_snapshot!("cupti", out);
@@ -154,5 +170,7 @@ mod tests {
         out.clear();
         report.write(&mut out).unwrap();
         insta::assert_snapshot!("events", out);
+        assert_eq!(report.doubt_of(0), None);
+        assert!(report.doubt_of(1).unwrap().contains("no kernel at all"));
     }
 }

@@ -279,6 +279,9 @@ impl CollectedSteps {
         self.report.records = count.read;
         self.report.lost = count.lost();
         self.report.late = self.steps.late();
+        if is_over {
+            self.report.doubt = self.report.doubt_of(self.seen);
+        }
     }
 }
 
