@@ -12,8 +12,18 @@ pub struct UtilComparison {
     pub window: Nanos,
     /// Mean length of the intervals in which the device was busy, where it is known.
     pub mean_busy_interval: Option<Nanos>,
-    /// Device busy comes from the times of the kernels, and not from the trainer's thread.
-    pub kernels_timed: bool,
+    pub busy_by: BusyBy,
+}
+
+/// What device busy is made of.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum BusyBy {
+    /// The times of kernels.
+    Kernels,
+    /// Whole steps, gaps within them included.
+    Steps,
+    /// The trainer's thread inside forward, backward and optimizer.
+    Host,
 }
 
 /// Differences up to this need no explanation.
@@ -63,9 +73,12 @@ impl UtilComparison {
         }
         let missed = "the driver's sampling missed work, or tells of the time before the window: it lags by up to \
                       one of its sample periods (1/6 s to 1 s)";
-        match self.kernels_timed {
-            true => missed.to_owned(),
-            false => format!(
+        match self.busy_by {
+            BusyBy::Kernels => missed.to_owned(),
+            BusyBy::Steps => format!(
+                "device busy is whole steps here, with the gaps between their kernels; or {missed}"
+            ),
+            BusyBy::Host => format!(
                 "device busy is the trainer's thread inside forward, backward and optimizer here, which is not \
                  all time in kernels; or {missed}"
             ),
@@ -83,7 +96,7 @@ mod tests {
             device_busy,
             window: Nanos::from_millis(10_000),
             mean_busy_interval: None,
-            kernels_timed: true,
+            busy_by: BusyBy::Kernels,
         }
     }
 
@@ -117,7 +130,10 @@ mod tests {
         assert!(text.contains("says less than device busy 60.0 %"), "{text}");
         assert!(text.contains("the driver's sampling missed"), "{text}");
         assert!(!text.contains("trainer"), "{text}");
-        both.kernels_timed = false;
+        both.busy_by = BusyBy::Steps;
+        let text = both.explanation().unwrap();
+        assert!(text.contains("whole steps here"), "{text}");
+        both.busy_by = BusyBy::Host;
         let text = both.explanation().unwrap();
         assert!(text.contains("the trainer's thread inside"), "{text}");
         both.window = Nanos::from_millis(400);

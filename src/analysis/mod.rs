@@ -18,7 +18,7 @@ mod verdict;
 pub use cause::{Cause, CauseTotals, IdleSpan};
 pub use floors::{Disk, LoaderShape, Workers};
 pub use gpu::{GpuSummary, GpuTally, Level};
-pub use gpu_util::UtilComparison;
+pub use gpu_util::{BusyBy, UtilComparison};
 pub use live::{Analysis, Pace, WindowRule};
 pub use process_cpu::CpuReading;
 pub use summary::Summary;

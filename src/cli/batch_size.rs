@@ -9,7 +9,7 @@ use crate::config::{Resolved, Settings};
 use crate::session::training_samples;
 use crate::timeline::Bytes;
 use crate::tune::{
-    BatchSizes, Bounds, Confirmed, LimitedBy, Measured, MemoryUse, Trial, TrialError, TrialResult,
+    BatchSizes, Bounds, Confirmed, LimitedBy, MemoryUse, Trial, TrialError, TrialResult,
     TrialRunner, batch_sizes,
 };
 use anyhow::Context;
@@ -175,7 +175,12 @@ fn print_answers(
     let (Some(largest), Some(fastest)) = (&found.largest, &found.fastest) else {
         return Ok(());
     };
+    let larger = |trial: &&Trial| trial.batch_size > largest.batch_size;
+    let beyond = found.trials.iter().find(larger).map(|trial| trial.result);
     let why = match found.limited_by {
+        LimitedBy::Memory if beyond == Some(TrialResult::Killed) => {
+            "a larger one takes more memory than this machine has".to_owned()
+        }
         LimitedBy::Memory => format!("a larger one does not fit {device}"),
         LimitedBy::Most => "the largest size tried; all fit".to_owned(),
     };
@@ -184,28 +189,16 @@ fn print_answers(
             batch_size, again, ..
         } = answer;
         writeln!(out, "\n{name}  batch.size = {batch_size} ({why})")?;
+        let (first, again) = (answer.first.samples_per_second, again.samples_per_second);
         writeln!(
             out,
-            "         {}",
-            second_run(&answer.first, again.as_ref())
+            "         run twice: it fits, {first:.1} and {again:.1} samples/s"
         )?;
         writeln!(out, "         {}", command.to_use(*batch_size))
     };
     answer(out, "largest", largest, &why)?;
     let why = "the smallest within 2 % of the most samples/s";
     answer(out, "fastest", fastest, why)
-}
-
-/// How the second trial of an answer went.
-fn second_run(first: &Measured, again: Option<&Measured>) -> String {
-    let first = first.samples_per_second;
-    match again {
-        Some(again) => format!(
-            "run twice: it fits, {first:.1} and {:.1} samples/s",
-            again.samples_per_second
-        ),
-        None => format!("run twice: {first:.1} samples/s, and the second time it did not fit"),
-    }
 }
 
 fn print_json(

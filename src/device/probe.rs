@@ -77,6 +77,18 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
+impl Missing {
+    /// The same, for where there is but one line.
+    pub fn in_one_line(&self) -> String {
+        let Missing {
+            piece,
+            detail,
+            remedy,
+        } = self;
+        format!("{piece}: {detail}; try: {remedy}")
+    }
+}
+
 impl CudaProbe {
     /// The device `cuda:ordinal`, whatever else is missing.
     ///

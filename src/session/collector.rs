@@ -262,10 +262,9 @@ impl Collector {
             let timeline = self.gpu_timeline.as_ref().map(GpuCollector::report);
             let device = self.device.as_ref();
             let device = device.map(|device| device.report(summary, timeline));
-            let beside = self.shape.device_beside;
             let device = device.map(|device| {
                 let busy = summary.mean_busy_interval();
-                self.gpu.report(device, summary.window, busy, beside)
+                self.gpu.report(device, summary.window, busy)
             });
             self.report.measured(summary, device);
             if self.shape.resident {

@@ -40,15 +40,19 @@ impl Timeline {
         config: &GpuConfig,
         probe: &CudaProbe,
         clock: &Arc<dyn Clock>,
+        recorder_is_on: bool,
     ) -> Result<Timeline, SessionError> {
         let asked = |word: &str| format!("gpu.timeline = \"{word}\"");
+        if !recorder_is_on {
+            return Ok(Timeline::Events("recorder = false".to_owned()));
+        }
         match config.timeline {
             GpuTimeline::Events => return Ok(Timeline::Events(asked("events"))),
             GpuTimeline::Host => return Ok(Timeline::Host(asked("host"))),
             GpuTimeline::Auto | GpuTimeline::Cupti => {}
         }
         let recording = match &probe.cupti {
-            Err(missing) => Err(missing.to_string()),
+            Err(missing) => Err(missing.in_one_line()),
             Ok(_) if probe.driver.is_err() => Err("the NVIDIA driver does not answer".to_owned()),
             Ok(piece) => Cupti::open(&piece.path)
                 .and_then(|cupti| cupti.record(clock.clone()))
@@ -60,6 +64,13 @@ impl Timeline {
                 Err(SessionError::Timeline { reason })
             }
             Err(reason) => Ok(Timeline::Events(reason)),
+        }
+    }
+
+    /// Forgets what was recorded so far: the preparation.
+    pub(super) fn discard(&mut self) {
+        if let Timeline::Cupti(recording) = self {
+            recording.poll(true, |_| {});
         }
     }
 
@@ -86,8 +97,8 @@ pub(super) struct GpuDevice {
     pub(super) lane: Option<LaneRecorder>,
     /// The end of each step is recorded as the host sees it.
     pub(super) by_events: bool,
-    /// To be set once training is over.
-    pub(super) over: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+    collected: Arc<AtomicBool>,
     timeline: Option<Timeline>,
     report: TimelineReport,
 }
@@ -105,6 +116,7 @@ impl GpuDevice {
             lane: None,
             by_events: matches!(timeline, Timeline::Events(_)),
             over: Arc::default(),
+            collected: Arc::default(),
             timeline: Some(timeline),
             report,
         }
@@ -131,7 +143,37 @@ impl GpuDevice {
             lanes,
             report: self.report.clone(),
             over: self.over.clone(),
+            collected: self.collected.clone(),
         })
+    }
+
+    /// What tells the collector that training is over.
+    pub(super) fn ending(&self) -> Ending {
+        Ending {
+            over: self.over.clone(),
+            collected: self.collected.clone(),
+        }
+    }
+}
+
+/// Longer nobody waits for the collector, which has CUPTI hand out the rest.
+const COLLECTED_WITHIN: Duration = Duration::from_secs(2);
+
+/// The end of training, for the collector.
+pub(super) struct Ending {
+    over: Arc<AtomicBool>,
+    collected: Arc<AtomicBool>,
+}
+
+impl Ending {
+    /// Training is over; returns once what CUPTI has of it is taken, so that kernels which come after it are not
+    /// under way then.
+    pub(super) fn tell(&self) {
+        self.over.store(true, Ordering::Release);
+        let began = Instant::now();
+        while !self.collected.load(Ordering::Acquire) && began.elapsed() < COLLECTED_WITHIN {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -141,6 +183,7 @@ pub(super) struct TakenTimeline {
     lanes: Option<GpuLanes>,
     report: TimelineReport,
     over: Arc<AtomicBool>,
+    collected: Arc<AtomicBool>,
 }
 
 impl TakenTimeline {
@@ -153,10 +196,18 @@ impl TakenTimeline {
         match (self.timeline, self.lanes) {
             (Timeline::Cupti(recording), Some(lanes)) => {
                 let told = report.clone();
-                let collector = GpuCollector::new(recording, lanes, rule, told, self.over);
+                let ending = Ending {
+                    over: self.over,
+                    collected: self.collected,
+                };
+                let collector = GpuCollector::new(recording, lanes, rule, told, ending);
                 (Some(collector), Some(report))
             }
-            _ => (None, Some(report)),
+            _ => {
+                // There is nothing to collect.
+                self.collected.store(true, Ordering::Release);
+                (None, Some(report))
+            }
         }
     }
 }
@@ -168,7 +219,7 @@ pub(super) struct GpuCollector {
     collected: CollectedSteps,
     flushed: Instant,
     /// Training is over: what CUPTI says from now on belongs to no step.
-    over: Arc<AtomicBool>,
+    ending: Ending,
 }
 
 impl GpuCollector {
@@ -177,24 +228,24 @@ impl GpuCollector {
         lanes: GpuLanes,
         rule: WindowRule,
         report: TimelineReport,
-        over: Arc<AtomicBool>,
+        ending: Ending,
     ) -> GpuCollector {
         GpuCollector {
             recording: Some(recording),
             collected: CollectedSteps::new(lanes, rule, report),
             flushed: Instant::now(),
-            over,
+            ending,
         }
     }
 
     /// Whether the rest of the records can be taken; to be asked before those of the host are.
     pub(super) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+        self.ending.over.load(Ordering::Acquire)
     }
 
     /// Training is over, however it ended.
     pub(super) fn end(&self) {
-        self.over.store(true, Ordering::Release);
+        self.ending.over.store(true, Ordering::Release);
     }
 
     pub(super) fn report(&self) -> &TimelineReport {
@@ -229,7 +280,9 @@ impl GpuCollector {
             recording.function_name(call.api, call.function)
         });
         collected.settle(is_over, count, name_of, records, analysis, feed);
-        if !is_over {
+        if is_over {
+            self.ending.collected.store(true, Ordering::Release);
+        } else {
             self.recording = Some(recording);
         }
     }

@@ -3,11 +3,11 @@
 //! Invariant: whatever NVML lacks, the run goes on; the report says why there are no readings.
 
 use super::tracing_feed::TracingFeed;
-use crate::analysis::{GpuTally, UtilComparison};
+use crate::analysis::{BusyBy, GpuTally, UtilComparison};
 use crate::config::{DeviceConfig, Mode, Resolved};
 use crate::device::nvml::{self, GpuCounters, GpuSampler};
 use crate::device::probe::{self, Missing};
-use crate::report::{DeviceReport, NvmlReport};
+use crate::report::{DeviceReport, NvmlReport, TimelineSource};
 use crate::timeline::{Clock, GpuSample, Interval, Nanos};
 use crate::trace::{Number, TraceWriter};
 use std::collections::VecDeque;
@@ -73,7 +73,7 @@ impl GpuWatch {
         }
         let (pci_bus_id, gpu) = match find() {
             Ok(found) => found,
-            Err(missing) => return GpuWatch::new(State::Missing(in_one_line(&missing))),
+            Err(missing) => return GpuWatch::new(State::Missing(missing.in_one_line())),
         };
         let found = Found {
             pci_bus_id,
@@ -120,13 +120,11 @@ impl GpuWatch {
     }
 
     /// Adds what was read in `window` to `device`, which was busy for `mean_busy_interval` at a time.
-    /// `kernels_timed` says that this comes from the times of kernels.
     pub(super) fn report(
         &mut self,
         device: DeviceReport,
         window: Interval,
         mean_busy_interval: Option<Nanos>,
-        kernels_timed: bool,
     ) -> DeviceReport {
         let read = match &self.state {
             State::Off => return device,
@@ -142,7 +140,7 @@ impl GpuWatch {
                         device_busy: device.busy_share,
                         window: window.length(),
                         mean_busy_interval,
-                        kernels_timed,
+                        busy_by: busy_by(&device),
                     });
                     Ok(NvmlReport {
                         pci_bus_id: found.pci_bus_id.clone(),
@@ -179,6 +177,16 @@ impl GpuWatch {
     }
 }
 
+/// What the busy time of `device` is made of.
+fn busy_by(device: &DeviceReport) -> BusyBy {
+    let timeline = device.timeline.as_ref();
+    match timeline.map_or(TimelineSource::Host, |timeline| timeline.source) {
+        TimelineSource::Cupti => BusyBy::Kernels,
+        TimelineSource::Events => BusyBy::Steps,
+        TimelineSource::Host => BusyBy::Host,
+    }
+}
+
 /// The GPU that CUDA calls `ordinal`, as NVML shows it.
 fn find(ordinal: usize) -> Result<(String, Box<dyn GpuCounters>), Missing> {
     let gpu = probe::gpu(ordinal)?;
@@ -189,15 +197,6 @@ fn find(ordinal: usize) -> Result<(String, Box<dyn GpuCounters>), Missing> {
     })?;
     let counters = nvml::open(&pci_bus_id)?;
     Ok((pci_bus_id, counters))
-}
-
-fn in_one_line(missing: &Missing) -> String {
-    let Missing {
-        piece,
-        detail,
-        remedy,
-    } = missing;
-    format!("{piece}: {detail}; try: {remedy}")
 }
 
 /// One value for each counter that the card has.

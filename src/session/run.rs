@@ -218,19 +218,21 @@ impl Session {
         pixels: Option<DevicePreprocess>,
     ) -> Result<Device, SessionError> {
         let probe = probe::cuda();
-        probe.require(ordinal).map_err(|missing| {
+        let found = probe.require(ordinal).map_err(|missing| {
             TrainError::device_missing(self.config.device.to_string(), &missing)
         })?;
-        let total = probe.require(ordinal).ok().map(|gpu| gpu.memory_bytes);
-        self.memory.set_total(total);
-        let timeline = Timeline::start(gpu, &probe, &self.clock)?;
+        self.memory.set_total(Some(found.memory_bytes));
+        let mut timeline = Timeline::start(gpu, &probe, &self.clock, self.config.recorder)?;
         let copies = CopyOptions {
             pinned: gpu.copy_pinned,
             overlap: gpu.copy_overlap,
         };
         let mut burn = on_cuda(ordinal, &probe, spec, pixels, copies)?;
         let began = self.clock.now();
-        burn.prepare(self.config.pipeline.batch.size, spec.input)?;
+        let samples = self.parts.training.len();
+        let samples = self.config.pipeline.batch.size.min(samples).max(1);
+        burn.prepare(samples, spec.input)?;
+        timeline.discard();
         let mut report = timeline.report();
         report.preparation_ns = self.clock.now() - began;
         Ok(Device::Gpu(GpuDevice::new(

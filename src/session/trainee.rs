@@ -15,7 +15,6 @@ use crate::train::{
     BurnTrainer, EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned, StepDone, TrainError,
     TrainStep, train,
 };
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What takes the batches.
@@ -107,6 +106,7 @@ impl Trainee<'_> {
         work: &Arc<W>,
         test: Option<&Arc<W>>,
     ) -> Ended {
+        let ending = gpu.ending();
         let mut burn = gpu.burn;
         self.training().parameters = Some(burn.parameters());
         let copy = burn.copy();
@@ -121,7 +121,7 @@ impl Trainee<'_> {
             }
         };
         // The evaluation's kernels belong to no step.
-        gpu.over.store(true, Ordering::Release);
+        ending.tell();
         self.evaluated(ended, work, test, &mut burn)
     }
 

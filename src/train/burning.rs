@@ -7,7 +7,7 @@ use crate::device::probe::CudaProbe;
 use crate::pipeline::{
     Delivered, HostBatch, HostToDevice, Logbook, SampleError, SampleKey, panic_message,
 };
-use crate::timeline::{DevicePhase, HostWork, UnitRef};
+use crate::timeline::{Bytes, DevicePhase, HostWork, UnitRef};
 pub use stallscope_burn::{
     Architecture, CopyOptions, Crop, DeviceBatch, Learned, ModelSpec, OptimizerSpec, PixelLayout,
     PixelPlan, Precision,
@@ -57,15 +57,18 @@ impl HostToDevice for BurnCopy {
                 }));
             }
         }
-        let Some(pixels) = &self.pixels else {
-            let floats = batch.floats().map_err(|error| error.to_string())?;
-            return Ok(self.copier.copy(floats, &batch.labels)?);
-        };
-        let crops: Vec<Crop> = batch.keys().map(|key| (pixels.crops)(key)).collect();
-        let (plan, bytes) = (&pixels.plan, batch.bytes());
-        Ok(self
-            .copier
-            .copy_pixels(plan, bytes, &crops, &batch.labels)?)
+        let (copier, labels) = (&mut self.copier, &batch.labels);
+        let copied = guarded(|| match &self.pixels {
+            None => {
+                let floats = batch.floats().map_err(|error| error.to_string())?;
+                copier.copy(floats, labels)
+            }
+            Some(pixels) => {
+                let crops: Vec<Crop> = batch.keys().map(|key| (pixels.crops)(key)).collect();
+                copier.copy_pixels(&pixels.plan, batch.bytes(), &crops, labels)
+            }
+        });
+        Ok(copied?)
     }
 }
 
@@ -137,11 +140,11 @@ impl BurnTrainer {
                         seen: [0.0, 0.0, width, height],
                         ..Crop::default()
                     };
-                    let bytes = vec![0; samples * plan.height * plan.width * plan.mean.len()];
+                    let bytes = zeros(samples * plan.height * plan.width * plan.mean.len())?;
                     copier.copy_pixels(plan, &bytes, &vec![whole; samples], &labels)?
                 }
                 None => {
-                    let floats = vec![0.0; samples * input.iter().product::<usize>()];
+                    let floats = zeros(samples * input.iter().product::<usize>())?;
                     copier.copy(&floats, &labels)?
                 }
             };
@@ -151,6 +154,8 @@ impl BurnTrainer {
             self.trainer.reset();
             Ok(())
         });
+        // What CubeCL tries while it tunes may fail.
+        panics::forget();
         prepared.map_err(|reason| TrainError::Preparation { reason })
     }
 
@@ -207,6 +212,18 @@ impl TrainStep for BurnTrainer {
             reserved: counted.reserved,
         })
     }
+}
+
+/// As many zeros, where the host has room for them.
+fn zeros<T: Default + Clone>(count: usize) -> Result<Vec<T>, String> {
+    let mut zeros = Vec::new();
+    let reserved = zeros.try_reserve_exact(count);
+    reserved.map_err(|_| {
+        let bytes = Bytes((count * size_of::<T>()) as u64);
+        format!("out of memory: the host has no room for a batch of {bytes}")
+    })?;
+    zeros.resize(count, T::default());
+    Ok(zeros)
 }
 
 /// The first step compiles, the second sees the optimizer's state for the first time; fusion may still try

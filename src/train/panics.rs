@@ -23,6 +23,12 @@ pub fn note_panic(panic: &PanicHookInfo) {
     }
 }
 
+/// Forgets a panic that harmed nothing.
+pub(super) fn forget() {
+    let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+    *first = None;
+}
+
 /// `reason`, with what a device's thread panicked with before it.
 pub(super) fn explained(reason: String) -> String {
     let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -134,32 +134,45 @@ pub fn train<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
     trainer: &mut T,
     mut after_step: impl FnMut(StepDone),
 ) -> Result<u64, TrainError> {
-    let (mut steps, mut last_epoch) = (0, 0);
-    // Epoch and samples of the steps whose outcome is not known yet.
-    let mut unknown = VecDeque::new();
-    let mut look_at = Nanos::ZERO;
+    let mut course = Course::default();
+    let ran = steps(feed, trainer, &mut course, &mut after_step);
+    // What is known of the last steps is told however it ended.
+    let finished = trainer.finish();
+    let outcomes = course.told(trainer.outcomes());
+    if !outcomes.is_empty() {
+        after_step(StepDone {
+            steps: course.steps,
+            epoch: course.epoch,
+            outcomes,
+            memory: None,
+        });
+    }
+    ran.and(finished).map(|()| course.steps)
+}
+
+fn steps<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
+    feed: &mut Feed<W, H>,
+    trainer: &mut T,
+    course: &mut Course,
+    after_step: &mut impl FnMut(StepDone),
+) -> Result<(), TrainError> {
     while let Some(delivered) = feed.next()? {
         let (number, epoch, samples) = (delivered.number, delivered.epoch, delivered.samples);
         let Some(logbook) = feed.logbook() else { break };
         let learned = trainer.step(delivered, logbook)?;
-        steps += 1;
-        last_epoch = epoch;
+        course.steps += 1;
+        course.epoch = epoch;
         let logging_from = logbook.now();
-        let memory = if logging_from >= look_at {
-            look_at = logging_from + MEMORY_EVERY;
-            trainer.memory()
-        } else {
-            None
-        };
+        let looks = course.looks_at_memory(logging_from);
+        let memory = looks.then(|| trainer.memory()).flatten();
         if T::DEFERS || learned.is_some() {
-            unknown.push_back((epoch, samples));
+            course.unknown.push_back((epoch, samples));
         }
         let known = learned.into_iter().chain(trainer.outcomes());
-        let outcomes = known.filter_map(|learned| told(&mut unknown, learned));
         after_step(StepDone {
-            steps,
+            steps: course.steps,
             epoch,
-            outcomes: outcomes.collect(),
+            outcomes: course.told(known),
             memory,
         });
         let logging_to = logbook.now();
@@ -167,28 +180,40 @@ pub fn train<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
         feed.finish_step_when(|logbook| trainer.wait_for_room(logbook));
         trainer.step_closed();
     }
-    let finished = trainer.finish();
-    let outcomes = trainer.outcomes().into_iter();
-    let outcomes: Vec<Outcome> = outcomes
-        .filter_map(|learned| told(&mut unknown, learned))
-        .collect();
-    if !outcomes.is_empty() {
-        after_step(StepDone {
-            steps,
-            epoch: last_epoch,
-            outcomes,
-            memory: None,
-        });
-    }
-    finished.map(|()| steps)
+    Ok(())
 }
 
-/// What the oldest step learned of which that was not known.
-fn told(unknown: &mut VecDeque<(u64, usize)>, learned: Learned) -> Option<Outcome> {
-    let (epoch, samples) = unknown.pop_front()?;
-    Some(Outcome {
-        epoch,
-        samples,
-        learned,
-    })
+/// How far training has come.
+#[derive(Default)]
+struct Course {
+    steps: u64,
+    /// Of the last step.
+    epoch: u64,
+    /// Epoch and samples of the steps whose outcome is not known yet.
+    unknown: VecDeque<(u64, usize)>,
+    look_at: Nanos,
+}
+
+impl Course {
+    /// What the oldest steps learned of which that was not known.
+    fn told(&mut self, known: impl IntoIterator<Item = Learned>) -> Vec<Outcome> {
+        let outcome = |learned| {
+            let (epoch, samples) = self.unknown.pop_front()?;
+            Some(Outcome {
+                epoch,
+                samples,
+                learned,
+            })
+        };
+        known.into_iter().filter_map(outcome).collect()
+    }
+
+    /// Whether it is time to look at the device's memory.
+    fn looks_at_memory(&mut self, now: Nanos) -> bool {
+        let looks = now >= self.look_at;
+        if looks {
+            self.look_at = now + MEMORY_EVERY;
+        }
+        looks
+    }
 }

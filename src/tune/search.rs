@@ -35,8 +35,7 @@ pub enum LimitedBy {
 pub struct Confirmed {
     pub batch_size: usize,
     pub first: Measured,
-    /// `None` where the second trial ran out of memory.
-    pub again: Option<Measured>,
+    pub again: Measured,
 }
 
 /// What a search has found.
@@ -163,7 +162,7 @@ impl<E, F: FnMut(usize) -> Result<TrialResult, E>> Search<F> {
                 return Ok(Some(Confirmed {
                     batch_size,
                     first,
-                    again: Some(again),
+                    again,
                 }));
             }
         }
@@ -172,18 +171,19 @@ impl<E, F: FnMut(usize) -> Result<TrialResult, E>> Search<F> {
 
     /// The knee, run a second time unless it is `largest`, which has been.
     fn confirm_fastest(&mut self, largest: Option<Confirmed>) -> Result<Option<Confirmed>, E> {
-        let Some((batch_size, first)) = knee(&self.fitting()) else {
-            return Ok(None);
-        };
-        if let Some(largest) = largest.filter(|largest| largest.batch_size == batch_size) {
-            return Ok(Some(largest));
+        while let Some((batch_size, first)) = knee(&self.fitting()) {
+            if let Some(largest) = largest.filter(|largest| largest.batch_size == batch_size) {
+                return Ok(Some(largest));
+            }
+            if let Some(again) = self.run(batch_size)? {
+                return Ok(Some(Confirmed {
+                    batch_size,
+                    first,
+                    again,
+                }));
+            }
         }
-        let again = self.run(batch_size)?;
-        Ok(Some(Confirmed {
-            batch_size,
-            first,
-            again,
-        }))
+        Ok(None)
     }
 }
 

@@ -83,6 +83,8 @@ struct Callbacks {
 
 static CALLBACKS: OnceLock<Callbacks> = OnceLock::new();
 
+// None of the callbacks unwinds: a clock that panicked, or an allocation that failed, would end the process.
+
 /// CUPTI's timestamps are those of the run's own clock.
 unsafe extern "C" fn timestamp() -> u64 {
     CALLBACKS
@@ -208,6 +210,7 @@ impl Cupti {
             completed,
             returned,
             enabled: Vec::new(),
+            launches: Vec::new(),
             names: HashMap::new(),
             functions_seen: HashMap::new(),
             count: RecordCount::default(),
@@ -241,6 +244,8 @@ pub struct Recording {
     completed: Receiver<Buffer>,
     returned: Sender<Buffer>,
     enabled: Vec<u32>,
+    /// Functions of the driver's whose calls are recorded.
+    launches: Vec<u32>,
     /// Kernels' names by their address: CUPTI keeps one copy of each.
     names: HashMap<u64, Arc<str>>,
     functions_seen: HashMap<(Api, u32), Arc<str>>,
@@ -291,17 +296,16 @@ impl Recording {
         let Some(enable) = self.functions.enable_driver_api else {
             return false;
         };
-        let mut enabled = 0;
         for function in 1..MOST_FUNCTIONS {
             let name = self.functions.name_of(Api::Driver, function);
             let wanted =
                 name.is_some_and(|name| LAUNCHES.iter().any(|launch| name.starts_with(launch)));
             // SAFETY: takes the number of a function, which the library has just named, and a flag.
             if wanted && unsafe { enable(function, 1) } == 0 {
-                enabled += 1;
+                self.launches.push(function);
             }
         }
-        enabled > 0
+        !self.launches.is_empty()
     }
 
     /// Reads what has been completed, oldest buffer first; with `flush` CUPTI is asked for what it holds back.
@@ -349,6 +353,12 @@ impl Recording {
         for kind in self.enabled.drain(..) {
             // SAFETY: takes a kind that was enabled.
             unsafe { (self.functions.disable)(kind) };
+        }
+        if let Some(enable) = self.functions.enable_driver_api {
+            for function in self.launches.drain(..) {
+                // SAFETY: takes a function that was enabled, and a flag.
+                unsafe { enable(function, 0) };
+            }
         }
     }
 

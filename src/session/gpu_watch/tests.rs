@@ -26,7 +26,7 @@ fn device() -> DeviceReport {
 
 /// The device's report over `window`, in which it was busy for 2 ms at a time.
 fn reported(watch: &mut GpuWatch, window: Interval) -> DeviceReport {
-    watch.report(device(), window, Some(Nanos::from_millis(2)), true)
+    watch.report(device(), window, Some(Nanos::from_millis(2)))
 }
 
 /// Always says the same.

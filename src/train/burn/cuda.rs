@@ -10,7 +10,7 @@
 //! and is written only while the tensor that owns it is held and before anyone else has it; the stream and the
 //! pinned buffer belong to one `CudaCopying`.
 
-use super::engine::{Images, Tensors, Training, learned};
+use super::engine::{Held, Images, Tensors, Training, learned};
 use super::preprocess::Pixels;
 use super::{
     Copier, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, Pending, Phase, PixelPlan, Trainer,
@@ -32,6 +32,7 @@ use std::ffi::c_void;
 use std::future::Future;
 use std::pin::Pin;
 use std::ptr;
+use std::sync::Arc;
 
 type Inner = CubeBackend<CudaRuntime, f32, i32, u8>;
 type Learning = Autodiff<Cuda>;
@@ -74,11 +75,14 @@ impl Trainer for CudaTraining {
         batch: DeviceBatch,
         ended: &mut dyn FnMut(Phase),
     ) -> Result<Learned, String> {
+        let _held = held(&batch);
         self.training.step(batch, ended)
     }
 
     fn launch(&mut self, batch: DeviceBatch) -> Result<Box<dyn Pending>, String> {
-        Ok(read_later(self.training.update(batch)?, self.client))
+        let memory = held(&batch);
+        let outcome = self.training.update(batch)?;
+        Ok(read_later(outcome, memory, self.client))
     }
 
     fn reset(&mut self) {
@@ -94,10 +98,12 @@ impl Trainer for CudaTraining {
     }
 
     fn images(&self, batch: DeviceBatch) -> Result<Vec<f32>, String> {
+        let _held = held(&batch);
         self.training.images(batch)
     }
 
     fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String> {
+        let _held = held(&batch);
         self.training.evaluate(batch)
     }
 
@@ -115,14 +121,39 @@ impl Trainer for CudaTraining {
     }
 }
 
+/// What keeps the memory of `batch`. CubeCL gives the memory of a tensor out again once its last handle is gone, on the
+/// host and not on the device: batches lie in memory of the stream that copies, which does not wait for the kernels
+/// of another that have been launched and still read them.
+fn held(batch: &DeviceBatch) -> Vec<Held> {
+    let tensors = batch.clone().0.into_any().downcast::<Tensors<Learning>>();
+    tensors.map_or_else(|_| Vec::new(), |tensors| tensors.memory)
+}
+
+/// The handle of `tensor`'s memory.
+fn hold(tensor: CubeTensor<CudaRuntime>) -> Held {
+    Arc::new(tensor.handle)
+}
+
+/// The same of a tensor that burn has put off to fill, which it now does.
+fn hold_floats<const D: usize>(tensor: Tensor<Cuda, D>) -> Held {
+    let lazy = tensor.into_primitive().tensor();
+    let client = lazy.client.clone();
+    hold(client.resolve_tensor_float::<Inner>(lazy))
+}
+
 /// A step whose outcome is on its way to the host.
 struct InFlight {
+    /// Of the step's batch.
+    memory: Vec<Held>,
     outcome: Pin<Box<dyn Future<Output = Result<TensorData, String>> + Send>>,
 }
 
 impl Pending for InFlight {
     fn wait(self: Box<Self>) -> Result<Learned, String> {
-        learned(block_on(self.outcome)?)
+        let InFlight { memory, outcome } = *self;
+        let outcome = block_on(outcome);
+        drop(memory);
+        learned(outcome?)
     }
 }
 
@@ -130,11 +161,14 @@ impl Pending for InFlight {
 /// Waits until it is launched, not until it is done: reading a tensor with burn's own functions waits for both.
 fn read_later(
     outcome: Tensor<Cuda, 1>,
+    memory: Vec<Held>,
     client: &'static ComputeClient<CudaRuntime>,
 ) -> Box<dyn Pending> {
     let lazy = outcome.into_primitive().tensor();
     let fusion = lazy.client.clone();
-    let tensor = into_contiguous_aligned(fusion.resolve_tensor_float::<Inner>(lazy));
+    // Of the two references the second, dropped as usual, clears what fusion remembers of the tensor.
+    let tensor = into_contiguous_aligned(fusion.resolve_tensor_float::<Inner>(lazy.clone()));
+    drop(lazy);
     let (shape, dtype, size) = (
         tensor.meta.shape().clone(),
         tensor.dtype,
@@ -152,6 +186,7 @@ fn read_later(
         Ok(TensorData::from_bytes(bytes, shape, dtype))
     };
     Box::new(InFlight {
+        memory,
         outcome: Box::pin(outcome),
     })
 }
@@ -184,9 +219,9 @@ impl Copier for CudaCopying {
         let tensor = Tensor::<Cuda, 1>::empty([images.len()], &self.device);
         let lazy = tensor.clone().into_primitive().tensor();
         let client = lazy.client.clone();
-        self.write(client.resolve_tensor_float::<Inner>(lazy), bytes_of(images))?;
+        let memory = self.write(client.resolve_tensor_float::<Inner>(lazy), bytes_of(images))?;
         let images = Tensor::from_inner(tensor).reshape(shape);
-        self.batch(Images::Finished(images), labels)
+        self.batch(Images::Finished(images), labels, vec![memory])
     }
 
     fn copy_pixels(
@@ -200,29 +235,42 @@ impl Copier for CudaCopying {
         let tensor = Tensor::<Cuda, 1, Int>::empty([pixels.len()], options);
         let lazy = tensor.clone().into_primitive();
         let client = lazy.client.clone();
-        self.write(client.resolve_tensor_int::<Inner>(lazy), pixels)?;
+        let memory = self.write(client.resolve_tensor_int::<Inner>(lazy), pixels)?;
         let pixels = Pixels::on_device(plan, Tensor::from_inner(tensor), crops);
-        self.batch(Images::Pixels(pixels), labels)
+        let memory = vec![memory, hold_floats(pixels.crops().inner())];
+        self.batch(Images::Pixels(pixels), labels, memory)
     }
 }
 
 impl CudaCopying {
     /// A batch of which nothing is left to do in this thread's stream: burn would put the rest off.
-    fn batch(&self, images: Images<Learning>, labels: &[u32]) -> Result<DeviceBatch, String> {
+    fn batch(
+        &self,
+        images: Images<Learning>,
+        labels: &[u32],
+        mut memory: Vec<Held>,
+    ) -> Result<DeviceBatch, String> {
         let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
         let targets = TensorData::new(targets, [labels.len()]);
-        let batch = DeviceBatch(Box::new(Tensors::<Learning> {
-            images,
-            targets: Tensor::from_data(targets, &self.device),
-        }));
+        let targets: Tensor<Learning, 1, Int> = Tensor::from_data(targets, &self.device);
+        let lazy = targets.clone().inner().into_primitive();
+        let client = lazy.client.clone();
+        memory.push(hold(client.resolve_tensor_int::<Inner>(lazy)));
         Cuda::<f32, i32>::sync(&self.device).map_err(|error| format!("{error:?}"))?;
-        Ok(batch)
+        // What was copied is kept until a kernel runs on this stream, which none does, or until it is flushed.
+        let flushed = CudaRuntime::client(&self.device).flush();
+        flushed.map_err(|error| error.to_string())?;
+        Ok(DeviceBatch(Box::new(Tensors {
+            images,
+            targets,
+            memory,
+        })))
     }
 
-    /// Fills a tensor, which nobody has used yet, with `bytes`.
-    fn write(&mut self, tensor: CubeTensor<CudaRuntime>, bytes: &[u8]) -> Result<(), String> {
+    /// Fills a tensor, which nobody has used yet, with `bytes`. Returns what keeps its memory.
+    fn write(&mut self, tensor: CubeTensor<CudaRuntime>, bytes: &[u8]) -> Result<Held, String> {
         if bytes.is_empty() {
-            return Ok(());
+            return Ok(hold(tensor));
         }
         let client = &tensor.client;
         let resource = client
@@ -238,7 +286,8 @@ impl CudaCopying {
             Some(stream) => stream,
             None => self.driver.insert(CopyStream::new(self.device.index)?),
         };
-        stream.copy(address, bytes, self.options)
+        stream.copy(address, bytes, self.options)?;
+        Ok(hold(tensor))
     }
 }
 
@@ -271,19 +320,20 @@ impl CopyStream {
         }
         let source = match options.pinned {
             true => self.staged(bytes)?,
-            false => bytes,
+            false => bytes.as_ptr(),
         };
-        // SAFETY: `address` has room for as many bytes, and both sides are left alone until the stream has been
-        // waited for, below.
+        // SAFETY: `source` is `bytes` or as many of them in pinned memory, `address` has room for them, and both sides
+        // are left alone until the stream has been waited for, below.
         unsafe {
+            let source = std::slice::from_raw_parts(source, bytes.len());
             result::memcpy_htod_async(address, source, self.stream)
                 .map_err(said("cuMemcpyHtoDAsync"))?;
             result::stream::synchronize(self.stream).map_err(said("cuStreamSynchronize"))
         }
     }
 
-    /// `bytes` in pinned memory.
-    fn staged(&mut self, bytes: &[u8]) -> Result<&'static [u8], String> {
+    /// Where `bytes` lie in pinned memory until the next call.
+    fn staged(&mut self, bytes: &[u8]) -> Result<*const u8, String> {
         if self.pinned_bytes < bytes.len() {
             self.free();
             // SAFETY: asks for memory that is freed below, or with this.
@@ -291,15 +341,10 @@ impl CopyStream {
                 unsafe { result::malloc_host(bytes.len(), 0) }.map_err(said("cuMemHostAlloc"))?;
             self.pinned_bytes = bytes.len();
         }
-        // SAFETY: the buffer is at least as long, is no Rust object, and is read only until `copy` returns: it is
-        // written again no earlier.
-        unsafe {
-            ptr::copy_nonoverlapping(bytes.as_ptr(), self.pinned.cast::<u8>(), bytes.len());
-            Ok(std::slice::from_raw_parts(
-                self.pinned.cast::<u8>(),
-                bytes.len(),
-            ))
-        }
+        let pinned = self.pinned.cast::<u8>();
+        // SAFETY: the buffer is at least as long, no copy from it is under way, and the two do not overlap.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), pinned, bytes.len()) };
+        Ok(pinned)
     }
 
     fn free(&mut self) {

@@ -14,13 +14,21 @@ use burn::optim::momentum::MomentumConfig;
 use burn::optim::{Adam, AdamConfig, GradientsParams, Optimizer, Sgd, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
+use std::any::Any;
+use std::sync::Arc;
 
 /// Images and their classes `[batch]`.
 #[derive(Clone)]
 pub(super) struct Tensors<B: Backend> {
     pub(super) images: Images<B>,
     pub(super) targets: Tensor<B, 1, Int>,
+    /// Keeps the device's memory from being given out again while work that reads it is under way; nothing where the
+    /// backend sees to that.
+    pub(super) memory: Vec<Held>,
 }
+
+/// A handle of device memory.
+pub(super) type Held = Arc<dyn Any + Send + Sync>;
 
 #[derive(Clone)]
 pub(super) enum Images<B: Backend> {
@@ -63,6 +71,7 @@ impl<B: Backend> Copier for Copying<B> {
         Ok(DeviceBatch(Box::new(Tensors::<B> {
             images: Images::Finished(Tensor::from_data(images, &self.device)),
             targets: self.targets(labels),
+            memory: Vec::new(),
         })))
     }
 
@@ -76,6 +85,7 @@ impl<B: Backend> Copier for Copying<B> {
         Ok(DeviceBatch(Box::new(Tensors::<B> {
             images: Images::Pixels(Pixels::new(plan, pixels, crops, &self.device)),
             targets: self.targets(labels),
+            memory: Vec::new(),
         })))
     }
 }
@@ -141,7 +151,9 @@ impl<B: AutodiffBackend> Training<B> {
         &mut self,
         batch: DeviceBatch,
     ) -> Result<Tensor<B::InnerBackend, 1>, String> {
-        let Tensors { images, targets } = tensors::<B>(batch)?;
+        let Tensors {
+            images, targets, ..
+        } = tensors::<B>(batch)?;
         let model = self.model.take().ok_or("an earlier step failed")?;
         let precision = self.spec.precision;
         let logits = forward(&model, images.finish(), precision);
@@ -207,7 +219,9 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
         batch: DeviceBatch,
         ended: &mut dyn FnMut(Phase),
     ) -> Result<Learned, String> {
-        let Tensors { images, targets } = tensors::<B>(batch)?;
+        let Tensors {
+            images, targets, ..
+        } = tensors::<B>(batch)?;
         let model = self.model.take().ok_or("an earlier step failed")?;
         let images = match images {
             Images::Finished(images) => images,
@@ -252,7 +266,9 @@ impl<B: AutodiffBackend> Trainer for Training<B> {
     }
 
     fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String> {
-        let Tensors { images, targets } = tensors::<B>(batch)?;
+        let Tensors {
+            images, targets, ..
+        } = tensors::<B>(batch)?;
         let model = self.model.as_ref().ok_or("an earlier step failed")?.valid();
         let logits = forward(&model, images.finish().inner(), self.spec.precision);
         let targets = targets.inner();

@@ -127,7 +127,7 @@ pub trait Pending: Send {
     fn wait(self: Box<Self>) -> Result<Learned, String>;
 }
 
-/// What a device's allocator holds, over all of its streams that this thread uses.
+/// What a device's allocator holds for the thread that trains; the batches that are copied lie beside it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceMemory {
     /// Bytes that tensors lie in.

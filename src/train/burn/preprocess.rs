@@ -69,6 +69,11 @@ impl<B: Backend> Pixels<B> {
         }
     }
 
+    /// Numbers that describe each sample's crop, `[batch, 9]`.
+    pub(super) fn crops(&self) -> Tensor<B, 2> {
+        self.crops.clone()
+    }
+
     /// Crops, resizes, flips and normalises: `[batch, channels, side, side]`, or of the source's own size.
     pub(super) fn finish(self) -> Tensor<B, 4> {
         let images = self.pixels.float();
