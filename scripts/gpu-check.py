@@ -90,7 +90,7 @@ def check_cupti(bench):
         sets = ["mode=device-only", "steps=60", f"gpu.timeline={timeline}"]
         return judges.get(raw_run(bench, f"cupti-{pair:02}-{timeline}", *sets), "samples_per_second")
 
-    for pair in range(15):
+    for pair in range(judges.PAIRS):
         began = time.monotonic()
         if bench.left() < 1.2 * longest:
             break
@@ -141,7 +141,7 @@ def check_side_by_side(bench):
 
 def check_smi(bench):
     """The same counters, asked for by nvidia-smi beside a run."""
-    with watched(bench.device) as readings:
+    with watched() as readings:
         report = raw_run(bench, "raw-beside-nvidia-smi")
     return judges.as_nvidia_smi(report, readings)
 

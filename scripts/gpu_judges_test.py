@@ -23,7 +23,7 @@ REPORT = {
                                 "overlapped_ns": 48_500, "overlapped_share": 0.97}},
         "memory": {"in_use_bytes": GIB, "reserved_bytes": 20 * GIB, "peak_in_use_bytes": 2 * GIB,
                    "peak_reserved_bytes": 20 * GIB, "total_bytes": 140 * GIB},
-        "nvml": {"samples": 50, "gpu_util": {"mean": 0.999, "max": 1.0},
+        "nvml": {"pci_bus_id": "0000:3B:00.0", "samples": 50, "gpu_util": {"mean": 0.999, "max": 1.0},
                  "memory_used_bytes": {"mean": 20.0 * GIB, "max": 21.0 * GIB}},
     },
     "stages": [{"stage": "copy", "items": 10, "bytes_out": 4000}],
@@ -95,7 +95,12 @@ class Judgements(unittest.TestCase):
     def test_cupti_cost(self):
         self.holds(judges.cupti_cost([(990, 1000)] * 5), True)
         self.holds(judges.cupti_cost([(960, 1000)] * 5), False)
-        self.holds(judges.cupti_cost([(990, 1000)] * 2), False)
+        for count, holds, ran in [(2, False, "few pairs: 2 of 15"), (14, True, "few pairs: 14 of 15"),
+                                  (15, True, "; 15 pairs)")]:
+            rows = judges.cupti_cost([(990, 1000)] * count)
+            self.holds(rows, holds)
+            self.assertIn(ran, rows[0].figure)
+            self.assertEqual("few" in rows[0].figure, count < 15, rows)
         low, high = judges.interval([0.0, 0.01, 0.02, 0.03, 0.04])
         self.assertTrue(0.0 <= low < 0.02 < high <= 0.04, (low, high))
 
@@ -160,16 +165,32 @@ class Judgements(unittest.TestCase):
         self.lacks("device.memory", judges.device_memory, report(device__memory=None))
 
     def test_nvidia_smi(self):
-        readings = [(999.999 + 0.0001 * number, 0.99, 21.2 * GIB) for number in range(10)]
-        self.holds(judges.as_nvidia_smi(REPORT, readings), True, True)
-        idle = [(at, 0.2, used) for at, _, used in readings]
-        self.holds(judges.as_nvidia_smi(REPORT, idle), False, True)
-        self.holds(judges.as_nvidia_smi(REPORT, [(0.0, util, used) for _, util, used in readings]), False, True)
-        self.holds(judges.as_nvidia_smi(REPORT, [(at, util, 30 * GIB) for at, util, _ in readings]), True, False)
+        here, other = gpu_smi.bus_id("00000000:3B:00.0"), gpu_smi.bus_id("00000000:86:00.0")
+
+        def readings(gpu=here, at=999.999, util=0.99, used=21.2 * GIB):
+            return [gpu_smi.Reading(gpu, at + 0.0001 * number, util, used) for number in range(10)]
+        self.holds(judges.as_nvidia_smi(REPORT, readings()), True, True)
+        self.holds(judges.as_nvidia_smi(REPORT, readings(util=0.2)), False, True)
+        self.holds(judges.as_nvidia_smi(REPORT, readings(at=0.0)), False, True)
+        self.holds(judges.as_nvidia_smi(REPORT, readings(used=30 * GIB)), True, False)
         self.holds(judges.as_nvidia_smi(REPORT, []), False)
-        self.assertEqual(gpu_smi.parse("98, 20480\n", 1.0), (1.0, 0.98, 20 * GIB))
-        self.assertIsNone(gpu_smi.parse("[N/A], 20480", 1.0))
-        self.assertIsNone(gpu_smi.parse("No devices were found", 1.0))
+        # Another GPU, idle or full, whatever its place in nvidia-smi's list, says nothing of this one.
+        neighbour = readings(other, util=0.0, used=70 * GIB)
+        self.holds(judges.as_nvidia_smi(REPORT, neighbour + readings()), True, True)
+        rows = judges.as_nvidia_smi(REPORT, neighbour)
+        self.holds(rows, False)
+        self.assertIn("0 readings of the GPU at 0000:3B:00.0", rows[0].figure)
+        self.holds(judges.as_nvidia_smi(report(device__nvml__pci_bus_id="0000:86:00.0"), neighbour), False, False)
+        self.lacks("device.nvml.pci_bus_id", judges.as_nvidia_smi, report(device__nvml=None), readings())
+
+    def test_readings_of_nvidia_smi(self):
+        found = gpu_smi.parse("00000000:3B:00.0, 98, 20480\n", 1.0)
+        self.assertEqual(found, ((0, 0x3B, 0, 0), 1.0, 0.98, 20 * GIB))
+        for line in ["00000000:3B:00.0, [N/A], 20480", "98, 20480", "No devices were found", "3B, 98, 20480"]:
+            self.assertIsNone(gpu_smi.parse(line, 1.0), line)
+        self.assertEqual(gpu_smi.bus_id("0000:3b:00.0"), gpu_smi.bus_id(" 00000000:3B:00.0"))
+        self.assertNotEqual(gpu_smi.bus_id("0001:3B:00.0"), gpu_smi.bus_id("0000:3B:00.0"))
+        self.assertNotEqual(gpu_smi.bus_id("0000:3B:00.1"), gpu_smi.bus_id("0000:3B:00.0"))
 
     def test_preparation(self):
         again = report(device__timeline__preparation_ns=5_000_000_000)
