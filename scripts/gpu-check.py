@@ -67,6 +67,14 @@ def check_precision(bench):
     return rows
 
 
+def check_ahead(bench):
+    """Batches of a wide model come far faster than it takes them: their memory must not be given out again while
+    steps that run ahead still read it."""
+    wide = ["batch.size=1024", "model.hidden=[16384, 8192]", "model.learning_rate=0.001"]
+    runs = [small_run(bench, "dense", None, *wide, f"gpu.run_ahead={ahead}") for ahead in (0, 8)]
+    return judges.ahead(*runs)
+
+
 def check_planted(bench):
     # A timeline that is off has exit status 1 and figures; without figures there is a message.
     status, said, errors = bench.call("doctor", "--planted-kernels", "--device", "cuda:0", "--json")
@@ -202,6 +210,7 @@ CHECKS = [
     ("c", "planted kernels are measured as planned", 40, check_planted),
     ("j", "kernels are compiled and tuned before the run, once", 130, check_preparation),
     ("b", "losses on cuda:0 and on cpu: linear, dense, ResNet-18, ResNet-50", 90, check_losses),
+    ("o", "steps that run ahead learn what those learn that are waited for", 30, check_ahead),
     ("e", "starved and saturated, ResNet-50 in bf16", 60, check_bounds),
     ("k", "CUPTI's records and the device's memory, in the saturated run", 30, check_timeline),
     ("f", "GPU-Util beside device busy, from starved to saturated", 60, check_side_by_side),

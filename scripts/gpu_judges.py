@@ -78,6 +78,15 @@ def losses(model, on_cpu, on_gpu):
             Row(f"{model}: loss of step 20 as on the CPU", later <= 0.02, percent(later), "2 %")]
 
 
+def ahead(waiting, running):
+    """Losses of steps that are waited for, and of those that run ahead: the same data, the same arithmetic."""
+    losses = [get(report, "training.losses")[:20] for report in (waiting, running)]
+    if min(map(len, losses)) < 20:
+        return [Row("running ahead changes no loss", False, f"{min(map(len, losses))} losses", "20")]
+    apart = max(abs(b - a) / max(abs(a), 1e-12) for a, b in zip(*losses))
+    return [Row("running ahead changes no loss of 20", apart <= 1e-3, f"{apart:.1e}", "1e-3")]
+
+
 def precision(name, f32, reduced):
     """Mean loss of 20 steps beside that in f32: rounding moves single steps by more."""
     losses = [get(report, "training.losses")[:20] for report in (f32, reduced)]

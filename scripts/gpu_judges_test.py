@@ -205,6 +205,12 @@ class Judgements(unittest.TestCase):
         self.holds(judges.fallback("events", events, REPORT), True, False)
         self.holds(judges.fallback("events", REPORT, REPORT), False, True)
 
+    def test_ahead(self):
+        same, off = report(), report(training__losses=[2.0] * 10 + [2.1] * 12)
+        self.assertTrue(judges.ahead(same, same)[0].holds)
+        self.assertFalse(judges.ahead(same, off)[0].holds)
+        self.assertFalse(judges.ahead(same, report(training__losses=[2.0]))[0].holds)
+
     def test_precision(self):
         self.holds(judges.precision("bf16", REPORT, report(training__losses=[2.05] * 20)), True)
         self.holds(judges.precision("bf16", REPORT, report(training__losses=[2.2] * 20)), False)
