@@ -46,7 +46,23 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     fail_instead_of_dying();
     let outcome = catching_panics(|| session.run());
     bar.finish_and_clear();
-    conclude(outcome??, args, out)
+    match outcome? {
+        Ok(outcome) => conclude(outcome, args, out),
+        // A GPU may run out before the run, when its kernels are tuned.
+        Err(error) => {
+            look_for_fit(args, None, &error);
+            Err(error.into())
+        }
+    }
+}
+
+/// Becomes the search for a batch size that fits, where the device ran out of memory and it is not left out.
+fn look_for_fit(args: &RunArgs, report: Option<&Path>, error: &SessionError) {
+    if let Some(too_large) = error.out_of_memory()
+        && !(args.trial || args.no_fit_search)
+    {
+        become_fit_search(args, report, too_large);
+    }
 }
 
 /// Prints the report and turns its status into the exit status. That the report finds no reader does not
@@ -61,11 +77,7 @@ fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Re
         eprintln!("warning: {warning}");
     }
     if let Some(error) = outcome.error {
-        if let Some(too_large) = error.out_of_memory()
-            && !(args.trial || args.no_fit_search)
-        {
-            become_fit_search(args, outcome.report_path.as_deref(), too_large);
-        }
+        look_for_fit(args, outcome.report_path.as_deref(), &error);
         return Err(error.into());
     }
     match printed {
