@@ -52,7 +52,7 @@ fn write_report(out: &mut String, report: &Report) -> fmt::Result {
     write_warnings(out, report)
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 

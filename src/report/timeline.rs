@@ -3,6 +3,7 @@
 //! May use: `timeline`.
 
 use super::nvml::{line, write_indented};
+use super::terminal::percent;
 use crate::timeline::{Bytes, Nanos};
 use serde::Serialize;
 use std::fmt;
@@ -121,7 +122,6 @@ impl TimelineSource {
 
 impl CopyReport {
     fn words(&self) -> String {
-        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let (bytes, seconds) = (self.bytes, self.ns.seconds().max(1e-9));
         let rate = Bytes((bytes as f64 / seconds) as u64);
         let pinned = percent(self.pinned_bytes as f64 / bytes.max(1) as f64);

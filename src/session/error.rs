@@ -36,7 +36,9 @@ pub enum SessionError {
         "gpu.timeline = \"cupti\" cannot be had: {reason}; `gpu.timeline = \"auto\"` does with less"
     )]
     Timeline { reason: String },
-    #[error("cannot start the thread that reads the device's outcomes: {0}")]
+    #[error(
+        "cannot start the thread that reads the device's outcomes: {0}; `ulimit -u` says how many there may be"
+    )]
     Outcomes(io::Error),
     #[error(transparent)]
     Trace(#[from] TraceError),

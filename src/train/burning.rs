@@ -206,11 +206,7 @@ impl TrainStep for BurnTrainer {
     }
 
     fn memory(&self) -> Option<DeviceMemory> {
-        let counted = guarded(|| Ok(self.trainer.memory())).ok().flatten()?;
-        Some(DeviceMemory {
-            in_use: counted.in_use,
-            reserved: counted.reserved,
-        })
+        guarded(|| Ok(self.trainer.memory())).ok().flatten()
     }
 }
 

@@ -7,16 +7,8 @@ use super::step::TrainError;
 use crate::pipeline::PipelineError;
 use crate::timeline::Bytes;
 use serde::{Deserialize, Serialize};
+pub use stallscope_burn::DeviceMemory;
 use std::fmt;
-
-/// Memory of the device as its allocator sees it between two steps, in bytes.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceMemory {
-    /// Of tensors that are alive.
-    pub in_use: u64,
-    /// Taken from the device, in use or kept for later; what a step uses in its course is in it.
-    pub reserved: u64,
-}
 
 /// What there was no room for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
