@@ -97,8 +97,7 @@ pub(super) struct GpuDevice {
     pub(super) lane: Option<LaneRecorder>,
     /// The end of each step is recorded as the host sees it.
     pub(super) by_events: bool,
-    over: Arc<AtomicBool>,
-    collected: Arc<AtomicBool>,
+    ending: Ending,
     timeline: Option<Timeline>,
     report: TimelineReport,
 }
@@ -115,8 +114,7 @@ impl GpuDevice {
             run_ahead,
             lane: None,
             by_events: matches!(timeline, Timeline::Events(_)),
-            over: Arc::default(),
-            collected: Arc::default(),
+            ending: Ending::default(),
             timeline: Some(timeline),
             report,
         }
@@ -142,24 +140,21 @@ impl GpuDevice {
             timeline,
             lanes,
             report: self.report.clone(),
-            over: self.over.clone(),
-            collected: self.collected.clone(),
+            ending: self.ending.clone(),
         })
     }
 
     /// What tells the collector that training is over.
     pub(super) fn ending(&self) -> Ending {
-        Ending {
-            over: self.over.clone(),
-            collected: self.collected.clone(),
-        }
+        self.ending.clone()
     }
 }
 
 /// Longer nobody waits for the collector, which has CUPTI hand out the rest.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(2);
 
-/// The end of training, for the collector.
+/// The end of training, for the collector; clones are of the same.
+#[derive(Clone, Default)]
 pub(super) struct Ending {
     over: Arc<AtomicBool>,
     collected: Arc<AtomicBool>,
@@ -182,8 +177,7 @@ pub(super) struct TakenTimeline {
     timeline: Timeline,
     lanes: Option<GpuLanes>,
     report: TimelineReport,
-    over: Arc<AtomicBool>,
-    collected: Arc<AtomicBool>,
+    ending: Ending,
 }
 
 impl TakenTimeline {
@@ -196,16 +190,12 @@ impl TakenTimeline {
         match (self.timeline, self.lanes) {
             (Timeline::Cupti(recording), Some(lanes)) => {
                 let told = report.clone();
-                let ending = Ending {
-                    over: self.over,
-                    collected: self.collected,
-                };
-                let collector = GpuCollector::new(recording, lanes, rule, told, ending);
+                let collector = GpuCollector::new(recording, lanes, rule, told, self.ending);
                 (Some(collector), Some(report))
             }
             _ => {
                 // There is nothing to collect.
-                self.collected.store(true, Ordering::Release);
+                self.ending.collected.store(true, Ordering::Release);
                 (None, Some(report))
             }
         }

@@ -61,6 +61,14 @@ impl Plan {
         buffer.call(4, [at + 57, at + 58], LAUNCHER, id + 3);
         buffer.copy([2, 3, 2], 8, [at + 92, at + 94], 7, id + 3);
     }
+
+    /// Tells `steps` what CUPTI recorded.
+    fn tell(&self, steps: &mut GpuSteps) {
+        let (activities, _) = self.buffer.read();
+        for activity in activities {
+            steps.take(activity);
+        }
+    }
 }
 
 fn settled(
@@ -140,10 +148,7 @@ fn a_step_waits_for_those_behind_it() {
     (0..4).for_each(|n| plan.step(n));
     let mut steps = GpuSteps::new(LANES);
     steps.host(&plan.records);
-    let (activities, _) = plan.buffer.read();
-    activities
-        .into_iter()
-        .for_each(|activity| steps.take(activity));
+    plan.tell(&mut steps);
     let mut records = Vec::new();
     let done = steps.settle(false, &mut records);
     let batches: Vec<_> = done.iter().map(|step| step.batch).collect();
@@ -212,10 +217,7 @@ fn a_step_whose_end_was_lost_holds_nothing_up() {
     (2..12).for_each(|n| plan.step(n));
     let mut steps = GpuSteps::new(LANES);
     steps.host(&plan.records);
-    let (activities, _) = plan.buffer.read();
-    activities
-        .into_iter()
-        .for_each(|activity| steps.take(activity));
+    plan.tell(&mut steps);
     let mut records = Vec::new();
     let done = steps.settle(false, &mut records);
     let batches: Vec<_> = done.iter().map(|step| step.batch).collect();
@@ -230,10 +232,7 @@ fn work_whose_call_was_lost_is_told_with_its_step() {
     plan.buffer.kernel("orphan", [1051, 1059], 7, 99);
     let mut steps = GpuSteps::new(LANES);
     steps.host(&plan.records);
-    let (activities, _) = plan.buffer.read();
-    activities
-        .into_iter()
-        .for_each(|activity| steps.take(activity));
+    plan.tell(&mut steps);
     let done = steps.settle(false, &mut Vec::new());
     assert_eq!(done.len(), 1);
     assert_eq!(done[0].busy.length(), Nanos(68));
@@ -287,10 +286,7 @@ fn a_copy_that_is_told_before_its_batch_is_no_part_of_the_step_beside_it() {
     let (late, early): (Vec<_>, Vec<_>) = plan.records.iter().copied().partition(is_late);
     let mut steps = GpuSteps::new(LANES);
     steps.host(&early);
-    let (activities, _) = plan.buffer.read();
-    activities
-        .into_iter()
-        .for_each(|activity| steps.take(activity));
+    plan.tell(&mut steps);
     // Nothing is put together yet but what lies before.
     let mut done = steps.settle(false, &mut Vec::new());
     assert_eq!(done.len(), 2);
@@ -328,10 +324,7 @@ fn memory_does_not_grow_where_nothing_is_copied() {
         let is_step = |(lane, _): &(u16, Record)| *lane == TRAINER;
         plan.records.retain(is_step);
         steps.host(&plan.records);
-        let (activities, _) = plan.buffer.read();
-        activities
-            .into_iter()
-            .for_each(|activity| steps.take(activity));
+        plan.tell(&mut steps);
         steps.settle(false, &mut Vec::new());
         assert!(steps.recent.parts().len() <= 8);
         assert!(steps.unplaced.len() <= 4);
