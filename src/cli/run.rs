@@ -6,11 +6,12 @@ use super::file_limit::fail_instead_of_dying;
 use super::fit_search::become_fit_search;
 use super::interruption::{INTERRUPTED, on_interrupt};
 use super::progress;
-use crate::config::{Resolved, Settings};
+use crate::config::{DeviceConfig, Mode, Resolved, Settings};
+use crate::device::probe::{self, Missing};
 use crate::pipeline::panic_message;
 use crate::report::{Status, render};
 use crate::session::{Outcome, Progress, RunOptions, Session, SessionError};
-use crate::train::note_panic;
+use crate::train::{TrainError, note_panic};
 use anyhow::Context;
 use indicatif::ProgressBar;
 use std::ffi::OsString;
@@ -101,18 +102,34 @@ fn print(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Makes the data on first use, where the configuration says how.
+/// Makes the data on first use, where the configuration says how; not for a device that is not there.
 pub(super) fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()> {
     let path = &config.pipeline.source.path;
     if let Some(generate) = &config.generate
         && !path.exists()
     {
+        require_device(config)?;
         let made = generate_with_progress(&generate_options(generate, path), quiet)?;
         if !quiet {
             eprintln!("{}", in_words(&made, path));
         }
     }
     Ok(())
+}
+
+/// Refuses a GPU that this machine lacks.
+fn require_device(config: &Resolved) -> Result<(), TrainError> {
+    let DeviceConfig::Cuda(ordinal) = config.device else {
+        return Ok(());
+    };
+    if config.mode == Mode::LoaderOnly {
+        return Ok(());
+    }
+    let probe = probe::cuda();
+    let found = probe.require(ordinal);
+    let missing =
+        |missing: Vec<Missing>| TrainError::device_missing(config.device.to_string(), &missing);
+    found.map(|_| ()).map_err(missing)
 }
 
 /// The command of a trial of the experiment `config`, without its overrides and its folder.
