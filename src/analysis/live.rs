@@ -406,6 +406,12 @@ impl Analysis {
             step_run_delay: self.steps.run_delay,
             first_batch: self.steps.first_batch,
             stages: self.tally.stage_summaries(&workers, window.length()),
+            profile: self.tally.profile(
+                &workers,
+                window.length(),
+                self.cpu.used(),
+                (self.steps.measured, self.steps.samples),
+            ),
             workers,
             process_cpu: self.cpu.used(),
             records: self.records,

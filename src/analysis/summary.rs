@@ -1,6 +1,7 @@
 //! What the analysis found over the window: plain numbers, for the verdict and the report.
 
 use super::cause::Cause;
+use super::profile::Profile;
 use super::tally::{LengthSummary, StageSummary, WorkerSummary, share};
 use crate::timeline::{Interval, Nanos, Stage};
 
@@ -33,6 +34,8 @@ pub struct Summary {
     /// From the start of the pipeline to the first device batch in the trainer's hands.
     pub first_batch: Option<Nanos>,
     pub stages: Vec<StageSummary>,
+    /// The costs, net, from which other runs are predicted.
+    pub profile: Profile,
     pub workers: Vec<WorkerSummary>,
     /// CPU time of the whole process in the window, where it is known.
     pub process_cpu: Option<Nanos>,

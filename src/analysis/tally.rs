@@ -1,5 +1,6 @@
 //! Running totals of stages and threads over the window.
 
+use super::profile::{Parts, Profile, ServiceProfile, equally_likely};
 use crate::timeline::{
     Interval, LaneInfo, LaneKind, Nanos, Service, Stage, ThreadUsage, UnitRecord,
 };
@@ -84,6 +85,9 @@ pub(super) struct StageTally {
     pub(super) items: u64,
     pub(super) skipped: u64,
     pub(super) service: Lengths,
+    /// Service without run delay, and how its mean varies.
+    net: Lengths,
+    parts: Parts,
     pub(super) busy: Nanos,
     pub(super) blocked: Nanos,
     pub(super) run_delay: Nanos,
@@ -99,6 +103,8 @@ impl StageTally {
             items: 0,
             skipped: 0,
             service: Lengths::new(),
+            net: Lengths::new(),
+            parts: Parts::new(),
             busy: Nanos::ZERO,
             blocked: Nanos::ZERO,
             run_delay: Nanos::ZERO,
@@ -115,6 +121,9 @@ pub(super) struct LaneTally {
     pub(super) busy: Nanos,
     pub(super) blocked: Nanos,
     pub(super) items: u64,
+    /// Run delay that is yet to be taken off a service: it is read now and then, and may be longer than the
+    /// one that it is read in.
+    owed: Nanos,
     first_usage: Option<ThreadUsage>,
     last_usage: Option<ThreadUsage>,
 }
@@ -147,6 +156,8 @@ pub(super) struct Tally {
     /// By number.
     lanes: Vec<LaneTally>,
     before_window: BTreeMap<u16, ThreadUsage>,
+    /// From when an item was there to when the thread that had waited for it began.
+    wake_ups: Option<Lengths>,
     /// How often each thread has asked the kernel, over the whole run.
     readings: BTreeMap<u16, u64>,
 }
@@ -156,6 +167,10 @@ impl Tally {
     pub(super) fn unit(&mut self, lane: u16, unit: &UnitRecord, window: Interval) {
         for service in unit.services() {
             self.service(lane, unit, &service, window);
+        }
+        if unit.waited && !unit.stage.on_device() && unit.start > window.start {
+            let wake_ups = self.wake_ups.get_or_insert_with(Lengths::new);
+            wake_ups.add(unit.start - unit.ready_at);
         }
         let blocked = Interval::new(unit.end, unit.pushed).clip(window).length();
         if let Some(Some(stage)) = self.stages.get_mut(unit.stage as usize) {
@@ -168,19 +183,20 @@ impl Tally {
     fn service(&mut self, lane: u16, unit: &UnitRecord, service: &Service, window: Interval) {
         let Service { start, end, .. } = *service;
         let busy = Interval::new(start, end).clip(window).length();
-        let number = service.stage as usize;
-        if self.stages.len() <= number {
-            self.stages.resize_with(number + 1, || None);
-        }
-        let stage = self.stages[number].get_or_insert_with(StageTally::new);
-        stage.busy += busy;
         let counts = end > window.start && end <= window.end;
         let items = u64::from(unit.items());
+        let owed = self.lane(lane).owed + Nanos(u64::from(service.run_delay));
+        let delay = owed.min(end - start);
+        self.lane(lane).owed = owed - delay;
+        let stage = self.stage(service.stage);
+        stage.busy += busy;
         if counts {
             stage.units += 1;
             stage.items += items;
             stage.skipped += if unit.skipped { items } else { 0 };
             stage.service.add_all(end - start, unit.items());
+            stage.net.add_all(end - start - delay, unit.items());
+            stage.parts.add(end - start - delay, unit.items());
             stage.run_delay += Nanos(u64::from(service.run_delay));
             stage.bytes_in += service.bytes_in;
             stage.bytes_out += service.bytes_out;
@@ -189,6 +205,14 @@ impl Tally {
         let tally = self.lane(lane);
         tally.busy += busy;
         tally.items += if counts { items } else { 0 };
+    }
+
+    fn stage(&mut self, stage: Stage) -> &mut StageTally {
+        let number = stage as usize;
+        if self.stages.len() <= number {
+            self.stages.resize_with(number + 1, || None);
+        }
+        self.stages[number].get_or_insert_with(StageTally::new)
     }
 
     fn lane(&mut self, lane: u16) -> &mut LaneTally {
@@ -327,6 +351,85 @@ impl Tally {
             _ => stage_summary(stage, tally, workers),
         })
         .collect()
+    }
+}
+
+impl Tally {
+    /// What was measured of the costs, over a window of `steps` steps and `samples` samples.
+    pub(super) fn profile(
+        &self,
+        workers: &[WorkerSummary],
+        window: Nanos,
+        process_cpu: Option<Nanos>,
+        (steps, samples): (u64, u64),
+    ) -> Profile {
+        let stages = Stage::ALL.into_iter();
+        let services = stages.filter_map(|stage| {
+            let tally = self.stages.get(stage as usize)?.as_ref()?;
+            (tally.items > 0).then(|| service_profile(stage, tally, workers, window))
+        });
+        let services: Vec<ServiceProfile> = services.collect();
+        let computed = services.iter().filter(|service| !service.stage.on_device());
+        let computed = computed.map(|s| s.mean_ns * s.items as f64 * s.cpu_share);
+        let other = process_cpu.map_or(0.0, |cpu| cpu.0 as f64 - computed.sum::<f64>());
+        let preprocess = self.stages.get(Stage::Preprocess as usize);
+        let claims = preprocess.and_then(Option::as_ref).map_or(0, |s| s.units);
+        let claimed = preprocess.and_then(Option::as_ref).map_or(0, |s| s.items);
+        let wake_ups = self.wake_ups.as_ref().map(Lengths::summary);
+        Profile {
+            samples_per_step: samples as f64 / steps.max(1) as f64,
+            samples_per_claim: claimed as f64 / claims.max(1) as f64,
+            services,
+            wake_up_ns: wake_ups.map_or(0.0, |wake_ups| wake_ups.p50.0 as f64),
+            waking_ns: 0.0,
+            oversleep_ns: 0.0,
+            other_cpu_ns_per_step: (other / steps.max(1) as f64).max(0.0),
+        }
+    }
+}
+
+fn service_profile(
+    stage: Stage,
+    tally: &StageTally,
+    workers: &[WorkerSummary],
+    window: Nanos,
+) -> ServiceProfile {
+    let mean = tally.net.sum as f64 / tally.items as f64;
+    ServiceProfile {
+        stage,
+        items: tally.items,
+        mean_ns: mean,
+        lengths_ns: equally_likely(&tally.net.histogram, mean),
+        relative_error: tally.parts.relative_error(),
+        cpu_share: match stage {
+            Stage::Read => read_cpu_share(mean * tally.items as f64, workers, window),
+            _ => 1.0,
+        },
+        bytes_out: tally.bytes_out as f64 / tally.items as f64,
+    }
+}
+
+/// Of `net` nanoseconds of reading, the share that was computed. Only reads wait in their service; where a
+/// thread serves other stages as well, its CPU time is compared as a whole.
+fn read_cpu_share(net: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
+    let reads = |worker: &&WorkerSummary| {
+        matches!(
+            worker.kind,
+            LaneKind::Worker(Stage::Read) | LaneKind::BatchWorker
+        )
+    };
+    let own = |worker: &WorkerSummary| {
+        let usage = &worker.usage;
+        let scale = window.0 as f64 / usage.at.0.max(1) as f64;
+        let of_window = |time: Nanos| time.0 as f64 * scale;
+        let busy = worker.busy.0 as f64 - of_window(usage.run_delay).min(worker.busy.0 as f64);
+        (usage.at > Nanos::ZERO).then(|| busy - of_window(usage.user + usage.system))
+    };
+    let waited: f64 = workers.iter().filter(reads).filter_map(own).sum();
+    // Less than a tenth of it is within what the kernel's figures tell.
+    match waited / net.max(1.0) {
+        share if share > 0.1 => (1.0 - share).clamp(0.0, 1.0),
+        _ => 1.0,
     }
 }
 

@@ -82,7 +82,7 @@ impl Plan {
     /// Capacity of the queue between preprocess and batch. Finished samples lie in their batch's buffer, so
     /// room for a whole batch costs at most one buffer; with less, preprocess would stand still whenever a
     /// batch is put together.
-    pub(super) fn finished_samples(&self, preprocess: StageKnobs) -> usize {
+    pub fn finished_samples(&self, preprocess: StageKnobs) -> usize {
         preprocess.prefetch.max(self.batch_size)
     }
 
@@ -92,8 +92,8 @@ impl Plan {
         batches * self.batch_size.div_ceil(self.claim_size)
     }
 
-    /// Batches admitted and not yet taken by the consumer, at most (whole-batch layout).
-    pub(super) fn outstanding(&self) -> usize {
+    /// Batches admitted at a time, at most: until the consumer takes them (whole-batch layout) or they are copied.
+    pub fn outstanding(&self) -> usize {
         match self.layout {
             Layout::WholeBatch {
                 num_workers,

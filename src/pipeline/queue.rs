@@ -49,6 +49,14 @@ impl Core {
         (len * self.weight).min(usize::from(u16::MAX)) as u16
     }
 
+    /// Wakes one who waits, in turn, as the channel itself does: were all woken, the first of them could be
+    /// the first again and again.
+    fn wake_one(&self, key: WaitKey) {
+        if let Some(scheduler) = self.clock.scheduler() {
+            scheduler.wake_one(key);
+        }
+    }
+
     fn wake(&self, key: WaitKey) {
         if let Some(scheduler) = self.clock.scheduler() {
             scheduler.wake(key);
@@ -128,7 +136,7 @@ impl<T: Send> Sender<T> {
             Err(TrySendError::Disconnected(_)) => return Err(Closed),
             Err(TrySendError::Full(envelope)) => Some(self.send_blocked(channel, envelope)?),
         };
-        self.core.wake(self.core.not_empty);
+        self.core.wake_one(self.core.not_empty);
         Ok(Sent {
             blocked,
             depth: self.core.depth(channel.len()),
@@ -183,7 +191,7 @@ impl<T: Send> Receiver<T> {
             Err(TryRecvError::Empty) => (self.recv_blocked(channel)?, true),
         };
         self.core.last_taker.store(taker.word(), Ordering::Release);
-        self.core.wake(self.core.not_full);
+        self.core.wake_one(self.core.not_full);
         Ok(Received {
             envelope,
             waited,

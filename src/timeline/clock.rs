@@ -57,6 +57,8 @@ pub trait Scheduler: Send + Sync {
     fn wait(&self, key: WaitKey);
     /// Makes every thread that waits for `key` runnable; the caller keeps running.
     fn wake(&self, key: WaitKey);
+    /// The same for the one that has waited longest.
+    fn wake_one(&self, key: WaitKey);
     /// Time that the caller was ready to compute and had no core, so far.
     fn run_delay(&self) -> Nanos {
         Nanos::ZERO

@@ -10,7 +10,9 @@ use super::Nanos;
 pub(super) use encoding::WORDS;
 
 /// A kind of work: the five loader stages, the trainer's step, and what a device does beside the host.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
     Read,
@@ -35,6 +37,18 @@ impl Stage {
         Stage::Preprocess,
         Stage::Batch,
         Stage::Copy,
+    ];
+
+    /// All, each at the place that is its code.
+    pub const ALL: [Stage; 8] = [
+        Stage::Read,
+        Stage::Decode,
+        Stage::Preprocess,
+        Stage::Batch,
+        Stage::Copy,
+        Stage::Step,
+        Stage::Transfer,
+        Stage::Device,
     ];
 
     /// The name used in configuration, output and traces.
@@ -62,18 +76,7 @@ impl Stage {
     }
 
     fn from_code(code: u8) -> Option<Stage> {
-        [
-            Stage::Read,
-            Stage::Decode,
-            Stage::Preprocess,
-            Stage::Batch,
-            Stage::Copy,
-            Stage::Step,
-            Stage::Transfer,
-            Stage::Device,
-        ]
-        .get(code as usize)
-        .copied()
+        Stage::ALL.get(code as usize).copied()
     }
 }
 

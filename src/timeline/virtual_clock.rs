@@ -33,7 +33,7 @@ struct State {
     running: Option<u64>,
     ready: VecDeque<u64>,
     sleepers: BinaryHeap<Reverse<(u64, u64, u64)>>,
-    waiting: HashMap<WaitKey, Vec<u64>>,
+    waiting: HashMap<WaitKey, VecDeque<u64>>,
     seats: HashMap<u64, Arc<Condvar>>,
     deadlocked: bool,
     cores: Cores,
@@ -226,7 +226,7 @@ impl Scheduler for VirtualClock {
     fn wait(&self, key: WaitKey) {
         let ticket = self.current();
         let mut state = self.lock();
-        state.waiting.entry(key).or_default().push(ticket);
+        state.waiting.entry(key).or_default().push_back(ticket);
         self.hand_on(&mut state);
         self.take_turn(state, ticket);
     }
@@ -240,6 +240,13 @@ impl Scheduler for VirtualClock {
         let mut state = self.lock();
         if let Some(woken) = state.waiting.remove(&key) {
             state.ready.extend(woken);
+        }
+    }
+
+    fn wake_one(&self, key: WaitKey) {
+        let mut state = self.lock();
+        if let Some(woken) = state.waiting.get_mut(&key).and_then(VecDeque::pop_front) {
+            state.ready.push_back(woken);
         }
     }
 }

@@ -4,6 +4,7 @@
 mod emulated;
 mod events;
 mod planted;
+mod prediction;
 mod work;
 
 use planted::{Outcome, Planted, Rig};

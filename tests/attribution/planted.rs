@@ -141,7 +141,7 @@ impl Outcome {
 }
 
 impl Planted {
-    fn plan(&self) -> Plan {
+    pub fn plan(&self) -> Plan {
         Plan {
             layout: self.layout,
             copy: self.copy,

@@ -65,6 +65,7 @@ fn summary(
             .iter()
             .map(|(stage, workers, ms)| row(*stage, *workers, *ms))
             .collect(),
+        profile: Profile::default(),
         workers: Vec::new(),
         process_cpu: Some(Nanos(100 * cpu * MS)),
         records: 0,

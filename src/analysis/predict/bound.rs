@@ -1,0 +1,142 @@
+//! The analytic bound: no pipeline is faster than its slowest resource would be if nothing else held it up.
+//!
+//! Operational analysis (Denning and Buzen, "The Operational Analysis of Queueing Network Models", ACM
+//! Computing Surveys 10(3), 1978): the throughput is at most the reciprocal of the largest service demand of
+//! any resource, each divided by how many there are of it. Plumber bounds input pipelines the same way
+//! (Kuchnik et al., "Plumber: Diagnosing and Removing Performance Bottlenecks in Machine Learning Data
+//! Pipelines", MLSys 2022).
+
+use super::scenario::{Device, Loader, Scenario};
+
+/// A resource that limits a pipeline.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    Read,
+    Decode,
+    Preprocess,
+    Batch,
+    /// All whole-batch workers together.
+    Workers,
+    Copy,
+    Trainer,
+    Device,
+    Cores,
+    Disk,
+}
+
+impl Limit {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::Read => "read workers",
+            Limit::Decode => "decode workers",
+            Limit::Preprocess => "preprocess workers",
+            Limit::Batch => "batch workers",
+            Limit::Workers => "num_workers",
+            Limit::Copy => "copy",
+            Limit::Trainer => "the trainer's thread",
+            Limit::Device => "the device",
+            Limit::Cores => "the cores",
+            Limit::Disk => "the disk",
+        }
+    }
+}
+
+/// The time per step that each resource needs at least.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// In nanoseconds, longest first.
+    pub demands: Vec<(Limit, f64)>,
+    /// Mean samples of a step.
+    samples: f64,
+}
+
+impl Bound {
+    /// The bound of `scenario`.
+    pub fn of(scenario: &Scenario) -> Bound {
+        let samples = scenario.batches.mean();
+        let costs = &scenario.costs;
+        let claims = samples / scenario.claim.max(1) as f64;
+        let claim = claims * costs.claim;
+        let read = samples * costs.read.mean() + claim;
+        let decode = samples * costs.decode.mean() + claim;
+        let preprocess = samples * costs.preprocess.mean() + claim;
+        let batch = costs.batch.mean(samples);
+        let wait = samples * scenario.mean_read_wait();
+        let copy = costs.copy.mean(samples);
+        let loading = read + decode + preprocess + batch;
+        let (mut device, mut transfer, mut trainer) = (0.0, 0.0, costs.host.mean());
+        let mut computed = loading + copy + costs.host.mean();
+        match &scenario.device {
+            Device::None => {}
+            Device::OnHost { step, width } => {
+                trainer += step.mean(samples);
+                computed += step.mean(samples) * width;
+            }
+            Device::Beside {
+                step,
+                launch_wait,
+                run_ahead,
+                transfer: copies,
+                ..
+            } => {
+                device = step.mean(samples);
+                transfer = copies.mean(samples);
+                let launch = costs.launch.mean(samples);
+                computed += launch;
+                trainer += launch + launch_wait;
+                if *run_ahead == 0 {
+                    trainer += device;
+                }
+            }
+        }
+        let mut demands = Vec::new();
+        match scenario.loader {
+            Loader::PerStage {
+                read: r,
+                decode: d,
+                preprocess: p,
+                batch: b,
+            } => demands.extend([
+                (Limit::Read, (read + wait) / r.workers.max(1) as f64),
+                (Limit::Decode, decode / d.workers.max(1) as f64),
+                (Limit::Preprocess, preprocess / p.workers.max(1) as f64),
+                (Limit::Batch, batch / b.workers.max(1) as f64),
+            ]),
+            Loader::WholeBatch { num_workers: 0 } => trainer += loading + wait,
+            Loader::WholeBatch { num_workers } => {
+                demands.push((Limit::Workers, (loading + wait) / num_workers as f64));
+            }
+        }
+        match scenario.copy_ahead {
+            Some(_) if !scenario.is_inline() => demands.push((Limit::Copy, copy.max(transfer))),
+            _ => {
+                trainer += copy;
+                demands.push((Limit::Copy, transfer));
+            }
+        }
+        let disk = scenario.storage.map_or(0.0, |disk| disk.taken_per_sample);
+        demands.extend([
+            (Limit::Trainer, trainer),
+            (Limit::Device, device),
+            (Limit::Cores, computed / scenario.cores.max(1e-3)),
+            (Limit::Disk, disk * samples),
+        ]);
+        demands.sort_by(|a, b| b.1.total_cmp(&a.1));
+        Bound { demands, samples }
+    }
+
+    /// Samples per second at most.
+    pub fn samples_per_second(&self) -> f64 {
+        let longest = self.demands.first().map_or(0.0, |(_, demand)| *demand);
+        self.samples * 1e9 / longest.max(1.0)
+    }
+
+    /// What limits it.
+    pub fn limit(&self) -> Limit {
+        self.demands
+            .first()
+            .map_or(Limit::Device, |(limit, _)| *limit)
+    }
+}

@@ -1,0 +1,84 @@
+//! From what a run measured to the costs of a simulation.
+
+use super::costs::Costs;
+use super::scenario::{BatchCosts, ServiceCosts, Waking};
+use crate::analysis::profile::{Profile, ServiceProfile};
+use crate::timeline::Stage;
+
+/// Of what a batch costs beside its samples, the part that does not depend on their number: collating and
+/// copying a batch do a little for each sample and a little in all, and one run does not tell them apart.
+const FIXED_PART: f64 = 0.5;
+
+impl Profile {
+    /// What services cost; of the trainer's end only its own code, in [`host`](ServiceCosts::host), of which
+    /// `launch_wait` nanoseconds are waited and no part of it.
+    pub fn costs(&self, launch_wait: f64) -> ServiceCosts {
+        let samples = self.samples_per_step.max(1.0);
+        let read = self.service(Stage::Read);
+        let share = read.map_or(1.0, |read| read.cpu_share);
+        let late = launch_wait
+            + if launch_wait > 0.0 {
+                self.oversleep_ns
+            } else {
+                0.0
+            };
+        let host = self.service(Stage::Step).map(|step| {
+            let lengths = step.lengths_ns.iter();
+            Costs::any_of(lengths.map(|length| length - late))
+        });
+        ServiceCosts {
+            read: self.lengths(Stage::Read).scaled(share),
+            read_wait: self.lengths(Stage::Read).scaled(1.0 - share),
+            decode: self.lengths(Stage::Decode),
+            preprocess: self.lengths(Stage::Preprocess),
+            claim: 0.0,
+            batch: self
+                .service(Stage::Batch)
+                .map_or(BatchCosts::default(), |batch| {
+                    batch_costs(batch, samples, FIXED_PART)
+                }),
+            copy: self
+                .service(Stage::Copy)
+                .map_or(BatchCosts::default(), |copy| {
+                    batch_costs(copy, samples, FIXED_PART)
+                }),
+            launch: BatchCosts::default(),
+            host: host.unwrap_or_default(),
+        }
+    }
+
+    /// What `stage` takes for a batch, in proportion to its samples.
+    pub fn in_proportion(&self, stage: Stage) -> BatchCosts {
+        let samples = self.samples_per_step.max(1.0);
+        self.service(stage)
+            .map_or(BatchCosts::default(), |service| {
+                batch_costs(service, samples, 0.0)
+            })
+    }
+
+    /// What it takes to wake a thread.
+    pub fn waking(&self) -> Waking {
+        Waking {
+            latency: self.wake_up_ns,
+            cost: self.waking_ns,
+            oversleep: self.oversleep_ns,
+        }
+    }
+
+    fn lengths(&self, stage: Stage) -> Costs {
+        self.service(stage).map_or(Costs::default(), |service| {
+            Costs::any_of(service.lengths_ns.iter().copied())
+        })
+    }
+}
+
+/// The costs of a service of batches of `samples` samples, `fixed` of which do not depend on that, 0 to 1.
+fn batch_costs(service: &ServiceProfile, samples: f64, fixed: f64) -> BatchCosts {
+    let mean = service.mean_ns.max(f64::MIN_POSITIVE);
+    let factors = service.lengths_ns.iter().map(|length| length / mean);
+    BatchCosts {
+        base: service.mean_ns * fixed,
+        per_sample: service.mean_ns * (1.0 - fixed) / samples,
+        factors: Costs::any_of(factors),
+    }
+}

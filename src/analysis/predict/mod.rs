@@ -1,0 +1,20 @@
+//! Prediction: what a run with other settings would measure, from what one run has.
+//!
+//! [`simulate`] runs a [`Scenario`] through a discrete-event simulation; [`Bound`] is what operational
+//! analysis allows at most. Both are pure functions of what was measured. May use `timeline`.
+
+mod bound;
+mod clock;
+mod costs;
+mod loader;
+mod measured;
+mod scenario;
+mod simulation;
+mod trainer;
+
+pub use bound::{Bound, Limit};
+pub use costs::Costs;
+pub use scenario::{
+    BatchCosts, BatchSizes, Device, Loader, Scenario, ServiceCosts, StageThreads, Storage, Waking,
+};
+pub use simulation::{Simulated, simulate};

@@ -1,0 +1,198 @@
+//! What is simulated: a pipeline, its costs, and the machine and device that it runs on.
+
+use super::costs::Costs;
+
+/// Threads of a stage and the capacity of its output queue, in claims or batches.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct StageThreads {
+    pub workers: usize,
+    pub prefetch: usize,
+}
+
+/// How workers are spent.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Loader {
+    PerStage {
+        /// With queues that hold so many claims.
+        read: StageThreads,
+        decode: StageThreads,
+        preprocess: StageThreads,
+        /// With a queue that holds so many batches.
+        batch: StageThreads,
+    },
+    /// Each worker assembles whole batches; 0 workers are the trainer's thread.
+    WholeBatch { num_workers: usize },
+}
+
+/// Samples of each batch.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct BatchSizes {
+    pub size: usize,
+    /// Batches in an epoch, and the samples of the last one.
+    pub per_epoch: u64,
+    pub last: usize,
+}
+
+impl BatchSizes {
+    /// All batches have `size` samples.
+    pub fn all(size: usize) -> BatchSizes {
+        BatchSizes {
+            size,
+            per_epoch: u64::MAX,
+            last: size,
+        }
+    }
+
+    /// Samples of batch `number`, from zero.
+    pub(super) fn of(&self, number: u64) -> usize {
+        match (number + 1).is_multiple_of(self.per_epoch.max(1)) {
+            true => self.last,
+            false => self.size,
+        }
+    }
+
+    /// Mean samples of a batch.
+    pub fn mean(&self) -> f64 {
+        let missing = (self.size - self.last.min(self.size)) as f64;
+        self.size as f64 - missing / self.per_epoch.max(1) as f64
+    }
+}
+
+/// What one batch costs, by its samples, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BatchCosts {
+    pub base: f64,
+    pub per_sample: f64,
+    /// What a cost is multiplied with, of mean 1; none is always 1.
+    pub factors: Costs,
+}
+
+impl BatchCosts {
+    /// Always `base` and `per_sample` for each sample.
+    pub fn fixed(base: f64, per_sample: f64) -> BatchCosts {
+        BatchCosts {
+            base,
+            per_sample,
+            factors: Costs::fixed(1.0),
+        }
+    }
+
+    /// The mean for a batch of `samples` samples.
+    pub fn mean(&self, samples: f64) -> f64 {
+        self.base + self.per_sample * samples
+    }
+
+    /// Each `factor` times as long.
+    pub fn scaled(&self, factor: f64) -> BatchCosts {
+        BatchCosts {
+            base: self.base * factor,
+            per_sample: self.per_sample * factor,
+            factors: self.factors.clone(),
+        }
+    }
+}
+
+/// What services cost, in nanoseconds of a core unless something else is said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServiceCosts {
+    /// Per sample.
+    pub read: Costs,
+    /// Per sample: what a read waits without computing.
+    pub read_wait: Costs,
+    /// Per sample.
+    pub decode: Costs,
+    /// Per sample.
+    pub preprocess: Costs,
+    /// What a claim costs a worker beside its samples.
+    pub claim: f64,
+    /// Of the batch stage.
+    pub batch: BatchCosts,
+    /// Of the thread that copies.
+    pub copy: BatchCosts,
+    /// Of the trainer's thread before a step is on the device, and after it.
+    pub launch: BatchCosts,
+    pub host: Costs,
+}
+
+/// A disk for which reads wait; the read's own costs are part of that.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Storage {
+    /// Nanoseconds of each request, side by side.
+    pub latency: f64,
+    pub requests_per_sample: f64,
+    /// Nanoseconds that the disk is taken up by each sample, one at a time.
+    pub taken_per_sample: f64,
+}
+
+/// What executes steps.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Device {
+    /// Nothing: the loader runs alone.
+    None,
+    /// The trainer's thread, on so many cores.
+    OnHost { step: BatchCosts, width: f64 },
+    /// A device beside it.
+    Beside {
+        step: BatchCosts,
+        /// Time that launching a step takes without computing.
+        launch_wait: f64,
+        /// Unfinished steps that the trainer's thread leaves behind it.
+        run_ahead: usize,
+        /// Of the copy engine, one after another.
+        transfer: BatchCosts,
+        /// Copies that may be under way before the thread that copies waits; with 0 for each.
+        copies_ahead: usize,
+    },
+}
+
+/// What it takes to wake a thread, in nanoseconds.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Waking {
+    /// Until it runs.
+    pub latency: f64,
+    /// Of the thread that wakes it.
+    pub cost: f64,
+    /// How late a sleep ends.
+    pub oversleep: f64,
+}
+
+/// Everything that is simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    pub loader: Loader,
+    /// Batches that a thread copies ahead; `None` copies in the trainer's thread.
+    pub copy_ahead: Option<usize>,
+    pub batches: BatchSizes,
+    /// Samples that a worker takes at a time.
+    pub claim: usize,
+    /// Batches are delivered in order.
+    pub ordered: bool,
+    /// Batches admitted and not given back: taken by the trainer's end for whole-batch workers, else copied.
+    pub outstanding: usize,
+    /// Steps before the window, and in it.
+    pub warmup: u64,
+    pub steps: u64,
+    pub cores: f64,
+    pub storage: Option<Storage>,
+    pub costs: ServiceCosts,
+    pub device: Device,
+    pub waking: Waking,
+}
+
+impl Scenario {
+    /// Whether the trainer's thread loads for itself.
+    pub(super) fn is_inline(&self) -> bool {
+        matches!(self.loader, Loader::WholeBatch { num_workers: 0 })
+    }
+
+    /// Mean nanoseconds that a sample's read waits without computing, and nobody else is in the way.
+    pub(super) fn mean_read_wait(&self) -> f64 {
+        match self.storage {
+            None => self.costs.read_wait.mean(),
+            Some(storage) => {
+                let disk = storage.latency * storage.requests_per_sample + storage.taken_per_sample;
+                (disk - self.costs.read.mean()).max(0.0)
+            }
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! The discrete-event simulation: threads, queues and the device, one event for each service.
+//!
+//! It follows the engine's own rules (`pipeline`): claims in the sampler's order, bounded queues that block,
+//! batches in order, credits for new batches, copies ahead, steps that run ahead. What nothing can interrupt
+//! is one event: a whole-batch worker that only computes has one for each batch.
+
+use super::clock::SimClock;
+use super::costs::Deal;
+use super::scenario::{BatchCosts, Device, Loader, Scenario};
+use std::collections::VecDeque;
+
+/// What the simulated run would have reported; times are nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Simulated {
+    /// From the end of the last warm-up step to that of the last step.
+    pub window: f64,
+    pub steps: u64,
+    pub samples: u64,
+    pub device_busy: f64,
+    /// Of each step in the window, shortest first.
+    pub data_waits: Vec<f32>,
+    /// Until the trainer's thread has the first batch.
+    pub first_batch: f64,
+    /// Services simulated, warm-up included.
+    pub services: u64,
+}
+
+impl Simulated {
+    pub fn samples_per_second(&self) -> f64 {
+        self.samples as f64 * 1e9 / self.window.max(1.0)
+    }
+
+    /// Device busy / window, 0 to 1.
+    pub fn busy_share(&self) -> f64 {
+        (self.device_busy / self.window.max(1.0)).clamp(0.0, 1.0)
+    }
+
+    /// Window minus device busy.
+    pub fn device_idle(&self) -> f64 {
+        (self.window - self.device_busy).max(0.0)
+    }
+
+    /// The wait for data that a share of `quantile` of the steps does not exceed.
+    pub fn data_wait(&self, quantile: f64) -> f64 {
+        let last = self.data_waits.len().saturating_sub(1);
+        let place = (quantile * last as f64).round() as usize;
+        self.data_waits
+            .get(place)
+            .map_or(0.0, |wait| f64::from(*wait))
+    }
+}
+
+/// Simulates `scenario`; the same `seed` gives the same costs in the same order.
+pub fn simulate(scenario: &Scenario, seed: u64) -> Simulated {
+    let mut simulation = Simulation::new(scenario, seed);
+    simulation.start();
+    while !simulation.over {
+        let Some(thread) = simulation.clock.next() else {
+            break;
+        };
+        simulation.resume(thread);
+    }
+    simulation.result()
+}
+
+/// Queues, by the stage that takes from them.
+pub(super) const TICKETS: usize = 0;
+pub(super) const FINISHED: usize = 3;
+pub(super) const HOST: usize = 4;
+pub(super) const DEVICE: usize = 5;
+
+/// A claim, or a batch.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Item {
+    pub(super) batch: u64,
+    pub(super) samples: u32,
+}
+
+/// What a thread is for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Read, decode or preprocess: the number of the queue it takes from.
+    Samples(usize),
+    Batch,
+    /// Assembles whole batches.
+    Pool,
+    Copy,
+    Trainer,
+}
+
+/// What comes next when a thread goes on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing: it waits for somebody.
+    Idle,
+    /// It begins the item it was given.
+    Given,
+    /// Its item has found room.
+    Unblocked,
+    /// It has waited for the disk and computes now.
+    Read,
+    /// The service is over.
+    Served,
+    /// There is room on the copy engine.
+    CopyRoom,
+    /// The thread's part of the copy is done, and the whole copy.
+    CopySubmitted,
+    Copied,
+    /// The step is launched; done by the trainer's thread; its own code after it is done.
+    Launched,
+    Trained,
+    HostDone,
+    /// A step on the device has ended that was waited for.
+    RoomOnDevice,
+}
+
+pub(super) struct Thread {
+    pub(super) role: Role,
+    pub(super) phase: Phase,
+    pub(super) item: Item,
+    /// Samples of the item that are still to be loaded, by a whole-batch worker.
+    pub(super) left: u32,
+    /// What it computed for others and has yet to pay: waking them.
+    pub(super) debt: f64,
+}
+
+/// A bounded queue and who waits at its ends.
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    capacity: usize,
+    idle: VecDeque<u32>,
+    blocked: VecDeque<u32>,
+}
+
+/// Costs that are dealt out.
+pub(super) struct Deals {
+    /// Of read, decode and preprocess, computed.
+    pub(super) samples: [Deal; 3],
+    pub(super) read_wait: Deal,
+    pub(super) batch: Deal,
+    pub(super) copy: Deal,
+    pub(super) launch: Deal,
+    pub(super) host: Deal,
+    pub(super) step: Deal,
+    pub(super) transfer: Deal,
+}
+
+/// The cost of a batch of `samples` samples, its factor dealt by `factors`.
+#[inline]
+pub(super) fn batch_cost(costs: &BatchCosts, factors: &mut Deal, samples: usize) -> f64 {
+    let factor = match costs.factors.mean() {
+        0.0 => 1.0,
+        _ => factors.next(),
+    };
+    (costs.base + costs.per_sample * samples as f64) * factor
+}
+
+pub(super) struct Simulation<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) clock: SimClock,
+    pub(super) threads: Vec<Thread>,
+    queues: [Queue; 6],
+    pub(super) deals: Deals,
+    /// Batches in all, and admitted so far.
+    pub(super) total: u64,
+    pub(super) admitted: u64,
+    /// Reads wait at all.
+    pub(super) reads_wait: bool,
+    pub(super) disk_free_at: f64,
+    pub(super) outlet: super::loader::Outlet,
+    pub(super) device: super::trainer::DeviceState,
+    pub(super) result: Simulated,
+    pub(super) over: bool,
+}
+
+impl<'a> Simulation<'a> {
+    fn new(scenario: &'a Scenario, seed: u64) -> Simulation<'a> {
+        let threads = threads(scenario);
+        let costs = &scenario.costs;
+        let (step, transfer) = match &scenario.device {
+            Device::None => Default::default(),
+            Device::OnHost { step, .. } => (step.factors.clone(), Default::default()),
+            Device::Beside { step, transfer, .. } => {
+                (step.factors.clone(), transfer.factors.clone())
+            }
+        };
+        let seed = |which: u64| seed.wrapping_mul(31).wrapping_add(which);
+        let deals = Deals {
+            samples: [
+                costs.read.deal(seed(0)),
+                costs.decode.deal(seed(1)),
+                costs.preprocess.deal(seed(2)),
+            ],
+            read_wait: costs.read_wait.deal(seed(3)),
+            batch: costs.batch.factors.deal(seed(4)),
+            copy: costs.copy.factors.deal(seed(5)),
+            launch: costs.launch.factors.deal(seed(6)),
+            host: costs.host.deal(seed(7)),
+            step: step.deal(seed(8)),
+            transfer: transfer.deal(seed(9)),
+        };
+        let mut clock = SimClock::new(scenario.cores, threads.len());
+        if let Device::OnHost { width, .. } = scenario.device {
+            let trainer = threads.len() as u32 - 1;
+            clock.widen(trainer, width);
+        }
+        Simulation {
+            clock,
+            queues: queues(scenario),
+            deals,
+            total: scenario.warmup + scenario.steps,
+            admitted: 0,
+            reads_wait: scenario.storage.is_some() || !costs.read_wait.is_free(),
+            disk_free_at: 0.0,
+            outlet: super::loader::Outlet::new(scenario),
+            device: super::trainer::DeviceState::default(),
+            result: Simulated::default(),
+            over: false,
+            threads,
+            scenario,
+        }
+    }
+
+    fn start(&mut self) {
+        let trainer = self.threads.len() as u32 - 1;
+        self.admit(trainer, self.scenario.outstanding as u64);
+        for thread in 0..self.threads.len() as u32 {
+            if self.threads[thread as usize].phase == Phase::Idle {
+                self.proceed(thread);
+            }
+        }
+    }
+
+    /// `thread` goes on where it was.
+    fn resume(&mut self, thread: u32) {
+        let (role, phase) = {
+            let thread = &mut self.threads[thread as usize];
+            (
+                thread.role,
+                std::mem::replace(&mut thread.phase, Phase::Idle),
+            )
+        };
+        match (phase, role) {
+            (Phase::Idle, _) => {}
+            (Phase::Given, _) => self.begin(thread),
+            (Phase::Unblocked, _) => self.unblocked(thread),
+            (Phase::Read, _) => self.read(thread),
+            (Phase::Served, Role::Trainer) => self.assembled_inline(thread),
+            (Phase::Served, _) => self.served(thread),
+            (Phase::CopyRoom, _) => self.submit_copy(thread),
+            (Phase::CopySubmitted, _) => self.copy_submitted(thread),
+            (Phase::Copied, _) => self.copied(thread),
+            (Phase::Launched, _) => self.launched(thread),
+            (Phase::Trained, _) => self.trained(thread),
+            (Phase::HostDone | Phase::RoomOnDevice, _) => self.make_room(thread),
+        }
+    }
+
+    /// `thread` computes for `length`, and for what it owes; then `phase` comes.
+    #[inline]
+    pub(super) fn compute(&mut self, thread: u32, length: f64, phase: Phase) {
+        let state = &mut self.threads[thread as usize];
+        state.phase = phase;
+        let debt = std::mem::take(&mut state.debt);
+        self.clock.compute(thread, length + debt);
+    }
+
+    /// `thread` sleeps for `length`; then `phase` comes.
+    #[inline]
+    pub(super) fn sleep(&mut self, thread: u32, length: f64, phase: Phase) {
+        self.threads[thread as usize].phase = phase;
+        self.clock
+            .wait(thread, length + self.scenario.waking.oversleep);
+    }
+
+    /// Puts `item` into a queue for `thread`; false where there was no room and the thread now waits for it.
+    pub(super) fn send(&mut self, queue: usize, thread: u32, item: Item) -> bool {
+        let ends = &mut self.queues[queue];
+        if let Some(consumer) = ends.idle.pop_front() {
+            self.threads[thread as usize].debt += self.scenario.waking.cost;
+            let given = &mut self.threads[consumer as usize];
+            (given.item, given.phase) = (item, Phase::Given);
+            self.wake(consumer);
+            return true;
+        }
+        if ends.items.len() < ends.capacity {
+            ends.items.push_back(item);
+            return true;
+        }
+        ends.blocked.push_back(thread);
+        self.threads[thread as usize].item = item;
+        false
+    }
+
+    /// The oldest item of a queue; where there is none `thread` now waits for one.
+    pub(super) fn receive(&mut self, queue: usize, thread: u32) -> Option<Item> {
+        let ends = &mut self.queues[queue];
+        let Some(item) = ends.items.pop_front() else {
+            ends.idle.push_back(thread);
+            return None;
+        };
+        if let Some(producer) = ends.blocked.pop_front() {
+            ends.items.push_back(self.threads[producer as usize].item);
+            self.threads[thread as usize].debt += self.scenario.waking.cost;
+            self.threads[producer as usize].phase = Phase::Unblocked;
+            self.wake(producer);
+        }
+        Some(item)
+    }
+
+    /// Has a thread that was waiting go on.
+    fn wake(&mut self, thread: u32) {
+        match self.scenario.waking.latency {
+            latency if latency > 0.0 => self.clock.wait(thread, latency),
+            _ => self.resume(thread),
+        }
+    }
+
+    fn result(mut self) -> Simulated {
+        self.result.data_waits.sort_unstable_by(f32::total_cmp);
+        self.result
+    }
+}
+
+/// The threads of a pipeline, the trainer's last.
+fn threads(scenario: &Scenario) -> Vec<Thread> {
+    let mut threads = Vec::new();
+    let mut spawn = |role, count| {
+        threads.extend((0..count).map(|_| Thread {
+            role,
+            phase: Phase::Idle,
+            item: Item::default(),
+            left: 0,
+            debt: 0.0,
+        }));
+    };
+    match scenario.loader {
+        Loader::PerStage {
+            read,
+            decode,
+            preprocess,
+            batch,
+        } => {
+            for (stage, knobs) in [read, decode, preprocess].into_iter().enumerate() {
+                spawn(Role::Samples(stage), knobs.workers.max(1));
+            }
+            spawn(Role::Batch, batch.workers.max(1));
+        }
+        Loader::WholeBatch { num_workers } => spawn(Role::Pool, num_workers),
+    }
+    if scenario.copy_ahead.is_some() && !scenario.is_inline() {
+        spawn(Role::Copy, 1);
+    }
+    spawn(Role::Trainer, 1);
+    threads
+}
+
+fn queues(scenario: &Scenario) -> [Queue; 6] {
+    let capacities = match scenario.loader {
+        Loader::PerStage {
+            read,
+            decode,
+            preprocess,
+            batch,
+        } => [
+            read.prefetch,
+            decode.prefetch,
+            preprocess.prefetch,
+            batch.prefetch,
+        ],
+        Loader::WholeBatch { .. } => [0, 0, 0, scenario.outstanding],
+    };
+    let [encoded, decoded, finished, host] = capacities;
+    let device = scenario.copy_ahead.unwrap_or(1);
+    [usize::MAX, encoded, decoded, finished, host, device].map(|capacity| Queue {
+        capacity: capacity.max(1),
+        ..Queue::default()
+    })
+}

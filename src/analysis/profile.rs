@@ -1,0 +1,179 @@
+//! What a run measured of its costs, so that other runs can be predicted from it.
+//!
+//! Lengths are net: without the time in which the thread was ready to run and had no core, since that is
+//! not the work's but the neighbours'.
+
+use crate::timeline::{Nanos, Stage};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// The costs of a run, over its window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Samples of a step, and of a claim, on average.
+    pub samples_per_step: f64,
+    pub samples_per_claim: f64,
+    pub services: Vec<ServiceProfile>,
+    /// From when an item was there until the thread that waited for it ran: the median.
+    pub wake_up_ns: f64,
+    /// What waking a thread that waits costs the one that wakes it, and how late a sleep ends: medians,
+    /// measured beside the run.
+    pub waking_ns: f64,
+    pub oversleep_ns: f64,
+    /// CPU time of the process per step that no service accounts for: waking, the collector, the rest.
+    pub other_cpu_ns_per_step: f64,
+}
+
+/// What one stage did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServiceProfile {
+    pub stage: Stage,
+    /// Samples, or batches.
+    pub items: u64,
+    /// Net, per item.
+    pub mean_ns: f64,
+    /// Net lengths per item that are equally likely, shortest first; their mean is the mean.
+    pub lengths_ns: Vec<f64>,
+    /// Standard error of the mean over the mean, as the means of parts of the window vary.
+    pub relative_error: f64,
+    /// Of the net time, the share that was computed and not waited; 0 to 1.
+    pub cpu_share: f64,
+    /// Per item.
+    pub bytes_out: f64,
+}
+
+impl Profile {
+    /// What `stage` did, where it did anything.
+    pub fn service(&self, stage: Stage) -> Option<&ServiceProfile> {
+        self.services.iter().find(|service| service.stage == stage)
+    }
+}
+
+/// Equally likely lengths that stand for a histogram.
+const LENGTHS: u64 = 128;
+
+/// About [`LENGTHS`] equally likely lengths: the means of parts of the histogram with as many entries each,
+/// scaled to the exact `mean`.
+pub(super) fn equally_likely(histogram: &Histogram<u32>, mean: f64) -> Vec<f64> {
+    let count = histogram.len();
+    let parts = count.min(LENGTHS);
+    let mut lengths = Vec::with_capacity(parts as usize);
+    let (mut taken, mut sum, mut in_part) = (0u64, 0.0, 0u64);
+    for value in histogram.iter_recorded() {
+        let length = histogram.median_equivalent(value.value_iterated_to()) as f64;
+        let mut left = value.count_at_value().into();
+        while left > 0 {
+            // Parts end at whole shares of the count.
+            let end = (lengths.len() as u64 + 1) * count / parts;
+            let here = (end - taken).min(left);
+            sum += length * here as f64;
+            in_part += here;
+            taken += here;
+            left -= here;
+            if taken == end {
+                lengths.push(sum / in_part.max(1) as f64);
+                (sum, in_part) = (0.0, 0);
+            }
+        }
+    }
+    let rough: f64 = lengths.iter().sum::<f64>() / lengths.len().max(1) as f64;
+    if rough > 0.0 {
+        lengths
+            .iter_mut()
+            .for_each(|length| *length *= mean / rough);
+    }
+    lengths
+}
+
+/// Means of parts of a run of items: how much they vary says how well the mean is known, drift included.
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    /// Items that fill a part.
+    size: u64,
+    parts: Vec<(f64, u64)>,
+}
+
+/// Parts at most; when they are full, every two become one.
+const PARTS: usize = 32;
+
+impl Parts {
+    pub(super) fn new() -> Parts {
+        Parts {
+            size: 1,
+            parts: Vec::with_capacity(PARTS),
+        }
+    }
+
+    /// Adds `count` items that took `total` together.
+    pub(super) fn add(&mut self, total: Nanos, count: u32) {
+        if self.parts.last().is_none_or(|part| part.1 >= self.size) {
+            if self.parts.len() == PARTS {
+                let merged = self.parts.chunks(2);
+                let merged = merged.map(|pair| {
+                    let sum = pair.iter().map(|part| part.0).sum::<f64>();
+                    (sum, pair.iter().map(|part| part.1).sum::<u64>())
+                });
+                self.parts = merged.collect();
+                self.size *= 2;
+            }
+            self.parts.push((0.0, 0));
+        }
+        if let Some(part) = self.parts.last_mut() {
+            part.0 += total.0 as f64;
+            part.1 += u64::from(count);
+        }
+    }
+
+    /// Standard error of the mean over the mean; 0 where there is too little to tell.
+    pub(super) fn relative_error(&self) -> f64 {
+        let full = self.parts.iter().filter(|part| part.1 >= self.size);
+        let means: Vec<f64> = full.map(|part| part.0 / part.1.max(1) as f64).collect();
+        let count = means.len() as f64;
+        let mean = means.iter().sum::<f64>() / count.max(1.0);
+        if count < 2.0 || mean <= 0.0 {
+            return 0.0;
+        }
+        let squares = means.iter().map(|part| (part - mean).powi(2)).sum::<f64>();
+        (squares / (count - 1.0) / count).sqrt() / mean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_keep_the_mean_and_the_tail() {
+        let mut histogram = Histogram::new_with_bounds(1, 1_000_000, 3).unwrap();
+        for n in 0..10_000u64 {
+            histogram
+                .record(if n < 9_900 { 100 } else { 10_000 })
+                .unwrap();
+        }
+        let lengths = equally_likely(&histogram, 199.0);
+        assert_eq!(lengths.len(), 128);
+        let mean = lengths.iter().sum::<f64>() / 128.0;
+        assert!((mean - 199.0).abs() < 1e-9, "{mean}");
+        assert!(lengths[127] > 9_000.0 && lengths[100] < 101.0);
+        let mut few = Histogram::new_with_bounds(1, 1_000_000, 3).unwrap();
+        few.record(5).unwrap();
+        few.record(15).unwrap();
+        assert_eq!(equally_likely(&few, 10.0), [5.0, 15.0]);
+    }
+
+    #[test]
+    fn the_error_of_a_mean_shrinks_with_its_items_and_grows_with_drift() {
+        let error = |items: u64, of: fn(u64) -> u64| {
+            let mut parts = Parts::new();
+            for n in 0..items {
+                parts.add(Nanos(of(n)), 1);
+            }
+            parts.relative_error()
+        };
+        let random = |n: u64| 1_000 + n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % 1_000;
+        let (few, many) = (error(100, random), error(100_000, random));
+        assert!(many < few / 10.0, "{few} {many}");
+        assert!(error(100_000, |n| 1_000 + n / 100) > 10.0 * many);
+        assert_eq!(error(1_000, |_| 7), 0.0);
+    }
+}

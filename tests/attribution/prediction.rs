@@ -1,0 +1,263 @@
+//! Prediction, held against the real engine on the virtual clock: what one run measured is enough to tell what
+//! the same pipeline does without one of its causes.
+
+use crate::planted::{Outcome, Planted, Rig};
+use crate::work::Costs;
+use crate::{MS, STEP, any_knobs, knobs};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use stallscope::analysis::Profile;
+use stallscope::analysis::predict::{
+    BatchCosts, BatchSizes, Device, Loader, Scenario, ServiceCosts, StageThreads, Waking, simulate,
+};
+use stallscope::device::emulated::EmulatedSpec;
+use stallscope::pipeline::{Layout, StageKnobs};
+use stallscope::timeline::{Nanos, Stage};
+
+/// What is simulated for `run`, with costs as `profile` has them.
+fn scenario(run: &Planted, rig: &Rig, profile: &Profile) -> Scenario {
+    let plan = run.plan();
+    let samples = |knobs: StageKnobs| StageThreads {
+        workers: knobs.workers,
+        prefetch: knobs.prefetch.div_ceil(run.claim_size),
+    };
+    let loader = match run.layout {
+        Layout::PerStage {
+            read,
+            decode,
+            preprocess,
+            batch,
+        } => Loader::PerStage {
+            read: samples(read),
+            decode: samples(decode),
+            preprocess: samples(knobs(preprocess.workers, plan.finished_samples(preprocess))),
+            batch: StageThreads {
+                workers: batch.workers,
+                prefetch: batch.prefetch,
+            },
+        },
+        Layout::WholeBatch { num_workers, .. } => Loader::WholeBatch { num_workers },
+    };
+    let costs = profile.costs(0.0);
+    let (costs, device) = match &rig.device {
+        None => (
+            ServiceCosts {
+                host: Default::default(),
+                ..costs
+            },
+            Device::OnHost {
+                step: profile.in_proportion(Stage::Step),
+                width: 1.0,
+            },
+        ),
+        Some(spec) => (
+            ServiceCosts {
+                host: stallscope::analysis::predict::Costs::fixed(rig.host_code.0 as f64),
+                copy: BatchCosts::default(),
+                ..costs
+            },
+            beside(spec),
+        ),
+    };
+    Scenario {
+        loader,
+        copy_ahead: (run.copy.workers > 0).then_some(run.copy.prefetch),
+        batches: BatchSizes::all(run.batch_size),
+        claim: run.claim_size,
+        ordered: run.ordered,
+        outstanding: plan.outstanding(),
+        warmup: run.warmup,
+        steps: run.steps,
+        // Costs are waited for, not computed.
+        cores: 1e9,
+        storage: None,
+        costs,
+        device,
+        waking: Waking::default(),
+    }
+}
+
+fn beside(spec: &EmulatedSpec) -> Device {
+    Device::Beside {
+        step: BatchCosts::fixed(spec.step_base.0 as f64, spec.step_per_sample.0 as f64),
+        launch_wait: spec.launch.0 as f64,
+        run_ahead: spec.run_ahead,
+        transfer: BatchCosts::fixed(spec.copy_latency.0 as f64, 0.0),
+        copies_ahead: 2,
+    }
+}
+
+/// A pipeline and the device that it feeds. A cause is removed where a tenth of a stage's cost is left of it.
+#[derive(Clone, Debug)]
+struct Case {
+    run: Planted,
+    device: Option<EmulatedSpec>,
+}
+
+const REMOVABLE: [Stage; 4] = [Stage::Read, Stage::Decode, Stage::Preprocess, Stage::Batch];
+
+impl Case {
+    fn rig(&self) -> Rig {
+        Rig {
+            device: self.device.clone(),
+            ..Rig::default()
+        }
+    }
+
+    fn without(&self, stage: Stage) -> Case {
+        let mut case = self.clone();
+        case.run.costs.mean[stage as usize] /= 10;
+        case
+    }
+
+    fn run(&self) -> Outcome {
+        self.run.run_on(&self.rig())
+    }
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let per_stage = (any_knobs(3), any_knobs(4), any_knobs(3), any_knobs(2)).prop_map(
+        |(read, decode, preprocess, batch)| Layout::PerStage {
+            read,
+            decode,
+            preprocess,
+            batch,
+        },
+    );
+    let whole =
+        (0usize..4, 1usize..4).prop_map(|(num_workers, prefetch_factor)| Layout::WholeBatch {
+            num_workers,
+            prefetch_factor,
+        });
+    let layout = prop_oneof![2 => per_stage, 1 => whole];
+    // Of a step's time, what each stage needs for a batch with one worker.
+    let needs = prop::array::uniform5(0.05..2.5f64);
+    let sizes = (0usize..2, 1usize..4, 1usize..6, 1usize..4);
+    let device = prop::option::of((0u64..MS, 0u64..4 * MS, 0usize..4));
+    (layout, needs, sizes, 0.0..0.5f64, any::<u64>(), device).prop_map(
+        |(layout, needs, (copies, copy_prefetch, batch_size, claim_size), spread, seed, device)| {
+            let mut mean = [0; 6];
+            for (place, stage) in Stage::LOADER.into_iter().enumerate() {
+                let units = if stage.per_batch() { 1 } else { batch_size };
+                mean[place] = (needs[place] * STEP as f64) as u64 / units as u64;
+            }
+            mean[Stage::Copy as usize] /= 4;
+            mean[Stage::Step as usize] = STEP;
+            let run = Planted {
+                layout,
+                copy: knobs(copies, copy_prefetch),
+                batch_size,
+                claim_size: claim_size.min(batch_size),
+                ordered: true,
+                costs: Costs { mean, spread, seed },
+                launch: Nanos::ZERO,
+                warmup: 30,
+                steps: 500,
+                settle_every: 10,
+            };
+            let device = device.map(|(launch, latency, run_ahead)| EmulatedSpec {
+                step_base: Nanos(STEP),
+                step_per_sample: Nanos::ZERO,
+                preprocess_per_sample: Nanos::ZERO,
+                copy_latency: Nanos(latency),
+                copy_bytes_per_second: None,
+                launch: Nanos(launch),
+                run_ahead,
+                memory: Default::default(),
+            });
+            Case { run, device }
+        },
+    )
+}
+
+/// Device idle time of a simulated run, on average over orders of the costs.
+fn idle(scenario: &Scenario) -> f64 {
+    let idle = (0..8).map(|seed| simulate(scenario, seed).device_idle());
+    idle.sum::<f64>() / 8.0
+}
+
+/// What came of a case: how far the predictions were off, in shares of the window.
+struct Checked {
+    worst: f64,
+    named_right: Option<bool>,
+}
+
+fn check(case: &Case) -> Checked {
+    let outcome = case.run();
+    let summary = &outcome.summary;
+    let window = summary.window.length().0 as f64;
+    let base = scenario(&case.run, &case.rig(), &summary.profile);
+    let simulated = idle(&base);
+    let mut worst = (simulated - summary.device_idle().0 as f64).abs() / window;
+    let mut vanish = Vec::new();
+    for stage in REMOVABLE {
+        let healthy = case.without(stage).run();
+        let vanished = summary.device_idle().0 as f64 - healthy.summary.device_idle().0 as f64;
+        let mut without = base.clone();
+        let costs = &mut without.costs;
+        match stage {
+            Stage::Read => costs.read = costs.read.scaled(0.1),
+            Stage::Decode => costs.decode = costs.decode.scaled(0.1),
+            Stage::Preprocess => costs.preprocess = costs.preprocess.scaled(0.1),
+            _ => costs.batch = costs.batch.scaled(0.1),
+        }
+        let predicted = simulated - idle(&without);
+        worst = worst.max((predicted - vanished).abs() / window);
+        vanish.push((stage, vanished / window, predicted / window));
+    }
+    let first = |of: fn(&(Stage, f64, f64)) -> f64| {
+        vanish
+            .iter()
+            .max_by(|a, b| of(a).total_cmp(&of(b)))
+            .copied()
+    };
+    let (truth, named) = (first(|v| v.1), first(|v| v.2));
+    let named_right = truth.zip(named).and_then(|(truth, named)| {
+        let others = vanish.iter().filter(|v| v.0 != truth.0).map(|v| v.1);
+        let margin = truth.1 - others.fold(0.0, f64::max);
+        (margin > 0.05).then_some(named.0 == truth.0)
+    });
+    if worst > 0.01 || named_right == Some(false) {
+        eprintln!(
+            "{worst:.4} {named_right:?} base {:.4} real {:.4} {vanish:.4?} {case:?}",
+            simulated / window,
+            summary.device_idle().0 as f64 / window
+        );
+    }
+    Checked { worst, named_right }
+}
+
+/// 200 random pipelines, always the same ones.
+#[test]
+fn what_one_run_measured_tells_what_removing_a_cause_recovers() {
+    let seed = [7; 32];
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let cases: Vec<Case> = (0..200)
+        .map(|_| any_case().new_tree(&mut runner).unwrap().current())
+        .collect();
+    let half = cases.len() / 2;
+    let checked: Vec<Checked> = std::thread::scope(|scope| {
+        let halves = [&cases[..half], &cases[half..]];
+        let threads =
+            halves.map(|cases| scope.spawn(|| cases.iter().map(check).collect::<Vec<_>>()));
+        threads
+            .into_iter()
+            .flat_map(|t| t.join().unwrap())
+            .collect()
+    });
+    let judged = checked.iter().filter_map(|checked| checked.named_right);
+    let right = judged.clone().filter(|right| *right).count();
+    let worst = checked
+        .iter()
+        .map(|checked| checked.worst)
+        .fold(0.0, f64::max);
+    println!(
+        "{right} of {} named right, worst {worst:.4} of the window",
+        judged.clone().count()
+    );
+    assert!(judged.clone().count() >= 50, "the cases do not tell");
+    assert_eq!(right, judged.count());
+    assert!(worst <= 0.01, "{worst}");
+}
