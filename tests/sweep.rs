@@ -195,6 +195,29 @@ fn a_killed_sweep_goes_on_and_loses_nothing() {
     );
 }
 
+/// Nobody would read what it measures in an hour.
+#[test]
+fn a_trial_ends_with_its_sweep() {
+    let place = Place::with_images(60);
+    let args = ["--grid", "emulated.launch=3600s"];
+    let mut command = sweep(&place, &DEVICE, &args);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut trials = Vec::new();
+    wait_for("trial", || {
+        trials = children(&child);
+        !trials.is_empty()
+    });
+    // It has to have come to where it asks for that.
+    thread::sleep(Duration::from_secs(1));
+    assert!(trials.iter().all(|trial| is_alive(trial)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for("end of the trial", || {
+        !trials.iter().any(|trial| is_alive(trial))
+    });
+}
+
 #[test]
 fn a_point_that_is_out_of_memory_or_fails_is_a_result() {
     let place = Place::with_images(200);

@@ -78,11 +78,12 @@ pub(super) fn word(point: &PointResult) -> &'static str {
     }
 }
 
-/// Samples/s in a cell: few digits, so that columns stay narrow.
-pub(super) fn short(rate: f64) -> String {
-    match rate {
-        100.0.. => format!("{rate:.0}"),
-        10.0.. => format!("{rate:.1}"),
-        _ => format!("{rate:.2}"),
-    }
+/// Samples/s in a cell: few digits, and as many in all cells of which the fastest has `most`.
+pub(super) fn short(rate: f64, most: f64) -> String {
+    let decimals = match most {
+        100.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    format!("{rate:.decimals$}")
 }

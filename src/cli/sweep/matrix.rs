@@ -45,25 +45,26 @@ fn write_panel(
     };
     let label = width(&mut rows.values.iter());
     let cell = width(&mut texts.iter().flatten().chain(&map.columns.values));
-    write!(out, "{:label$} ", "")?;
-    for value in &map.columns.values {
-        write!(out, " {value:>cell$} ")?;
-    }
-    writeln!(out)?;
+    let across = map.columns.values.iter();
+    let across: String = across.map(|value| format!(" {value:>cell$} ")).collect();
+    writeln!(out, "{:label$} {}", "", across.trim_end())?;
     for ((value, cells), texts) in rows.values.iter().zip(&panel.cells).zip(&texts) {
-        write!(out, "{value:>label$} ")?;
-        for (index, text) in cells.iter().zip(texts) {
-            let text = format!(" {text:>cell$} ");
-            out.push_str(&painted(shown, *index, text, colours));
-        }
-        writeln!(out)?;
+        let cells = cells.iter().zip(texts);
+        let cells =
+            cells.map(|(index, text)| painted(shown, *index, format!(" {text:>cell$} "), colours));
+        let cells: String = cells.collect();
+        writeln!(out, "{value:>label$} {}", cells.trim_end())?;
     }
     Ok(())
 }
 
 fn texts(shown: &Shown<'_>, row: &[usize]) -> Vec<String> {
+    let most = range(shown.results).map_or(0.0, |(_, most)| most);
     let points = row.iter().map(|index| &shown.results.points[*index]);
-    let text = points.map(|point| rate(point).map_or_else(|| word(point).to_owned(), short));
+    let text = points.map(|point| match rate(point) {
+        Some(rate) => short(rate, most),
+        None => word(point).to_owned(),
+    });
     text.collect()
 }
 

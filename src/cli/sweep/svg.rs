@@ -185,10 +185,16 @@ impl<'a> Drawing<'a> {
                 writeln!(out, "<rect {place} fill=\"{hex}\"/>")?;
                 let class = if colour.is_bright() { "dark" } else { "light" };
                 if point.failed == 0 {
-                    text(out, at, class, "middle", &short(rate))?;
+                    text(out, at, class, "middle", &short(rate, range.1))?;
                 } else {
                     let words = format!("{} of {} failed", point.failed, point.trials.len());
-                    text(out, (at.0, at.1 - 7), class, "middle", &short(rate))?;
+                    text(
+                        out,
+                        (at.0, at.1 - 7),
+                        class,
+                        "middle",
+                        &short(rate, range.1),
+                    )?;
                     let class = format!("{class} small");
                     text(out, (at.0, at.1 + 7), &class, "middle", &words)?;
                 }
@@ -219,9 +225,9 @@ impl<'a> Drawing<'a> {
                 "<rect x=\"{MARGIN}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" rx=\"3\" fill=\"url(#ramp)\"/>"
             )?;
             let y = top + height + 15;
-            text(out, (MARGIN, y), "quiet", "start", &short(least))?;
+            text(out, (MARGIN, y), "quiet", "start", &short(least, most))?;
             text(out, (MARGIN + width / 2, y), "quiet", "middle", "samples/s")?;
-            text(out, (MARGIN + width, y), "quiet", "end", &short(most))?;
+            text(out, (MARGIN + width, y), "quiet", "end", &short(most, most))?;
         }
         let keys = [
             ("best", "the best"),
