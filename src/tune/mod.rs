@@ -6,6 +6,7 @@
 mod fit;
 mod grid;
 mod search;
+pub mod sweep;
 mod trial;
 
 pub use fit::{MOST_FIT_TRIALS, batch_size_that_fits};

@@ -52,6 +52,78 @@ impl BatchSizeArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope sweep configs/quickstart.toml --grid num_workers=0,1,2,4 --grid batch.size=32,64,128
+  stallscope sweep configs/quickstart.toml --grid decode.workers=1..4 --steps 40 --repeats 6
+  stallscope sweep configs/emulated-gpu.toml --grid preprocess.scale=[0.08,1.0],[0.5,1.0]
+
+Each trial is a run in a process of its own; points that run out of memory or fail are shown with the rest.
+The folder gets results.json, results.csv and heatmap.svg. The same command with the same --out goes on
+where it was stopped or killed. Exit status 3: no point fits the device's memory.")]
+pub struct SweepArgs {
+    /// The experiment file, such as configs/quickstart.toml.
+    pub config: PathBuf,
+
+    /// A key and its values; may be given again, for all combinations.
+    ///
+    /// The values are as `--set` takes them, separated by commas; commas inside brackets and quotes do
+    /// not separate. `1..8` is 1, 2, ... 8.
+    #[arg(long, value_name = "KEY=VALUE,VALUE", required = true)]
+    pub grid: Vec<String>,
+
+    /// How often each point is run.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = repeats)]
+    pub repeats: usize,
+
+    /// Override a configuration key at all points, as in `run`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// What executes the steps, as in `run`.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+
+    /// Measured steps of each trial, after the warm-up [default: the configuration's].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub steps: Option<usize>,
+
+    /// The folder of the sweep; one that holds this sweep already is gone on with
+    /// [default: traces/sweep-CONFIG-TIMESTAMP].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Seed of the order of trials.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+
+    /// Print JSON: what results.json has.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl SweepArgs {
+    /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
+    pub fn overrides(&self) -> Vec<String> {
+        let device = self.device.iter().map(|device| format!("device={device}"));
+        let steps = self.steps.iter().map(|steps| format!("steps={steps}"));
+        self.set
+            .iter()
+            .cloned()
+            .chain(device)
+            .chain(steps)
+            .collect()
+    }
+}
+
+fn repeats(text: &str) -> Result<usize, String> {
+    match at_least_one(text)? {
+        number @ ..=1000 => Ok(number),
+        _ => Err("it must be at most 1000".to_owned()),
+    }
+}
+
+#[derive(Debug, Args)]
 pub struct FitSearchArgs {
     pub config: PathBuf,
 

@@ -1,0 +1,265 @@
+//! `stallscope sweep`: every combination of some settings, each a few times, in a folder that is gone on with.
+//!
+//! May use: `config`, `tune`.
+
+mod csv;
+mod heatmap;
+mod json;
+mod matrix;
+mod progress;
+mod ramp;
+mod svg;
+mod table;
+
+use super::args::SweepArgs;
+use super::batch_size::quoted;
+use super::interruption::{INTERRUPTED, on_interrupt};
+use super::run::{default_run_dir, provide_data, trial_command, trial_steps};
+use crate::config::{Resolved, Settings};
+use crate::tune::TrialRunner;
+use crate::tune::sweep::{
+    self, End, Grid, Journal, Manifest, Outcome, Point, SweepFolder, SweepResults, order,
+    resolve_points, summarize,
+};
+use anyhow::Context;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Not one trial has measured anything.
+#[derive(Debug, thiserror::Error)]
+pub enum NothingMeasured {
+    #[error(
+        "no point of the grid fits the device's memory\n  \
+         try: smaller values of batch.size or preprocess.size, or another device"
+    )]
+    OutOfMemory,
+    #[error("every trial failed: {0}")]
+    OneReason(String),
+    #[error("no trial has measured anything; the table has the reasons")]
+    Reasons,
+}
+
+impl NothingMeasured {
+    /// Whether the device's memory is the reason.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, NothingMeasured::OutOfMemory)
+    }
+
+    /// What keeps `results` from being an answer, if anything does.
+    fn of(results: &SweepResults) -> Option<NothingMeasured> {
+        let trials = || results.points.iter().flat_map(|point| &point.trials);
+        if trials().any(|trial| trial.outcome.figures().is_some()) {
+            return None;
+        }
+        let first = trials().next()?;
+        if trials().all(|trial| trial.outcome == Outcome::OutOfMemory) {
+            return Some(NothingMeasured::OutOfMemory);
+        }
+        let reason = first.outcome.failure()?;
+        let same = trials().all(|trial| trial.outcome.failure() == Some(reason));
+        Some(if same {
+            NothingMeasured::OneReason(reason.to_owned())
+        } else {
+            NothingMeasured::Reasons
+        })
+    }
+}
+
+/// Runs the sweep of `args`, or what is left of it, and prints its results.
+///
+/// # Errors
+/// A grid, configuration, data or folder that cannot be used, and [`NothingMeasured`].
+pub fn sweep(args: &SweepArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let plan = Plan::of(args)?;
+    for config in &plan.configs {
+        provide_data(config, args.json)?;
+    }
+    let path = args.out.clone();
+    let path = path.unwrap_or_else(|| default_run_dir(&format!("sweep-{}", plan.name())));
+    let folder = SweepFolder::open(&path, &plan.manifest)?;
+    let mut journal = Journal::open(&folder.file("trials.jsonl"))?;
+    progress::announce(&plan, &path, &folder, &journal);
+    let end = run_trials(args, &plan, &folder, &mut journal)?;
+    let results = summarize(&plan.manifest.grid, args.repeats, journal.records());
+    let shown = Shown {
+        args,
+        plan: &plan,
+        results: &results,
+    };
+    save(&folder, &shown)?;
+    print(&shown, &path, out)?;
+    if end == End::Stopped {
+        let (done, all) = (results.trials_done, results.trials_in_all);
+        let command = resuming(args, &path);
+        eprintln!("stopped: {done} of {all} trials are done; to go on:\n  {command}");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    match NothingMeasured::of(&results) {
+        Some(error) => Err(error.into()),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// What is to be run.
+struct Plan {
+    manifest: Manifest,
+    points: Vec<Point>,
+    /// Of each point.
+    configs: Vec<Resolved>,
+}
+
+impl Plan {
+    /// Reads the grid and holds every point against the configuration.
+    fn of(args: &SweepArgs) -> anyhow::Result<Plan> {
+        let mut overrides = args.overrides();
+        let (grid, problems) = Grid::parse(&args.grid, &overrides);
+        let points = grid.points();
+        let configs = resolve_points(&args.config, &overrides, &points, problems)?;
+        if let Some(steps) = args.steps {
+            // The one that needs the most passes over its data for them.
+            let endless = configs.iter().filter(|config| config.epochs.is_some());
+            let longest = endless.max_by_key(|config| config.warmup_steps);
+            overrides.extend(longest.iter().flat_map(|config| trial_steps(steps, config)));
+        }
+        let configuration = configuration(&args.config, &overrides, &points, &grid)?;
+        let manifest = Manifest {
+            schema: Manifest::SCHEMA.to_owned(),
+            schema_version: Manifest::SCHEMA_VERSION,
+            stallscope_version: env!("CARGO_PKG_VERSION").to_owned(),
+            config: args.config.clone(),
+            grid,
+            repeats: args.repeats,
+            seed: args.seed,
+            overrides,
+            configuration,
+        };
+        Ok(Plan {
+            manifest,
+            points,
+            configs,
+        })
+    }
+
+    fn name(&self) -> &str {
+        self.configs.first().map_or("grid", |config| &config.name)
+    }
+
+    /// The device, where it is the same at all points.
+    fn device(&self) -> Option<String> {
+        let mut devices = self.configs.iter().map(|config| config.device.to_string());
+        let first = devices.next()?;
+        devices.all(|device| device == first).then_some(first)
+    }
+}
+
+/// Every key's value at the first of `points`, those of `grid` left out.
+fn configuration(
+    config: &Path,
+    overrides: &[String],
+    points: &[Point],
+    grid: &Grid,
+) -> anyhow::Result<std::collections::BTreeMap<String, Option<String>>> {
+    let first = points.first().map_or(&[][..], |point| &point.settings);
+    let rows = Settings::load(config, &[overrides, first].concat())?.rows();
+    let swept = |key: &str| grid.axes.iter().any(|axis| axis.key == key);
+    let others = rows.into_iter().filter(|row| !swept(row.key));
+    Ok(others.map(|row| (row.key.to_owned(), row.value)).collect())
+}
+
+/// Runs what the journal does not have yet, until Ctrl-C.
+fn run_trials(
+    args: &SweepArgs,
+    plan: &Plan,
+    folder: &SweepFolder,
+    journal: &mut Journal,
+) -> anyhow::Result<End> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopping = stop.clone();
+    on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
+    let trials = folder.trials()?;
+    let runner = TrialRunner {
+        command: trial_command(&args.config)?,
+        overrides: plan.manifest.overrides.clone(),
+        folder: trials.path().to_owned(),
+        stop,
+        deadline: None,
+    };
+    let order = order(plan.points.len(), args.repeats, args.seed);
+    let trial = |name: &str, sets: &[String]| runner.run(name, sets);
+    let end = sweep::sweep(&plan.points, &order, journal, trial, progress::show)?;
+    Ok(end)
+}
+
+/// All there is to show.
+struct Shown<'a> {
+    args: &'a SweepArgs,
+    plan: &'a Plan,
+    results: &'a SweepResults,
+}
+
+impl Shown<'_> {
+    fn grid(&self) -> &Grid {
+        &self.plan.manifest.grid
+    }
+
+    /// The command that runs the point at `index` once.
+    fn command(&self, index: usize) -> String {
+        let overrides = self.args.set.iter().cloned();
+        let device = self
+            .args
+            .device
+            .iter()
+            .map(|device| format!("device={device}"));
+        let own = self.results.points[index].settings.iter().cloned();
+        let sets = overrides.chain(device).chain(own);
+        let sets: String = sets.map(|set| format!(" --set {}", quoted(&set))).collect();
+        format!("stallscope run {}{sets}", shell_path(&self.args.config))
+    }
+}
+
+/// Writes the files with the results, each whole.
+fn save(folder: &SweepFolder, shown: &Shown<'_>) -> anyhow::Result<()> {
+    folder.write("results.json", &json::render(shown)?)?;
+    folder.write("results.csv", csv::render(shown).as_bytes())?;
+    if let Some(svg) = svg::render(shown) {
+        folder.write("heatmap.svg", svg.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn print(shown: &Shown<'_>, path: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+    if shown.args.json {
+        out.write_all(&json::render(shown)?)?;
+    } else {
+        let colours = io::stdout().is_terminal()
+            && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
+            && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        write!(out, "{}", table::render(shown))?;
+        write!(out, "{}", matrix::render(shown, colours))?;
+        writeln!(out, "\nresults  {}", path.display())?;
+    }
+    out.flush().context("cannot print the results")
+}
+
+/// The command that goes on with the sweep in `folder`.
+fn resuming(args: &SweepArgs, folder: &Path) -> String {
+    let mut words = vec![format!("stallscope sweep {}", shell_path(&args.config))];
+    let flag = |name: &str, value: &str| format!("{name} {}", quoted(value));
+    words.extend(args.grid.iter().map(|grid| flag("--grid", grid)));
+    words.extend(args.set.iter().map(|set| flag("--set", set)));
+    words.extend(args.device.iter().map(|device| flag("--device", device)));
+    words.extend(args.steps.map(|steps| format!("--steps {steps}")));
+    words.push(format!("--repeats {} --seed {}", args.repeats, args.seed));
+    words.push(format!("--out {}", shell_path(folder)));
+    words.join(" ")
+}
+
+fn shell_path(path: &Path) -> String {
+    quoted(&path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests;
