@@ -42,6 +42,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let options = RunOptions {
         run_dir,
         on_progress: Box::new(move |progress| show(&shown, progress)),
+        settings: settings.typed_keys(),
         evaluate: !args.trial,
     };
     let session = Session::open(config, options)?;

@@ -38,11 +38,16 @@ impl fmt::Display for Origin {
 }
 
 /// The layers a value can be written in, weakest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Layer {
     Default,
     Pipeline,
     Experiment,
+    /// The command line of the run whose report the settings are from.
+    Recorded,
     Set,
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::document::{self, Found};
 use super::error::{ConfigError, Problem};
@@ -56,6 +56,15 @@ pub struct Row {
     pub unused_because: Option<String>,
 }
 
+/// A key that was given a value, as a report keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TypedKey {
+    pub key: String,
+    /// As TOML.
+    pub value: String,
+    layer: Layer,
+}
+
 static DEFAULT: Origin = Origin::Default;
 
 impl Settings {
@@ -78,6 +87,42 @@ impl Settings {
             layers.sort_by_key(|entry| entry.layer);
         }
         Ok(settings)
+    }
+
+    /// The settings that a report has kept, and `--set` texts on top of them. `name` is the experiment's.
+    pub fn recorded(name: &str, typed: &[TypedKey], sets: &[String]) -> Settings {
+        let mut settings = Settings {
+            path: PathBuf::from(format!("{name}.toml")),
+            entries: BTreeMap::new(),
+            problems: Vec::new(),
+        };
+        for TypedKey { key, value, layer } in typed {
+            let layer = (*layer).min(Layer::Recorded);
+            settings.take_text(&format!("{key}={value}"), layer);
+        }
+        for set in sets {
+            settings.take_set(set);
+        }
+        for layers in settings.entries.values_mut() {
+            layers.sort_by_key(|entry| entry.layer);
+        }
+        settings
+    }
+
+    /// Every key that was given a value, for a report to keep. The pipeline file's are among them, so that
+    /// its path is not.
+    pub fn typed_keys(&self) -> Vec<TypedKey> {
+        let keys = schema::keys().filter(|key| key.name != "pipeline");
+        let typed = keys.filter_map(|key| {
+            let entry = self.winner(key.name)?;
+            let value = key.kind.check(&entry.value).ok()?;
+            Some(TypedKey {
+                key: key.name.to_owned(),
+                value: key.kind.written(&value),
+                layer: entry.layer,
+            })
+        });
+        typed.collect()
     }
 
     /// Types, defaults and cross-checks everything; on failure every bad key is named.
@@ -205,6 +250,10 @@ impl Settings {
 
     /// Takes one `key=value` of the command line. Later ones win.
     fn take_set(&mut self, set: &str) {
+        self.take_text(set, Layer::Set);
+    }
+
+    fn take_text(&mut self, set: &str, layer: Layer) {
         let origin = Origin::Set(set.to_owned());
         let Some((name, text)) = set.split_once('=') else {
             let hint = "write it as key=value, for example --set decode.workers=4";
@@ -221,7 +270,7 @@ impl Settings {
         let entry = Entry {
             value,
             origin,
-            layer: Layer::Set,
+            layer,
             key_at: None,
             value_at: None,
         };

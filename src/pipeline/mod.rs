@@ -20,6 +20,7 @@ mod resident;
 mod service;
 pub mod stages;
 mod usage;
+mod waking_cost;
 mod work;
 mod worker;
 
@@ -34,4 +35,5 @@ pub use logbook::Logbook;
 pub use plan::{Layout, Plan, StageKnobs};
 pub use recording_cost::RecordingCost;
 pub use usage::UsageMeter;
+pub use waking_cost::WakingCost;
 pub use work::{Claim, Discard, HostToDevice, SampleKey, SampleWork};

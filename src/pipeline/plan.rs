@@ -56,7 +56,7 @@ pub struct Plan {
 
 impl Plan {
     /// Host batch buffers needed so that buffers never bind before the queues do.
-    pub(super) fn slabs(&self) -> usize {
+    pub fn slabs(&self) -> usize {
         match self.layout {
             Layout::WholeBatch { .. } => self.outstanding() + 1,
             Layout::PerStage {

@@ -11,9 +11,9 @@ mod timeline;
 
 pub use json::write_json;
 pub use model::{
-    CacheReport, DeviceMemoryReport, DeviceReport, EmulatedReport, EpochCache, EpochReport,
-    Evaluation, IdleCause, Machine, RecorderReport, Report, Score, Status, StorageReport,
-    TraceReport, Training,
+    CacheReport, DataReport, DeviceMemoryReport, DeviceReport, EmulatedReport, EpochCache,
+    EpochReport, Evaluation, IdleCause, Machine, RecorderReport, Report, Score, Status,
+    StorageReport, TraceReport, Training,
 };
 pub use nvml::NvmlReport;
 pub use terminal::render;

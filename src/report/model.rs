@@ -2,9 +2,11 @@
 
 use super::NvmlReport;
 use super::TimelineReport;
-use crate::analysis::{Cause, LengthSummary, StageSummary, Summary, Verdict, WorkerSummary};
+use crate::analysis::{
+    Cause, LengthSummary, Profile, StageSummary, Summary, Verdict, WorkerSummary,
+};
 use crate::timeline::{LaneKind, Nanos, Stage};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How the run stands.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,6 +26,17 @@ pub struct Machine {
     pub cores: f64,
     pub operating_system: String,
     pub architecture: &'static str,
+}
+
+/// The data of the run, as far as its pipeline must know it.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataReport {
+    /// Samples that are trained on.
+    pub samples: usize,
+    /// Bytes of one preprocessed sample.
+    pub sample_bytes: usize,
+    /// Samples that a worker takes at a time, at most.
+    pub claim_samples: usize,
 }
 
 /// The disk that the data was read from, where it was an emulated one. Its times are added to no real ones:
@@ -258,6 +271,10 @@ pub struct Report {
     pub machine: Machine,
     /// The whole resolved configuration.
     pub config: serde_json::Value,
+    /// The keys of it that were given a value, so that it can be changed and resolved again.
+    pub settings: serde_json::Value,
+    /// What it loads.
+    pub data: DataReport,
     /// Steps in the window.
     pub steps: u64,
     pub samples: u64,
@@ -278,6 +295,8 @@ pub struct Report {
     pub stages: Vec<StageSummary>,
     pub workers: Vec<WorkerSummary>,
     pub process_cpu_ns: Option<Nanos>,
+    /// The costs, net, from which other runs are predicted.
+    pub profile: Option<Profile>,
     pub verdict: Option<Verdict>,
     /// Samples left out: how many, and the first of them.
     pub skipped: serde_json::Value,
@@ -302,6 +321,8 @@ impl Report {
             written_at_unix_seconds: 0.0,
             machine,
             config,
+            settings: serde_json::Value::Null,
+            data: DataReport::default(),
             steps: 0,
             samples: 0,
             window_ns: Nanos::ZERO,
@@ -318,6 +339,7 @@ impl Report {
             stages: Vec::new(),
             workers: Vec::new(),
             process_cpu_ns: None,
+            profile: None,
             verdict: None,
             skipped: serde_json::Value::Null,
             recorder: RecorderReport::default(),
@@ -358,6 +380,7 @@ impl Report {
         self.stages = summary.stages.clone();
         self.workers = summary.workers.clone();
         self.process_cpu_ns = summary.process_cpu;
+        self.profile = Some(summary.profile.clone());
     }
 
     /// Leaves out the stages and threads of a loader that ended before the window.

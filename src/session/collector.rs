@@ -9,7 +9,7 @@ use super::memory::MemoryWatch;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, CpuReading, LoaderShape, Summary, Verdict};
 use crate::config::EmulatedConfig;
-use crate::pipeline::{RecordingCost, StopSignal, panic_message};
+use crate::pipeline::{RecordingCost, StopSignal, WakingCost, panic_message};
 use crate::report::{
     DeviceReport, EmulatedReport, RecorderReport, Report, TimelineReport, Training, write_json,
 };
@@ -80,6 +80,7 @@ pub(super) struct Collector {
     /// What the GPU itself says.
     pub(super) gpu_timeline: Option<GpuCollector>,
     pub(super) cost: RecordingCost,
+    pub(super) waking: WakingCost,
     pub(super) cache: Option<CacheWatch>,
     /// The last epoch it was looked at for.
     pub(super) cache_epoch: u64,
@@ -267,6 +268,10 @@ impl Collector {
                 self.gpu.report(device, summary.window, busy)
             });
             self.report.measured(summary, device);
+            if let Some(profile) = &mut self.report.profile {
+                profile.waking_ns = self.waking.waking.0 as f64;
+                profile.oversleep_ns = self.waking.oversleep.0 as f64;
+            }
             if self.shape.resident {
                 self.report.leave_out_loader();
             }

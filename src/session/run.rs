@@ -11,12 +11,12 @@ use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use super::trainee::{Device, Ended, Trainee};
 use crate::analysis::{Analysis, WindowRule};
-use crate::config::{DeviceConfig, EmulatedConfig, GpuConfig, Mode, Resolved};
+use crate::config::{DeviceConfig, EmulatedConfig, GpuConfig, Mode, Resolved, TypedKey};
 use crate::data::Parts;
 use crate::device::cgroup::usable_cores;
 use crate::device::probe;
-use crate::pipeline::{Plan, RecordingCost, StopSignal, panic_message};
-use crate::report::{Machine, Report, Status, TraceReport, Training};
+use crate::pipeline::{Plan, RecordingCost, StopSignal, WakingCost, panic_message};
+use crate::report::{DataReport, Machine, Report, Status, TraceReport, Training};
 use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
 use crate::trace::{
     HostSpans, HostSpansError, HostSpansGuard, SharedTrace, TraceClock, TraceOptions, TraceSummary,
@@ -34,6 +34,8 @@ pub struct RunOptions {
     /// The folder for the report, and for the trace unless the configuration names another place.
     pub run_dir: PathBuf,
     pub on_progress: OnProgress,
+    /// The keys of the configuration that were given a value, for the report.
+    pub settings: Vec<TypedKey>,
     /// Whether the model is evaluated on what was held out, after the training.
     pub evaluate: bool,
 }
@@ -287,6 +289,12 @@ impl Session {
         };
         let config = serde_json::to_value(&self.config).unwrap_or_default();
         let mut report = Report::new(self.config.name.clone(), machine, config);
+        report.settings = serde_json::to_value(&self.options.settings).unwrap_or_default();
+        report.data = DataReport {
+            samples: self.parts.training.len(),
+            sample_bytes: self.source.sample_bytes(),
+            claim_samples: self.source.claim_size(),
+        };
         report.storage = self.config.pipeline.storage.as_ref().map(storage_report);
         report.cache = self.cache.as_ref().map(|cache| cache.report.clone());
         report.trace = trace.map(|_| TraceReport {
@@ -373,6 +381,7 @@ impl Session {
             cache_epoch: 0,
             gpu,
             cost: RecordingCost::measure(&self.clock),
+            waking: WakingCost::measure(&self.clock),
             process_cpu_before: cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default(),
             own_cpu: Nanos::ZERO,
         }

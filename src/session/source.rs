@@ -90,6 +90,14 @@ impl Source {
         }
     }
 
+    /// Bytes of one preprocessed sample.
+    pub(super) fn sample_bytes(&self) -> usize {
+        match self {
+            Source::Images(work) => work.sample_bytes(),
+            Source::Small { work, .. } => work.sample_bytes(),
+        }
+    }
+
     /// Classes in it.
     pub(super) fn classes(&self) -> usize {
         match self {

@@ -6,6 +6,7 @@
 mod bound;
 mod clock;
 mod costs;
+mod forecast;
 mod loader;
 mod measured;
 mod scenario;
@@ -14,6 +15,7 @@ mod trainer;
 
 pub use bound::{Bound, Limit};
 pub use costs::Costs;
+pub use forecast::{Doubts, Estimate, Forecast, Relief, Resource, expected, forecast};
 pub use scenario::{
     BatchCosts, BatchSizes, Device, Loader, Scenario, ServiceCosts, StageThreads, Storage, Waking,
 };

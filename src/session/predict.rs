@@ -1,0 +1,272 @@
+//! Prediction from a report: what a run with other settings, cores or another device would measure.
+//!
+//! The costs are those that the report's run has measured; everything else follows from the configuration,
+//! which is resolved anew with the changes.
+
+mod scenario;
+
+use super::plan::plan;
+use crate::analysis::predict::{Doubts, Estimate, Forecast, Scenario, expected, forecast};
+use crate::analysis::{Profile, ServiceProfile};
+use crate::config::{ConfigError, Resolved, Settings, TypedKey};
+use crate::pipeline::Plan;
+use crate::report::DataReport;
+use crate::timeline::Stage;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Why nothing can be predicted.
+#[derive(Debug, thiserror::Error)]
+pub enum PredictError {
+    /// The report lacks what predictions are made from.
+    #[error("the report has no {what}, so nothing can be predicted from it\n  try: {remedy}")]
+    Incomplete {
+        what: &'static str,
+        remedy: &'static str,
+    },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A change whose effect on the costs was not measured.
+    #[error(
+        "`{key}` changes what is done to a sample or what trains on it, and the report has no costs for that\n  \
+         try: a run with --set {key}={value}, and predict from its report"
+    )]
+    NotModelled { key: String, value: String },
+    /// Batches or steps are not possible as asked.
+    #[error("{0}")]
+    Impossible(String),
+}
+
+/// What is changed beside the configuration.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct WhatIf {
+    /// Of the machine; `None` leaves it as it was.
+    pub cores: Option<f64>,
+    /// How many times as fast a device executes steps.
+    pub device_speedup: f64,
+}
+
+impl Default for WhatIf {
+    fn default() -> WhatIf {
+        WhatIf {
+            cores: None,
+            device_speedup: 1.0,
+        }
+    }
+}
+
+/// What a run would measure, and what it would take.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    #[serde(flatten)]
+    pub forecast: Forecast,
+    /// Of the loader's buffers and queues when they are full.
+    pub host_memory_bytes: u64,
+    /// What the prediction takes for granted, where that is not sure.
+    pub assumptions: Vec<String>,
+}
+
+/// Predicts from one report.
+#[derive(Clone, Debug)]
+pub struct Predictor {
+    pub(super) name: String,
+    pub(super) typed: Vec<TypedKey>,
+    pub(super) profile: Profile,
+    pub(super) data: DataReport,
+    pub(super) cores: f64,
+    /// The configuration that was measured, and what came of it.
+    pub(super) config: Resolved,
+    pub(super) measured: MeasuredRun,
+    /// What the simulation says of the measured run, over what was measured.
+    bias: f64,
+}
+
+/// What the report's own run came to.
+#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+pub struct MeasuredRun {
+    pub samples_per_second: f64,
+    pub device_busy: Option<f64>,
+    pub first_batch_ns: Option<f64>,
+}
+
+/// The simulation is taken to be off by this much at least.
+const LEAST_DOUBT: f64 = 0.015;
+
+impl Predictor {
+    /// From a report as it lies on disk.
+    ///
+    /// # Errors
+    /// A report without the costs, or of a configuration that this version does not know.
+    pub fn from_report(report: &Value) -> Result<Predictor, PredictError> {
+        let remedy = "a new run with this version, whose report has it";
+        let lacks = |what| PredictError::Incomplete { what, remedy };
+        let profile: Profile = part(report, "profile").ok_or_else(|| lacks("costs (`profile`)"))?;
+        let data: DataReport = part(report, "data").ok_or_else(|| lacks("`data`"))?;
+        let typed: Vec<TypedKey> = part(report, "settings").ok_or_else(|| lacks("`settings`"))?;
+        let rate = report["samples_per_second"].as_f64();
+        let rate = rate.filter(|rate| *rate > 0.0);
+        let measured = MeasuredRun {
+            samples_per_second: rate.ok_or_else(|| lacks("measured steps"))?,
+            device_busy: report["device"]["busy_share"].as_f64(),
+            first_batch_ns: report["first_batch_ns"].as_f64(),
+        };
+        let name = report["name"].as_str().unwrap_or("report").to_owned();
+        let cores = report["machine"]["cores"].as_f64();
+        Predictor::new(
+            name,
+            typed,
+            profile,
+            data,
+            cores.ok_or_else(|| lacks("number of cores"))?,
+            measured,
+        )
+    }
+
+    /// From the parts of a report.
+    ///
+    /// # Errors
+    /// Costs that are missing, or a configuration that cannot be resolved.
+    pub fn new(
+        name: String,
+        typed: Vec<TypedKey>,
+        profile: Profile,
+        data: DataReport,
+        cores: f64,
+        measured: MeasuredRun,
+    ) -> Result<Predictor, PredictError> {
+        if profile.service(Stage::Preprocess).is_none() {
+            return Err(PredictError::Incomplete {
+                what: "costs of the loader: it loaded nothing while it was measured",
+                remedy: "predict from a run with mode = \"normal\" or \"loader-only\"",
+            });
+        }
+        let config = Settings::recorded(&name, &typed, &[]).resolve()?;
+        let mut predictor = Predictor {
+            name,
+            typed,
+            profile,
+            data,
+            cores,
+            config,
+            measured,
+            bias: 1.0,
+        };
+        let own = predictor.scenario(&predictor.config, WhatIf::default())?;
+        let (rate, _) = expected(&own);
+        predictor.bias = rate / measured.samples_per_second;
+        Ok(predictor)
+    }
+
+    /// What the report's own run came to.
+    pub fn measured(&self) -> MeasuredRun {
+        self.measured
+    }
+
+    /// What the simulation makes of the report's own run: its samples/s over those that were measured.
+    pub fn bias(&self) -> f64 {
+        self.bias
+    }
+
+    /// The configuration with `sets` (`key=value`) on top of the report's.
+    ///
+    /// # Errors
+    /// A configuration that is wrong, or whose costs were not measured.
+    pub fn resolve(&self, sets: &[String]) -> Result<Resolved, PredictError> {
+        let config = Settings::recorded(&self.name, &self.typed, sets).resolve()?;
+        scenario::modelled(&self.config, &config, sets)?;
+        Ok(config)
+    }
+
+    /// What a run with `sets` would measure.
+    ///
+    /// # Errors
+    /// As of [`resolve`](Self::resolve).
+    pub fn predict(&self, sets: &[String], what_if: WhatIf) -> Result<Prediction, PredictError> {
+        let config = self.resolve(sets)?;
+        let scenario = self.scenario(&config, what_if)?;
+        let mut forecast = forecast(&scenario, &self.doubts());
+        self.add_start(&mut forecast.first_batch_ns);
+        let plan = self.plan(&config);
+        Ok(Prediction {
+            forecast,
+            host_memory_bytes: self.memory(&plan),
+            assumptions: scenario::assumptions(&self.config, &config, what_if),
+        })
+    }
+
+    /// Only samples/s and device busy (0 to 1), in a fraction of the time.
+    ///
+    /// # Errors
+    /// As of [`resolve`](Self::resolve).
+    pub fn rate(&self, sets: &[String], what_if: WhatIf) -> Result<(f64, f64), PredictError> {
+        let config = self.resolve(sets)?;
+        Ok(expected(&self.scenario(&config, what_if)?))
+    }
+
+    /// Starting threads and whatever else is not simulated comes before the first batch.
+    fn add_start(&self, first_batch: &mut Estimate) {
+        let own = self.scenario(&self.config, WhatIf::default());
+        let simulated = own.map_or(0.0, |own| {
+            crate::analysis::predict::simulate(&own, 0).first_batch
+        });
+        let start = self
+            .measured
+            .first_batch_ns
+            .map_or(0.0, |ns| ns - simulated);
+        let start = start.max(0.0);
+        first_batch.value += start;
+        first_batch.low += start;
+        first_batch.high += start;
+    }
+
+    fn doubts(&self) -> Doubts {
+        let of = |stage| {
+            let service: Option<&ServiceProfile> = self.profile.service(stage);
+            service.map_or(0.0, |service| service.relative_error)
+        };
+        Doubts {
+            read: of(Stage::Read),
+            decode: of(Stage::Decode),
+            preprocess: of(Stage::Preprocess),
+            batch: of(Stage::Batch),
+            step: of(Stage::Device).max(of(Stage::Step)),
+            model: LEAST_DOUBT.max((self.bias - 1.0).abs() / 2.0),
+        }
+    }
+
+    fn plan(&self, config: &Resolved) -> Plan {
+        let samples: Arc<[u32]> = (0..self.data.samples as u32).collect();
+        plan(config, samples, self.data.claim_samples)
+    }
+
+    /// What the loader holds when every queue is full.
+    fn memory(&self, plan: &Plan) -> u64 {
+        use crate::pipeline::Layout;
+        let bytes = |stage| self.profile.service(stage).map_or(0.0, |s| s.bytes_out);
+        let buffers = plan.slabs() * plan.batch_size * self.data.sample_bytes;
+        let queued = match plan.layout {
+            Layout::PerStage { read, decode, .. } => {
+                (read.prefetch + decode.workers) as f64 * bytes(Stage::Read)
+                    + (decode.prefetch + decode.workers) as f64 * bytes(Stage::Decode)
+            }
+            Layout::WholeBatch { num_workers, .. } => {
+                num_workers.max(1) as f64 * (bytes(Stage::Read) + bytes(Stage::Decode))
+            }
+        };
+        buffers as u64 + queued as u64
+    }
+
+    /// What is simulated for `config`.
+    ///
+    /// # Errors
+    /// Batches that the data cannot fill.
+    pub fn scenario(&self, config: &Resolved, what_if: WhatIf) -> Result<Scenario, PredictError> {
+        scenario::scenario(self, config, &self.plan(config), what_if)
+    }
+}
+
+fn part<T: DeserializeOwned>(report: &Value, key: &str) -> Option<T> {
+    serde_json::from_value(report.get(key)?.clone()).ok()
+}

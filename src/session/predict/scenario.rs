@@ -1,0 +1,282 @@
+//! From a configuration and measured costs to what is simulated.
+
+use super::{PredictError, Predictor, WhatIf};
+use crate::analysis::predict::{
+    BatchCosts, BatchSizes, Costs, Device, Loader, Scenario, ServiceCosts, StageThreads, Storage,
+};
+use crate::config::{DeviceConfig, EmulatedConfig, Mode, OrderConfig, Resolved};
+use crate::data::sampler::Batches;
+use crate::pipeline::{Layout, Plan, StageKnobs};
+use crate::timeline::Stage;
+
+/// Steps that are simulated at most; more of the same tell nothing new.
+const MOST_STEPS: u64 = 4_000;
+/// Samples that are simulated at most.
+const MOST_SAMPLES: u64 = 400_000;
+
+/// Checks that the costs of `config` are those of the run `before`, of which `sets` are the changes.
+///
+/// # Errors
+/// The first change that is not modelled.
+pub(super) fn modelled(
+    before: &Resolved,
+    config: &Resolved,
+    sets: &[String],
+) -> Result<(), PredictError> {
+    let costs = |config: &Resolved| {
+        let pipeline = &config.pipeline;
+        let mut preprocess = pipeline.preprocess.clone();
+        preprocess.stage = before.pipeline.preprocess.stage;
+        let mut decode = pipeline.decode.clone();
+        decode.stage = before.pipeline.decode.stage;
+        (
+            pipeline.source.clone(),
+            preprocess,
+            decode,
+            pipeline.read.mode,
+        )
+    };
+    let device = |config: &Resolved| match config.device {
+        DeviceConfig::Emulated(_) => config
+            .emulated
+            .is_some_and(|emulated| emulated.train)
+            .then_some(DeviceConfig::Cpu),
+        other => Some(other),
+    };
+    // A device that was not measured has no costs; an emulated one needs none.
+    let device_known = device(config).is_none() || device(config) == device(before);
+    let same_model = device(config).is_none() || config.model == before.model;
+    let known = costs(before) == costs(config) && device_known && same_model;
+    if known || config.mode == Mode::LoaderOnly && costs(before) == costs(config) {
+        return Ok(());
+    }
+    let blamed = sets.iter().rev().find(|set| {
+        let key = set.split('=').next().unwrap_or_default().trim();
+        [
+            "source.",
+            "preprocess.",
+            "decode.",
+            "read.",
+            "model.",
+            "device",
+            "train",
+        ]
+        .iter()
+        .any(|prefix| key.starts_with(prefix))
+            && !key.ends_with(".workers")
+            && !key.ends_with(".prefetch")
+    });
+    let (key, value) = blamed
+        .and_then(|set| set.split_once('='))
+        .unwrap_or(("device", "..."));
+    Err(PredictError::NotModelled {
+        key: key.trim().to_owned(),
+        value: value.trim().to_owned(),
+    })
+}
+
+/// What a prediction for `config` takes for granted, from a run of `before`.
+pub(super) fn assumptions(before: &Resolved, config: &Resolved, what_if: WhatIf) -> Vec<String> {
+    let mut assumptions = Vec::new();
+    let other_size = before.pipeline.batch.size != config.pipeline.batch.size;
+    if other_size && config.emulated.is_none() && config.mode != Mode::LoaderOnly {
+        assumptions.push(format!(
+            "a step takes time in proportion to its samples: only batch.size = {} was measured",
+            before.pipeline.batch.size
+        ));
+    }
+    if what_if.cores.is_some() {
+        assumptions.push(
+            "a core does as much as on the measured machine, however many are busy".to_owned(),
+        );
+    }
+    if before.pipeline.storage.is_some() && config.pipeline.storage.is_none() {
+        assumptions.push(
+            "reads wait for nothing: without the emulated disk they were not measured".to_owned(),
+        );
+    }
+    assumptions
+}
+
+/// What is simulated for `config` and its `plan`.
+pub(super) fn scenario(
+    from: &Predictor,
+    config: &Resolved,
+    plan: &Plan,
+    what_if: WhatIf,
+) -> Result<Scenario, PredictError> {
+    let samples = from.data.samples;
+    let batches = Batches::new(samples, plan.batch_size, plan.drop_last).ok_or_else(|| {
+        let size = plan.batch_size;
+        PredictError::Impossible(format!(
+            "batch.size = {size} is more than the {samples} samples of the data, and drop_last leaves nothing\n  \
+             try: a smaller batch.size"
+        ))
+    })?;
+    let per_epoch = batches.per_epoch();
+    let left = samples % plan.batch_size;
+    let last = match plan.drop_last || left == 0 {
+        true => plan.batch_size,
+        false => left,
+    };
+    let warmup = config.warmup_steps;
+    let most = (MOST_SAMPLES / plan.batch_size as u64).clamp(50, MOST_STEPS);
+    let steps = plan.batches.saturating_sub(warmup).clamp(1, most);
+    let (costs, device) = costs_and_device(from, config, plan, what_if);
+    let inline_copy = plan.copy.workers == 0;
+    Ok(Scenario {
+        loader: loader(plan),
+        copy_ahead: (!inline_copy).then_some(plan.copy.prefetch),
+        batches: BatchSizes {
+            size: plan.batch_size,
+            per_epoch,
+            last,
+        },
+        claim: plan.claim_size,
+        ordered: plan.ordered,
+        outstanding: plan.outstanding(),
+        warmup: warmup.min(4 * most),
+        steps,
+        cores: what_if.cores.unwrap_or(from.cores),
+        storage: storage(from, config, plan),
+        costs,
+        device,
+        waking: from.profile.waking(),
+    })
+}
+
+fn loader(plan: &Plan) -> Loader {
+    let claims = |workers, samples: usize| StageThreads {
+        workers,
+        prefetch: samples.div_ceil(plan.claim_size),
+    };
+    let samples = |knobs: StageKnobs| claims(knobs.workers, knobs.prefetch);
+    match plan.layout {
+        Layout::PerStage {
+            read,
+            decode,
+            preprocess,
+            batch,
+        } => Loader::PerStage {
+            read: samples(read),
+            decode: samples(decode),
+            preprocess: claims(preprocess.workers, plan.finished_samples(preprocess)),
+            batch: StageThreads {
+                workers: batch.workers,
+                prefetch: batch.prefetch,
+            },
+        },
+        Layout::WholeBatch { num_workers, .. } => Loader::WholeBatch { num_workers },
+    }
+}
+
+/// The disk that is emulated in `config`.
+fn storage(from: &Predictor, config: &Resolved, plan: &Plan) -> Option<Storage> {
+    let storage = config.pipeline.storage?;
+    let (runs, seeks) = match config.pipeline.order {
+        OrderConfig::Sequential => (0.0, 0.0),
+        OrderConfig::Block { block, window: 1 } => (1.0 / block as f64, 1.0 / block as f64),
+        _ => (1.0, 1.0),
+    };
+    let bytes = from
+        .profile
+        .service(Stage::Read)
+        .map_or(0.0, |read| read.bytes_out);
+    let transfer = storage
+        .bytes_per_second
+        .map_or(0.0, |rate| bytes * 1e9 / rate.max(1) as f64);
+    Some(Storage {
+        latency: storage.latency_ns as f64,
+        // A claim asks once at least.
+        requests_per_sample: f64::max(runs, 1.0 / plan.claim_size as f64),
+        taken_per_sample: storage.seek_ns as f64 * seeks + transfer,
+    })
+}
+
+fn costs_and_device(
+    from: &Predictor,
+    config: &Resolved,
+    plan: &Plan,
+    what_if: WhatIf,
+) -> (ServiceCosts, Device) {
+    let profile = &from.profile;
+    let launched_before = from
+        .config
+        .emulated
+        .map_or(0.0, |device| device.launch_ns as f64);
+    let mut costs = profile.costs(launched_before);
+    if from.config.pipeline.storage.is_some() {
+        // What was waited for is what the emulated disk took, which the simulation knows.
+        costs.read_wait = Costs::default();
+    }
+    // Beside a device the thread that copies waits for the copy engine, which is simulated.
+    let submits = profile.service(Stage::Transfer).is_some();
+    if submits {
+        let quickest = profile
+            .service(Stage::Copy)
+            .and_then(|copy| copy.lengths_ns.first().copied());
+        costs.copy = BatchCosts::fixed(quickest.unwrap_or_default(), 0.0);
+    }
+    let speed = 1.0 / what_if.device_speedup.max(1e-6);
+    let batch_bytes = (from.data.sample_bytes * plan.batch_size) as f64;
+    let device = match (config.mode, &config.emulated, config.device) {
+        (Mode::LoaderOnly, _, _) => Device::None,
+        (_, Some(emulated), _) => {
+            if from.config.emulated.is_none() {
+                costs.host = Costs::default();
+            } else if emulated.train {
+                let ratio = plan.batch_size as f64 / profile.samples_per_step.max(1.0);
+                costs.host = costs.host.scaled(ratio);
+            }
+            emulated_device(emulated, batch_bytes, plan.batch_size, speed)
+        }
+        (_, None, DeviceConfig::Cuda(_)) => {
+            costs.launch = profile
+                .service(Stage::Step)
+                .map_or(BatchCosts::default(), |step| {
+                    BatchCosts::fixed(step.mean_ns, 0.0)
+                });
+            costs.host = Costs::default();
+            Device::Beside {
+                step: profile.in_proportion(Stage::Device).scaled(speed),
+                launch_wait: 0.0,
+                run_ahead: config.gpu.map_or(0, |gpu| gpu.run_ahead),
+                transfer: profile.in_proportion(Stage::Transfer),
+                copies_ahead: 0,
+            }
+        }
+        _ => {
+            costs.host = Costs::default();
+            let step = profile
+                .service(Stage::Step)
+                .map_or(0.0, |step| step.mean_ns);
+            let others = profile.other_cpu_ns_per_step / step.max(1.0);
+            Device::OnHost {
+                step: profile.in_proportion(Stage::Step).scaled(speed),
+                width: (1.0 + others).clamp(1.0, from.cores.max(1.0)),
+            }
+        }
+    };
+    (costs, device)
+}
+
+fn emulated_device(
+    emulated: &EmulatedConfig,
+    batch_bytes: f64,
+    batch_size: usize,
+    speed: f64,
+) -> Device {
+    let per_sample = emulated.step_per_sample_ns + emulated.preprocess_per_sample_ns;
+    let rate = emulated.copy_bytes_per_second;
+    let transfer = rate.map_or(0.0, |rate| batch_bytes * 1e9 / rate.max(1) as f64);
+    Device::Beside {
+        step: BatchCosts::fixed(emulated.step_base_ns as f64, per_sample as f64).scaled(speed),
+        launch_wait: emulated.launch_ns as f64,
+        run_ahead: emulated.run_ahead,
+        transfer: BatchCosts::fixed(
+            emulated.copy_latency_ns as f64,
+            transfer / batch_size.max(1) as f64,
+        ),
+        copies_ahead: 2,
+    }
+}
