@@ -2,7 +2,7 @@
 
 use super::NvmlReport;
 use super::TimelineReport;
-use crate::analysis::{Cause, LengthSummary, StageSummary, Summary, Verdict, WorkerSummary};
+use crate::analysis::{Cause, Guard, LengthSummary, StageSummary, Summary, Verdict, WorkerSummary};
 use crate::timeline::{LaneKind, Nanos, Stage};
 use serde::Serialize;
 
@@ -278,7 +278,11 @@ pub struct Report {
     pub stages: Vec<StageSummary>,
     pub workers: Vec<WorkerSummary>,
     pub process_cpu_ns: Option<Nanos>,
+    /// Of other programs, on the cores that this process may use; `None` where it is not known.
+    pub other_programs_cpu_ns: Option<Nanos>,
     pub verdict: Option<Verdict>,
+    /// `None` where there are not too many workers.
+    pub guard: Option<Guard>,
     /// Samples left out: how many, and the first of them.
     pub skipped: serde_json::Value,
     pub recorder: RecorderReport,
@@ -318,7 +322,9 @@ impl Report {
             stages: Vec::new(),
             workers: Vec::new(),
             process_cpu_ns: None,
+            other_programs_cpu_ns: None,
             verdict: None,
+            guard: None,
             skipped: serde_json::Value::Null,
             recorder: RecorderReport::default(),
             trace: None,
@@ -358,6 +364,7 @@ impl Report {
         self.stages = summary.stages.clone();
         self.workers = summary.workers.clone();
         self.process_cpu_ns = summary.process_cpu;
+        self.other_programs_cpu_ns = summary.others_cpu;
     }
 
     /// Leaves out the stages and threads of a loader that ended before the window.

@@ -57,6 +57,10 @@ pub trait Scheduler: Send + Sync {
     fn wait(&self, key: WaitKey);
     /// Makes every thread that waits for `key` runnable; the caller keeps running.
     fn wake(&self, key: WaitKey);
+    /// Time that the caller has computed so far; `None` where that is not counted.
+    fn cpu_time(&self) -> Option<Nanos> {
+        None
+    }
     /// Time that the caller was ready to compute and had no core, so far.
     fn run_delay(&self) -> Nanos {
         Nanos::ZERO
