@@ -104,6 +104,7 @@ impl Run {
         };
         let work = PlantedWork {
             spend: wait_on(clock),
+            read: wait_on(clock),
             costs,
         };
         let storage = self

@@ -113,7 +113,11 @@ impl Floors {
                 Workers::WholeBatch { num_workers, .. } => Some(num_workers),
             },
             copy_in_trainer: shape.copy_in_trainer,
-            device: summary.device_busy.0 as f64 / steps as f64,
+            // What is no device beside is in the trainer's own time, where waits for a core are left out.
+            device: match shape.device_beside {
+                true => summary.device_busy.0 as f64 / steps as f64,
+                false => 0.0,
+            },
             transfer: transfers.0 as f64 / steps as f64,
             copy_latency: shape.copy_latency.0 as f64,
             core_time: cpu / steps as f64 / cores,
@@ -137,6 +141,21 @@ impl Floors {
             (None, None) => {}
         }
         self
+    }
+
+    /// With so many cores for the process.
+    pub(super) fn on_cores(self, cores: f64) -> Floors {
+        let cores = cores.max(f64::MIN_POSITIVE);
+        Floors {
+            core_time: self.core_time * self.cores / cores,
+            cores,
+            ..self
+        }
+    }
+
+    /// How much of the cores' time is in use where a step takes `period`, 0 to 1.
+    pub(super) fn core_share(&self, period: Nanos) -> f64 {
+        self.core_time / period.0.max(1) as f64
     }
 
     /// With a thread that copies.

@@ -95,6 +95,7 @@ pub struct Analysis {
     steps: Steps,
     window_end: Option<Nanos>,
     cpu: ProcessCpu,
+    others_cpu: ProcessCpu,
     records: u64,
     dropped: u64,
 }
@@ -139,6 +140,7 @@ impl Analysis {
             steps,
             window_end: None,
             cpu: ProcessCpu::default(),
+            others_cpu: ProcessCpu::default(),
             records: 0,
             dropped: 0,
         }
@@ -167,18 +169,31 @@ impl Analysis {
         }
         if let Some(reading) = cpu {
             self.cpu.read(reading);
-            if let Some(start) = self.fold.window_start() {
-                self.cpu.begins(start);
-            }
-            if let Some((_, end)) = self.steps.latest {
-                self.cpu.reaches(self.window_end.unwrap_or(end));
-            }
         }
+        self.clip_cpu();
         for (lane, record) in records {
             self.record(*lane, record);
         }
         if let Some((_, end)) = self.steps.latest {
             self.count_until(end);
+        }
+    }
+
+    /// Takes what other programs have computed on this process's cores, as of a reading taken now and then; before
+    /// the records taken until then.
+    pub fn other_programs(&mut self, reading: CpuReading) {
+        self.others_cpu.read(reading);
+    }
+
+    /// Notes what of the CPU time so far lies in the window.
+    fn clip_cpu(&mut self) {
+        for cpu in [&mut self.cpu, &mut self.others_cpu] {
+            if let Some(start) = self.fold.window_start() {
+                cpu.begins(start);
+            }
+            if let Some((_, end)) = self.steps.latest {
+                cpu.reaches(self.window_end.unwrap_or(end));
+            }
         }
     }
 
@@ -414,6 +429,7 @@ impl Analysis {
             ),
             workers,
             process_cpu: self.cpu.used(),
+            others_cpu: self.others_cpu.used(),
             records: self.records,
             readings: self.tally.readings(),
             dropped: self.dropped,

@@ -1,17 +1,17 @@
-//! CPU time of the whole process over the window, from readings taken now and then.
+//! CPU time over the window, of the whole process or of other programs, from readings taken now and then.
 
 use crate::timeline::Nanos;
 
-/// CPU time of the process, user and system, as read from the kernel.
+/// CPU time, user and system, as read from the kernel.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CpuReading {
     /// When it was read.
     pub at: Nanos,
-    /// All that the process had used until then.
+    /// All that had been used until then.
     pub used: Nanos,
 }
 
-/// The window's CPU time. Between two readings the process is taken to use the cores evenly.
+/// The window's CPU time. Between two readings the cores are taken to be used evenly.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProcessCpu {
     before: Option<CpuReading>,

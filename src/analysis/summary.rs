@@ -39,6 +39,8 @@ pub struct Summary {
     pub workers: Vec<WorkerSummary>,
     /// CPU time of the whole process in the window, where it is known.
     pub process_cpu: Option<Nanos>,
+    /// CPU time of other programs in the window, on the cores that the process may use, where it is known.
+    pub others_cpu: Option<Nanos>,
     /// Records taken in, over the whole run.
     pub records: u64,
     /// How often threads asked the kernel for their figures, over the whole run.

@@ -5,7 +5,8 @@
 mod advice;
 
 use super::cause::Cause;
-use super::floors::{LoaderShape, Workers};
+use super::floors::LoaderShape;
+use super::guard::Guard;
 use super::summary::Summary;
 use super::tally::{StageSummary, share};
 use crate::timeline::Nanos;
@@ -60,7 +61,12 @@ pub struct Verdict {
 impl Verdict {
     /// The verdict on `summary`.
     pub fn of(summary: &Summary, shape: &LoaderShape) -> Verdict {
-        let judge = Judge { summary, shape };
+        let guard = Guard::of(summary, shape);
+        let judge = Judge {
+            summary,
+            shape,
+            guard,
+        };
         judge.verdict()
     }
 
@@ -90,9 +96,11 @@ impl Suggestion {
 const HIGHLY: f64 = 0.20;
 const MODERATELY: f64 = 0.05;
 /// Above this share of all cores' time in use the machine is saturated.
-const SATURATED: f64 = 0.9;
+pub(super) const SATURATED: f64 = 0.9;
+/// Above this share of all cores' time other programs are worth a word.
+const MANY_OTHERS: f64 = 0.25;
 /// A change that cannot buy this much is not worth a run.
-const WORTH_TRYING: f64 = 1.05;
+pub(super) const WORTH_TRYING: f64 = 1.05;
 /// Device idle below this share of the window is not looked into.
 const HARDLY_IDLE: f64 = 0.05;
 /// More workers than this many on top are not considered.
@@ -133,6 +141,7 @@ impl Limit {
 struct Judge<'a> {
     summary: &'a Summary,
     shape: &'a LoaderShape,
+    guard: Option<Guard>,
 }
 
 impl Judge<'_> {
@@ -190,6 +199,9 @@ impl Judge<'_> {
 
     /// The causes are compared in kind, not one by one: a loader may hold the device back in many ways.
     fn limit(&self, input_bound: InputBound) -> Limit {
+        if self.leading_guard().is_some() {
+            return Limit::Cores;
+        }
         let idle = share(self.summary.device_idle(), self.summary.window.length());
         if input_bound == InputBound::Not && idle <= HARDLY_IDLE {
             return Limit::Device;
@@ -207,6 +219,18 @@ impl Judge<'_> {
         } else {
             Limit::Loader
         }
+    }
+
+    /// The guard's finding, where nothing else has cost more.
+    fn leading_guard(&self) -> Option<&Guard> {
+        let contention = self.summary.cause(Cause::CpuContention);
+        let losses = [
+            self.total(Limit::Loader) - contention,
+            self.total(Limit::Host),
+            self.total(Limit::Device),
+        ];
+        let guard = self.guard.as_ref();
+        guard.filter(|guard| losses.iter().all(|loss| guard.lost > *loss))
     }
 
     /// The longest cause of the kind, or of any where that kind has none.
@@ -246,7 +270,8 @@ impl Judge<'_> {
             ));
         }
         let idle = self.summary.device_idle();
-        if let Some(cause) = top.filter(|_| share(idle, window) > 0.01) {
+        let known = |cause: &Cause| self.summary.cause(*cause) > Nanos::ZERO;
+        if let Some(cause) = top.filter(known).filter(|_| share(idle, window) > 0.01) {
             let part = 100.0 * share(self.summary.cause(cause), idle);
             let whole = if self.shape.has_device {
                 "device idle"
@@ -255,28 +280,15 @@ impl Judge<'_> {
             };
             evidence.push(format!("{part:.0} % of {whole} is {cause}"));
         }
-        if top == Some(Cause::CpuContention) {
-            evidence.extend(self.crowd());
+        let guard = self.guard.as_ref();
+        if let Some(guard) = guard.filter(|_| top == Some(Cause::CpuContention)) {
+            evidence.push(guard.message.clone());
         }
-        if limit == Limit::Loader && suggestion.is_none_or(|s| s.set.is_none()) {
+        let scarce = matches!(limit, Limit::Loader | Limit::Cores);
+        if scarce && suggestion.is_none_or(|s| s.set.is_none()) {
             evidence.extend(self.scarce_cores());
         }
         evidence
-    }
-
-    /// Which stage has too many workers, where one has.
-    fn crowd(&self) -> Option<String> {
-        let (stage, workers) = self.crowded()?;
-        let noun = match self.shape.workers {
-            Workers::WholeBatch { .. } => "worker".to_owned(),
-            Workers::PerStage => format!("{stage} worker"),
-        };
-        let (cores, s) = (
-            self.shape.cores,
-            if self.shape.cores == 1.0 { "" } else { "s" },
-        );
-        let workers = plural(workers, &noun);
-        Some(format!("{workers} are too many for {cores} core{s}"))
     }
 
     /// Who has the cores, where they are all in use.
@@ -290,8 +302,15 @@ impl Judge<'_> {
             Cores::Taken => Some(format!(
                 "this process had {percent:.0} % of {cores} cores and could have used more, other programs or a CPU quota took the rest"
             )),
-            Cores::Free => None,
+            Cores::Free => self.busy_others(),
         }
+    }
+
+    /// What other programs used, where that was much.
+    fn busy_others(&self) -> Option<String> {
+        let used = self.of_cores(self.summary.others_cpu)?;
+        let (percent, cores) = (100.0 * used, self.shape.cores);
+        (used > MANY_OTHERS).then(|| format!("other programs used {percent:.0} % of {cores} cores"))
     }
 
     /// `time` as a share of all cores' time.
@@ -330,7 +349,7 @@ fn stage_evidence(row: &StageSummary, window: Nanos) -> String {
     }
 }
 
-fn plural(count: usize, noun: &str) -> String {
+pub(super) fn plural(count: usize, noun: &str) -> String {
     if count == 1 {
         format!("1 {noun}")
     } else {

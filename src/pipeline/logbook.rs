@@ -8,7 +8,7 @@ use super::usage::UsageMeter;
 use crate::timeline::DevicePhase;
 use crate::timeline::{
     BusySpan, Clock, HostSpan, HostWork, ItemId, LaneRecorder, Nanos, Record, Scheduler, Split,
-    Stage, UnitRecord, UnitRef,
+    Stage, ThreadUsage, UnitRecord, UnitRef,
 };
 use std::sync::Arc;
 
@@ -220,9 +220,20 @@ impl Logbook {
             output_depth: sent.map_or(0, |s| s.depth),
         });
         self.free_at = pushed.max(end);
-        if let Some(usage) = self.meter.usage(end) {
+        if let Some(usage) = self.meter.usage(end).or_else(|| self.scheduled_usage(end)) {
             self.lane.write(&Record::Usage(usage));
         }
+    }
+
+    /// The thread's figures where the clock's scheduler counts them.
+    fn scheduled_usage(&self, at: Nanos) -> Option<ThreadUsage> {
+        let scheduler = self.clock.scheduler().filter(|_| self.on)?;
+        Some(ThreadUsage {
+            at,
+            user: scheduler.cpu_time()?,
+            run_delay: scheduler.run_delay(),
+            ..ThreadUsage::default()
+        })
     }
 
     /// Records that the device was busy.

@@ -3,7 +3,7 @@
 use super::NvmlReport;
 use super::TimelineReport;
 use crate::analysis::{
-    Cause, LengthSummary, Profile, StageSummary, Summary, Verdict, WorkerSummary,
+    Cause, Guard, LengthSummary, Profile, StageSummary, Summary, Verdict, WorkerSummary,
 };
 use crate::timeline::{LaneKind, Nanos, Stage};
 use serde::{Deserialize, Serialize};
@@ -297,7 +297,11 @@ pub struct Report {
     pub process_cpu_ns: Option<Nanos>,
     /// The costs, net, from which other runs are predicted.
     pub profile: Option<Profile>,
+    /// Of other programs, on the cores that this process may use; `None` where it is not known.
+    pub other_programs_cpu_ns: Option<Nanos>,
     pub verdict: Option<Verdict>,
+    /// `None` where there are not too many workers.
+    pub guard: Option<Guard>,
     /// Samples left out: how many, and the first of them.
     pub skipped: serde_json::Value,
     pub recorder: RecorderReport,
@@ -340,7 +344,9 @@ impl Report {
             workers: Vec::new(),
             process_cpu_ns: None,
             profile: None,
+            other_programs_cpu_ns: None,
             verdict: None,
+            guard: None,
             skipped: serde_json::Value::Null,
             recorder: RecorderReport::default(),
             trace: None,
@@ -381,6 +387,7 @@ impl Report {
         self.workers = summary.workers.clone();
         self.process_cpu_ns = summary.process_cpu;
         self.profile = Some(summary.profile.clone());
+        self.other_programs_cpu_ns = summary.others_cpu;
     }
 
     /// Leaves out the stages and threads of a loader that ended before the window.

@@ -35,6 +35,9 @@ fn write_report(out: &mut String, report: &Report) -> fmt::Result {
             "verdict  none: the run ended before its first measured step"
         )?,
     }
+    if let Some(guard) = &report.guard {
+        writeln!(out, "guard    {}", guard.line())?;
+    }
     if report.status == Status::Interrupted {
         writeln!(
             out,
@@ -385,6 +388,42 @@ fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::{Guard, Suggestion};
+    use crate::report::Machine;
+    use crate::timeline::Stage;
+
+    #[test]
+    fn what_the_guard_found_follows_the_verdict() {
+        let machine = Machine {
+            cores: 2.0,
+            operating_system: "Linux".to_owned(),
+            architecture: "x86_64",
+        };
+        let mut report = Report::new("guarded".to_owned(), machine, serde_json::Value::Null);
+        assert!(!render(&report).contains("guard"));
+        report.guard = Some(Guard {
+            check: "too_many_workers",
+            stage: Some(Stage::Decode),
+            workers: 8,
+            enough: 1,
+            cores: 2.0,
+            runnable_threads: 3.8,
+            lost: Nanos::from_millis(900),
+            lost_share: 0.23,
+            waited_share: 0.26,
+            message: "8 decode workers are too many".to_owned(),
+            suggestion: Suggestion {
+                set: Some("decode.workers=1".to_owned()),
+                change: "1 instead of 8".to_owned(),
+                at_most: 1.3,
+            },
+        });
+        let text =
+            "guard    8 decode workers are too many; try --set decode.workers=1 (at most 1.30x)";
+        assert_eq!(render(&report).lines().nth(1), Some(text));
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["guard"]["lost_ns"], 900_000_000);
+    }
 
     #[test]
     fn memory_is_shown_at_its_peak() {

@@ -6,8 +6,9 @@ use super::error::SessionError;
 use super::gpu::GpuCollector;
 use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
+use super::other_programs::OtherPrograms;
 use super::tracing_feed::TracingFeed;
-use crate::analysis::{Analysis, CpuReading, LoaderShape, Summary, Verdict};
+use crate::analysis::{Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict};
 use crate::config::EmulatedConfig;
 use crate::pipeline::{RecordingCost, StopSignal, WakingCost, panic_message};
 use crate::report::{
@@ -89,6 +90,7 @@ pub(super) struct Collector {
     /// CPU time of the process before the run, and of the collector's thread so far.
     pub(super) process_cpu_before: Nanos,
     pub(super) own_cpu: Nanos,
+    pub(super) others: OtherPrograms,
 }
 
 /// A running collector.
@@ -129,7 +131,7 @@ impl Collector {
         loop {
             park_timeout(pause);
             let stop = stopped.load(Ordering::Acquire);
-            pause = pause_after(pause, self.drain());
+            pause = pause_after(pause, self.drain(stop));
             let due = reported.elapsed() >= REPORT_EVERY;
             if stop || due {
                 self.own_cpu = cpu_of(UsageWho::RUSAGE_THREAD).unwrap_or_default();
@@ -158,8 +160,8 @@ impl Collector {
         }
     }
 
-    /// Takes what was recorded; returns how many records the fullest lane had.
-    fn drain(&mut self) -> u64 {
+    /// Takes what was recorded, for the `last` time maybe; returns how many records the fullest lane had.
+    fn drain(&mut self, last: bool) -> u64 {
         let mut records = std::mem::take(&mut self.records);
         let gpu_is_over = self
             .gpu_timeline
@@ -170,6 +172,10 @@ impl Collector {
             .drain(|lane, record| records.push((lane, record)));
         let at = self.clock.now();
         let cpu = cpu_of(UsageWho::RUSAGE_SELF).map(|used| CpuReading { at, used });
+        let others = cpu.and_then(|cpu| self.others.read(at, cpu.used, last));
+        if let Some(others) = others {
+            self.analysis.other_programs(others);
+        }
         if let Some(gpu) = &mut self.gpu_timeline {
             let (analysis, feed) = (&mut self.analysis, self.feed.as_mut());
             gpu.collect(gpu_is_over, &mut records, analysis, feed);
@@ -276,6 +282,7 @@ impl Collector {
                 self.report.leave_out_loader();
             }
             self.report.verdict = Some(Verdict::of(summary, &self.shape));
+            self.report.guard = Guard::of(summary, &self.shape);
             self.report.recorder = self.recorder_report(summary);
         }
         if let (Some(feed), Some(trace)) = (&self.feed, &mut self.report.trace) {
@@ -301,7 +308,7 @@ impl Collector {
             if let Some(gpu) = &collector.gpu_timeline {
                 gpu.end();
             }
-            collector.drain();
+            collector.drain(true);
             if let Some(feed) = &mut collector.feed {
                 feed.finish();
                 collector.gpu.drain(Some(feed));

@@ -6,6 +6,7 @@ use super::error::SessionError;
 use super::gpu::{GpuDevice, TakenTimeline, Timeline};
 use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
+use super::other_programs::OtherPrograms;
 use super::plan::{emulated_spec, model_spec, parts, plan, resident, runs_beside, shape};
 use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
@@ -384,6 +385,7 @@ impl Session {
             waking: WakingCost::measure(&self.clock),
             process_cpu_before: cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default(),
             own_cpu: Nanos::ZERO,
+            others: OtherPrograms::new(),
         }
     }
 }

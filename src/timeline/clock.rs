@@ -59,6 +59,10 @@ pub trait Scheduler: Send + Sync {
     fn wake(&self, key: WaitKey);
     /// The same for the one that has waited longest.
     fn wake_one(&self, key: WaitKey);
+    /// Time that the caller has computed so far; `None` where that is not counted.
+    fn cpu_time(&self) -> Option<Nanos> {
+        None
+    }
     /// Time that the caller was ready to compute and had no core, so far.
     fn run_delay(&self) -> Nanos {
         Nanos::ZERO

@@ -49,6 +49,7 @@ struct Cores {
     /// How long each thread has waited for one.
     run_delay: HashMap<u64, Nanos>,
     used: Nanos,
+    used_by: HashMap<u64, Nanos>,
 }
 
 /// How long a thread computes before it makes room for another.
@@ -101,8 +102,10 @@ impl VirtualClock {
 
     /// Gives the core to whoever has waited longest.
     fn free_core(&self, used: Nanos) {
+        let ticket = self.current();
         let mut state = self.lock();
         state.cores.used += used;
+        *state.cores.used_by.entry(ticket).or_default() += used;
         match state.cores.waiting.pop_front() {
             Some(next) => state.ready.push_back(next),
             None => state.cores.taken -= 1,
@@ -231,6 +234,18 @@ impl Scheduler for VirtualClock {
         self.take_turn(state, ticket);
     }
 
+    fn cpu_time(&self) -> Option<Nanos> {
+        let cores = &self.lock().cores;
+        cores.count?;
+        Some(
+            cores
+                .used_by
+                .get(&self.current())
+                .copied()
+                .unwrap_or_default(),
+        )
+    }
+
     fn run_delay(&self) -> Nanos {
         let delays = &self.lock().cores.run_delay;
         delays.get(&self.current()).copied().unwrap_or_default()
@@ -292,6 +307,7 @@ mod tests {
                     let clock = clock.clone();
                     let body = move || {
                         clock.compute(Nanos::from_millis(10));
+                        assert_eq!(Scheduler::cpu_time(&*clock), Some(Nanos::from_millis(10)));
                         clock.run_delay()
                     };
                     spawn_on(&shared, "computer", body).unwrap()

@@ -54,9 +54,9 @@ fn healthy() -> Planted {
 }
 
 /// A pipeline with one thing wrong, and what must be said of it.
-struct Case {
-    run: Planted,
-    rig: Rig,
+pub struct Case {
+    pub run: Planted,
+    pub rig: Rig,
     cause: Option<Cause>,
     /// Beginning of the verdict, and a part of it.
     says: [&'static str; 2],
@@ -145,7 +145,7 @@ fn device_bound() -> Case {
 /// The trainer's own code takes 9 of the device's 10 ms. Decoding a batch takes all cores but one for as
 /// long, in a burst of many more workers than there are cores, who leave the trainer its share of the cores
 /// and no more.
-fn too_many_workers(cores: usize) -> Case {
+pub fn too_many_workers(cores: usize) -> Case {
     let mut case = case(
         Some(Cause::CpuContention),
         ["short of cores: ", "are too many for"],
@@ -194,7 +194,7 @@ fn every_case() -> Vec<(&'static str, Case)> {
     ]
 }
 
-fn shape(run: &Planted, rig: &Rig) -> LoaderShape {
+pub fn shape(run: &Planted, rig: &Rig) -> LoaderShape {
     let knobs = |knobs: StageKnobs| knobs.prefetch;
     let (workers, batch_prefetch) = match run.layout {
         Layout::PerStage { batch, .. } => (Workers::PerStage, knobs(batch)),
@@ -220,7 +220,7 @@ fn shape(run: &Planted, rig: &Rig) -> LoaderShape {
         copy_in_trainer: run.copy.workers == 0,
         has_device: true,
         resident: rig.resident.is_some(),
-        device_beside: true,
+        device_beside: rig.device.is_some() || rig.by_events.is_some(),
         disk: None,
         cores: rig.cores.map_or(16.0, |cores| cores as f64),
     }

@@ -3,6 +3,7 @@
 
 mod emulated;
 mod events;
+mod guard;
 mod planted;
 mod prediction;
 mod work;

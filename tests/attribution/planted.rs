@@ -34,8 +34,10 @@ impl HostToDevice for PlantedCopy {
     }
 }
 
-/// A step that keeps the device busy for its cost, after `launch` of host time.
+/// A step that keeps the device busy for its cost, after `launch` of host time. Where there are cores it computes on
+/// them, as training on the CPU does.
 struct PlantedStep {
+    spend: Spend,
     costs: Costs,
     launch: Nanos,
 }
@@ -53,7 +55,7 @@ impl TrainStep for PlantedStep {
         clock.sleep(self.launch);
         let start = logbook.now();
         logbook.host(HostWork::Launch, batch.number, launched, start);
-        clock.sleep(self.costs.of(Stage::Step, batch.number));
+        (self.spend)(self.costs.of(Stage::Step, batch.number));
         let end = logbook.now();
         logbook.busy(DevicePhase::Step, batch.number, start, end);
         Ok(None)
@@ -83,9 +85,11 @@ pub struct Rig {
     pub device: Option<EmulatedSpec>,
     /// The trainer's own code after each step.
     pub host_code: Nanos,
-    /// Costs of the loader and of the trainer's own code are computed on so many cores and not waited for;
-    /// in real time on those there are.
+    /// Costs of the loader, of the planted step and of the trainer's own code are computed on so many cores and not
+    /// waited for; in real time on those there are.
     pub cores: Option<usize>,
+    /// Reads are waited for all the same.
+    pub reads_wait: bool,
     /// Only so many batches are loaded; they stay on the device.
     pub resident: Option<u64>,
     /// In place of the planted step: one that a device takes so long for, known by the events at its ends only.
@@ -212,6 +216,7 @@ impl Planted {
                 costs: costs.clone(),
             };
             let step = PlantedStep {
+                spend: test_clock.spend.clone(),
                 costs,
                 launch: self.launch,
             };
@@ -235,6 +240,10 @@ impl Planted {
         let stop = StopSignal::new(clock.clone());
         let work = PlantedWork {
             spend: test_clock.spend.clone(),
+            read: match rig.reads_wait {
+                true => wait_on(clock),
+                false => test_clock.spend.clone(),
+            },
             costs: self.costs.clone(),
         };
         let rule = WindowRule {
@@ -300,5 +309,10 @@ fn collect(
         at: cores.now(),
         used: cores.cpu_time(),
     });
+    if let Some(cpu) = cpu {
+        // Nobody else computes on virtual cores.
+        let used = Nanos::ZERO;
+        analysis.other_programs(CpuReading { used, ..cpu });
+    }
     analysis.absorb(&records, drain.dropped, cpu);
 }

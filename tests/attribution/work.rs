@@ -42,13 +42,19 @@ pub fn wait_on(clock: &Arc<dyn Clock>) -> Spend {
 /// Samples, one byte each as they are read, that cost what they are told to.
 pub struct PlantedWork {
     pub spend: Spend,
+    /// The same for reads, which may wait where the rest computes.
+    pub read: Spend,
     pub costs: Costs,
 }
 
 impl PlantedWork {
     fn spend(&self, stage: Stage, claim: &Claim) {
         let cost = |key: SampleKey| self.costs.of(stage, key.epoch << 32 | u64::from(key.index));
-        (self.spend)(claim.keys().map(cost).sum());
+        let spend = match stage {
+            Stage::Read => &self.read,
+            _ => &self.spend,
+        };
+        spend(claim.keys().map(cost).sum());
     }
 }
 

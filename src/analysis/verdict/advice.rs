@@ -22,10 +22,9 @@ impl Judge<'_> {
             },
             Cause::PrefetchDepth(stage) => Some(self.deeper(stage)),
             Cause::CpuContention => {
-                let fewer = self.fewer_workers();
-                let worth = fewer.filter(|suggestion| suggestion.at_most >= WORTH_TRYING);
+                let fewer = self.guard.as_ref().map(|guard| guard.suggestion.clone());
                 let saturated = self.cores() == Cores::Saturated;
-                worth.or_else(|| saturated.then(|| self.cheaper_work(None)).flatten())
+                fewer.or_else(|| saturated.then(|| self.cheaper_work(None)).flatten())
             }
             Cause::Host(HostWork::LossReadback) => Some(Suggestion {
                 set: None,
@@ -73,35 +72,6 @@ impl Judge<'_> {
             set: Some(format!("{key}={enough}")),
             change: format!("{enough} instead of {now}"),
             at_most: with(enough),
-        })
-    }
-
-    /// The stage that has more workers than there are cores, the one with the most of them, and how many.
-    pub(super) fn crowded(&self) -> Option<(Stage, usize)> {
-        let floors = self.floors();
-        let workers = |stage| match self.shape.workers {
-            Workers::WholeBatch { num_workers, .. } => num_workers,
-            Workers::PerStage => floors.workers(stage),
-        };
-        let crowded = ASSEMBLY.map(|stage| (stage, workers(stage)));
-        let most = crowded.into_iter().max_by_key(|(_, workers)| *workers)?;
-        (most.1 as f64 > self.shape.cores).then_some(most)
-    }
-
-    /// As many workers as there are cores, where there are more.
-    fn fewer_workers(&self) -> Option<Suggestion> {
-        let (stage, now) = self.crowded()?;
-        let enough = (self.shape.cores as usize).max(1);
-        let key = match self.shape.workers {
-            Workers::WholeBatch { .. } => "num_workers".to_owned(),
-            Workers::PerStage => format!("{stage}.workers"),
-        };
-        let floors = self.floors().with_workers(stage, enough);
-        let contention = self.summary.cause(Cause::CpuContention);
-        Some(Suggestion {
-            set: Some(format!("{key}={enough}")),
-            change: format!("{enough} instead of {now}"),
-            at_most: self.without(contention).min(self.at_most(&floors)),
         })
     }
 

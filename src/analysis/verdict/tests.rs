@@ -1,5 +1,5 @@
 use super::*;
-use crate::analysis::{Disk, LengthSummary, WorkerSummary};
+use crate::analysis::{Disk, LengthSummary, WorkerSummary, Workers};
 use crate::timeline::{HostWork, Interval, LaneKind, Stage, ThreadUsage};
 
 const MS: u64 = 1_000_000;
@@ -68,6 +68,7 @@ fn summary(
         profile: Profile::default(),
         workers: Vec::new(),
         process_cpu: Some(Nanos(100 * cpu * MS)),
+        others_cpu: None,
         records: 0,
         readings: 0,
         dropped: 0,
@@ -344,8 +345,9 @@ fn more_workers_do_not_make_a_disk_seek_faster() {
     }
 }
 
+/// Threads that compute have the cores, and it is not known whose: what would help is not either.
 #[test]
-fn more_workers_than_cores_that_hold_up_the_trainer_are_too_many() {
+fn a_trainer_that_waits_for_a_core_is_short_of_them() {
     let causes = [(Cause::CpuContention, 5)];
     let mut found = summary(15, 13, &causes, &[(Stage::Decode, 8, 9)], 20);
     found.data_wait_total = Nanos::ZERO;
@@ -354,5 +356,11 @@ fn more_workers_than_cores_that_hold_up_the_trainer_are_too_many() {
         ..shape(2)
     };
     let verdict = Verdict::of(&found, &beside);
-    insta::assert_snapshot!(verdict.line(), @"short of cores: the trainer waits for data 0.0 % of the time, the device is busy 66.7 %; 100 % of device idle is CPU contention; 8 decode workers are too many for 2 cores; try --set decode.workers=2 (at most 1.15x)");
+    insta::assert_snapshot!(verdict.line(), @"short of cores: the trainer waits for data 0.0 % of the time, the device is busy 66.7 %; 100 % of device idle is CPU contention");
+    found.others_cpu = Some(Nanos(100 * 9 * MS));
+    let line = Verdict::of(&found, &beside).line();
+    assert!(
+        line.ends_with("; other programs used 30 % of 2 cores"),
+        "{line}"
+    );
 }

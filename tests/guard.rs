@@ -1,0 +1,108 @@
+//! The guard against too many workers, on the program itself: training on the CPU of the machine at hand, with real
+//! images. Two of its cores are enough: on many more a loader of images as small as these crowds nobody.
+//!
+//! Other programs on the same cores hide what the loader does, so the best of three runs counts.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{LazyLock, Mutex};
+use tempfile::TempDir;
+
+/// Training a batch takes some 50 ms of one core, decoding it some 40.
+const CONFIG: &str = "pipeline = \"jpeg-folder.toml\"\ndevice = \"cpu\"\nwarmup_steps = 5\nsteps = 60\n\
+                      preprocess.size = 96\ntrace.enabled = false\n\
+                      [model]\nkind = \"small-cnn\"\n\
+                      [generate]\nimages = 600\nclasses = 10\nformat = \"jpeg\"\n";
+const LATENCY: [&str; 2] = ["storage.emulate=\"custom\"", "storage.latency=\"10ms\""];
+
+/// A folder with the configuration; the data is made in it by the first run.
+static PLACE: LazyLock<TempDir> = LazyLock::new(|| {
+    let place = tempfile::tempdir().unwrap();
+    let pipeline = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines/jpeg-folder.toml");
+    std::fs::copy(pipeline, place.path().join("jpeg-folder.toml")).unwrap();
+    std::fs::write(place.path().join("run.toml"), CONFIG).unwrap();
+    place
+});
+
+/// Held by whoever runs.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Workers on the cores that a run gets, four for each.
+const CORES: usize = 2;
+const WORKERS: usize = 4 * CORES;
+
+/// The numbers of that many cores of this machine; fewer where it has fewer.
+fn cores() -> Vec<String> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mut lines = status.lines();
+    let listed = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let ranges = listed.unwrap().trim().split(',');
+    let numbers = ranges.flat_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        first.parse::<usize>().unwrap()..=last.parse::<usize>().unwrap()
+    });
+    numbers.take(CORES).map(|core| core.to_string()).collect()
+}
+
+/// The report of a run with `sets`.
+fn report(sets: &[String]) -> Value {
+    let out: PathBuf = PLACE.path().join("out");
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cores().join(",")]);
+    command.arg(env!("CARGO_BIN_EXE_stallscope"));
+    command.current_dir(PLACE.path()).args(["run", "run.toml"]);
+    command.arg("--run-dir").arg(&out);
+    command.args(sets.iter().flat_map(|set| ["--set", set]));
+    let ran = command.output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{sets:?}: {said}");
+    serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap()
+}
+
+/// One of three runs with `sets` must do what `holds` asks.
+fn best_of_three(sets: &[String], holds: impl Fn(&Value) -> bool) {
+    let _alone = ONE_AT_A_TIME.lock();
+    let mut reports = (0..3)
+        .map(|_| report(sets))
+        .map(|report| match holds(&report) {
+            true => Ok(()),
+            false => Err(format!(
+                "guard {}, verdict {}, window {} ns, CPU {} ns, of others {} ns",
+                report["guard"],
+                report["verdict"]["title"],
+                report["window_ns"],
+                report["process_cpu_ns"],
+                report["other_programs_cpu_ns"]
+            )),
+        });
+    let mut refused = Vec::new();
+    let held = reports.any(|tried| tried.map_err(|why| refused.push(why)).is_ok());
+    assert!(held, "{sets:?}: {refused:#?}");
+}
+
+/// Four decode workers for each core, which the trainer's thread has to share with them.
+#[test]
+fn four_workers_a_core_are_too_many() {
+    let found = cores().len();
+    if found < CORES {
+        return println!("skipped: with {found} core the trainer has none of its own to lose");
+    }
+    let sets = [format!("decode.workers={WORKERS}")];
+    best_of_three(&sets, |report| {
+        let guard = &report["guard"];
+        guard["stage"] == "decode"
+            && guard["workers"] == WORKERS
+            && guard["enough"].as_u64().unwrap() < WORKERS as u64
+            && guard["lost_share"].as_f64().unwrap() > 0.05
+            && guard["suggestion"]["at_most"].as_f64().unwrap() >= 1.05
+    });
+}
+
+/// As many read workers that wait for an emulated disk.
+#[test]
+fn workers_that_wait_for_the_disk_are_not() {
+    let mut sets = vec![format!("read.workers={WORKERS}")];
+    sets.extend(LATENCY.map(str::to_owned));
+    best_of_three(&sets, |report| report["guard"].is_null());
+}
