@@ -16,7 +16,7 @@ mod units;
 mod verdict;
 
 pub use cause::{Cause, CauseTotals, IdleSpan};
-pub use floors::{Disk, LoaderShape, Workers};
+pub use floors::{Disk, LoaderShape, Resident, Workers};
 pub use gpu::{GpuSummary, GpuTally, Level};
 pub use gpu_util::{BusyBy, UtilComparison};
 pub use live::{Analysis, Pace, WindowRule};

@@ -78,6 +78,7 @@ Examples:
   stallscope run configs/quickstart.toml --set num_workers=4   (like PyTorch's DataLoader)
   stallscope run configs/quickstart.toml --mode loader-only    (how fast can it feed?)
   stallscope run configs/quickstart.toml --mode device-only    (how fast can the device train?)
+  stallscope run configs/quickstart.toml --mode host-resident  (how fast would it be if loading were free?)
   stallscope run configs/quickstart.toml --device cuda:0 --trace /tmp/trace.json")]
 pub struct RunArgs {
     /// The experiment file, such as configs/quickstart.toml.
@@ -146,6 +147,10 @@ impl RunArgs {
 pub enum ModeArg {
     /// Loader, copies and training.
     Normal,
+    /// The same with the data set in memory: nothing is fetched.
+    Cached,
+    /// Copies and training, on a few batches that stay in host memory: if loading were free.
+    HostResident,
     /// The loader alone, its batches thrown away.
     LoaderOnly,
     /// Training alone, on a few batches that stay on the device.
@@ -156,6 +161,8 @@ impl ModeArg {
     fn word(self) -> &'static str {
         match self {
             ModeArg::Normal => "normal",
+            ModeArg::Cached => "cached",
+            ModeArg::HostResident => "host-resident",
             ModeArg::LoaderOnly => "loader-only",
             ModeArg::DeviceOnly => "device-only",
         }

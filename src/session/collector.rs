@@ -267,7 +267,7 @@ impl Collector {
                 self.gpu.report(device, summary.window, busy)
             });
             self.report.measured(summary, device);
-            if self.shape.resident {
+            if self.shape.resident.is_some() {
                 self.report.leave_out_loader();
             }
             self.report.verdict = Some(Verdict::of(summary, &self.shape));

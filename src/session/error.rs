@@ -4,10 +4,11 @@ use crate::data::DataError;
 use crate::pipeline::stages::decode::DecodeError;
 use crate::pipeline::stages::preprocess::PreprocessError;
 use crate::pipeline::stages::reading::ReadError;
+use crate::timeline::Bytes;
 use crate::trace::TraceError;
 use crate::train::{OutOfMemory, TrainError};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a run could not be started, or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +26,16 @@ pub enum SessionError {
     AmbiguousSource { path: PathBuf },
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// `mode = "cached"` and more data than memory.
+    #[error(
+        "mode = \"cached\" takes all of {path} into memory: that is {needed}, and there is room for {available}; \
+         point source.path at a part of the data, use a machine with more memory, or run with mode = \"normal\""
+    )]
+    TooLargeToCache {
+        path: PathBuf,
+        needed: Bytes,
+        available: Bytes,
+    },
     #[error(transparent)]
     Decode(#[from] DecodeError),
     #[error(transparent)]
@@ -70,6 +81,20 @@ impl SessionError {
         match self {
             SessionError::Train(TrainError::OutOfMemory(error)) => Some(error),
             _ => None,
+        }
+    }
+
+    /// This error in the words of a run whose data, at `path`, is to lie in memory.
+    pub(super) fn of_cached(self, path: &Path) -> SessionError {
+        match self {
+            SessionError::Read(ReadError::TooLarge { needed, available }) => {
+                SessionError::TooLargeToCache {
+                    path: path.to_owned(),
+                    needed: Bytes(needed),
+                    available: Bytes(available),
+                }
+            }
+            error => error,
         }
     }
 

@@ -26,4 +26,4 @@ pub use error::SessionError;
 pub use images::ImageWork;
 pub use packing::PackRequest;
 pub use run::{Outcome, RunOptions, Session};
-pub use source::training_samples;
+pub use source::{fits_in_memory, training_samples};

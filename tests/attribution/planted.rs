@@ -6,7 +6,7 @@ use stallscope::analysis::{Analysis, Cause, CpuReading, IdleSpan, Summary, Windo
 use stallscope::data::sampler::Order;
 use stallscope::device::emulated::EmulatedSpec;
 use stallscope::pipeline::{
-    Delivered, ErrorPolicy, HostBatch, HostToDevice, Layout, Logbook, Plan, SampleError,
+    Delivered, ErrorPolicy, HostBatch, HostToDevice, Keep, Layout, Logbook, Plan, SampleError,
     StageKnobs, StopSignal, start,
 };
 use stallscope::timeline::{
@@ -86,8 +86,8 @@ pub struct Rig {
     /// Costs of the loader and of the trainer's own code are computed on so many cores and not waited for;
     /// in real time on those there are.
     pub cores: Option<usize>,
-    /// Only so many batches are loaded; they stay on the device.
-    pub resident: Option<u64>,
+    /// Only a few batches are loaded, and stay.
+    pub keep: Option<Keep>,
     /// In place of the planted step: one that a device takes so long for, known by the events at its ends only.
     pub by_events: Option<Nanos>,
 }
@@ -154,6 +154,7 @@ impl Planted {
             seed: self.costs.seed,
             part: None,
             on_error: ErrorPolicy::Fail,
+            keep: None,
         }
     }
 
@@ -244,13 +245,11 @@ impl Planted {
             device_beside: rig.device.is_some() || rig.by_events.is_some(),
         };
         let mut analysis = Analysis::new(rule, 1);
-        let mut plan = self.plan();
-        let batches = plan.batches;
-        plan.batches = rig.resident.unwrap_or(batches);
+        let plan = Plan {
+            keep: rig.keep,
+            ..self.plan()
+        };
         let mut feed = start(&plan, Arc::new(work), device, clock, recorder, &stop).unwrap();
-        if rig.resident.is_some() {
-            feed.keep_on_device(batches);
-        }
         let mut idle_spans = Nanos::ZERO;
         let mut lengths = |spans: Vec<IdleSpan>| {
             idle_spans += spans.iter().map(|span| span.interval.length()).sum();
