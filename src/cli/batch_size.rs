@@ -89,7 +89,7 @@ fn search(
         deadline: None,
     };
     Ok(batch_sizes(bounds, |size| {
-        let result = runner.run(size)?;
+        let result = runner.run_batch_size(size)?;
         eprintln!("batch.size = {size}: {}", in_words(&result));
         Ok(result)
     }))
@@ -176,9 +176,9 @@ fn print_answers(
         return Ok(());
     };
     let larger = |trial: &&Trial| trial.batch_size > largest.batch_size;
-    let beyond = found.trials.iter().find(larger).map(|trial| trial.result);
+    let beyond = found.trials.iter().find(larger).map(|trial| &trial.result);
     let why = match found.limited_by {
-        LimitedBy::Memory if beyond == Some(TrialResult::Killed) => {
+        LimitedBy::Memory if beyond == Some(&TrialResult::Killed) => {
             "a larger one takes more memory than this machine has".to_owned()
         }
         LimitedBy::Memory => format!("a larger one does not fit {device}"),

@@ -86,7 +86,7 @@ fn search(args: &FitSearchArgs, error: &OutOfMemory, stop: &Arc<AtomicBool>) -> 
         stop: stop.clone(),
         deadline: Some(Instant::now() + TIME),
     };
-    batch_size_that_fits(error.batch_size, |size| match runner.run(size) {
+    batch_size_that_fits(error.batch_size, |size| match runner.run_batch_size(size) {
         Ok(result) => {
             let word = match result {
                 TrialResult::Fits(_) => "fits",

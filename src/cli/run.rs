@@ -28,6 +28,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&args.config, &args.overrides())?;
     let config = settings.resolve()?;
+    if args.trial {
+        die_with_parent();
+    }
     let quiet = args.quiet || args.trial;
     provide_data(&config, quiet)?;
     let run_dir = args
@@ -141,6 +144,13 @@ pub(super) fn trial_command(config: &Path) -> anyhow::Result<Vec<OsString>> {
     let flags = ["--trial", "--trace", "none"].map(OsString::from);
     let command = [program.into(), "run".into(), config.as_os_str().to_owned()];
     Ok(command.into_iter().chain(flags).collect())
+}
+
+/// Has the system kill this process when whoever started it is gone: nobody would read what it measures, and
+/// it would disturb other trials.
+fn die_with_parent() {
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).ok();
 }
 
 fn default_run_dir(name: &str) -> PathBuf {

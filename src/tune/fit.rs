@@ -1,7 +1,7 @@
 //! A batch size that fits, after one that did not: measured at two small sizes, extrapolated, and tried.
 
 use super::grid;
-use super::trial::{Measured, TrialResult};
+use super::trial::{MemoryUse, TrialResult};
 
 /// Trials at most.
 pub const MOST_FIT_TRIALS: usize = 4;
@@ -24,7 +24,7 @@ pub fn batch_size_that_fits(
             break;
         };
         match result.measured() {
-            Some(measured) => known.fits.push((size, measured)),
+            Some(measured) => known.fits.push((size, measured.memory)),
             None => known.too_large = size,
         }
     }
@@ -32,8 +32,8 @@ pub fn batch_size_that_fits(
 }
 
 struct Known {
-    /// In the order of the trials.
-    fits: Vec<(usize, Measured)>,
+    /// In the order of the trials, each with its memory.
+    fits: Vec<(usize, Option<MemoryUse>)>,
     too_large: usize,
 }
 
@@ -51,7 +51,11 @@ impl Known {
 
     /// On the line through two measured sizes; half way to the size that is too large where there is no such
     /// line, or it leads further.
-    fn extrapolated(&self, first: (usize, Measured), second: (usize, Measured)) -> Option<usize> {
+    fn extrapolated(
+        &self,
+        first: (usize, Option<MemoryUse>),
+        second: (usize, Option<MemoryUse>),
+    ) -> Option<usize> {
         let half_way = grid::between(second.0, self.too_large);
         let target = on_the_line(first, second).map(grid::at_most);
         match target {
@@ -64,10 +68,10 @@ impl Known {
 
 /// The size whose memory fills [`FILLED`] of the device, taken to be linear.
 fn on_the_line(
-    (small, at_small): (usize, Measured),
-    (large, at_large): (usize, Measured),
+    (small, at_small): (usize, Option<MemoryUse>),
+    (large, at_large): (usize, Option<MemoryUse>),
 ) -> Option<usize> {
-    let (low, high) = (at_small.memory?, at_large.memory?);
+    let (low, high) = (at_small?, at_large?);
     let total = high.total_bytes?;
     let grown = high.reserved_bytes.checked_sub(low.reserved_bytes)?;
     let per_sample = grown as f64 / (large - small) as f64;
@@ -78,7 +82,8 @@ fn on_the_line(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tune::trial::MemoryUse;
+    use crate::tune::trial::Measured;
+    use std::sync::Arc;
 
     /// Searches below `too_large` on a device of `total` bytes where a size needs `needed`; also returns the
     /// sizes tried.
@@ -101,6 +106,7 @@ mod tests {
                     samples_per_second: 1.0,
                     device_busy_share: None,
                     memory: Some(memory),
+                    report: Arc::default(),
                 })
             } else {
                 TrialResult::OutOfMemory
@@ -151,6 +157,7 @@ mod tests {
                 samples_per_second: 1.0,
                 device_busy_share: None,
                 memory: None,
+                report: Arc::default(),
             }))
         });
         assert_eq!(found, Some(10));

@@ -31,7 +31,7 @@ pub enum LimitedBy {
 }
 
 /// An answer, measured twice.
-#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Confirmed {
     pub batch_size: usize,
     pub first: Measured,
@@ -68,10 +68,10 @@ pub fn batch_sizes<E>(
         search.smaller_while_as_fast(least)?;
     }
     let largest = search.confirm_largest()?;
-    let fastest = search.confirm_fastest(largest)?;
+    let fastest = search.confirm_fastest(largest.as_ref())?;
     let trials = search.known.into_iter();
     Ok(BatchSizes {
-        limited_by: match largest {
+        limited_by: match &largest {
             Some(found) if found.batch_size == most => LimitedBy::Most,
             _ => LimitedBy::Memory,
         },
@@ -92,8 +92,9 @@ impl<E, F: FnMut(usize) -> Result<TrialResult, E>> Search<F> {
     /// Runs `size`, again where it has been run before.
     fn run(&mut self, size: usize) -> Result<Option<Measured>, E> {
         let result = (self.trial)(size)?;
+        let measured = result.measured().cloned();
         self.known.insert(size, result);
-        Ok(result.measured())
+        Ok(measured)
     }
 
     fn fits(&mut self, size: usize) -> Result<bool, E> {
@@ -138,19 +139,19 @@ impl<E, F: FnMut(usize) -> Result<TrialResult, E>> Search<F> {
     /// Sizes that fit, in ascending order.
     fn fitting(&self) -> Vec<(usize, Measured)> {
         let known = self.known.iter();
-        let fits = known.filter_map(|(size, result)| Some((*size, result.measured()?)));
+        let fits = known.filter_map(|(size, result)| Some((*size, result.measured()?.clone())));
         fits.collect()
     }
 
     /// Halves the smallest size that fits for as long as it is as fast as any.
     fn smaller_while_as_fast(&mut self, least: usize) -> Result<(), E> {
         while let fitting = self.fitting()
-            && let Some((smallest, _)) = fitting.first().copied()
+            && let Some((smallest, _)) = fitting.first()
             && let Some((knee, _)) = knee(&fitting)
-            && knee == smallest
-            && smallest > least
+            && knee == *smallest
+            && *smallest > least
         {
-            self.fits((smallest / 2).max(least))?;
+            self.fits((*smallest / 2).max(least))?;
         }
         Ok(())
     }
@@ -170,10 +171,10 @@ impl<E, F: FnMut(usize) -> Result<TrialResult, E>> Search<F> {
     }
 
     /// The knee, run a second time unless it is `largest`, which has been.
-    fn confirm_fastest(&mut self, largest: Option<Confirmed>) -> Result<Option<Confirmed>, E> {
+    fn confirm_fastest(&mut self, largest: Option<&Confirmed>) -> Result<Option<Confirmed>, E> {
         while let Some((batch_size, first)) = knee(&self.fitting()) {
             if let Some(largest) = largest.filter(|largest| largest.batch_size == batch_size) {
-                return Ok(Some(largest));
+                return Ok(Some(largest.clone()));
             }
             if let Some(again) = self.run(batch_size)? {
                 return Ok(Some(Confirmed {
@@ -192,7 +193,7 @@ fn knee(measured: &[(usize, Measured)]) -> Option<(usize, Measured)> {
     let rates = measured.iter().map(|(_, found)| found.samples_per_second);
     let best = rates.fold(0.0, f64::max);
     let as_fast = |(_, found): &&(usize, Measured)| found.samples_per_second >= AS_FAST * best;
-    measured.iter().find(as_fast).copied()
+    measured.iter().find(as_fast).cloned()
 }
 
 #[cfg(test)]

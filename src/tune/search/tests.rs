@@ -19,6 +19,7 @@ fn fits(size: usize, bytes: u64) -> TrialResult {
             reserved_bytes: bytes,
             total_bytes: None,
         }),
+        report: Default::default(),
     })
 }
 
@@ -42,7 +43,7 @@ fn bounds(start: usize, least: usize, most: usize) -> Bounds {
 }
 
 fn largest(found: &BatchSizes) -> Option<usize> {
-    found.largest.map(|found| found.batch_size)
+    found.largest.as_ref().map(|found| found.batch_size)
 }
 
 #[test]
@@ -147,6 +148,7 @@ fn the_fastest_is_the_smallest_that_is_as_fast() {
         Ok::<_, Infallible>(TrialResult::Fits(Measured {
             samples_per_second: 1_000.0 * (size as f64 / 24.0).min(1.0) + size as f64 / 100.0,
             device_busy_share: None,
+            report: Default::default(),
             memory: None,
         }))
     });
