@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::config::ImageFormat;
-pub use tuning::{BatchSizeArgs, FitSearchArgs};
+pub use tuning::{BatchSizeArgs, DiagnoseArgs, FitSearchArgs};
 
 /// Profile the input pipeline of a training job: which loader stage starves the device, and what
 /// to change.
@@ -52,6 +52,8 @@ pub enum Command {
     Run(RunArgs),
     /// Find the largest batch that fits the device's memory, and the smallest that is as fast as any.
     BatchSize(BatchSizeArgs),
+    /// Run an experiment with more and more left out, and say what fetching, preparing and copying cost.
+    Diagnose(DiagnoseArgs),
     /// After a run that was out of memory: look for a batch size that fits.
     #[command(hide = true)]
     FitSearch(FitSearchArgs),

@@ -60,6 +60,17 @@ impl Mode {
     /// where an epoch has so many.
     pub const RESIDENT_BATCHES: u64 = 4;
 
+    /// The word for it in a configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Normal => "normal",
+            Mode::Cached => "cached",
+            Mode::HostResident => "host-resident",
+            Mode::DeviceOnly => "device-only",
+            Mode::LoaderOnly => "loader-only",
+        }
+    }
+
     /// Warm-up steps that the mode needs: on every batch as it is loaded, and on one that stayed.
     pub(super) fn least_warmup(self) -> u64 {
         match self {
