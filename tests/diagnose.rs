@@ -173,7 +173,7 @@ fn the_table_names_its_sources_and_every_report_is_kept() {
         "fetch stall",
         "storage  emulated: hdd",
         "whose times are arithmetic",
-        "largest  ",
+        "verdict  ",
         "next     stallscope ",
     ] {
         assert!(table.contains(part), "{part:?} is not in\n{table}");

@@ -30,7 +30,7 @@ pub(super) fn step(
     match largest {
         Some(Part::Fetch | Part::FetchAndPreparation) => next.against_fetch(normal),
         Some(Part::Preparation) => next.against_preparation(),
-        Some(Part::Copy) => next.against_copy(),
+        Some(Part::Copy) => next.against_copy(normal),
         Some(Part::Compute) | None if attributed.host_share >= WORTH_NAMING => {
             next.run_with("mode=device-only")
         }
@@ -80,8 +80,7 @@ impl Next<'_> {
 
     fn against_fetch(&self, normal: &Value) -> String {
         let source = &self.resolved.pipeline.source;
-        let change = normal["verdict"]["suggestion"]["change"].as_str();
-        let seeks = change.is_some_and(|change| change.starts_with("reading samples in the order"));
+        let seeks = change(normal).starts_with("reading samples in the order");
         match source.kind {
             SourceKind::ImageFolder | SourceKind::WebDataset => self.pack("-shards", ""),
             _ if seeks => self.run_with("shuffle=block"),
@@ -98,7 +97,7 @@ impl Next<'_> {
         }
     }
 
-    fn against_copy(&self) -> String {
+    fn against_copy(&self, normal: &Value) -> String {
         let pipeline = &self.resolved.pipeline;
         let inline = matches!(
             pipeline.workers,
@@ -107,9 +106,11 @@ impl Next<'_> {
         if pipeline.copy.workers == 0 && !inline {
             return self.run_with("copy.workers=1");
         }
-        if !pipeline.preprocess.on_device {
+        let fewer_bytes = change(normal).starts_with("fewer bytes");
+        if fewer_bytes && !pipeline.preprocess.on_device {
             return self.run_with("preprocess.on=device");
         }
+        // What a copy takes whatever its bytes is paid less often.
         self.run_with(&format!("batch.size={}", 2 * pipeline.batch.size))
     }
 
@@ -124,6 +125,12 @@ impl Next<'_> {
             word(Path::new(&packed))
         )
     }
+}
+
+/// What the verdict of the report `normal` says to change, where it is no single key.
+fn change(normal: &Value) -> &str {
+    let change = normal["verdict"]["suggestion"]["change"].as_str();
+    change.unwrap_or_default()
 }
 
 fn word(path: &Path) -> String {

@@ -27,7 +27,7 @@ fn write_all(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
     for remark in left_out.chain(&diagnosis.remarks) {
         write_wrapped(out, "note", remark)?;
     }
-    write_wrapped(out, "largest", &diagnosis.conclusion)?;
+    write_wrapped(out, "verdict", &diagnosis.conclusion)?;
     writeln!(out, "next     {}", diagnosis.next_command)
 }
 
@@ -64,7 +64,7 @@ fn write_header(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
         writeln!(out, "storage  emulated: {name}")?;
     }
     let medians = if *repeats > 1 {
-        " in turns; medians"
+        ", in turns; medians"
     } else {
         ""
     };
