@@ -33,18 +33,27 @@ impl Part {
     }
 }
 
+/// Seconds a sample took with the data set's bytes in memory.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cached {
+    Runs(Vec<f64>),
+    /// They are in memory in normal runs, too: these are the same.
+    Always,
+    /// They do not fit into memory.
+    Unknown,
+}
+
 /// Seconds a sample took, in each run of each mode.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SampleTimes {
     pub normal: Vec<f64>,
-    /// Empty where the data does not fit into memory.
-    pub cached: Vec<f64>,
+    pub cached: Cached,
     pub host_resident: Vec<f64>,
     pub device_only: Vec<f64>,
 }
 
 /// A share of the median time of the normal runs, as it is: below 0 where noise is larger.
-#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Estimate {
     pub share: f64,
     /// From the fastest run of the one mode against the slowest of the other.
@@ -54,6 +63,11 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// Whether the noise of the runs leaves any doubt that it is above 0.
+    pub fn is_certain(&self) -> bool {
+        self.low_share > 0.0
+    }
+
     /// The share without noise below 0.
     pub fn clamped(&self) -> f64 {
         self.share.max(0.0)
@@ -86,8 +100,7 @@ impl Range {
     }
 }
 
-/// The parts, in the order of the data's way; their shares add up to 1. `None` where a mode other than `cached` was
-/// not run.
+/// The parts, in the order of the data's way; their shares add up to 1. `None` where a mode was not run.
 pub fn differential(times: &SampleTimes) -> Option<Vec<(Part, Estimate)>> {
     let normal = Range::of(&times.normal)?;
     let host_resident = Range::of(&times.host_resident)?;
@@ -100,12 +113,19 @@ pub fn differential(times: &SampleTimes) -> Option<Vec<(Part, Estimate)>> {
         };
         (part, estimate)
     };
-    let mut parts = match Range::of(&times.cached) {
-        Some(cached) => vec![
-            without(Part::Fetch, normal, cached),
-            without(Part::Preparation, cached, host_resident),
+    let mut parts = match &times.cached {
+        Cached::Runs(times) => {
+            let cached = Range::of(times)?;
+            vec![
+                without(Part::Fetch, normal, cached),
+                without(Part::Preparation, cached, host_resident),
+            ]
+        }
+        Cached::Always => vec![
+            (Part::Fetch, Estimate::default()),
+            without(Part::Preparation, normal, host_resident),
         ],
-        None => vec![without(Part::FetchAndPreparation, normal, host_resident)],
+        Cached::Unknown => vec![without(Part::FetchAndPreparation, normal, host_resident)],
     };
     let nothing = Range {
         median: 0.0,
@@ -210,7 +230,7 @@ mod tests {
     fn once(normal: f64, cached: f64, host_resident: f64, device_only: f64) -> SampleTimes {
         SampleTimes {
             normal: vec![normal],
-            cached: vec![cached],
+            cached: Cached::Runs(vec![cached]),
             host_resident: vec![host_resident],
             device_only: vec![device_only],
         }
@@ -230,9 +250,17 @@ mod tests {
     #[test]
     fn without_a_cached_run_two_parts_are_one() {
         let mut times = once(8.0, 4.0, 2.0, 1.0);
-        times.cached.clear();
+        times.cached = Cached::Unknown;
         let parts = [
             (Part::FetchAndPreparation, 0.75),
+            (Part::Copy, 0.125),
+            (Part::Compute, 0.125),
+        ];
+        assert_eq!(shares(&times), parts);
+        times.cached = Cached::Always;
+        let parts = [
+            (Part::Fetch, 0.0),
+            (Part::Preparation, 0.75),
             (Part::Copy, 0.125),
             (Part::Compute, 0.125),
         ];
@@ -245,7 +273,7 @@ mod tests {
     fn medians_are_compared_and_the_runs_give_the_interval() {
         let times = SampleTimes {
             normal: vec![12.0, 10.0, 9.0],
-            cached: vec![8.0, 9.5, 8.5],
+            cached: Cached::Runs(vec![8.0, 9.5, 8.5]),
             ..once(0.0, 0.0, 4.0, 4.0)
         };
         let (_, fetch) = differential(&times).unwrap()[0];
@@ -293,13 +321,20 @@ mod tests {
         prop::collection::vec(1e-6..10.0f64, 1..6)
     }
 
+    fn any_cached() -> impl Strategy<Value = Cached> {
+        prop_oneof![
+            any_times().prop_map(Cached::Runs),
+            Just(Cached::Always),
+            Just(Cached::Unknown),
+        ]
+    }
+
     proptest! {
         #[test]
         fn the_parts_add_up_to_the_normal_run(
-            normal in any_times(), cached in prop::option::of(any_times()), host_resident in any_times(),
+            normal in any_times(), cached in any_cached(), host_resident in any_times(),
             device_only in any_times(),
         ) {
-            let cached = cached.unwrap_or_default();
             let times = SampleTimes { normal, cached, host_resident, device_only };
             let parts = differential(&times).unwrap();
             let sum: f64 = parts.iter().map(|(_, all)| all.share).sum();

@@ -17,7 +17,9 @@ mod units;
 mod verdict;
 
 pub use cause::{Cause, CauseTotals, IdleSpan};
-pub use differential::{Attributed, Estimate, Part, SampleTimes, differential, median_place};
+pub use differential::{
+    Attributed, Cached, Estimate, Part, SampleTimes, differential, median_place,
+};
 pub use floors::{Disk, LoaderShape, Resident, Workers};
 pub use gpu::{GpuSummary, GpuTally, Level};
 pub use gpu_util::{BusyBy, UtilComparison};

@@ -12,11 +12,11 @@ mod table;
 use super::args::DiagnoseArgs;
 use super::interruption::{INTERRUPTED, on_interrupt};
 use super::run::{provide_data, require_device, trial_command};
-use crate::config::{Mode, Resolved, Settings};
+use crate::config::{Mode, PipelineConfig, ReadMode, Resolved, Settings, SourceKind};
 use crate::session::{SessionError, fits_in_memory};
 use crate::tune::{Measured, TrialError, TrialResult, TrialRunner};
 use anyhow::{Context, bail, ensure};
-use findings::{Diagnosis, ModeRuns};
+use findings::{Diagnosis, LeftOut, ModeRuns};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -81,14 +81,34 @@ pub fn diagnose(args: &DiagnoseArgs, out: &mut dyn Write) -> anyhow::Result<Exit
 }
 
 /// The modes to run, and why `cached` is not among them where it is not.
-fn modes(config: &Resolved) -> Result<(Vec<Mode>, Option<String>), SessionError> {
-    match fits_in_memory(config) {
+fn modes(config: &Resolved) -> Result<(Vec<Mode>, Option<LeftOut>), SessionError> {
+    let left_out = match fits_in_memory(config) {
+        _ if reads_nothing(config) => Some(LeftOut::AlwaysInMemory),
         Err(error @ SessionError::TooLargeToCache { .. }) => {
-            let rest = MODES.into_iter().filter(|mode| *mode != Mode::Cached);
-            Ok((rest.collect(), Some(error.to_string())))
+            Some(LeftOut::TooLarge(error.to_string()))
         }
-        fits => fits.map(|()| (MODES.to_vec(), None)),
-    }
+        fits => {
+            fits?;
+            None
+        }
+    };
+    let runs = |mode: &Mode| *mode != Mode::Cached || left_out.is_none();
+    Ok((MODES.into_iter().filter(runs).collect(), left_out))
+}
+
+/// Whether a normal run has its data in memory: a cached one would be the same.
+fn reads_nothing(config: &Resolved) -> bool {
+    let PipelineConfig {
+        source,
+        storage,
+        read,
+        ..
+    } = &config.pipeline;
+    let files = matches!(
+        source.kind,
+        SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset
+    );
+    storage.is_none() && (!files || read.mode == ReadMode::Ram)
 }
 
 /// Runs every mode `args.repeats` times, in turns.

@@ -112,3 +112,20 @@ impl From<crate::pipeline::PipelineError> for SessionError {
         SessionError::Train(TrainError::Pipeline(error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_larger_than_memory_is_told_in_sizes_and_with_what_to_do() {
+        let too_large = || ReadError::TooLarge {
+            needed: 150 << 30,
+            available: 12 << 30,
+        };
+        let error = SessionError::from(too_large()).of_cached(Path::new("data/train"));
+        insta::assert_snapshot!(error, @r#"mode = "cached" takes all of data/train into memory: that is 150 GiB, and there is room for 12.0 GiB; point source.path at a part of the data, use a machine with more memory, or run with mode = "normal""#);
+        let error = SessionError::CollectorGone.of_cached(Path::new("data"));
+        assert!(matches!(error, SessionError::CollectorGone));
+    }
+}

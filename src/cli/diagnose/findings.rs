@@ -1,7 +1,9 @@
 //! What the runs say together. May use: `analysis`, `config`, `next`, `remarks`.
 
 use super::{next, remarks};
-use crate::analysis::{Attributed, Estimate, Part, SampleTimes, differential, median_place};
+use crate::analysis::{
+    Attributed, Cached, Estimate, Part, SampleTimes, differential, median_place,
+};
 use crate::cli::args::DiagnoseArgs;
 use crate::config::{DeviceConfig, Mode, Resolved};
 use anyhow::Context;
@@ -42,6 +44,26 @@ impl ModeRuns {
     fn median(&self) -> Option<&Value> {
         let place = median_place(&self.times())?;
         self.reports.get(place).map(|report| &**report)
+    }
+}
+
+/// Why there is no cached run.
+pub(super) enum LeftOut {
+    AlwaysInMemory,
+    TooLarge(String),
+}
+
+impl LeftOut {
+    fn in_words(&self) -> String {
+        match self {
+            LeftOut::AlwaysInMemory => {
+                "the data set lies in memory in a normal run, too: there is nothing to fetch, and no cached run"
+                    .to_owned()
+            }
+            LeftOut::TooLarge(error) => {
+                format!("no cached run, so that fetch and preparation are one row: {error}")
+            }
+        }
     }
 }
 
@@ -118,7 +140,7 @@ pub(super) struct Diagnosis {
     /// Why no run had the data in memory, where none had.
     pub(super) cached_left_out: Option<String>,
     pub(super) remarks: Vec<String>,
-    /// `None` where none is worth naming.
+    /// `None` where none is worth naming, or the runs differ too much to tell.
     pub(super) largest_stall: Option<Part>,
     pub(super) conclusion: String,
     pub(super) next_command: String,
@@ -139,13 +161,17 @@ impl Diagnosis {
         args: &DiagnoseArgs,
         config: &Resolved,
         runs: &[ModeRuns],
-        cached_left_out: Option<String>,
+        left_out: Option<LeftOut>,
     ) -> anyhow::Result<Diagnosis> {
         let of = |mode| runs.iter().find(|runs| runs.mode == mode);
         let times = |mode| of(mode).map_or(Vec::new(), ModeRuns::times);
         let times = SampleTimes {
             normal: times(Mode::Normal),
-            cached: times(Mode::Cached),
+            cached: match &left_out {
+                None => Cached::Runs(times(Mode::Cached)),
+                Some(LeftOut::AlwaysInMemory) => Cached::Always,
+                Some(LeftOut::TooLarge(_)) => Cached::Unknown,
+            },
             host_resident: times(Mode::HostResident),
             device_only: times(Mode::DeviceOnly),
         };
@@ -165,16 +191,11 @@ impl Diagnosis {
             let rate = modes.get(mode.name());
             rate.map_or(f64::NAN, |rate| rate.samples_per_second)
         };
-        let stalls = rows.iter().filter(|row| row.part.is_stall());
-        let largest = stalls.max_by(|a, b| a.differential.share.total_cmp(&b.differential.share));
-        let largest = largest.filter(|row| row.differential.share >= WORTH_NAMING);
-        let next = next::step(
-            args,
-            config,
-            normal,
-            largest.map(|row| row.part),
-            &attributed,
-        );
+        let largest = Largest::of(&rows);
+        let next = match &largest {
+            Largest::Doubtful(_) => next::more_repeats(args),
+            largest => next::step(args, config, normal, largest.part(), &attributed),
+        };
         Ok(Diagnosis {
             schema: "stallscope-diagnosis",
             schema_version: 1,
@@ -191,13 +212,13 @@ impl Diagnosis {
                 normal,
                 config.device == DeviceConfig::Cpu,
             ),
-            largest_stall: largest.map(|row| row.part),
-            conclusion: conclusion(largest, &rows, &attributed),
+            largest_stall: largest.part(),
+            conclusion: largest.in_words(&rows, &attributed),
             next_command: next,
             modes,
             time: rows,
             attributed,
-            cached_left_out,
+            cached_left_out: left_out.as_ref().map(LeftOut::in_words),
         })
     }
 }
@@ -235,17 +256,59 @@ pub(super) fn name(part: Part) -> &'static str {
     }
 }
 
-/// What to take home, in one sentence.
-fn conclusion(largest: Option<&Row>, rows: &[Row], attributed: &Attributed) -> String {
-    if let Some(row) = largest {
-        let share = row.differential.share;
-        let without = 1.0 / (1.0 - share).max(1e-3);
-        return format!(
-            "{}: {:.0} % of the time; without it the run is {without:.2}x as fast",
-            name(row.part),
-            100.0 * share
-        );
+/// The largest stall.
+enum Largest<'a> {
+    /// None is worth naming.
+    None,
+    Certain(&'a Row),
+    /// It might be noise: the runs differ by more.
+    Doubtful(&'a Row),
+}
+
+impl Largest<'_> {
+    /// The largest that is certain, or else that is worth naming.
+    fn of(rows: &[Row]) -> Largest<'_> {
+        let stalls = rows.iter().filter(|row| row.part.is_stall());
+        let named = stalls.filter(|row| row.differential.share >= WORTH_NAMING);
+        let most = |a: &&Row, b: &&Row| a.differential.share.total_cmp(&b.differential.share);
+        let certain = named.clone().filter(|row| row.differential.is_certain());
+        match (certain.max_by(most), named.max_by(most)) {
+            (Some(row), _) => Largest::Certain(row),
+            (None, Some(row)) => Largest::Doubtful(row),
+            (None, None) => Largest::None,
+        }
     }
+
+    fn part(&self) -> Option<Part> {
+        match self {
+            Largest::Certain(row) => Some(row.part),
+            Largest::None | Largest::Doubtful(_) => None,
+        }
+    }
+
+    /// What to take home, in one sentence.
+    fn in_words(&self, rows: &[Row], attributed: &Attributed) -> String {
+        match self {
+            Largest::None => no_stall(rows, attributed),
+            Largest::Certain(row) => {
+                let share = row.differential.share;
+                format!(
+                    "{}: {:.0} % of the time; without it the run is {:.2}x as fast",
+                    name(row.part),
+                    100.0 * share,
+                    1.0 / (1.0 - share).max(1e-3)
+                )
+            }
+            Largest::Doubtful(row) => format!(
+                "not certain: {} may be {:.0} % of the time, but the runs of a mode differ by more than that",
+                name(row.part),
+                100.0 * row.differential.share
+            ),
+        }
+    }
+}
+
+fn no_stall(rows: &[Row], attributed: &Attributed) -> String {
     let compute = rows.iter().find(|row| row.part == Part::Compute);
     let compute = compute.map_or(0.0, |row| row.differential.share);
     let mut words = format!(

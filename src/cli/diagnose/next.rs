@@ -38,6 +38,20 @@ pub(super) fn step(
     }
 }
 
+/// The same diagnosis with more runs of each mode.
+pub(super) fn more_repeats(args: &DiagnoseArgs) -> String {
+    let sets = args.overrides();
+    let sets = sets.iter().map(|set| format!(" --set {}", quoted(set)));
+    let sets: String = sets.collect();
+    let steps = args.steps.map(|steps| format!(" --steps {steps}"));
+    format!(
+        "stallscope diagnose {}{sets}{} --repeats {}",
+        word(&args.config),
+        steps.unwrap_or_default(),
+        2 * args.repeats + 1
+    )
+}
+
 /// Whether setting what `set` says is meant against `part`.
 fn is_against(set: &str, part: Part) -> bool {
     let key = key_of(set);

@@ -31,21 +31,21 @@ pub(super) fn on(
 
 /// A sentence for each disagreement of more than [`DIFFERS`] points, or for two that belong together.
 fn disagreements(rows: &[Row], attributed: &Attributed) -> Vec<String> {
-    let mut remarks = Vec::new();
-    let mut left: Vec<&Row> = Vec::new();
-    for row in rows
+    let apart = rows
         .iter()
-        .filter(|row| row.disagreement_points.abs() > DIFFERS)
-    {
-        let noise = row.differential.low_share..=row.differential.high_share;
-        if noise.contains(&row.attributed_share) {
-            remarks.push(format!(
-                "{}: the runs of a mode differ by more than the two accounts do; more --repeats or --steps tell",
-                name(row.part)
-            ));
-        } else {
-            left.push(row);
-        }
+        .filter(|row| row.disagreement_points.abs() > DIFFERS);
+    let is_noise = |row: &&Row| {
+        let runs = row.differential.low_share..=row.differential.high_share;
+        runs.contains(&row.attributed_share)
+    };
+    let (noise, mut left): (Vec<&Row>, Vec<&Row>) = apart.partition(is_noise);
+    let mut remarks = Vec::new();
+    if !noise.is_empty() {
+        let names: Vec<&str> = noise.iter().map(|row| name(row.part)).collect();
+        remarks.push(format!(
+            "{}: the runs of a mode differ by more than the two accounts do; more --repeats or --steps tell",
+            names.join(", ")
+        ));
     }
     // Parts are left out in their order: what is left out first gives back less where a later one takes its place.
     while let Some(place) = left.iter().position(|row| row.disagreement_points < 0.0) {

@@ -189,3 +189,73 @@ fn write_wrapped(out: &mut String, label: &str, text: &str) -> fmt::Result {
     }
     writeln!(out, "{label:<8} {line}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings::Row;
+    use super::*;
+    use crate::analysis::{Attributed, Estimate, Part};
+
+    fn rate(runs: [f64; 3], device_busy_share: Option<f64>) -> Rate {
+        Rate {
+            samples_per_second: runs[1],
+            device_busy_share,
+            runs_samples_per_second: runs.to_vec(),
+        }
+    }
+
+    fn row(part: Part, share: f64, attributed_share: f64) -> Row {
+        Row {
+            part,
+            differential: Estimate {
+                share,
+                low_share: share - 0.01,
+                high_share: share + 0.02,
+            },
+            attributed_share,
+            disagreement_points: 100.0 * (share - attributed_share),
+        }
+    }
+
+    fn diagnosis() -> Diagnosis {
+        Diagnosis {
+            schema: "stallscope-diagnosis",
+            schema_version: 1,
+            config: "run.toml".to_owned(),
+            device: "emulated:custom".to_owned(),
+            emulated_storage: Some("hdd".to_owned()),
+            repeats: 3,
+            steps: 100,
+            modes: [
+                ("normal", rate([99.0, 100.0, 103.0], Some(0.25))),
+                ("cached", rate([160.0, 160.0, 161.0], Some(0.4))),
+                ("host-resident", rate([320.0; 3], Some(0.8))),
+                ("device-only", rate([400.0; 3], Some(1.0))),
+                ("loader-only", rate([101.0; 3], None)),
+            ]
+            .into(),
+            max_device_ingestion_samples_per_second: 400.0,
+            headroom_factor: 3.2,
+            time: vec![
+                row(Part::Fetch, 0.375, 0.33),
+                row(Part::Preparation, 0.3125, 0.3),
+                row(Part::Copy, -0.002, 0.0),
+                row(Part::Compute, 0.3145, 0.31),
+            ],
+            attributed: Attributed {
+                cpu_contention_share: 0.06,
+                ..Attributed::default()
+            },
+            cached_left_out: None,
+            remarks: vec!["something that takes so many words to say that the line is full before it ends: on the next it goes on".to_owned()],
+            largest_stall: Some(Part::Fetch),
+            conclusion: "fetch stall: 38 % of the time; without it the run is 1.60x as fast".to_owned(),
+            next_command: "stallscope data pack data data-shards".to_owned(),
+        }
+    }
+
+    #[test]
+    fn it_reads_from_the_rates_to_what_to_do() {
+        insta::assert_snapshot!(render(&diagnosis()));
+    }
+}
