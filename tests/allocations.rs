@@ -86,6 +86,7 @@ fn allocations(work: &Arc<ImageWork>, layout: Layout, size: usize, epochs: u64) 
         seed: 0,
         part: None,
         on_error: ErrorPolicy::Fail,
+        keep: None,
     };
     let recorder = Recorder::new();
     let mut feed = start(&plan, work.clone(), Discard, &clock, &recorder, &stop).unwrap();

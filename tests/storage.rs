@@ -91,6 +91,7 @@ impl Run {
             seed: SEED,
             part: self.part.clone(),
             on_error: ErrorPolicy::Fail,
+            keep: None,
         }
     }
 

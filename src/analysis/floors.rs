@@ -14,6 +14,14 @@ pub enum Workers {
     },
 }
 
+/// Where the batches stay that are trained on again and again.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Resident {
+    /// They are copied to the device for every step.
+    Host,
+    Device,
+}
+
 /// What the verdict must know of the pipeline beside its records.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct LoaderShape {
@@ -26,8 +34,8 @@ pub struct LoaderShape {
     pub copy_in_trainer: bool,
     /// A device executes steps; without one the loader runs alone.
     pub has_device: bool,
-    /// The batches lie on the device already: nothing is loaded.
-    pub resident: bool,
+    /// Where batches stay, and nothing is loaded.
+    pub resident: Option<Resident>,
     /// It does so beside the trainer's thread, whose waits it need not notice.
     pub device_beside: bool,
     /// The disk, where it is known what it does.

@@ -47,7 +47,7 @@ pub struct Guard {
 impl Guard {
     /// What the guard has to say of `summary`; `None` where it has no objection.
     pub fn of(summary: &Summary, shape: &LoaderShape) -> Option<Guard> {
-        let watched = shape.has_device && !shape.resident && !shape.loads_inline();
+        let watched = shape.has_device && shape.resident.is_none() && !shape.loads_inline();
         let watch = watched.then(|| Watch::of(summary, shape))?;
         watch.guard()
     }

@@ -4,6 +4,7 @@
 //! add up to device idle time to the nanosecond. May use `timeline` only.
 
 mod cause;
+mod differential;
 mod floors;
 mod fold;
 mod gpu;
@@ -19,7 +20,10 @@ mod units;
 mod verdict;
 
 pub use cause::{Cause, CauseTotals, IdleSpan};
-pub use floors::{Disk, LoaderShape, Workers};
+pub use differential::{
+    Attributed, Cached, Estimate, Part, SampleTimes, differential, median_place,
+};
+pub use floors::{Disk, LoaderShape, Resident, Workers};
 pub use gpu::{GpuSummary, GpuTally, Level};
 pub use gpu_util::{BusyBy, UtilComparison};
 pub use guard::Guard;

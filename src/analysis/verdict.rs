@@ -5,11 +5,11 @@
 mod advice;
 
 use super::cause::Cause;
-use super::floors::LoaderShape;
+use super::floors::{LoaderShape, Resident};
 use super::guard::Guard;
 use super::summary::Summary;
 use super::tally::{StageSummary, share};
-use crate::timeline::Nanos;
+use crate::timeline::{Nanos, Stage};
 
 /// How much of the step time is spent waiting for input. The thresholds, 20 % and 5 %, are those of
 /// XProf's input-pipeline analyzer.
@@ -152,7 +152,8 @@ impl Judge<'_> {
         let limit = self.limit(input_bound);
         let title = match (limit, input_bound) {
             _ if !self.shape.has_device => "loader alone",
-            _ if self.shape.resident => "device-only",
+            _ if self.shape.resident == Some(Resident::Device) => "device-only",
+            _ if self.shape.resident == Some(Resident::Host) => "host-resident",
             (Limit::Loader, InputBound::Highly) => "loader-bound",
             (Limit::Loader, InputBound::Moderately) => "moderately loader-bound",
             (Limit::Loader, InputBound::Not) => "not input-bound",
@@ -175,15 +176,26 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a change against `cause` can be told: without the loader only one to the trainer's own code.
+    /// Whether a change against `cause` can be told: without the loader only one to the trainer's own code, or to
+    /// copies where there are any.
     fn may_change(&self, limit: Limit, cause: Cause) -> bool {
-        limit != Limit::Device && (!self.shape.resident || Limit::of(cause) == Limit::Host)
+        let here = match self.shape.resident {
+            None => true,
+            Some(Resident::Host) if cause.stage() == Some(Stage::Copy) => true,
+            Some(_) => Limit::of(cause) == Limit::Host,
+        };
+        limit != Limit::Device && here
+    }
+
+    /// Whether batches stay on the device: then there is nothing before it.
+    fn on_device(&self) -> bool {
+        self.shape.resident == Some(Resident::Device)
     }
 
     /// The share of the time that is spent waiting for input: by the trainer's thread, or by the device
     /// where that runs beside it and may have work while its thread waits.
     fn input_wait_share(&self) -> f64 {
-        if self.shape.device_beside && !self.shape.resident {
+        if self.shape.device_beside && !self.on_device() {
             share(self.total(Limit::Loader), self.summary.window.length())
         } else {
             self.summary.data_wait_share()
@@ -206,7 +218,7 @@ impl Judge<'_> {
         if input_bound == InputBound::Not && idle <= HARDLY_IDLE {
             return Limit::Device;
         }
-        if self.shape.resident {
+        if self.on_device() {
             return Limit::Host;
         }
         let (host, loader) = (self.total(Limit::Host), self.total(Limit::Loader));
@@ -239,7 +251,7 @@ impl Judge<'_> {
         let first = causes.clone().next();
         match limit {
             Limit::Cores => Some(Cause::CpuContention),
-            _ if self.shape.resident => first,
+            _ if self.on_device() => first,
             _ => causes.find(|cause| Limit::of(*cause) == limit).or(first),
         }
     }
@@ -252,9 +264,16 @@ impl Judge<'_> {
         suggestion: Option<&Suggestion>,
     ) -> Vec<String> {
         let mut evidence = Vec::new();
-        if self.shape.resident {
-            evidence.push("the loader is out of the way, this is the device's own rate".to_owned());
-        }
+        let out_of_the_way = match self.shape.resident {
+            None => None,
+            Some(Resident::Host) => {
+                Some("the loader is out of the way, this is the rate if loading were free")
+            }
+            Some(Resident::Device) => {
+                Some("the loader is out of the way, this is the device's own rate")
+            }
+        };
+        evidence.extend(out_of_the_way.map(str::to_owned));
         let window = self.summary.window.length();
         let stage = top
             .and_then(Cause::stage)

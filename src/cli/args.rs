@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::config::ImageFormat;
-pub use tuning::{BatchSizeArgs, FitSearchArgs, SweepArgs};
+pub use tuning::{BatchSizeArgs, DiagnoseArgs, FitSearchArgs, SweepArgs};
 
 /// Profile the input pipeline of a training job: which loader stage starves the device, and what
 /// to change.
@@ -54,6 +54,8 @@ pub enum Command {
     BatchSize(BatchSizeArgs),
     /// Run every combination of some settings, and show which is the fastest and which is enough.
     Sweep(SweepArgs),
+    /// Run an experiment with more and more left out, and say what fetching, preparing and copying cost.
+    Diagnose(DiagnoseArgs),
     /// After a run that was out of memory: look for a batch size that fits.
     #[command(hide = true)]
     FitSearch(FitSearchArgs),
@@ -80,6 +82,7 @@ Examples:
   stallscope run configs/quickstart.toml --set num_workers=4   (like PyTorch's DataLoader)
   stallscope run configs/quickstart.toml --mode loader-only    (how fast can it feed?)
   stallscope run configs/quickstart.toml --mode device-only    (how fast can the device train?)
+  stallscope run configs/quickstart.toml --mode host-resident  (how fast would it be if loading were free?)
   stallscope run configs/quickstart.toml --device cuda:0 --trace /tmp/trace.json")]
 pub struct RunArgs {
     /// The experiment file, such as configs/quickstart.toml.
@@ -148,6 +151,10 @@ impl RunArgs {
 pub enum ModeArg {
     /// Loader, copies and training.
     Normal,
+    /// The same with the data set in memory: nothing is fetched.
+    Cached,
+    /// Copies and training, on a few batches that stay in host memory: if loading were free.
+    HostResident,
     /// The loader alone, its batches thrown away.
     LoaderOnly,
     /// Training alone, on a few batches that stay on the device.
@@ -158,6 +165,8 @@ impl ModeArg {
     fn word(self) -> &'static str {
         match self {
             ModeArg::Normal => "normal",
+            ModeArg::Cached => "cached",
+            ModeArg::HostResident => "host-resident",
             ModeArg::LoaderOnly => "loader-only",
             ModeArg::DeviceOnly => "device-only",
         }

@@ -7,6 +7,7 @@ pub mod batch_size;
 pub mod completions;
 pub mod config;
 pub mod data;
+pub mod diagnose;
 pub mod doctor;
 mod exit_status;
 mod file_limit;

@@ -122,7 +122,7 @@ pub(super) fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()>
 }
 
 /// Refuses a GPU that this machine lacks.
-fn require_device(config: &Resolved) -> Result<(), TrainError> {
+pub(super) fn require_device(config: &Resolved) -> Result<(), TrainError> {
     let DeviceConfig::Cuda(ordinal) = config.device else {
         return Ok(());
     };

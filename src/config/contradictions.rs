@@ -137,6 +137,9 @@ fn a_step_takes_time(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
 }
 
 fn page_cache_is_used(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    if resolved.mode == Mode::Cached {
+        return cached_without_page_cache(lookup, resolved);
+    }
     let around = matches!(
         (resolved.pipeline.read.mode, resolved.cache),
         (ReadMode::Ram, CacheConfig::Warm | CacheConfig::Cold)
@@ -150,6 +153,19 @@ fn page_cache_is_used(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
         lookup.cite("read.mode")
     );
     let hint = "drop it, or read with `read.mode = \"mmap\"` or \"pread\"";
+    vec![lookup.problem("cache", what).hint(hint)]
+}
+
+/// Written in a weaker layer than the mode, `cache` is simply switched off.
+fn cached_without_page_cache(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    if resolved.cache == CacheConfig::AsIs || !lookup.is_as_strong("cache", "mode") {
+        return Vec::new();
+    }
+    let what = format!(
+        "`cache` has no effect with {}: the data set lies in memory before the run",
+        lookup.cite("mode")
+    );
+    let hint = "drop it, or run with `mode = \"normal\"`";
     vec![lookup.problem("cache", what).hint(hint)]
 }
 

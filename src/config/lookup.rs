@@ -66,6 +66,12 @@ impl<'a> Lookup<'a> {
         self.settings.winner(key).is_some()
     }
 
+    /// Whether `key` was typed in the layer of `selector` or a stronger one.
+    pub(super) fn is_as_strong(&self, key: &str, selector: &str) -> bool {
+        let layer = |key| self.settings.winner(key).map(|entry| entry.layer);
+        layer(key).is_some_and(|layer_of_key| Some(layer_of_key) >= layer(selector))
+    }
+
     pub(super) fn holds(&self, condition: &Condition) -> bool {
         self.value(condition.selector)
             .is_some_and(|selected| condition.holds(selected))

@@ -86,13 +86,15 @@ impl Reader<'_> {
         let steps = steps.or(epochs.is_none().then_some(DEFAULT_STEPS));
         let modes = [
             ("normal", Mode::Normal),
+            ("cached", Mode::Cached),
+            ("host-resident", Mode::HostResident),
             ("loader-only", Mode::LoaderOnly),
             ("device-only", Mode::DeviceOnly),
         ];
         let mode = self.choice("mode", &modes);
         Resolved {
             name: stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
-            pipeline: self.pipeline(),
+            pipeline: self.pipeline(mode),
             model: self.model(),
             device,
             emulated: self.emulated(device),
@@ -211,7 +213,8 @@ impl Reader<'_> {
         }
     }
 
-    fn pipeline(&mut self) -> PipelineConfig {
+    fn pipeline(&mut self, mode: Mode) -> PipelineConfig {
+        let cached = mode == Mode::Cached;
         PipelineConfig {
             source: SourceConfig {
                 kind: self.choice(
@@ -227,7 +230,8 @@ impl Reader<'_> {
                 ),
                 path: self.optional("source.path", Self::path).unwrap_or_default(),
             },
-            storage: self.storage(),
+            // What lies in memory needs no disk.
+            storage: self.storage().filter(|_| !cached),
             split: SplitConfig {
                 validation: self.part("split.validation"),
                 test: self.part("split.test"),
@@ -246,15 +250,11 @@ impl Reader<'_> {
             workers: self.worker_mode(),
             read: ReadConfig {
                 stage: self.stage("read.workers", "read.prefetch"),
-                mode: self.choice(
-                    "read.mode",
-                    &[
-                        ("mmap", ReadMode::Mmap),
-                        ("pread", ReadMode::Pread),
-                        ("direct", ReadMode::Direct),
-                        ("ram", ReadMode::Ram),
-                    ],
-                ),
+                mode: if cached {
+                    ReadMode::Ram
+                } else {
+                    self.read_mode()
+                },
             },
             decode: DecodeConfig {
                 stage: self.stage("decode.workers", "decode.prefetch"),
@@ -276,6 +276,18 @@ impl Reader<'_> {
             },
             copy: self.stage("copy.workers", "copy.prefetch"),
         }
+    }
+
+    fn read_mode(&mut self) -> ReadMode {
+        self.choice(
+            "read.mode",
+            &[
+                ("mmap", ReadMode::Mmap),
+                ("pread", ReadMode::Pread),
+                ("direct", ReadMode::Direct),
+                ("ram", ReadMode::Ram),
+            ],
+        )
     }
 
     fn order(&mut self) -> OrderConfig {

@@ -45,6 +45,10 @@ pub struct Resolved {
 pub enum Mode {
     /// Loader, copies and trainer.
     Normal,
+    /// The same with the data set's encoded bytes in memory before the run: nothing is fetched.
+    Cached,
+    /// Copies and trainer, on a few batches that stay in host memory: nothing is loaded.
+    HostResident,
     /// The loader alone, its batches thrown away: the rate the trainer could be fed at.
     LoaderOnly,
     /// The trainer alone, on a few batches that stay on the device: the rate the device can train at.
@@ -52,15 +56,32 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Batches that [`DeviceOnly`](Mode::DeviceOnly) loads and keeps, where an epoch has so many.
+    /// Batches that [`HostResident`](Mode::HostResident) and [`DeviceOnly`](Mode::DeviceOnly) load and keep,
+    /// where an epoch has so many.
     pub const RESIDENT_BATCHES: u64 = 4;
+
+    /// The word for it in a configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Normal => "normal",
+            Mode::Cached => "cached",
+            Mode::HostResident => "host-resident",
+            Mode::DeviceOnly => "device-only",
+            Mode::LoaderOnly => "loader-only",
+        }
+    }
 
     /// Warm-up steps that the mode needs: on every batch as it is loaded, and on one that stayed.
     pub(super) fn least_warmup(self) -> u64 {
         match self {
-            Mode::DeviceOnly => Mode::RESIDENT_BATCHES + 1,
-            Mode::Normal | Mode::LoaderOnly => 0,
+            mode if mode.is_resident() => Mode::RESIDENT_BATCHES + 1,
+            _ => 0,
         }
+    }
+
+    /// Whether a few batches stay and are trained on again and again.
+    pub fn is_resident(self) -> bool {
+        matches!(self, Mode::HostResident | Mode::DeviceOnly)
     }
 }
 

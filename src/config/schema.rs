@@ -306,10 +306,13 @@ pub(super) const EXPERIMENT: &[Key] = &[
         "Passes over the data at most; the run ends early when they are used up."),
     Key::new("seed", FROM_ZERO, Default::Toml("0"),
         "Seed of the sampling order, the augmentation and the model's weights."),
-    Key::new("mode", Kind::Choice(&["normal", "loader-only", "device-only"]), Default::Toml("\"normal\""),
-        "`loader-only` throws the batches away and so measures the rate the loader can feed at. `device-only` loads \
-         at most 4 batches in the warm-up, which then has 5 steps at least, keeps them on the device and trains on \
-         them again and again: the rate the device can train at."),
+    Key::new("mode", Kind::Choice(&["normal", "cached", "host-resident", "device-only", "loader-only"]), Default::Toml("\"normal\""),
+        "`cached` has the data set's encoded bytes in memory before the run and waits for no disk, whatever \
+         `read.mode` and `storage` say: the rate without fetching. `host-resident` loads at most 4 batches in the \
+         warm-up, which then has 5 steps at least, keeps them in host memory and copies one to the device for \
+         every step: the rate if loading were free. `device-only` keeps them on the device and copies nothing \
+         either: the rate the device can train at. `loader-only` throws the batches away: the rate the loader can \
+         feed at."),
 
     Key::new("cache", Kind::Choice(&["as-is", "warm", "cold"]), Default::Toml("\"as-is\""),
         "What is done to the data's pages in the page cache before the run: nothing, read all of them in, or drop them.")

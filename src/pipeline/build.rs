@@ -6,8 +6,9 @@ use super::error::{Control, PipelineError, SampleError, StopSignal};
 use super::feed::{Feed, HostSource, Supply};
 use super::item::{HostBatch, Job};
 use super::logbook::Logbook;
-use super::plan::{BatchPlanner, Layout, Plan};
+use super::plan::{BatchPlanner, Layout, Place, Plan};
 use super::queue::{Handoff, Receiver, Sender, queue};
+use super::resident::{Again, Resident};
 use super::service::{self, Served};
 use super::work::{Claim, HostToDevice, SampleWork};
 use super::worker::{CopyPost, Credit, Post};
@@ -38,6 +39,12 @@ pub fn start<W: SampleWork, H: HostToDevice>(
         threads: Vec::new(),
     };
     builder.build(planner, device)
+}
+
+/// Room for the batches that stay at `place`, where any do.
+fn resident<T: Again>(plan: &Plan, place: Place) -> Option<Resident<T>> {
+    let stay = plan.keeps_at(place);
+    stay.then(|| Resident::new(plan.batches))
 }
 
 struct Builder<'a, W> {
@@ -79,6 +86,7 @@ impl<W: SampleWork> Builder<'_, W> {
             admission: admission.clone(),
             control,
             credit,
+            resident: resident(plan, Place::Host),
         };
         let supply = self.copy_stage(source, copy)?;
         let handoff = Handoff {
@@ -95,7 +103,7 @@ impl<W: SampleWork> Builder<'_, W> {
             threads: self.threads,
             logbook: Some(Logbook::new(self.clock.clone(), lane)),
             step: None,
-            resident: None,
+            resident: resident(plan, Place::Device),
             per_epoch,
             empty: 0,
             delivered: false,

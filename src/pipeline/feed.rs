@@ -6,7 +6,7 @@ use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Receiver, Sent};
 use super::resident::Resident;
 use super::work::{HostToDevice, SampleWork};
-use super::worker::{Copied, CopyPost, Post, batch_subject};
+use super::worker::{Copied, CopyPost, Post, batch_subject, take_batch};
 use crate::timeline::{ClockThread, ItemId, Nanos, Stage, UnitRef};
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub struct Feed<W: SampleWork, H: HostToDevice> {
     pub(super) logbook: Option<Logbook>,
     pub(super) step: Option<(Opening, Subject)>,
     /// Where batches stay on the device.
-    pub(super) resident: Option<Resident<H::Batch>>,
+    pub(super) resident: Option<Resident<Copied<H::Batch>>>,
     /// Batches in one epoch.
     pub(super) per_epoch: u64,
     /// Batches without a sample since the last that had one.
@@ -110,19 +110,13 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
         Ok(None)
     }
 
-    /// Keeps every batch that is loaded from now on, and once all are trains on them in turns, without the
-    /// loader, until the run has had `batches` batches.
-    pub fn keep_on_device(&mut self, batches: u64) {
-        self.resident = Some(Resident::new(batches));
-    }
-
     fn receive(&mut self) -> Option<Copied<H::Batch>> {
         let loaded = self.load();
         let Some(resident) = &mut self.resident else {
             return loaded;
         };
         if let Some(copied) = loaded {
-            resident.keep(&copied);
+            resident.keep(copied.clone());
             return Some(copied);
         }
         if self.control.stop.is_stopped() {
@@ -134,7 +128,8 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
             thread.join().ok();
         }
         let logbook = self.logbook.as_mut()?;
-        let copied = resident.again()?;
+        let copied = resident.take()?;
+        resident.keep(copied.clone());
         let opening = logbook.continue_with(UnitRef::NONE);
         self.step = Some((opening, step_subject(&copied)));
         Some(copied)
@@ -155,7 +150,8 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
                 Some(copied)
             }
             Supply::Here { source, copy } => {
-                let (batch, opening) = host_batch(source, logbook)?;
+                let loaded = host_batch(source, logbook);
+                let (batch, opening) = loaded.or_else(|| copy.again(logbook))?;
                 let unit = logbook.current();
                 let (copied, subject, end) = copy.copy(batch, &opening, logbook)?;
                 logbook.close(subject, &opening, end, None);
@@ -241,15 +237,7 @@ fn host_batch<W: SampleWork>(
     logbook: &mut Logbook,
 ) -> Option<(HostBatch, Opening)> {
     match source {
-        HostSource::Queue(receiver) => {
-            let received = receiver.recv(logbook.current()).ok()?;
-            let Envelope {
-                handoff,
-                value: batch,
-            } = received.envelope;
-            let opening = logbook.open(handoff, received.waited, received.depth);
-            Some((batch, opening))
-        }
+        HostSource::Queue(receiver) => take_batch(receiver, logbook),
         HostSource::Inline {
             tickets,
             post,

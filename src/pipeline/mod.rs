@@ -32,7 +32,7 @@ pub use error::{
 pub use feed::{Delivered, Feed};
 pub use item::HostBatch;
 pub use logbook::Logbook;
-pub use plan::{Layout, Plan, StageKnobs};
+pub use plan::{Keep, Layout, Place, Plan, StageKnobs};
 pub use recording_cost::RecordingCost;
 pub use usage::UsageMeter;
 pub use waking_cost::WakingCost;

@@ -33,6 +33,23 @@ pub enum Layout {
     },
 }
 
+/// Where batches stay that are used again and again.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In host memory: they are copied to the device for every step.
+    Host,
+    /// On the device.
+    Device,
+}
+
+/// The first batches of a run are loaded and stay; then they are used in turns, and nothing is loaded.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Batches that are loaded.
+    pub batches: u64,
+    pub place: Place,
+}
+
 /// Everything a pipeline needs to know beside the work itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -52,6 +69,8 @@ pub struct Plan {
     /// Indices of the samples to load; `None` is all of the data set.
     pub part: Option<Arc<[u32]>>,
     pub on_error: ErrorPolicy,
+    /// `None` loads every batch.
+    pub keep: Option<Keep>,
 }
 
 impl Plan {
@@ -84,6 +103,17 @@ impl Plan {
     /// batch is put together.
     pub fn finished_samples(&self, preprocess: StageKnobs) -> usize {
         preprocess.prefetch.max(self.batch_size)
+    }
+
+    /// Whether batches stay at `place`.
+    pub(super) fn keeps_at(&self, place: Place) -> bool {
+        self.keep.is_some_and(|keep| keep.place == place)
+    }
+
+    /// Batches to load.
+    fn loaded(&self) -> u64 {
+        self.keep
+            .map_or(self.batches, |keep| keep.batches.min(self.batches))
     }
 
     /// Claims that the pipeline can hold at once, at most.
@@ -150,7 +180,7 @@ impl Iterator for BatchPlanner {
     type Item = BatchPlan;
 
     fn next(&mut self) -> Option<BatchPlan> {
-        if self.next >= self.plan.batches {
+        if self.next >= self.plan.loaded() {
             return None;
         }
         let number = self.next;

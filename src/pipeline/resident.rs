@@ -1,48 +1,73 @@
-//! Batches that stay on the device: what the trainer is fed with once nothing is loaded any more.
+//! Batches that stay: what the trainer, or the copy stage, is fed with once nothing is loaded any more.
 
+use super::item::HostBatch;
 use super::worker::Copied;
+use std::collections::VecDeque;
 
-/// Batches on the device, to be trained on in turns.
-pub(super) struct Resident<B> {
+/// A batch that can be handed out again under another number.
+pub(super) trait Again {
+    fn number(&mut self) -> &mut u64;
+    /// Whether every sample was skipped.
+    fn is_empty(&self) -> bool;
+}
+
+impl Again for HostBatch {
+    fn number(&mut self) -> &mut u64 {
+        &mut self.number
+    }
+
+    fn is_empty(&self) -> bool {
+        HostBatch::is_empty(self)
+    }
+}
+
+impl<B> Again for Copied<B> {
+    fn number(&mut self) -> &mut u64 {
+        &mut self.number
+    }
+
+    fn is_empty(&self) -> bool {
+        self.batch.is_none()
+    }
+}
+
+/// Batches that were loaded once, to be used in turns.
+pub(super) struct Resident<T> {
     /// Number of the batch after the run's last.
     end: u64,
     /// Number of the batch after the last that was handed out.
     next: u64,
-    kept: Vec<Copied<B>>,
-    /// The one whose turn it is.
-    turn: usize,
+    kept: VecDeque<T>,
 }
 
-impl<B: Clone> Resident<B> {
+impl<T: Again> Resident<T> {
     /// None yet, of a run of `batches` batches.
-    pub(super) fn new(batches: u64) -> Resident<B> {
+    pub(super) fn new(batches: u64) -> Resident<T> {
         Resident {
             end: batches,
             next: 0,
-            kept: Vec::new(),
-            turn: 0,
+            kept: VecDeque::new(),
         }
     }
 
-    /// Keeps a batch that was loaded, unless nothing is in it.
-    pub(super) fn keep(&mut self, copied: &Copied<B>) {
-        self.next = copied.number + 1;
-        if copied.batch.is_some() {
-            self.kept.push(copied.clone());
+    /// Keeps a batch that was used, as the last in the row, unless nothing is in it.
+    pub(super) fn keep(&mut self, mut batch: T) {
+        self.next = self.next.max(*batch.number() + 1);
+        if !batch.is_empty() {
+            self.kept.push_back(batch);
         }
     }
 
     /// The batch whose turn it is, with a number of its own; `None` at the end of the run, or where there
-    /// is none.
-    pub(super) fn again(&mut self) -> Option<Copied<B>> {
+    /// is none. It is not here until it is [kept](Self::keep) again.
+    pub(super) fn take(&mut self) -> Option<T> {
         if self.next >= self.end {
             return None;
         }
-        let copied = self.kept.get(self.turn)?.clone();
-        self.turn = (self.turn + 1) % self.kept.len();
-        let number = self.next;
+        let mut batch = self.kept.pop_front()?;
+        *batch.number() = self.next;
         self.next += 1;
-        Some(Copied { number, ..copied })
+        Some(batch)
     }
 }
 
@@ -63,19 +88,31 @@ mod tests {
     fn kept_batches_take_turns_until_the_run_ends() {
         let mut resident = Resident::new(9);
         for (number, batch) in [(0, Some('a')), (1, Some('b')), (2, None), (3, Some('c'))] {
-            resident.keep(&copied(number, batch));
+            resident.keep(copied(number, batch));
         }
-        let again = std::iter::from_fn(|| resident.again());
-        let again: Vec<(u64, Option<char>)> =
-            again.map(|copied| (copied.number, copied.batch)).collect();
+        let again = std::iter::from_fn(|| {
+            let copied = resident.take()?;
+            resident.keep(copied.clone());
+            Some((copied.number, copied.batch))
+        });
         let expected = [(4, 'a'), (5, 'b'), (6, 'c'), (7, 'a'), (8, 'b')];
-        assert_eq!(again, expected.map(|(number, batch)| (number, Some(batch))));
+        let expected = expected.map(|(number, batch)| (number, Some(batch)));
+        assert_eq!(again.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn batches_that_came_out_of_order_leave_no_number_twice() {
+        let mut resident = Resident::new(4);
+        for number in [1, 0] {
+            resident.keep(copied(number, Some('a')));
+        }
+        assert_eq!(resident.take().map(|copied| copied.number), Some(2));
     }
 
     #[test]
     fn where_every_sample_was_skipped_there_is_nothing_to_train_on() {
         let mut resident = Resident::new(9);
-        resident.keep(&copied(0, None));
-        assert!(resident.again().is_none());
+        resident.keep(copied(0, None));
+        assert!(resident.take().is_none());
     }
 }

@@ -7,9 +7,11 @@ use super::error::{Control, PipelineError, SampleError, panic_message};
 use super::item::{BatchJob, HostBatch, Job, join};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Handoff, Receiver, Sender};
+use super::resident::Resident;
 use super::service::Served;
 use super::work::{Claim, HostToDevice, SampleWork};
 use crate::timeline::{ItemId, Nanos, Stage, UnitRef};
+use bytes::BytesMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -277,6 +279,8 @@ pub(super) struct CopyPost<H> {
     pub(super) admission: Arc<Admission>,
     pub(super) control: Arc<Control>,
     pub(super) credit: Credit,
+    /// Where batches stay in host memory.
+    pub(super) resident: Option<Resident<HostBatch>>,
 }
 
 impl<H: HostToDevice> CopyPost<H> {
@@ -287,12 +291,9 @@ impl<H: HostToDevice> CopyPost<H> {
         input: &Receiver<HostBatch>,
         output: &Sender<Copied<H::Batch>>,
     ) {
-        while let Ok(received) = input.recv(logbook.current()) {
-            let Envelope {
-                handoff,
-                value: batch,
-            } = received.envelope;
-            let opening = logbook.open(handoff, received.waited, received.depth);
+        while let Some((batch, opening)) =
+            take_batch(input, logbook).or_else(|| self.again(logbook))
+        {
             let Some((copied, subject, end)) = self.copy(batch, &opening, logbook) else {
                 return;
             };
@@ -307,7 +308,16 @@ impl<H: HostToDevice> CopyPost<H> {
         }
     }
 
-    /// Copies one batch and gives its buffer back; `None` where the device refused it.
+    /// Of the batches that stay in host memory the one whose turn it is, once no more are loaded.
+    pub(super) fn again(&mut self, logbook: &Logbook) -> Option<(HostBatch, Opening)> {
+        if self.control.stop.is_stopped() {
+            return None;
+        }
+        let batch = self.resident.as_mut()?.take()?;
+        Some((batch, logbook.continue_with(UnitRef::NONE)))
+    }
+
+    /// Copies one batch and gives its buffer back, or keeps it; `None` where the device refused it.
     pub(super) fn copy(
         &mut self,
         batch: HostBatch,
@@ -334,26 +344,41 @@ impl<H: HostToDevice> CopyPost<H> {
             }
         };
         let subject = batch_subject(Stage::Copy, &batch, 0);
-        let HostBatch {
-            number,
-            epoch,
-            labels,
-            data,
-            ..
-        } = batch;
+        let copied = Copied {
+            number: batch.number,
+            epoch: batch.epoch,
+            samples: batch.len(),
+            batch: on_device,
+        };
+        let data = match &mut self.resident {
+            None => batch.data,
+            // Another buffer is made in its place, for as long as there is anything to load.
+            Some(resident) => {
+                resident.keep(batch);
+                BytesMut::new()
+            }
+        };
         let end = logbook.ended();
         self.admission.release(data, freed(end, unit));
         if self.credit == Credit::AfterCopy {
             self.admission.credit(1, freed(end, unit));
         }
-        let copied = Copied {
-            number,
-            epoch,
-            samples: labels.len(),
-            batch: on_device,
-        };
         Some((copied, subject, end))
     }
+}
+
+/// The next batch of `input` and the opening of its copy; `None` at the end of the input, or after a stop.
+pub(super) fn take_batch(
+    input: &Receiver<HostBatch>,
+    logbook: &mut Logbook,
+) -> Option<(HostBatch, Opening)> {
+    let received = input.recv(logbook.current()).ok()?;
+    let Envelope {
+        handoff,
+        value: batch,
+    } = received.envelope;
+    let opening = logbook.open(handoff, received.waited, received.depth);
+    Some((batch, opening))
 }
 
 /// A slot freed by `unit` at `at`.

@@ -394,7 +394,8 @@ impl Report {
     pub fn leave_out_loader(&mut self) {
         self.stages
             .retain(|stage| stage.items > 0 || stage.busy > Nanos::ZERO);
+        let idle = |worker: &WorkerSummary| worker.items == 0 && worker.busy == Nanos::ZERO;
         self.workers
-            .retain(|worker| worker.kind == LaneKind::Trainer);
+            .retain(|worker| worker.kind == LaneKind::Trainer || !idle(worker));
     }
 }

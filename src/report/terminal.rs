@@ -150,6 +150,8 @@ fn describe_memory(memory: &DeviceMemoryReport) -> String {
 fn describe_mode(config: &serde_json::Value) -> Option<&'static str> {
     match config["mode"].as_str()? {
         "loader-only" => Some("loader-only: the batches are thrown away"),
+        "cached" => Some("cached: the data set lies in memory, nothing is fetched"),
+        "host-resident" => Some("host-resident: trains on a few batches that stay in host memory"),
         "device-only" => Some("device-only: trains on a few batches that stay on the device"),
         _ => None,
     }

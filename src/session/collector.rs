@@ -278,7 +278,7 @@ impl Collector {
                 profile.waking_ns = self.waking.waking.0 as f64;
                 profile.oversleep_ns = self.waking.oversleep.0 as f64;
             }
-            if self.shape.resident {
+            if self.shape.resident.is_some() {
                 self.report.leave_out_loader();
             }
             self.report.verdict = Some(Verdict::of(summary, &self.shape));

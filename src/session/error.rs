@@ -4,10 +4,11 @@ use crate::data::DataError;
 use crate::pipeline::stages::decode::DecodeError;
 use crate::pipeline::stages::preprocess::PreprocessError;
 use crate::pipeline::stages::reading::ReadError;
+use crate::timeline::Bytes;
 use crate::trace::TraceError;
 use crate::train::{OutOfMemory, TrainError};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a run could not be started, or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +26,16 @@ pub enum SessionError {
     AmbiguousSource { path: PathBuf },
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// `mode = "cached"` and more data than memory.
+    #[error(
+        "mode = \"cached\" takes all of {path} into memory: that is {needed}, and there is room for {available}; \
+         point source.path at a part of the data, use a machine with more memory, or run with mode = \"normal\""
+    )]
+    TooLargeToCache {
+        path: PathBuf,
+        needed: Bytes,
+        available: Bytes,
+    },
     #[error(transparent)]
     Decode(#[from] DecodeError),
     #[error(transparent)]
@@ -73,6 +84,20 @@ impl SessionError {
         }
     }
 
+    /// This error in the words of a run whose data, at `path`, is to lie in memory.
+    pub(super) fn of_cached(self, path: &Path) -> SessionError {
+        match self {
+            SessionError::Read(ReadError::TooLarge { needed, available }) => {
+                SessionError::TooLargeToCache {
+                    path: path.to_owned(),
+                    needed: Bytes(needed),
+                    available: Bytes(available),
+                }
+            }
+            error => error,
+        }
+    }
+
     /// This error with a batch size that fits, where one was found.
     pub fn with_batch_size_that_fits(mut self, size: Option<usize>) -> SessionError {
         if let SessionError::Train(TrainError::OutOfMemory(error)) = &mut self {
@@ -85,5 +110,22 @@ impl SessionError {
 impl From<crate::pipeline::PipelineError> for SessionError {
     fn from(error: crate::pipeline::PipelineError) -> SessionError {
         SessionError::Train(TrainError::Pipeline(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_larger_than_memory_is_told_in_sizes_and_with_what_to_do() {
+        let too_large = || ReadError::TooLarge {
+            needed: 150 << 30,
+            available: 12 << 30,
+        };
+        let error = SessionError::from(too_large()).of_cached(Path::new("data/train"));
+        insta::assert_snapshot!(error, @r#"mode = "cached" takes all of data/train into memory: that is 150 GiB, and there is room for 12.0 GiB; point source.path at a part of the data, use a machine with more memory, or run with mode = "normal""#);
+        let error = SessionError::CollectorGone.of_cached(Path::new("data"));
+        assert!(matches!(error, SessionError::CollectorGone));
     }
 }

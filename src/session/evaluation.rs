@@ -29,6 +29,7 @@ pub(super) fn evaluate<W: SampleWork>(
         drop_last: false,
         order: Order::Sequential,
         part: Some(part),
+        keep: None,
         ..plan.clone()
     };
     let began = clock.now();

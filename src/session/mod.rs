@@ -29,4 +29,4 @@ pub use images::ImageWork;
 pub use packing::PackRequest;
 pub use predict::{MeasuredRun, PredictError, Prediction, Predictor, WhatIf};
 pub use run::{Outcome, RunOptions, Session};
-pub use source::training_samples;
+pub use source::{fits_in_memory, training_samples};

@@ -2,7 +2,7 @@
 
 use super::error::SessionError;
 use super::source::Source;
-use crate::analysis::{Disk, LoaderShape, Workers};
+use crate::analysis::{Disk, LoaderShape, Resident, Workers};
 use crate::config::{
     self, EmulatedConfig, GpuTimeline, HeldOut, Mode, ModelKind, OnError, Optimizer, OrderConfig,
     PartSize, PipelineConfig, Resolved, StageConfig, WorkerMode,
@@ -10,7 +10,7 @@ use crate::config::{
 use crate::data::sampler::{Batches, Order};
 use crate::data::{Amount, Parts, Split};
 use crate::device::emulated::{EmulatedMemory, EmulatedSpec};
-use crate::pipeline::{ErrorPolicy, Layout, Plan, StageKnobs};
+use crate::pipeline::{ErrorPolicy, Keep, Layout, Place, Plan, StageKnobs};
 use crate::timeline::Nanos;
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision};
 use std::sync::Arc;
@@ -83,9 +83,9 @@ pub(super) fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -
         .map_or(u64::MAX, |epochs| epochs.saturating_mul(per_epoch));
     // Without the loader nothing passes over the data: epochs only say how many steps, and use nothing up.
     let most = match (config.mode, config.steps) {
-        (Mode::DeviceOnly, Some(_)) => u64::MAX,
-        (Mode::DeviceOnly, None) => epochs.saturating_add(config.warmup_steps),
-        (Mode::Normal | Mode::LoaderOnly, _) => epochs,
+        (mode, Some(_)) if mode.is_resident() => u64::MAX,
+        (mode, None) if mode.is_resident() => epochs.saturating_add(config.warmup_steps),
+        _ => epochs,
     };
     Plan {
         layout: layout(pipeline),
@@ -102,18 +102,20 @@ pub(super) fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -
             OnError::Fail => ErrorPolicy::Fail,
             OnError::Skip => ErrorPolicy::Skip,
         },
+        keep: place(config.mode).map(|place| Keep {
+            batches: per_epoch.min(Mode::RESIDENT_BATCHES),
+            place,
+        }),
     }
 }
 
-/// The part of the run of `plan` that is loaded, where its batches stay on the device.
-pub(super) fn resident(config: &Resolved, plan: &Plan) -> Option<Plan> {
-    let samples = plan.part.as_ref().map_or(0, |part| part.len());
-    let batches = Batches::new(samples, plan.batch_size, plan.drop_last);
-    let per_epoch = batches.map_or(0, |batches| batches.per_epoch());
-    (config.mode == Mode::DeviceOnly).then(|| Plan {
-        batches: per_epoch.min(Mode::RESIDENT_BATCHES),
-        ..plan.clone()
-    })
+/// Where batches stay, where they do.
+fn place(mode: Mode) -> Option<Place> {
+    match mode {
+        Mode::HostResident => Some(Place::Host),
+        Mode::DeviceOnly => Some(Place::Device),
+        Mode::Normal | Mode::Cached | Mode::LoaderOnly => None,
+    }
 }
 
 /// Whether steps are executed beside the trainer's thread.
@@ -142,7 +144,10 @@ pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
         copy_prefetch: pipeline.copy.prefetch,
         copy_in_trainer: pipeline.copy.workers == 0,
         has_device: config.mode != Mode::LoaderOnly,
-        resident: config.mode == Mode::DeviceOnly,
+        resident: place(config.mode).map(|place| match place {
+            Place::Host => Resident::Host,
+            Place::Device => Resident::Device,
+        }),
         device_beside: runs_beside(config),
         disk: pipeline.storage.map(|storage| Disk {
             // At random hardly any two samples follow each other.

@@ -7,7 +7,7 @@ use super::gpu::{GpuDevice, TakenTimeline, Timeline};
 use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
 use super::other_programs::OtherPrograms;
-use super::plan::{emulated_spec, model_spec, parts, plan, resident, runs_beside, shape};
+use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
 use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use super::trainee::{Device, Ended, Trainee};
@@ -74,7 +74,11 @@ impl Session {
     pub fn open(config: Resolved, options: RunOptions) -> Result<Session, SessionError> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         let stop = StopSignal::new(clock.clone());
-        let source = Source::open(&config.pipeline, &clock, &stop)?;
+        let source = Source::open(&config.pipeline, &clock, &stop);
+        let source = source.map_err(|error| match config.mode {
+            Mode::Cached => error.of_cached(&config.pipeline.source.path),
+            _ => error,
+        })?;
         let parts = parts(&config, source.samples())?;
         fs::create_dir_all(&options.run_dir).map_err(|source| SessionError::Io {
             action: "create the run's folder",
@@ -127,7 +131,6 @@ impl Session {
         let collector = collector.start().map_err(SessionError::Collector)?;
         let trainee = Trainee {
             plan: &plan,
-            resident: resident(&self.config, &plan),
             session: &self,
             recorder: &recorder,
             training,

@@ -5,8 +5,9 @@ use super::error::SessionError;
 use super::images::ImageWork;
 use super::plan::{order, parts};
 use super::small::{SmallImages, SmallWork};
-use crate::config::{PipelineConfig, Resolved, SourceKind, StorageConfig};
+use crate::config::{PipelineConfig, Resolved, SourceConfig, SourceKind, StorageConfig};
 use crate::data::{CifarImages, CifarKind, CifarPart, DataError, IdxImages, IdxPart};
+use crate::pipeline::stages::reading::fit_in_memory;
 use crate::pipeline::stages::storage::{EmulatedStorage, StorageSpec, Stored};
 use crate::pipeline::{SampleWork, StopSignal};
 use crate::report::StorageReport;
@@ -24,6 +25,19 @@ pub fn training_samples(config: &Resolved) -> Result<usize, SessionError> {
     let stop = StopSignal::new(clock.clone());
     let source = Source::open(&config.pipeline, &clock, &stop)?;
     Ok(parts(config, source.samples())?.training.len())
+}
+
+/// Whether the data of `config` fits into the memory that is free, as `mode = "cached"` wants it.
+///
+/// # Errors
+/// [`SessionError::TooLargeToCache`], or data that cannot be used.
+pub fn fits_in_memory(config: &Resolved) -> Result<(), SessionError> {
+    let SourceConfig { kind, path } = &config.pipeline.source;
+    let (SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset) = kind else {
+        return Ok(());
+    };
+    let files = Catalog::open(*kind, path)?.files();
+    fit_in_memory(&files).map_err(|error| SessionError::from(error).of_cached(path))
 }
 
 /// An opened data set and the work of the stages on it.

@@ -60,8 +60,6 @@ impl Ended {
 /// What runs once the device is there: the pipeline and the training loop, in this thread.
 pub(super) struct Trainee<'a> {
     pub(super) plan: &'a Plan,
-    /// What is loaded, where it stays on the device.
-    pub(super) resident: Option<Plan>,
     pub(super) session: &'a Session,
     pub(super) recorder: &'a Recorder,
     pub(super) training: Arc<Mutex<Training>>,
@@ -134,7 +132,7 @@ impl Trainee<'_> {
         trainer: &mut BurnTrainer,
     ) -> Ended {
         // Some batches over and over teach nothing that is worth a score.
-        let scores = self.session.options.evaluate && self.resident.is_none();
+        let scores = self.session.options.evaluate && self.plan.keep.is_none();
         if ended.result.is_ok() && !ended.stopped && scores {
             let evaluated = self.evaluate(work, test, trainer);
             ended.result = ended.result.and_then(|steps| evaluated.map(|()| steps));
@@ -172,15 +170,11 @@ impl Trainee<'_> {
         T: TrainStep<Batch = H::Batch>,
     {
         let Session { clock, stop, .. } = self.session;
-        let loaded = self.resident.as_ref().unwrap_or(self.plan);
-        let feed = start(loaded, work.clone(), copy, clock, self.recorder, stop);
+        let feed = start(self.plan, work.clone(), copy, clock, self.recorder, stop);
         let mut feed = match feed {
             Ok(feed) => feed,
             Err(error) => return Ended::of(Err(error.into())),
         };
-        if self.resident.is_some() {
-            feed.keep_on_device(self.plan.batches);
-        }
         let mut epoch = Some(tracing::info_span!("epoch", epoch = 0u64).entered());
         let mut current = 0;
         let result = train(&mut feed, trainer, |done| {
@@ -219,7 +213,7 @@ impl Trainee<'_> {
             let Learned { loss, correct } = outcome.learned;
             training.noted(loss);
             // Over the same batches again is no pass over the data.
-            if self.resident.is_none() {
+            if self.plan.keep.is_none() {
                 training.learned(outcome.epoch, outcome.samples as u64, loss, correct);
             }
         }

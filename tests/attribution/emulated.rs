@@ -4,9 +4,9 @@
 use crate::planted::{Outcome, Planted, Rig};
 use crate::work::Costs;
 use crate::{MS, knobs};
-use stallscope::analysis::{Cause, LoaderShape, Verdict, Workers};
+use stallscope::analysis::{Cause, LoaderShape, Resident, Verdict, Workers};
 use stallscope::device::emulated::{EmulatedMemory, EmulatedSpec};
-use stallscope::pipeline::{Layout, StageKnobs};
+use stallscope::pipeline::{Keep, Layout, Place, StageKnobs};
 use stallscope::timeline::{HostWork, Nanos, Stage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -219,7 +219,10 @@ pub fn shape(run: &Planted, rig: &Rig) -> LoaderShape {
         copy_prefetch: knobs(run.copy),
         copy_in_trainer: run.copy.workers == 0,
         has_device: true,
-        resident: rig.resident.is_some(),
+        resident: rig.keep.map(|keep| match keep.place {
+            Place::Host => Resident::Host,
+            Place::Device => Resident::Device,
+        }),
         device_beside: rig.device.is_some() || rig.by_events.is_some(),
         disk: None,
         cores: rig.cores.map_or(16.0, |cores| cores as f64),
@@ -330,7 +333,10 @@ fn on_resident_batches_a_starved_device_runs_at_its_own_rate() {
     let normal = case.run.run_on(&case.rig);
     assert!(normal.summary.busy_share() < 0.9, "starved");
     case.run.warmup = 5;
-    case.rig.resident = Some(4);
+    case.rig.keep = Some(Keep {
+        batches: 4,
+        place: Place::Device,
+    });
     let resident = case.run.run_on(&case.rig);
     let summary = &resident.summary;
     assert_eq!(summary.steps, case.run.steps);
@@ -343,6 +349,33 @@ fn on_resident_batches_a_starved_device_runs_at_its_own_rate() {
     let line = Verdict::of(summary, &shape(&case.run, &case.rig)).line();
     assert!(
         line.starts_with("device-only: the loader is out of the way") && !line.contains("try "),
+        "{line}"
+    );
+}
+
+/// On batches that stay in host memory the copy is all that is left to wait for, and it takes what it takes.
+#[test]
+fn on_batches_in_host_memory_only_the_copy_holds_the_device_back() {
+    let mut case = slow(Stage::Decode, "");
+    case.run.warmup = 5;
+    case.rig.keep = Some(Keep {
+        batches: 4,
+        place: Place::Host,
+    });
+    let hidden = case.run.run_on(&case.rig).summary;
+    assert_eq!(hidden.busy_share(), 1.0, "a copy of 1 ms hides behind 10");
+    if let Some(device) = &mut case.rig.device {
+        device.copy_latency = Nanos(20 * MS);
+    }
+    let bound = case.run.run_on(&case.rig).summary;
+    assert_eq!(bound.busy_share(), 0.5);
+    assert_eq!(
+        bound.cause(Cause::Capacity(Stage::Copy)),
+        bound.device_idle()
+    );
+    let line = Verdict::of(&bound, &shape(&case.run, &case.rig)).line();
+    assert!(
+        line.starts_with("host-resident: the loader is out of the way"),
         "{line}"
     );
 }

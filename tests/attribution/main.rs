@@ -12,7 +12,7 @@ use planted::{Outcome, Planted, Rig};
 use proptest::prelude::*;
 use stallscope::analysis::Cause;
 use stallscope::device::emulated::{EmulatedMemory, EmulatedSpec};
-use stallscope::pipeline::{Layout, StageKnobs};
+use stallscope::pipeline::{Keep, Layout, Place, StageKnobs};
 use stallscope::timeline::{Nanos, Stage};
 use work::Costs;
 
@@ -97,7 +97,8 @@ proptest! {
         mut run in any_run(), device in prop::option::of(any_device()), host in 0u64..4 * MS, loaded in 1u64..5,
     ) {
         run.warmup += loaded + 1;
-        let rig = Rig { device, host_code: Nanos(host), resident: Some(loaded), ..Rig::default() };
+        let keep = Some(Keep { batches: loaded, place: Place::Device });
+        let rig = Rig { device, host_code: Nanos(host), keep, ..Rig::default() };
         let outcome = run.run_on(&rig);
         let summary = &outcome.summary;
         prop_assert_eq!(summary.steps, run.steps);
@@ -106,6 +107,25 @@ proptest! {
         prop_assert_eq!(summary.data_wait_total, Nanos::ZERO);
         let of_loader = summary.causes.iter().find(|(cause, _)| cause.stage().is_some());
         prop_assert!(of_loader.is_none(), "{:?}", of_loader);
+    }
+
+    #[test]
+    fn causes_add_up_on_batches_that_stay_in_host_memory(
+        mut run in any_run(), device in prop::option::of(any_device()), host in 0u64..4 * MS, loaded in 1u64..5,
+    ) {
+        run.warmup += loaded + 1;
+        let keep = Some(Keep { batches: loaded, place: Place::Host });
+        let rig = Rig { device, host_code: Nanos(host), keep, ..Rig::default() };
+        let outcome = run.run_on(&rig);
+        let summary = &outcome.summary;
+        prop_assert_eq!(summary.steps, run.steps);
+        check_sums(&outcome)?;
+        // Each step's batch is copied, and no other stage of the loader is to blame.
+        let copied = summary.stage(Stage::Copy).map_or(0, |copy| copy.items);
+        prop_assert!(copied + 8 >= run.steps, "{} copies", copied);
+        let mut stages = summary.causes.iter().filter_map(|(cause, _)| cause.stage());
+        let before = stages.find(|stage| *stage < Stage::Copy);
+        prop_assert!(before.is_none(), "{:?}", before);
     }
 }
 

@@ -6,7 +6,7 @@ use stallscope::analysis::{Analysis, Cause, CpuReading, IdleSpan, Summary, Windo
 use stallscope::data::sampler::Order;
 use stallscope::device::emulated::EmulatedSpec;
 use stallscope::pipeline::{
-    Delivered, ErrorPolicy, HostBatch, HostToDevice, Layout, Logbook, Plan, SampleError,
+    Delivered, ErrorPolicy, HostBatch, HostToDevice, Keep, Layout, Logbook, Plan, SampleError,
     StageKnobs, StopSignal, start,
 };
 use stallscope::timeline::{
@@ -90,8 +90,8 @@ pub struct Rig {
     pub cores: Option<usize>,
     /// Reads are waited for all the same.
     pub reads_wait: bool,
-    /// Only so many batches are loaded; they stay on the device.
-    pub resident: Option<u64>,
+    /// Only a few batches are loaded, and stay.
+    pub keep: Option<Keep>,
     /// In place of the planted step: one that a device takes so long for, known by the events at its ends only.
     pub by_events: Option<Nanos>,
 }
@@ -158,6 +158,7 @@ impl Planted {
             seed: self.costs.seed,
             part: None,
             on_error: ErrorPolicy::Fail,
+            keep: None,
         }
     }
 
@@ -253,13 +254,11 @@ impl Planted {
             device_beside: rig.device.is_some() || rig.by_events.is_some(),
         };
         let mut analysis = Analysis::new(rule, 1);
-        let mut plan = self.plan();
-        let batches = plan.batches;
-        plan.batches = rig.resident.unwrap_or(batches);
+        let plan = Plan {
+            keep: rig.keep,
+            ..self.plan()
+        };
         let mut feed = start(&plan, Arc::new(work), device, clock, recorder, &stop).unwrap();
-        if rig.resident.is_some() {
-            feed.keep_on_device(batches);
-        }
         let mut idle_spans = Nanos::ZERO;
         let mut lengths = |spans: Vec<IdleSpan>| {
             idle_spans += spans.iter().map(|span| span.interval.length()).sum();

@@ -1,4 +1,6 @@
 use super::*;
+use crate::analysis::floors::Resident;
+use crate::analysis::profile::Profile;
 use crate::analysis::{LengthSummary, StageSummary, Verdict};
 use crate::timeline::{Interval, ThreadUsage};
 
@@ -139,6 +141,7 @@ impl Made {
             step_run_delay: all(self.waits),
             first_batch: None,
             stages: self.loader.iter().map(Made::row).collect(),
+            profile: Profile::default(),
             workers: threads
                 .flat_map(|stint| (0..stint.threads).map(move |name| Made::worker(&stint, name)))
                 .collect(),
@@ -164,7 +167,7 @@ impl Made {
             copy_prefetch: 2,
             copy_in_trainer: false,
             has_device: true,
-            resident: false,
+            resident: None,
             device_beside: self.beside.is_some(),
             disk: None,
             copy_latency: Nanos::ZERO,
@@ -327,7 +330,7 @@ fn without_a_loader_or_a_device_there_is_nothing_to_guard() {
     let made = eight();
     let silent = |shape: LoaderShape| assert_eq!(Guard::of(&made.summary(), &shape), None);
     silent(LoaderShape {
-        resident: true,
+        resident: Some(Resident::Device),
         ..made.shape()
     });
     silent(LoaderShape {

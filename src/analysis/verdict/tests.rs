@@ -1,4 +1,5 @@
 use super::*;
+use crate::analysis::profile::Profile;
 use crate::analysis::{Disk, LengthSummary, WorkerSummary, Workers};
 use crate::timeline::{HostWork, Interval, LaneKind, Stage, ThreadUsage};
 
@@ -83,7 +84,7 @@ fn shape(cores: u8) -> LoaderShape {
         copy_prefetch: 2,
         copy_in_trainer: false,
         has_device: true,
-        resident: false,
+        resident: None,
         device_beside: false,
         disk: None,
         copy_latency: Nanos::ZERO,
@@ -105,7 +106,7 @@ fn without_the_loader_the_rate_is_the_devices_own() {
         let mut found = summary(20, step, causes, &[], 20);
         found.data_wait_total = Nanos::ZERO;
         let shape = LoaderShape {
-            resident: true,
+            resident: Some(Resident::Device),
             device_beside: true,
             ..shape(2)
         };

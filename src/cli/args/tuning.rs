@@ -138,3 +138,50 @@ pub struct FitSearchArgs {
     #[arg(long)]
     pub error: String,
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope diagnose configs/quickstart.toml
+  stallscope diagnose configs/quickstart.toml --device cuda:0 --set cache=cold --repeats 5
+  stallscope diagnose configs/emulated-gpu.toml --steps 100 --json | jq .time
+
+Five modes are run in turns, each run a process of its own: normal, cached (nothing is fetched), host-resident
+(nothing is loaded), device-only (nothing is copied either) and loader-only. docs/diagnosis.md says how to read
+the table.")]
+pub struct DiagnoseArgs {
+    /// The experiment file, such as configs/quickstart.toml.
+    pub config: PathBuf,
+
+    /// Override a configuration key, as in `run`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// What executes the steps, as in `run`.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+
+    /// Measured steps of each run, after the warm-up [default: the configuration's].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub steps: Option<usize>,
+
+    /// Runs of each mode; their median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
+    pub repeats: usize,
+
+    /// A folder for every run's report and the diagnosis as JSON.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl DiagnoseArgs {
+    /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
+    pub fn overrides(&self) -> Vec<String> {
+        let device = self.device.iter().map(|device| format!("device={device}"));
+        self.set.iter().cloned().chain(device).collect()
+    }
+}

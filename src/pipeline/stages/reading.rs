@@ -49,6 +49,14 @@ pub enum ReadError {
     TooLarge { needed: u64, available: u64 },
 }
 
+/// Refuses files that are larger together than the memory that is left for them.
+///
+/// # Errors
+/// A file that cannot be looked at, or more bytes than there is memory for.
+pub fn fit_in_memory(paths: &[PathBuf]) -> Result<(), ReadError> {
+    memory::check(&paths.iter().map(PathBuf::as_path).collect::<Vec<_>>())
+}
+
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {

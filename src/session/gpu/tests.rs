@@ -81,7 +81,7 @@ fn shape() -> LoaderShape {
         copy_prefetch: 2,
         copy_in_trainer: false,
         has_device: true,
-        resident: false,
+        resident: None,
         device_beside: true,
         disk: None,
         copy_latency: Nanos::ZERO,

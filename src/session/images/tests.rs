@@ -147,6 +147,7 @@ fn plan_of(order: Order) -> Plan {
         seed: 5,
         part: None,
         on_error: ErrorPolicy::Fail,
+        keep: None,
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn modelled(
         let pipeline = &config.pipeline;
         let mut preprocess = pipeline.preprocess.clone();
         preprocess.stage = before.pipeline.preprocess.stage;
-        let mut decode = pipeline.decode.clone();
+        let mut decode = pipeline.decode;
         decode.stage = before.pipeline.decode.stage;
         (
             pipeline.source.clone(),

@@ -58,6 +58,12 @@ impl Batch {
             // It was on the device already.
             return !device_beside || self.unit_of(Stage::Device).is_some();
         }
+        if let Some((_, copy)) = units(Stage::Copy).next()
+            && !copy.lineage.is_some()
+        {
+            // It was in host memory already.
+            return trained.is_some() && (!device_beside || self.unit_of(Stage::Device).is_some());
+        }
         let read = samples(Stage::Read);
         trained.is_some_and(|(_, step)| read >= step.samples)
             && read == samples(Stage::Decode)

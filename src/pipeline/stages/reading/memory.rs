@@ -13,11 +13,11 @@ const THREADS: usize = 8;
 /// Of the memory that is available, at most this much is filled: 9 tenths.
 const SHARE: (u64, u64) = (9, 10);
 
-/// Reads all of `paths`, in their order.
+/// Refuses files that are larger together than the memory that is left for them.
 ///
 /// # Errors
-/// A file that cannot be read, or more bytes than there is memory for.
-pub(super) fn load(paths: &[&Path]) -> Result<Vec<Vec<u8>>, ReadError> {
+/// A file that cannot be looked at, or more bytes than there is memory for.
+pub(super) fn check(paths: &[&Path]) -> Result<(), ReadError> {
     let mut needed = 0;
     for path in paths {
         needed += fs::metadata(path).map_err(io_error("stat", path))?.len();
@@ -27,6 +27,15 @@ pub(super) fn load(paths: &[&Path]) -> Result<Vec<Vec<u8>>, ReadError> {
     {
         return Err(ReadError::TooLarge { needed, available });
     }
+    Ok(())
+}
+
+/// Reads all of `paths`, in their order.
+///
+/// # Errors
+/// A file that cannot be read, or more bytes than there is memory for.
+pub(super) fn load(paths: &[&Path]) -> Result<Vec<Vec<u8>>, ReadError> {
+    check(paths)?;
     let next = AtomicUsize::new(0);
     let read = || {
         let mut mine = Vec::new();

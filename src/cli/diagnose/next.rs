@@ -1,0 +1,152 @@
+//! The next command to run. May use: `analysis`, `config`.
+
+use super::findings::WORTH_NAMING;
+use super::key_of;
+use crate::analysis::{Attributed, Part};
+use crate::cli::args::DiagnoseArgs;
+use crate::cli::batch_size::quoted;
+use crate::config::{Resolved, SourceKind, WorkerMode};
+use serde_json::Value;
+use std::path::Path;
+
+/// Against the stall `largest` of a run with the report `normal`, as a command for a shell.
+pub(super) fn step(
+    args: &DiagnoseArgs,
+    config: &Resolved,
+    normal: &Value,
+    largest: Option<Part>,
+    attributed: &Attributed,
+) -> String {
+    let next = Next {
+        config: &args.config,
+        overrides: args.overrides(),
+        resolved: config,
+    };
+    let advised = normal["verdict"]["suggestion"]["set"].as_str();
+    let advised = advised.filter(|set| largest.is_some_and(|part| is_against(set, part)));
+    if let Some(set) = advised {
+        return next.run_with(set);
+    }
+    match largest {
+        Some(Part::Fetch | Part::FetchAndPreparation) => next.against_fetch(normal),
+        Some(Part::Preparation) => next.against_preparation(),
+        Some(Part::Copy) => next.against_copy(normal),
+        Some(Part::Compute) | None if attributed.host_share >= WORTH_NAMING => {
+            next.run_with("mode=device-only")
+        }
+        Some(Part::Compute) | None => next.verb("batch-size"),
+    }
+}
+
+/// The same diagnosis with more runs of each mode.
+pub(super) fn more_repeats(args: &DiagnoseArgs) -> String {
+    let sets = args.overrides();
+    let sets = sets.iter().map(|set| format!(" --set {}", quoted(set)));
+    let sets: String = sets.collect();
+    let steps = args.steps.map(|steps| format!(" --steps {steps}"));
+    format!(
+        "stallscope diagnose {}{sets}{} --repeats {}",
+        word(&args.config),
+        steps.unwrap_or_default(),
+        2 * args.repeats + 1
+    )
+}
+
+/// Whether setting what `set` says is meant against `part`.
+fn is_against(set: &str, part: Part) -> bool {
+    let key = key_of(set);
+    let stage = key.split('.').next().unwrap_or_default();
+    let whole_batch = ["num_workers", "prefetch_factor"].contains(&key);
+    let loads = ["read", "decode", "preprocess", "batch"].contains(&stage) || whole_batch;
+    match part {
+        Part::Fetch => stage == "read" || whole_batch,
+        Part::Preparation => loads && stage != "read",
+        Part::FetchAndPreparation => loads,
+        Part::Copy => stage == "copy",
+        Part::Compute => false,
+    }
+}
+
+struct Next<'a> {
+    config: &'a Path,
+    overrides: Vec<String>,
+    resolved: &'a Resolved,
+}
+
+impl Next<'_> {
+    /// The same again with another verb.
+    fn verb(&self, verb: &str) -> String {
+        self.with(verb, None)
+    }
+
+    /// A run with one more setting.
+    fn run_with(&self, set: &str) -> String {
+        self.with("run", Some(set))
+    }
+
+    fn with(&self, verb: &str, more: Option<&str>) -> String {
+        let replaced = |set: &&String| more.is_some_and(|more| key_of(more) == key_of(set));
+        let kept = self.overrides.iter().filter(|set| !replaced(set));
+        let sets = kept.map(String::as_str).chain(more);
+        let sets: String = sets.map(|set| format!(" --set {}", quoted(set))).collect();
+        format!("stallscope {verb} {}{sets}", word(self.config))
+    }
+
+    fn against_fetch(&self, normal: &Value) -> String {
+        let source = &self.resolved.pipeline.source;
+        let seeks = change(normal).starts_with("reading samples in the order");
+        match source.kind {
+            SourceKind::ImageFolder | SourceKind::WebDataset => self.pack("-shards", ""),
+            _ if seeks => self.run_with("shuffle=block"),
+            _ => format!("stallscope doctor --data {}", word(&source.path)),
+        }
+    }
+
+    fn against_preparation(&self) -> String {
+        let pipeline = &self.resolved.pipeline;
+        match pipeline.source.kind {
+            SourceKind::ImageFolder | SourceKind::WebDataset => self.pack("-raw", " --raw 256"),
+            _ if !pipeline.preprocess.on_device => self.run_with("preprocess.on=device"),
+            _ => self.run_with("mode=loader-only"),
+        }
+    }
+
+    fn against_copy(&self, normal: &Value) -> String {
+        let pipeline = &self.resolved.pipeline;
+        let inline = matches!(
+            pipeline.workers,
+            WorkerMode::WholeBatch { num_workers: 0, .. }
+        );
+        if pipeline.copy.workers == 0 && !inline {
+            return self.run_with("copy.workers=1");
+        }
+        let fewer_bytes = change(normal).starts_with("fewer bytes");
+        if fewer_bytes && !pipeline.preprocess.on_device {
+            return self.run_with("preprocess.on=device");
+        }
+        // What a copy takes whatever its bytes is paid less often.
+        self.run_with(&format!("batch.size={}", 2 * pipeline.batch.size))
+    }
+
+    /// Packs the data, under its own name with `suffix`.
+    fn pack(&self, suffix: &str, flags: &str) -> String {
+        let source = &self.resolved.pipeline.source.path;
+        let mut packed = source.as_os_str().to_owned();
+        packed.push(suffix);
+        format!(
+            "stallscope data pack {} {}{flags}",
+            word(source),
+            word(Path::new(&packed))
+        )
+    }
+}
+
+/// What the verdict of the report `normal` says to change, where it is no single key.
+fn change(normal: &Value) -> &str {
+    let change = normal["verdict"]["suggestion"]["change"].as_str();
+    change.unwrap_or_default()
+}
+
+fn word(path: &Path) -> String {
+    quoted(&path.display().to_string())
+}
