@@ -7,6 +7,7 @@ mod fit;
 mod grid;
 mod search;
 mod trial;
+pub mod tuning;
 
 pub use fit::{MOST_FIT_TRIALS, batch_size_that_fits};
 pub use search::{BatchSizes, Bounds, Confirmed, LimitedBy, batch_sizes};
