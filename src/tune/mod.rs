@@ -6,6 +6,7 @@
 mod fit;
 mod grid;
 mod search;
+pub mod sweep;
 mod trial;
 pub mod tuning;
 

@@ -1,6 +1,6 @@
 //! One trial: `stallscope run` in a process of its own, and what became of it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ pub struct Measured {
 }
 
 /// The most of the device's memory that a run was seen to have.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryUse {
     pub in_use_bytes: u64,
     pub reserved_bytes: u64,
