@@ -3,7 +3,7 @@
 use clap::Parser;
 use stallscope::cli::args::{Cli, Command};
 use stallscope::cli::{
-    batch_size, completions, config, data, doctor, error_chain, failure, fit_search, run,
+    batch_size, completions, config, data, doctor, error_chain, failure, fit_search, run, tune,
 };
 use std::io;
 use std::process::ExitCode;
@@ -32,6 +32,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => return run::run(&args, out),
         Command::BatchSize(args) => return batch_size::batch_size(&args, out),
+        Command::Tune(args) => return tune::tune(&args, out),
         Command::FitSearch(args) => return fit_search::fit_search(&args),
         Command::Data { command } => return data::data(&command, out),
         Command::Doctor(args) => return doctor::doctor(&args, out),

@@ -4,7 +4,7 @@
 //! stand for a configuration key become `--set` texts (see [`RunArgs::overrides`]), so that a
 //! key's grammar and its errors live in `config` alone.
 //!
-//! May use: `config` (the image formats).
+//! May use: `config` (the image formats), `tune` (the objectives).
 
 mod tuning;
 
@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::config::ImageFormat;
-pub use tuning::{BatchSizeArgs, FitSearchArgs};
+pub use tuning::{BatchSizeArgs, FitSearchArgs, ObjectiveArg, TuneArgs};
 
 /// Profile the input pipeline of a training job: which loader stage starves the device, and what
 /// to change.
@@ -52,6 +52,8 @@ pub enum Command {
     Run(RunArgs),
     /// Find the largest batch that fits the device's memory, and the smallest that is as fast as any.
     BatchSize(BatchSizeArgs),
+    /// Find better workers, prefetch and other keys in a few trials that forecasts lead, and confirm them.
+    Tune(TuneArgs),
     /// After a run that was out of memory: look for a batch size that fits.
     #[command(hide = true)]
     FitSearch(FitSearchArgs),

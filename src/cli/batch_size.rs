@@ -4,7 +4,7 @@
 
 use super::args::BatchSizeArgs;
 use super::interruption::{INTERRUPTED, on_interrupt};
-use super::run::{provide_data, trial_command};
+use super::run::{provide_data, trial_command, trial_steps};
 use crate::config::{Resolved, Settings};
 use crate::session::training_samples;
 use crate::timeline::Bytes;
@@ -83,7 +83,7 @@ fn search(
     let folder = tempfile::tempdir().context("cannot make a folder for the trials")?;
     let runner = TrialRunner {
         command: trial_command(&args.config)?,
-        overrides: trial_overrides(args, config, overrides.to_vec()),
+        overrides: [overrides, &trial_steps(args.steps, config)].concat(),
         folder: folder.path().to_owned(),
         stop,
         deadline: None,
@@ -110,20 +110,6 @@ fn bounds(args: &BatchSizeArgs, config: &Resolved, samples: usize) -> anyhow::Re
         least: args.least,
         most,
     })
-}
-
-/// What a trial is run with, apart from its batch size: as many steps as asked for, whatever the epochs.
-fn trial_overrides(
-    args: &BatchSizeArgs,
-    config: &Resolved,
-    mut overrides: Vec<String>,
-) -> Vec<String> {
-    overrides.push(format!("steps={}", args.steps));
-    if config.epochs.is_some() {
-        let batches = config.warmup_steps.saturating_add(args.steps as u64);
-        overrides.push(format!("epochs={}", batches.min(1 << 32)));
-    }
-    overrides
 }
 
 fn in_words(result: &TrialResult) -> String {
@@ -244,7 +230,7 @@ impl Advice<'_> {
 }
 
 /// `text` as one word of a shell.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();

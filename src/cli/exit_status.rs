@@ -3,13 +3,15 @@
 use super::batch_size::NothingFits;
 use crate::session::SessionError;
 use crate::tune::OUT_OF_MEMORY;
+use crate::tune::tuning::TuneError;
 use std::process::ExitCode;
 
 /// 3 where `error` is a device with too little memory, so that a script can try a smaller batch; otherwise 1.
 pub fn failure(error: &anyhow::Error) -> ExitCode {
     let session = error.downcast_ref::<SessionError>();
-    let out_of_memory =
-        session.is_some_and(|error| error.out_of_memory().is_some()) || error.is::<NothingFits>();
+    let out_of_memory = session.is_some_and(|error| error.out_of_memory().is_some())
+        || error.is::<NothingFits>()
+        || matches!(error.downcast_ref(), Some(TuneError::OutOfMemory));
     if out_of_memory {
         ExitCode::from(OUT_OF_MEMORY)
     } else {

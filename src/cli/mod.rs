@@ -14,6 +14,7 @@ pub mod fit_search;
 mod interruption;
 mod progress;
 pub mod run;
+pub mod tune;
 
 pub use crate::pipeline::error_chain;
 pub use exit_status::failure;

@@ -146,6 +146,16 @@ pub(super) fn trial_command(config: &Path) -> anyhow::Result<Vec<OsString>> {
     Ok(command.into_iter().chain(flags).collect())
 }
 
+/// What gives a trial of `config` so many measured steps, whatever its epochs, as `key=value` texts.
+pub(super) fn trial_steps(steps: usize, config: &Resolved) -> Vec<String> {
+    let mut texts = vec![format!("steps={steps}")];
+    if config.epochs.is_some() {
+        let batches = config.warmup_steps.saturating_add(steps as u64);
+        texts.push(format!("epochs={}", batches.min(1 << 32)));
+    }
+    texts
+}
+
 /// Has the system kill this process when whoever started it is gone: nobody would read what it measures, and
 /// it would disturb other trials.
 fn die_with_parent() {
@@ -153,7 +163,8 @@ fn die_with_parent() {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).ok();
 }
 
-fn default_run_dir(name: &str) -> PathBuf {
+/// A folder that does not exist yet: `traces/NAME-TIMESTAMP`.
+pub(super) fn default_run_dir(name: &str) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = now.map_or(0, |since| since.as_secs());
     let stem = format!("{name}-{}", date_and_time(seconds));

@@ -110,10 +110,7 @@ impl Search<'_> {
                 let value = self.request.objective.value(rate, busy);
                 return value.map(|_| ()).ok_or(TuneError::NoDevice);
             }
-            Outcome::OutOfMemory => {
-                "its batch does not fit the device's memory; `stallscope batch-size` finds one that does"
-                    .to_owned()
-            }
+            Outcome::OutOfMemory => return Err(TuneError::OutOfMemory),
             Outcome::Killed => "this machine has too little memory for it".to_owned(),
             Outcome::Failed { reason } => reason,
         };

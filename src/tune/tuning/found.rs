@@ -158,6 +158,11 @@ pub enum TuneError {
     /// Without its run there is nothing to compare with.
     #[error("the configuration as it is does not run: {why}")]
     Start { why: String },
+    #[error(
+        "the configuration as it is does not fit the memory of its device\n  \
+         try: `stallscope batch-size`, which finds a batch that fits"
+    )]
+    OutOfMemory,
     #[error("the run of the configuration as it is does not allow forecasts: {why}")]
     NoForecast { why: String },
     #[error("there is no device whose time could be busy; `--objective samples_per_s` needs none")]
