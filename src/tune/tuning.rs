@@ -76,6 +76,8 @@ pub fn tune(
     let winner = search.winner(&survey);
     let mut confirmation = None;
     let stopped = stopped || is_stop(search.confirm(&winner).map(|found| confirmation = found))?;
+    // The second runs count, too.
+    let survey = search.survey(Outlook::Sober)?;
     Ok(search.found(&survey, winner, confirmation, stopped))
 }
 
@@ -255,7 +257,10 @@ impl Search<'_> {
         Ok(Some(Confirmation {
             sets: self.request.space.sets(&winner.point),
             ratio: rate(&again) / rate(&start),
-            start_wins: again.len() < 2 || self.is_worse(value(&again), value(&start), winner),
+            // The winner was chosen for its first run, which may have been luck; its second was not.
+            start_wins: again.len() < 2
+                || self.is_worse(value(&again), value(&start), winner)
+                || self.is_worse(value(&again[1..]), value(&start[1..]), winner),
             start,
             winner: again,
         }))
@@ -276,8 +281,11 @@ impl Search<'_> {
         stopped: bool,
     ) -> Tuning {
         let refuted = confirmation.as_ref().is_some_and(|found| found.start_wins);
-        let winner = if refuted { &survey.start } else { &winner };
-        let knee = self.knee(survey).unwrap_or(winner);
+        let chosen = &winner;
+        let winner = if refuted { &survey.start } else { chosen };
+        let knee = self.knee(survey);
+        let knee = knee.filter(|knee| !(refuted && knee.point == chosen.point));
+        let knee = knee.unwrap_or(winner);
         let space = &self.request.space;
         let answer = |of: &Candidate| Answer {
             sets: space.sets(&of.point),
@@ -331,10 +339,8 @@ impl Search<'_> {
             .as_ref()
             .map_or(&Value::Null, |report| &report["verdict"]);
         let suggestion = &verdict["suggestion"];
-        let looked_at = suggestion["set"].as_str().is_some_and(|set| {
-            let key = set.split('=').next().unwrap_or(set);
-            self.request.space.has_more_of(key, &winner.point)
-        });
+        let set = suggestion["set"].as_str();
+        let looked_at = set.is_some_and(|set| self.request.space.covers(set));
         Next {
             bottleneck: winner.forecast.next_bottleneck.clone(),
             verdict: verdict["title"].as_str().map(str::to_owned),

@@ -66,7 +66,7 @@ pub(super) fn print(out: &mut dyn Write, found: &Tuning, tuned: Option<&Path>) -
         None if found.stopped => writeln!(out, "confirmed no: stopped before the second runs")?,
         None => writeln!(
             out,
-            "confirmed nothing that was tried is better than the start"
+            "          nothing that was tried is better than the start"
         )?,
     }
     print_next(out, &found.next)?;
@@ -218,3 +218,7 @@ fn reasons(found: &Tuning) -> String {
     let given: Vec<String> = given.map(|(count, why)| format!("{count} {why}")).collect();
     given.join(", ")
 }
+
+#[cfg(test)]
+#[path = "printed/tests.rs"]
+mod tests;

@@ -1,6 +1,7 @@
 //! `tuned.toml`: the winner's configuration as one experiment file that can be run.
 //!
-//! Invariant: it resolves to what the start does with the winner's changes on top. May use: `config`.
+//! Invariant: it resolves to what the start does with the winner's changes on top; only keys that have no
+//! effect there are left out. May use: `config`.
 
 use crate::config::{Row, Settings};
 use std::fmt::Write as _;
@@ -61,7 +62,7 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Resolved;
+    use crate::config::{Resolved, StageConfig, WorkerMode};
 
     const PIPELINE: &str = "source.path = \"data/x\"\n[decode]\nworkers = 2\nprefetch = 8\n\
         [preprocess]\ncrop = \"center\"\nresize = 300\nscale = [0.5, 1.0]\n";
@@ -88,7 +89,24 @@ mod tests {
         let read_back = read_back
             .resolve()
             .unwrap_or_else(|e| panic!("{e}\n{text}"));
-        (text, read_back, winner.resolve().unwrap())
+        let winner = winner.resolve().unwrap();
+        (text, effective(read_back), effective(winner))
+    }
+
+    /// Stages have no workers and queues where workers make whole batches.
+    fn effective(mut config: Resolved) -> Resolved {
+        let pipeline = &mut config.pipeline;
+        if let WorkerMode::WholeBatch { .. } = pipeline.workers {
+            let none = StageConfig {
+                workers: 0,
+                prefetch: 0,
+            };
+            pipeline.read.stage = none;
+            pipeline.decode.stage = none;
+            pipeline.preprocess.stage = none;
+            pipeline.batch.stage = none;
+        }
+        config
     }
 
     #[test]

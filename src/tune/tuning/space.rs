@@ -129,10 +129,11 @@ impl Space {
         differing.all(|(axis, _)| is_size(&axis.key))
     }
 
-    /// Whether `key` is searched, and larger values of it than that of `point` as well.
-    pub(super) fn has_more_of(&self, key: &str, point: &[usize]) -> bool {
-        let mut places = self.axes.iter().zip(point);
-        places.any(|(axis, place)| axis.key == key && place + 1 < axis.values.len())
+    /// Whether the change `set` leads to points that are searched.
+    pub(super) fn covers(&self, set: &str) -> bool {
+        let (key, value) = set.split_once('=').unwrap_or((set, ""));
+        let mut axes = self.axes.iter();
+        axes.any(|axis| axis.key == key && axis.values.iter().any(|other| other == value))
     }
 }
 
@@ -188,5 +189,11 @@ mod tests {
         assert_eq!(space.squared_distance(&[0, 0], &[0, 1]), 1.0);
         assert!(space.differ_in_size_only(&[0, 1], &[3, 1]));
         assert!(!space.differ_in_size_only(&[0, 1], &[0, 0]));
+    }
+
+    #[test]
+    fn what_is_searched_is_known() {
+        let covers = ["num_workers=2", "num_workers=3", "read.workers=2"];
+        assert_eq!(covers.map(|set| space().covers(set)), [true, false, false]);
     }
 }
