@@ -3,8 +3,8 @@
 use clap::Parser;
 use stallscope::cli::args::{Cli, Command};
 use stallscope::cli::{
-    batch_size, completions, config, data, diagnose, doctor, error_chain, failure, fit_search, run,
-    sweep,
+    batch_size, completions, config, data, diagnose, doctor, error_chain, failure, fit_search,
+    predict, run, sweep, tune,
 };
 use std::io;
 use std::process::ExitCode;
@@ -35,6 +35,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::BatchSize(args) => return batch_size::batch_size(&args, out),
         Command::Sweep(args) => return sweep::sweep(&args, out),
         Command::Diagnose(args) => return diagnose::diagnose(&args, out),
+        Command::Predict(args) => return predict::predict(&args, out),
+        Command::Tune(args) => return tune::tune(&args, out),
         Command::FitSearch(args) => return fit_search::fit_search(&args),
         Command::Data { command } => return data::data(&command, out),
         Command::Doctor(args) => return doctor::doctor(&args, out),

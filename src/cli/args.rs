@@ -4,7 +4,7 @@
 //! stand for a configuration key become `--set` texts (see [`RunArgs::overrides`]), so that a
 //! key's grammar and its errors live in `config` alone.
 //!
-//! May use: `config` (the image formats).
+//! May use: `config` (the image formats), `tune` (the objectives).
 
 mod tuning;
 
@@ -14,7 +14,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::config::ImageFormat;
-pub use tuning::{BatchSizeArgs, DiagnoseArgs, FitSearchArgs, SweepArgs};
+pub use tuning::{
+    BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, SweepArgs, TuneArgs,
+};
 
 /// Profile the input pipeline of a training job: which loader stage starves the device, and what
 /// to change.
@@ -56,6 +58,10 @@ pub enum Command {
     Sweep(SweepArgs),
     /// Run an experiment with more and more left out, and say what fetching, preparing and copying cost.
     Diagnose(DiagnoseArgs),
+    /// Say what a run with other settings would measure, from the report of one run.
+    Predict(PredictArgs),
+    /// Find better workers, prefetch and other keys in a few trials that forecasts lead, and confirm them.
+    Tune(TuneArgs),
     /// After a run that was out of memory: look for a batch size that fits.
     #[command(hide = true)]
     FitSearch(FitSearchArgs),

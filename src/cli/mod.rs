@@ -13,9 +13,11 @@ mod exit_status;
 mod file_limit;
 pub mod fit_search;
 mod interruption;
+pub mod predict;
 mod progress;
 pub mod run;
 pub mod sweep;
+pub mod tune;
 
 pub use crate::pipeline::error_chain;
 pub use exit_status::failure;

@@ -121,7 +121,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// The condition that keeps `key` from having an effect: its own, or that of the key it depends on.
-    fn broken_condition(&self, key: &'static Key) -> Option<Condition> {
+    pub(super) fn broken_condition(&self, key: &'static Key) -> Option<Condition> {
         let condition = key.condition?;
         let above = schema::find(condition.selector).and_then(|above| self.broken_condition(above));
         above.or_else(|| (!self.holds(&condition)).then_some(condition))
@@ -152,7 +152,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-fn check(key: &Key, entry: &Entry) -> Result<Value, Box<Problem>> {
+pub(super) fn check(key: &Key, entry: &Entry) -> Result<Value, Box<Problem>> {
     key.kind.check(&entry.value).map_err(|refusal| {
         let what = format!("`{}` {}", key.name, refusal.what);
         let hint = refusal

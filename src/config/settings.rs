@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::document::{self, Found};
 use super::error::{ConfigError, Problem};
-use super::lookup::Lookup;
+use super::lookup::{self, Lookup};
 use super::origin::{Excerpt, Layer, Origin};
 use super::resolve;
 use super::resolved::Resolved;
@@ -254,27 +254,13 @@ impl Settings {
     }
 
     fn take_text(&mut self, set: &str, layer: Layer) {
-        let origin = Origin::Set(set.to_owned());
-        let Some((name, text)) = set.split_once('=') else {
-            let hint = "write it as key=value, for example --set decode.workers=4";
-            self.problems
-                .push(Problem::new(origin, None, "there is no `=` in it").hint(hint));
-            return;
-        };
-        let (name, text) = (name.trim(), text.trim());
-        let Some(key) = schema::find(name) else {
-            self.problems.push(unknown(name, None, origin, None));
-            return;
-        };
-        let value = command_line_value(key, text);
-        let entry = Entry {
-            value,
-            origin,
-            layer,
-            key_at: None,
-            value_at: None,
-        };
-        self.entries.entry(key.name).or_default().push(entry);
+        match typed_set(set) {
+            Ok((key, entry)) => {
+                let entry = Entry { layer, ..entry };
+                self.entries.entry(key.name).or_default().push(entry);
+            }
+            Err(problem) => self.problems.push(*problem),
+        }
     }
 
     /// The pipeline file's path and text, if one is named.
@@ -307,12 +293,45 @@ impl Settings {
     }
 }
 
-fn unused_because(lookup: &Lookup, key: &Key) -> Option<String> {
+fn unused_because(lookup: &Lookup, key: &'static Key) -> Option<String> {
     if key.name.starts_with("generate.") && !lookup.generates() {
         return Some("no generate key is set".to_owned());
     }
-    let unmet = key.condition.filter(|condition| !lookup.holds(condition))?;
+    let unmet = lookup.broken_condition(key)?;
     Some(format!("needs {}", unmet.words()))
+}
+
+/// Reads one `key=value` of the command line.
+fn typed_set(set: &str) -> Result<(&'static Key, Entry), Box<Problem>> {
+    let origin = Origin::Set(set.to_owned());
+    let Some((name, text)) = set.split_once('=') else {
+        let hint = "write it as key=value, for example --set decode.workers=4";
+        let problem = Problem::new(origin, None, "there is no `=` in it");
+        return Err(Box::new(problem.hint(hint)));
+    };
+    let (name, text) = (name.trim(), text.trim());
+    let Some(key) = schema::find(name) else {
+        return Err(Box::new(unknown(name, None, origin, None)));
+    };
+    let entry = Entry {
+        value: command_line_value(key, text),
+        origin,
+        layer: Layer::Set,
+        key_at: None,
+        value_at: None,
+    };
+    Ok((key, entry))
+}
+
+/// What the text `key=value` sets its key to, as TOML. It is judged alone: whether the key has an effect is
+/// a matter of the others.
+///
+/// # Errors
+/// A key that does not exist, or a value that it does not take.
+pub fn check_setting(set: &str) -> Result<String, Box<Problem>> {
+    let (key, entry) = typed_set(set)?;
+    let value = lookup::check(key, &entry)?;
+    Ok(key.kind.written(&value))
 }
 
 /// Reads a value of the command line: TOML where it is TOML, otherwise the bare text; keys that

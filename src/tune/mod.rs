@@ -8,6 +8,7 @@ mod grid;
 mod search;
 pub mod sweep;
 mod trial;
+pub mod tuning;
 
 pub use fit::{MOST_FIT_TRIALS, batch_size_that_fits};
 pub use search::{BatchSizes, Bounds, Confirmed, LimitedBy, batch_sizes};

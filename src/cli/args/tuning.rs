@@ -1,7 +1,9 @@
 //! Arguments of the verbs that run trials.
 
 use super::at_least_one;
-use clap::Args;
+use crate::config::parse_bytes;
+use crate::tune::tuning::Objective;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -184,4 +186,153 @@ impl DiagnoseArgs {
         let device = self.device.iter().map(|device| format!("device={device}"));
         self.set.iter().cloned().chain(device).collect()
     }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope tune configs/emulated-gpu.toml
+  stallscope tune configs/emulated-gpu.toml --set num_workers=1        (tunes num_workers and prefetch_factor)
+  stallscope tune configs/quickstart.toml --objective cost --trials 6
+  stallscope tune configs/quickstart.toml --search batch.size=16,32,64 --max-memory 8GiB
+  stallscope tune configs/quickstart.toml --only-searched --search read.mode=mmap,pread --search read.workers=1..4
+
+The configuration is run once as it is. Every point of the search is then forecast from that run, and the most
+promising are tried, each trial correcting the forecasts. In the end start and winner are run once more, in turn,
+and DIR/tuned.toml has the winner's configuration.
+
+Searched is, where num_workers is a number, num_workers and prefetch_factor; otherwise the workers of read, decode,
+preprocess and batch, batch.prefetch and copy.prefetch. batch.size changes the training, and is searched only where
+`--search batch.size=...` asks for it. Exit status 3: the configuration as it is does not fit the device.")]
+pub struct TuneArgs {
+    /// The experiment file to start from, such as configs/quickstart.toml.
+    pub config: PathBuf,
+
+    /// What is best.
+    #[arg(long, value_enum, default_value_t = ObjectiveArg::SamplesPerS)]
+    pub objective: ObjectiveArg,
+
+    /// Leave out settings that are forecast to need more memory on the host, such as 8GiB.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub max_memory: Option<u64>,
+
+    /// The most workers of any one kind: num_workers, or those of a stage [default: two a usable core].
+    #[arg(long, value_name = "N", value_parser = super::threads)]
+    pub max_workers: Option<usize>,
+
+    /// Search these values of a key, too, or instead of those that would be; ranges as 1..8. The value that the
+    /// configuration has is always among them.
+    #[arg(long, value_name = "KEY=V1,V2,...")]
+    pub search: Vec<String>,
+
+    /// Search the keys of --search alone.
+    #[arg(long, requires = "search")]
+    pub only_searched: bool,
+
+    /// Runs in all, the two of the confirmation included.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = trials)]
+    pub trials: usize,
+
+    /// Override a configuration key, as in `run`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// What executes the steps, as in `run`.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+
+    /// Measured steps of each trial, after the warm-up [default: the configuration's, at most 100].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub steps: Option<usize>,
+
+    /// The folder for tuned.toml and trials.jsonl [default: traces/tune-CONFIG-TIMESTAMP].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl TuneArgs {
+    /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
+    pub fn overrides(&self) -> Vec<String> {
+        let device = self.device.iter().map(|device| format!("device={device}"));
+        self.set.iter().cloned().chain(device).collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum ObjectiveArg {
+    /// The most samples/s; of settings within 1 % the smallest.
+    SamplesPerS,
+    /// The busiest device, with the fewest workers.
+    DeviceBusy,
+    /// The knee: the fewest threads, then the least prefetch, within 2 % of the most samples/s.
+    Cost,
+}
+
+impl From<ObjectiveArg> for Objective {
+    fn from(objective: ObjectiveArg) -> Objective {
+        match objective {
+            ObjectiveArg::SamplesPerS => Objective::SamplesPerSecond,
+            ObjectiveArg::DeviceBusy => Objective::DeviceBusy,
+            ObjectiveArg::Cost => Objective::Cost,
+        }
+    }
+}
+
+/// Start and winner, each twice.
+const LEAST_TRIALS: usize = 4;
+
+fn trials(text: &str) -> Result<usize, String> {
+    match at_least_one(text)? {
+        number @ LEAST_TRIALS.. => Ok(number),
+        _ => Err(format!(
+            "it must be at least {LEAST_TRIALS}: the start, another setting, and both once more"
+        )),
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let size = parse_bytes(text).filter(|bytes| *bytes > 0);
+    size.ok_or_else(|| "it must be a size such as 8GiB".to_owned())
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope predict traces/quickstart-1/report.json --set decode.workers=2
+  stallscope predict traces/quickstart-1 --set num_workers=8 --set batch.size=256 --cores 32
+  stallscope predict traces/quickstart-1 --device-speedup 2 --json
+
+Nothing is run: the report's run is simulated with the changes. docs/prediction.md says how, and how exact it is.")]
+pub struct PredictArgs {
+    /// The report of a run, or the run's folder.
+    pub report: PathBuf,
+
+    /// Change a configuration key, as in `run`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// On a machine with so many such cores [default: the report's].
+    #[arg(long, value_name = "N", value_parser = above_zero)]
+    pub cores: Option<f64>,
+
+    /// With a device that executes steps so many times as fast.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = above_zero)]
+    pub device_speedup: f64,
+
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn above_zero(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "it must be a number".to_owned())?;
+    let usable = number.is_finite() && number > 0.0 && number <= 1e6;
+    usable
+        .then_some(number)
+        .ok_or_else(|| "it must be above 0 and at most 1000000".to_owned())
 }

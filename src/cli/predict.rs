@@ -1,0 +1,147 @@
+//! `stallscope predict`: what a run with other settings would measure.
+//!
+//! May use: `session`.
+
+use super::args::PredictArgs;
+use crate::analysis::predict::Estimate;
+use crate::session::{Prediction, Predictor, WhatIf};
+use crate::timeline::{Bytes, Nanos};
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Predicts what `args` asks for and prints it.
+///
+/// # Errors
+/// A report that cannot be read or predicted from, or settings that are wrong.
+pub fn predict(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let path = report_path(&args.report);
+    let report = read_report(&path)?;
+    let from = || format!("cannot predict from {}", path.display());
+    let predictor = Predictor::from_report(&report).with_context(from)?;
+    let what_if = WhatIf {
+        cores: args.cores,
+        device_speedup: args.device_speedup,
+    };
+    let prediction = predictor.predict(&args.set, what_if)?;
+    if args.json {
+        print_json(out, args, &predictor, &prediction)?;
+    } else {
+        print(out, &predictor, &prediction)?;
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The report of a run's folder, or `path` itself.
+fn report_path(path: &Path) -> PathBuf {
+    match path.is_dir() {
+        true => path.join("report.json"),
+        false => path.to_owned(),
+    }
+}
+
+fn read_report(path: &Path) -> anyhow::Result<Value> {
+    let text = fs::read(path).with_context(|| {
+        let path = path.display();
+        format!(
+            "cannot read the report {path}\n  try: the folder that `stallscope run` printed last"
+        )
+    })?;
+    let not_a_report = || format!("{} is not a report of stallscope", path.display());
+    let report: Value = serde_json::from_slice(&text).with_context(not_a_report)?;
+    anyhow::ensure!(report["schema"] == "stallscope-report", not_a_report());
+    Ok(report)
+}
+
+fn print(out: &mut dyn Write, from: &Predictor, prediction: &Prediction) -> std::io::Result<()> {
+    let Prediction {
+        forecast,
+        host_memory_bytes,
+        assumptions,
+    } = prediction;
+    let measured = from.measured();
+    let mut row = |name: &str, value: String, interval: String, beside: String| {
+        let line = format!("{name:<14} {value:>10}   {interval:<22} {beside}");
+        writeln!(out, "{}", line.trim_end())
+    };
+    let rate = forecast.samples_per_second;
+    let gain = rate.value / measured.samples_per_second;
+    let was = format!(
+        "measured run {:.1}, so {gain:.2}x",
+        measured.samples_per_second
+    );
+    let number = |value: f64| format!("{value:.1}");
+    row("samples/s", number(rate.value), interval(rate, number), was)?;
+    if let Some(busy) = forecast.device_busy {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let was = measured.device_busy.map(percent);
+        let was = was.map_or_else(String::new, |was| format!("measured run {was}"));
+        row(
+            "device busy",
+            percent(busy.value),
+            interval(busy, percent),
+            was,
+        )?;
+    }
+    let time = |ns: f64| Nanos(ns as u64).to_string();
+    for (name, wait) in [
+        ("data wait p50", forecast.data_wait_p50_ns),
+        ("data wait p99", forecast.data_wait_p99_ns),
+        ("first batch", forecast.first_batch_ns),
+    ] {
+        row(name, time(wait.value), interval(wait, time), String::new())?;
+    }
+    let memory = Bytes(*host_memory_bytes).to_string();
+    let what = "of the loader's buffers and queues when full".to_owned();
+    row("host memory", memory, String::new(), what)?;
+    let bound = number(forecast.bound_samples_per_second);
+    let by = format!("at most, by {} alone", forecast.bound_by.name());
+    row("bound", bound, String::new(), by)?;
+    match forecast.next_bottleneck {
+        Some(next) => writeln!(
+            out,
+            "\nnext bottleneck: {}; twice as much of it gives {:.2}x",
+            next.resource, next.gain
+        )?,
+        None => writeln!(
+            out,
+            "\nnext bottleneck: none; twice as much of anything gives less than 1 %"
+        )?,
+    }
+    let bias = 100.0 * (from.bias() - 1.0);
+    writeln!(
+        out,
+        "the simulation of the measured run itself is {bias:+.1} % off"
+    )?;
+    for assumption in assumptions {
+        writeln!(out, "assumed: {assumption}")?;
+    }
+    Ok(())
+}
+
+fn interval(estimate: Estimate, shown: impl Fn(f64) -> String) -> String {
+    format!("[{} .. {}]", shown(estimate.low), shown(estimate.high))
+}
+
+fn print_json(
+    out: &mut dyn Write,
+    args: &PredictArgs,
+    from: &Predictor,
+    prediction: &Prediction,
+) -> anyhow::Result<()> {
+    let json = json!({
+        "set": args.set,
+        "cores": args.cores,
+        "device_speedup": args.device_speedup,
+        "measured": from.measured(),
+        "model_bias": from.bias(),
+        "prediction": prediction,
+    });
+    serde_json::to_writer_pretty(&mut *out, &json)?;
+    writeln!(out)?;
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! `stallscope tune`: better workers, prefetch and other keys in a few trials that forecasts lead.
+//!
+//! Each trial is a run in a process of its own, and on disk before the next one starts. May use: `config`,
+//! `session`, `tune`.
+
+mod forecaster;
+mod printed;
+mod space;
+mod tuned_file;
+
+use super::args::TuneArgs;
+use super::interruption::{INTERRUPTED, on_interrupt};
+use super::run::{default_run_dir, provide_data, trial_command, trial_steps};
+use crate::config::{Mode, Resolved, Settings};
+use crate::session::training_samples;
+use crate::tune::tuning::{self, Attempt, Request, TuneError, Tuning};
+use crate::tune::{TrialError, TrialRunner};
+use anyhow::Context;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Measured steps of a trial at most, where nobody says how many.
+const MOST_STEPS: u64 = 100;
+
+/// Searches around the configuration of `args` and prints what it has found.
+///
+/// # Errors
+/// A configuration or data that cannot be used, a start that does not run, and whatever keeps the results
+/// from being written.
+pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let overrides = args.overrides();
+    let start = Settings::load(&args.config, &overrides)?;
+    let config = start.resolve()?;
+    anyhow::ensure!(
+        config.mode != Mode::DeviceOnly,
+        "with `mode = \"device-only\"` nothing is loaded, so there is nothing to tune\n  \
+         try: --set mode=normal"
+    );
+    provide_data(&config, args.json)?;
+    let samples = training_samples(&config)?;
+    let request = Request {
+        space: space::space(args, &config, &start.rows(), samples)?,
+        objective: args.objective.into(),
+        trials: args.trials,
+        most_host_memory_bytes: args.max_memory,
+    };
+    let mut forecaster = forecaster::forecaster(&args.config, &overrides)?;
+    let folder = Folder::make(args, &config)?;
+    let steps = steps(args, &config);
+    announce(&request, steps, &folder.path);
+    let mut trials = Trials::new(args, &config, steps, &overrides, &folder)?;
+    let forecaster = forecaster.as_mut();
+    let found = tuning::tune(
+        &request,
+        forecaster,
+        &mut |sets| trials.run(sets),
+        &mut |one| {
+            folder.note(one);
+        },
+    );
+    let found = match found {
+        Err(TuneError::Trial(TrialError::Stopped)) => {
+            eprintln!("stopped before anything was measured");
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        found => found?,
+    };
+    let tuned = folder.path.join("tuned.toml");
+    write_tuned(&tuned, args, &start, &found)?;
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &printed::as_json(&found, Some(&tuned)))?;
+        writeln!(out)?;
+    } else {
+        printed::print(out, &found, Some(&tuned))?;
+    }
+    out.flush()?;
+    Ok(match found.stopped {
+        true => ExitCode::from(INTERRUPTED),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// Measured steps of a trial.
+fn steps(args: &TuneArgs, config: &Resolved) -> usize {
+    let own = config.steps.unwrap_or(MOST_STEPS).min(MOST_STEPS);
+    args.steps.unwrap_or(own as usize)
+}
+
+fn announce(request: &Request, steps: usize, folder: &Path) {
+    let space = &request.space;
+    eprintln!(
+        "{} settings to search, at most {} trials of {steps} steps, noted in {}:",
+        space.points(),
+        request.trials,
+        folder.display()
+    );
+    for axis in &space.axes {
+        eprintln!("  {} = {}", axis.key, axis.values.join(", "));
+    }
+}
+
+/// Runs trials, each in a process of its own.
+struct Trials {
+    runner: TrialRunner,
+    /// Gone with this.
+    _folder: tempfile::TempDir,
+    runs: usize,
+}
+
+impl Trials {
+    /// Trials of `steps` steps of `config` with `overrides`, until Ctrl-C.
+    fn new(
+        args: &TuneArgs,
+        config: &Resolved,
+        steps: usize,
+        overrides: &[String],
+        folder: &Folder,
+    ) -> anyhow::Result<Trials> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = stop.clone();
+        on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
+        let runs = tempfile::tempdir_in(&folder.path);
+        let runs = runs.context("cannot make a folder for the trials")?;
+        let runner = TrialRunner {
+            command: trial_command(&args.config)?,
+            overrides: [overrides, &trial_steps(steps, config)].concat(),
+            folder: runs.path().to_owned(),
+            stop,
+            deadline: None,
+        };
+        Ok(Trials {
+            runner,
+            _folder: runs,
+            runs: 0,
+        })
+    }
+
+    fn run(&mut self, sets: &[String]) -> Result<crate::tune::TrialResult, TrialError> {
+        self.runs += 1;
+        self.runner.run(&format!("trial-{}", self.runs), sets)
+    }
+}
+
+/// Where a search writes.
+struct Folder {
+    path: PathBuf,
+    /// A line of JSON for each trial.
+    trials: PathBuf,
+    file: File,
+}
+
+impl Folder {
+    fn make(args: &TuneArgs, config: &Resolved) -> anyhow::Result<Folder> {
+        let path = args.out.clone();
+        let path = path.unwrap_or_else(|| default_run_dir(&format!("tune-{}", config.name)));
+        let made = fs::create_dir_all(&path);
+        made.with_context(|| format!("cannot make the folder {}", path.display()))?;
+        let trials = path.join("trials.jsonl");
+        let file = File::create_new(&trials).with_context(|| {
+            format!(
+                "cannot begin {}: each search needs a folder of its own",
+                trials.display()
+            )
+        })?;
+        Ok(Folder { path, trials, file })
+    }
+
+    /// Tells of a trial, and has it on disk when this returns.
+    fn note(&self, attempt: &Attempt) {
+        eprintln!("{}", printed::line(attempt));
+        let write = || -> io::Result<()> {
+            let mut line = serde_json::to_vec(attempt)?;
+            line.push(b'\n');
+            (&self.file).write_all(&line)?;
+            self.file.sync_data()
+        };
+        if let Err(error) = write() {
+            eprintln!(
+                "warning: cannot write to {}: {error}",
+                self.trials.display()
+            );
+        }
+    }
+}
+
+/// Writes the winner's configuration to `path`.
+fn write_tuned(
+    path: &Path,
+    args: &TuneArgs,
+    start: &Settings,
+    found: &Tuning,
+) -> anyhow::Result<()> {
+    let sets = [args.overrides(), found.winner.sets.clone()].concat();
+    let winner = Settings::load(&args.config, &sets)?;
+    let text = tuned_file::text(start, &winner, &heading(path, args, found));
+    tuned_file::write(path, &text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn heading(path: &Path, args: &TuneArgs, found: &Tuning) -> Vec<String> {
+    let config = args.config.display();
+    let confirmed = found
+        .confirmation
+        .as_ref()
+        .filter(|found| !found.start_wins);
+    let measured = match confirmed {
+        Some(found) => format!("measured {:.2}x the samples/s, each run twice", found.ratio),
+        None if found.winner.sets.is_empty() => "nothing better was found".to_owned(),
+        None => {
+            let ratio = found.winner.samples_per_second / found.start.samples_per_second;
+            format!("measured {ratio:.2}x the samples/s, each run once")
+        }
+    };
+    vec![
+        format!("{config}, tuned by stallscope: {measured}."),
+        "Paths are relative to the directory that it is run in, as they were.".to_owned(),
+        format!("  stallscope run {}", path.display()),
+    ]
+}

@@ -1,0 +1,224 @@
+//! What `stallscope tune` says: a line for each trial, the table, the answers, and the same as JSON.
+//!
+//! May use: `tune`.
+
+use crate::cli::batch_size::quoted;
+use crate::tune::tuning::{
+    Answer, Attempt, Confirmation, Next, Objective, Outcome, Purpose, Size, Tuning,
+};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// One trial in a line, as it ends.
+pub(super) fn line(attempt: &Attempt) -> String {
+    let result = match &attempt.outcome {
+        Outcome::Fits(measured) => format!("{:.1} samples/s", measured.samples_per_second),
+        outcome => word(outcome).to_owned(),
+    };
+    let predicted = attempt.predicted.as_ref();
+    let predicted = predicted.map(|predicted| predicted.samples_per_second.value);
+    let predicted = predicted.map(|rate| format!(" ({rate:.1} predicted)"));
+    let changed = changed(&attempt.sets);
+    format!(
+        "trial {}, {changed}: {result}{}",
+        attempt.number,
+        predicted.unwrap_or_default()
+    )
+}
+
+/// All there is to say, for a terminal.
+pub(super) fn print(out: &mut dyn Write, found: &Tuning, tuned: Option<&Path>) -> io::Result<()> {
+    print_table(out, &found.trials)?;
+    writeln!(out)?;
+    let points = found.points;
+    let left_out = found.excluded.invalid + found.excluded.memory + found.excluded.ruled_out;
+    write!(
+        out,
+        "searched  {points} settings, {} forecast",
+        found.forecast_points - left_out
+    )?;
+    match left_out {
+        0 => writeln!(out)?,
+        _ => writeln!(out, ", {}", reasons(found))?,
+    }
+    let name = if found.stopped { "best yet" } else { "winner" };
+    writeln!(out, "{name:<9} {}", answer(&found.winner, found))?;
+    if found.knee.sets == found.winner.sets {
+        writeln!(
+            out,
+            "knee      the same: nothing smaller is within 2 % of it"
+        )?;
+    } else {
+        let how = if found.knee.measured {
+            ""
+        } else {
+            ", forecast"
+        };
+        let knee = answer(&found.knee, found);
+        writeln!(
+            out,
+            "knee      {knee}{how}: the smallest within 2 % of the best"
+        )?;
+    }
+    match &found.confirmation {
+        Some(confirmation) => print_confirmation(out, confirmation)?,
+        None if found.stopped => writeln!(out, "confirmed no: stopped before the second runs")?,
+        None => writeln!(
+            out,
+            "          nothing that was tried is better than the start"
+        )?,
+    }
+    print_next(out, &found.next)?;
+    match tuned {
+        Some(path) => writeln!(
+            out,
+            "run it    stallscope run {}",
+            quoted(&path.display().to_string())
+        ),
+        None => Ok(()),
+    }
+}
+
+fn print_table(out: &mut dyn Write, trials: &[Attempt]) -> io::Result<()> {
+    let changes: Vec<String> = trials.iter().map(|one| changed(&one.sets)).collect();
+    let width = changes.iter().map(|text| text.chars().count()).max();
+    let width = width.unwrap_or(0).max("changed".len());
+    writeln!(
+        out,
+        "trial  {:<width$}  {:>24}  {:>10}  {:>7}  {:>11}",
+        "changed", "predicted samples/s", "measured", "error", "device busy"
+    )?;
+    for (attempt, changed) in trials.iter().zip(&changes) {
+        let cell = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let predicted = attempt.predicted.as_ref().map(|predicted| {
+            let rate = predicted.samples_per_second;
+            format!("{:.1} [{:.1}..{:.1}]", rate.value, rate.low, rate.high)
+        });
+        let measured = attempt.outcome.measured();
+        let rate = measured.map(|measured| format!("{:.1}", measured.samples_per_second));
+        let busy = measured.and_then(|measured| measured.device_busy_share);
+        let error = attempt
+            .error_share
+            .map(|share| format!("{:+.1} %", 100.0 * share));
+        let again = if attempt.purpose == Purpose::Confirm {
+            " again"
+        } else {
+            ""
+        };
+        writeln!(
+            out,
+            "{:>5}  {changed:<width$}  {:>24}  {:>10}  {:>7}  {:>11}{again}",
+            attempt.number,
+            cell(predicted),
+            rate.unwrap_or_else(|| word(&attempt.outcome).to_owned()),
+            cell(error),
+            cell(busy.map(|share| format!("{:.1} %", 100.0 * share))),
+        )?;
+    }
+    for attempt in trials {
+        if let Outcome::Failed { reason } = &attempt.outcome {
+            writeln!(out, "trial {} failed: {reason}", attempt.number)?;
+        }
+    }
+    Ok(())
+}
+
+fn print_confirmation(out: &mut dyn Write, found: &Confirmation) -> io::Result<()> {
+    let rates = |runs: &[crate::tune::Measured]| {
+        let rates = runs
+            .iter()
+            .map(|run| format!("{:.1}", run.samples_per_second));
+        rates.collect::<Vec<_>>().join(" and ")
+    };
+    let (start, winner) = (rates(&found.start), rates(&found.winner));
+    let ratio = found.ratio;
+    writeln!(
+        out,
+        "confirmed {ratio:.2}x: {start} samples/s as it was, {winner} with {}",
+        changed(&found.sets)
+    )?;
+    if found.start_wins {
+        let why = match found.winner.len() {
+            0 | 1 => "the second time it did not run",
+            _ => "run again it is no better",
+        };
+        writeln!(out, "          {why}: the start stays the best")?;
+    }
+    Ok(())
+}
+
+fn print_next(out: &mut dyn Write, next: &Next) -> io::Result<()> {
+    let verdict = next.verdict.as_deref().unwrap_or("no verdict");
+    write!(out, "next      {verdict}; held back by {}", next.bottleneck)?;
+    match next.suggestion.as_ref().and_then(suggested) {
+        Some(suggested) => writeln!(out, "; {suggested}"),
+        None => writeln!(out),
+    }
+}
+
+/// A verdict's suggestion in words.
+fn suggested(suggestion: &Value) -> Option<String> {
+    let set = suggestion["set"].as_str().map(|set| format!("--set {set}"));
+    let what = set.or_else(|| suggestion["change"].as_str().map(str::to_owned))?;
+    let at_most = suggestion["at_most"].as_f64()?;
+    Some(format!("try {what} (at most {at_most:.2}x)"))
+}
+
+/// The result as JSON.
+pub(super) fn as_json(found: &Tuning, tuned: Option<&Path>) -> Value {
+    let mut json = json!(found);
+    let path = tuned.map(|path| path.display().to_string());
+    json["tuned_file"] = json!(path);
+    json["tuned_command"] = json!(path.map(|path| format!("stallscope run {}", quoted(&path))));
+    json
+}
+
+fn answer(answer: &Answer, found: &Tuning) -> String {
+    let rate = answer.samples_per_second;
+    let ratio = rate / found.start.samples_per_second;
+    let busy = match (found.objective, answer.device_busy) {
+        (Objective::DeviceBusy, Some(busy)) => format!(", device busy {:.1} %", 100.0 * busy),
+        _ => String::new(),
+    };
+    let Size { threads, .. } = answer.size;
+    let threads = match threads {
+        1 => "1 thread".to_owned(),
+        _ => format!("{threads} threads"),
+    };
+    let changed = changed(&answer.sets);
+    format!("{changed}: {rate:.1} samples/s{busy}, {ratio:.2}x the start, {threads}")
+}
+
+/// The changes of a point in words.
+pub(super) fn changed(sets: &[String]) -> String {
+    match sets {
+        [] => "nothing changed".to_owned(),
+        _ => sets.join(" "),
+    }
+}
+
+fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Fits(_) => "fits",
+        Outcome::OutOfMemory => "no memory",
+        Outcome::Killed => "killed",
+        Outcome::Failed { .. } => "failed",
+    }
+}
+
+fn reasons(found: &Tuning) -> String {
+    let excluded = found.excluded;
+    let reasons = [
+        (excluded.invalid, "make no sense or cannot be forecast"),
+        (excluded.memory, "need more memory than allowed"),
+        (excluded.ruled_out, "need as much memory as what failed"),
+    ];
+    let given = reasons.iter().filter(|(count, _)| *count > 0);
+    let given: Vec<String> = given.map(|(count, why)| format!("{count} {why}")).collect();
+    given.join(", ")
+}
+
+#[cfg(test)]
+#[path = "printed/tests.rs"]
+mod tests;

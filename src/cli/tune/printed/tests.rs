@@ -1,0 +1,120 @@
+//! What a made-up search says.
+
+use super::*;
+use crate::tune::tuning::{Axis, Estimate, Forecast, Forecaster, Request, Space, tune};
+use crate::tune::{Measured, TrialError, TrialResult};
+use std::sync::Arc;
+
+/// 100 samples/s a worker, up to 350; forecast 2 % too high.
+struct HundredEach;
+
+fn workers(sets: &[String]) -> f64 {
+    let set = sets.iter().find_map(|set| set.strip_prefix("num_workers="));
+    set.map_or(1.0, |workers| workers.parse().unwrap())
+}
+
+fn rate(sets: &[String]) -> f64 {
+    (100.0 * workers(sets)).min(350.0)
+}
+
+impl Forecaster for HundredEach {
+    fn forecast(&mut self, sets: &[String]) -> Result<Forecast, String> {
+        let value = 1.02 * rate(sets);
+        if sets.iter().any(|set| set == "prefetch_factor=8") {
+            return Err("too deep".to_owned());
+        }
+        Ok(Forecast {
+            samples_per_second: Estimate {
+                value,
+                low: 0.95 * value,
+                high: 1.05 * value,
+            },
+            device_busy: Some(Estimate::exactly(value / 400.0)),
+            host_memory_bytes: 1 << 20,
+            size: Size {
+                threads: workers(sets) as usize,
+                ..Size::default()
+            },
+            next_bottleneck: "the device's own time".to_owned(),
+        })
+    }
+
+    fn learn(&mut self, _: &[String], _: &Value) {}
+}
+
+/// A search whose trials measure `rate`.
+fn search(mut rate: impl FnMut(usize, &[String]) -> Result<f64, TrialError>) -> Tuning {
+    let texts = |values: &[usize]| values.iter().map(usize::to_string).collect::<Vec<_>>();
+    let request = Request {
+        space: Space {
+            axes: vec![
+                Axis::new("num_workers", "1", texts(&[0, 1, 2, 3, 4, 5])),
+                Axis::new("prefetch_factor", "2", texts(&[1, 2, 8])),
+            ],
+        },
+        objective: Objective::SamplesPerSecond,
+        trials: 6,
+        most_host_memory_bytes: None,
+    };
+    let mut runs = 0;
+    let mut trial = |sets: &[String]| {
+        runs += 1;
+        let samples_per_second = rate(runs, sets)?;
+        let report = json!({"verdict": {"title": "device-bound", "suggestion":
+            {"set": null, "change": "a larger batch", "at_most": 1.25}}});
+        Ok(TrialResult::Fits(Measured {
+            samples_per_second,
+            device_busy_share: Some(samples_per_second / 400.0),
+            memory: None,
+            report: Arc::new(report),
+        }))
+    };
+    tune(&request, &mut HundredEach, &mut trial, &mut |_| ()).unwrap()
+}
+
+fn text(found: &Tuning) -> String {
+    let mut out = Vec::new();
+    print(&mut out, found, Some(Path::new("traces/tune x/tuned.toml"))).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn a_search_that_found_something() {
+    let found = search(|_, sets| Ok(rate(sets)));
+    insta::assert_snapshot!(text(&found));
+    let lines: Vec<String> = found.trials.iter().map(line).collect();
+    insta::assert_snapshot!(lines.join("\n"));
+    let json = as_json(&found, Some(Path::new("out/tuned.toml")));
+    assert_eq!(json["objective"], "samples_per_second");
+    assert_eq!(json["winner"]["sets"], json!(["num_workers=4"]));
+    assert_eq!(json["winner"]["size"]["threads"], 4);
+    assert_eq!(json["confirmation"]["ratio"], 3.5);
+    assert_eq!(json["trials"][1]["result"], "fits");
+    assert_eq!(json["trials"][1]["purpose"], "best");
+    assert_eq!(json["trials"][1]["samples_per_second"], 350.0);
+    assert_eq!(json["tuned_command"], "stallscope run out/tuned.toml");
+    assert_eq!(json["trials"][0]["predicted"], Value::Null);
+}
+
+#[test]
+fn a_winner_that_was_lucky() {
+    let found = search(|run, sets| match run {
+        2 => Ok(120.0),
+        _ if sets.is_empty() => Ok(100.0),
+        _ => Ok(90.0),
+    });
+    insta::assert_snapshot!(text(&found));
+}
+
+#[test]
+fn a_search_that_was_stopped_and_one_with_a_failure() {
+    let found = search(|run, sets| match run {
+        2 => Err(TrialError::Failed {
+            settings: sets.join(" "),
+            reason: "a worker panicked".to_owned(),
+        }),
+        4 => Err(TrialError::Stopped),
+        _ => Ok(rate(sets)),
+    });
+    insta::assert_snapshot!(text(&found));
+}

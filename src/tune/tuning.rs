@@ -1,0 +1,360 @@
+//! The search of `stallscope tune`: a few trials, led by forecasts that learn from each of them.
+//!
+//! The start is run first, and the forecasts rest on its report. Then the best forecast is tried, and all are
+//! made anew and corrected by what was measured, until nothing that has not been tried is expected to be
+//! better, or the trials are used up. Two are kept for the end: start and winner run once more, since one run
+//! may be luck.
+//!
+//! Invariants: a pure function over a [`Forecaster`] and a closure that runs a trial. Never more trials than
+//! allowed, and before the end never the same point twice.
+
+mod correction;
+mod explore;
+mod forecast;
+mod found;
+mod objective;
+mod size;
+mod space;
+mod survey;
+
+pub use forecast::{Estimate, Forecast, Forecaster};
+pub use found::{
+    Answer, Attempt, Confirmation, Excluded, Next, Outcome, Prediction, Purpose, TuneError, Tuning,
+};
+pub use objective::Objective;
+pub use size::Size;
+pub use space::{Axis, Space};
+
+use super::trial::{Measured, TrialError, TrialResult};
+use objective::{KNEE, NOISE, cheapest};
+use serde_json::Value;
+use space::Point;
+use survey::{Candidate, Outlook, RuledOut, Survey, Tried};
+
+/// Trials that are kept for the confirmation: start and winner once more.
+const CONFIRMING: usize = 2;
+/// Trials of smaller settings that are expected to be nearly as good, where the best is asked for and not the
+/// cheapest.
+const KNEE_TRIALS: usize = 2;
+/// Hope ends after so many trials in a row that brought nothing.
+const FRUITLESS: usize = 3;
+
+/// What is searched.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub space: Space,
+    pub objective: Objective,
+    /// All trials together, those of the confirmation included.
+    pub trials: usize,
+    /// Points that are forecast to need more memory on the host are left out.
+    pub most_host_memory_bytes: Option<u64>,
+}
+
+/// Searches. `trial` runs the start configuration with `key=value` texts on top; `on_trial` is told of each
+/// trial when it is over.
+///
+/// # Errors
+/// A start that does not run or cannot be forecast, or an error of `trial` other than that it was stopped
+/// after the start had been measured: what was found until then is then the result.
+pub fn tune(
+    request: &Request,
+    forecaster: &mut dyn Forecaster,
+    trial: &mut dyn FnMut(&[String]) -> Result<TrialResult, TrialError>,
+    on_trial: &mut dyn FnMut(&Attempt),
+) -> Result<Tuning, TuneError> {
+    let mut search = Search {
+        request,
+        forecaster,
+        trial,
+        on_trial,
+        attempts: Vec::new(),
+        ruled_out: Vec::new(),
+    };
+    search.run_start()?;
+    let stopped = is_stop(search.look())?;
+    let survey = search.survey(Outlook::Sober)?;
+    let winner = search.winner(&survey);
+    let mut confirmation = None;
+    let stopped = stopped || is_stop(search.confirm(&winner).map(|found| confirmation = found))?;
+    // The second runs count, too.
+    let survey = search.survey(Outlook::Sober)?;
+    Ok(search.found(&survey, winner, confirmation, stopped))
+}
+
+/// Whether the user stopped what led to `result`.
+fn is_stop(result: Result<(), TuneError>) -> Result<bool, TuneError> {
+    match result {
+        Ok(()) => Ok(false),
+        Err(TuneError::Trial(TrialError::Stopped | TrialError::OutOfTime { .. })) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+struct Search<'a> {
+    request: &'a Request,
+    forecaster: &'a mut dyn Forecaster,
+    trial: &'a mut dyn FnMut(&[String]) -> Result<TrialResult, TrialError>,
+    on_trial: &'a mut dyn FnMut(&Attempt),
+    attempts: Vec<Attempt>,
+    ruled_out: Vec<RuledOut>,
+}
+
+impl Search<'_> {
+    fn start(&self) -> Point {
+        self.request.space.start()
+    }
+
+    fn run_start(&mut self) -> Result<(), TuneError> {
+        let start = self.start();
+        let why = match self.run(Purpose::Start, &start, None)? {
+            Outcome::Fits(measured) => {
+                let (rate, busy) = (measured.samples_per_second, measured.device_busy_share);
+                let value = self.request.objective.value(rate, busy);
+                return value.map(|_| ()).ok_or(TuneError::NoDevice);
+            }
+            Outcome::OutOfMemory => return Err(TuneError::OutOfMemory),
+            Outcome::Killed => "this machine has too little memory for it".to_owned(),
+            Outcome::Failed { reason } => reason,
+        };
+        Err(TuneError::Start { why })
+    }
+
+    /// Runs `point`, tells of it, and learns from it.
+    fn run(
+        &mut self,
+        purpose: Purpose,
+        point: &Point,
+        predicted: Option<&Candidate>,
+    ) -> Result<Outcome, TuneError> {
+        let sets = self.request.space.sets(point);
+        let outcome = Outcome::of((self.trial)(&sets))?;
+        if let Some(measured) = outcome.measured() {
+            self.forecaster.learn(&sets, &measured.report);
+        } else if let Some(candidate) = predicted {
+            self.ruled_out.extend(RuledOut::by(candidate, &outcome));
+        }
+        let predicted = predicted.map(Candidate::prediction);
+        let error_share = predicted.as_ref().zip(outcome.measured());
+        let error_share = error_share.map(|(predicted, measured)| {
+            predicted.samples_per_second.value / measured.samples_per_second - 1.0
+        });
+        let attempt = Attempt {
+            number: self.attempts.len() + 1,
+            purpose,
+            sets,
+            predicted,
+            error_share: error_share.filter(|share| share.is_finite()),
+            outcome: outcome.clone(),
+            point: point.clone(),
+        };
+        (self.on_trial)(&attempt);
+        self.attempts.push(attempt);
+        Ok(outcome)
+    }
+
+    /// Tries points until nothing better is expected or the trials are used up.
+    fn look(&mut self) -> Result<(), TuneError> {
+        let mut knees = 0;
+        while self.attempts.len() + CONFIRMING < self.request.trials {
+            let survey = self.survey(self.outlook())?;
+            let cheap = self.request.objective == Objective::Cost || knees < KNEE_TRIALS;
+            let best = self.better(&survey);
+            let knee = || self.knee(&survey).filter(|knee| !knee.is_tried() && cheap);
+            let next = best.map(|best| (Purpose::Best, best));
+            let Some((purpose, next)) = next.or_else(|| Some((Purpose::Knee, knee()?))) else {
+                break;
+            };
+            knees += usize::from(purpose == Purpose::Knee);
+            let next = next.clone();
+            self.run(purpose, &next.point, Some(&next))?;
+        }
+        Ok(())
+    }
+
+    fn outlook(&self) -> Outlook {
+        let value = |attempt: &Attempt| {
+            let measured = attempt.outcome.measured()?;
+            let (rate, busy) = (measured.samples_per_second, measured.device_busy_share);
+            self.request.objective.value(rate, busy)
+        };
+        let (mut best, mut fruitless) = (0.0, 0);
+        for attempt in &self.attempts {
+            match value(attempt) {
+                Some(value) if value > best * (1.0 + NOISE) => (best, fruitless) = (value, 0),
+                _ => fruitless += 1,
+            }
+        }
+        match self.attempts.len() {
+            1 => Outlook::Upper,
+            _ if fruitless < FRUITLESS => Outlook::Hopeful,
+            _ => Outlook::Sober,
+        }
+    }
+
+    /// Everything there is to say of the points that matter.
+    fn survey(&mut self, outlook: Outlook) -> Result<Survey, TuneError> {
+        let tried = self.attempts.iter().map(|attempt| Tried {
+            point: attempt.point.clone(),
+            measured: attempt.outcome.measured().cloned(),
+        });
+        let tried: Vec<Tried> = tried.collect();
+        Survey::of(
+            self.request,
+            self.forecaster,
+            &tried,
+            &self.ruled_out,
+            outlook,
+        )
+    }
+
+    /// The point to try next, where one is expected to be better than all that is measured.
+    fn better<'s>(&self, survey: &'s Survey) -> Option<&'s Candidate> {
+        let measured = survey.points().filter(|candidate| candidate.is_tried());
+        let best = measured.map(|candidate| candidate.hope);
+        let best = best.fold(f64::NEG_INFINITY, f64::max);
+        let untried = survey.points().filter(|candidate| !candidate.is_tried());
+        let better = untried.filter(|candidate| candidate.hope > best * (1.0 + NOISE));
+        let priced = better.map(|candidate| (candidate.hope, candidate.price, candidate));
+        cheapest(priced, NOISE)
+    }
+
+    /// The smallest setting within 2 % of the best, by what is measured and what is forecast.
+    fn knee<'s>(&self, survey: &'s Survey) -> Option<&'s Candidate> {
+        let all = survey.points();
+        cheapest(all.map(|one| (one.value, one.price, one)), KNEE)
+    }
+
+    /// The best that was measured, or what is as good and smaller.
+    fn winner(&self, survey: &Survey) -> Candidate {
+        let measured = survey.points().filter(|candidate| candidate.is_tried());
+        let priced = measured.map(|one| (one.value, one.price, one));
+        let winner = cheapest(priced, self.request.objective.tolerance());
+        winner.unwrap_or(&survey.start).clone()
+    }
+
+    /// Runs start and `winner` once more, where it is another and there are trials left.
+    fn confirm(&mut self, winner: &Candidate) -> Result<Option<Confirmation>, TuneError> {
+        let start = self.start();
+        if winner.point == start || self.attempts.len() + CONFIRMING > self.request.trials {
+            return Ok(None);
+        }
+        self.run(Purpose::Confirm, &start, None)?;
+        self.run(Purpose::Confirm, &winner.point, None)?;
+        let measured = |point: &Point| -> Vec<Measured> {
+            let attempts = self.attempts.iter().filter(|one| one.point == *point);
+            attempts
+                .filter_map(|one| one.outcome.measured().cloned())
+                .collect()
+        };
+        let (start, again) = (measured(&start), measured(&winner.point));
+        let rate = |runs: &[Measured]| mean(runs.iter().map(|run| run.samples_per_second));
+        let objective = self.request.objective;
+        let value = |runs: &[Measured]| {
+            let of =
+                |run: &Measured| objective.value(run.samples_per_second, run.device_busy_share);
+            mean(runs.iter().filter_map(of))
+        };
+        Ok(Some(Confirmation {
+            sets: self.request.space.sets(&winner.point),
+            ratio: rate(&again) / rate(&start),
+            // The winner was chosen for its first run, which may have been luck; its second was not.
+            start_wins: again.len() < 2
+                || self.is_worse(value(&again), value(&start), winner)
+                || self.is_worse(value(&again[1..]), value(&start[1..]), winner),
+            start,
+            winner: again,
+        }))
+    }
+
+    /// Whether a winner of this value is no better than the start: a smaller one may be a little short of it.
+    fn is_worse(&self, value: f64, start: f64, winner: &Candidate) -> bool {
+        let tolerance = self.request.objective.tolerance();
+        let short_of = if winner.is_smaller { tolerance } else { 0.0 };
+        value < (1.0 - short_of) * start
+    }
+
+    fn found(
+        &self,
+        survey: &Survey,
+        winner: Candidate,
+        confirmation: Option<Confirmation>,
+        stopped: bool,
+    ) -> Tuning {
+        let refuted = confirmation.as_ref().is_some_and(|found| found.start_wins);
+        let chosen = &winner;
+        let winner = if refuted { &survey.start } else { chosen };
+        let knee = self.knee(survey);
+        let knee = knee.filter(|knee| !(refuted && knee.point == chosen.point));
+        let knee = knee.unwrap_or(winner);
+        let space = &self.request.space;
+        let answer = |of: &Candidate| Answer {
+            sets: space.sets(&of.point),
+            ..self.answer(of)
+        };
+        Tuning {
+            objective: self.request.objective,
+            points: space.points(),
+            forecast_points: survey.forecast_points,
+            excluded: survey.excluded,
+            trials: self.attempts.clone(),
+            start: answer(&survey.start),
+            winner: answer(winner),
+            knee: answer(knee),
+            confirmation,
+            next: self.next(winner),
+            stopped,
+        }
+    }
+
+    /// With the mean of all runs of the point, where there were any.
+    fn answer(&self, of: &Candidate) -> Answer {
+        let runs = self.runs(&of.point);
+        let busy = mean(runs.iter().filter_map(|run| run.device_busy_share));
+        let forecast = of.forecast.device_busy.map(|busy| busy.value);
+        Answer {
+            sets: Vec::new(),
+            size: of.price.size,
+            samples_per_second: match runs.len() {
+                0 => of.forecast.samples_per_second.value,
+                _ => mean(runs.iter().map(|run| run.samples_per_second)),
+            },
+            device_busy: if runs.is_empty() {
+                forecast
+            } else {
+                Some(busy)
+            }
+            .filter(|busy| busy.is_finite()),
+            measured: !runs.is_empty(),
+        }
+    }
+
+    fn runs(&self, point: &Point) -> Vec<&Measured> {
+        let attempts = self.attempts.iter().filter(|one| one.point == *point);
+        attempts.filter_map(|one| one.outcome.measured()).collect()
+    }
+
+    fn next(&self, winner: &Candidate) -> Next {
+        let report = self.runs(&winner.point).pop().map(|run| run.report.clone());
+        let verdict = report
+            .as_ref()
+            .map_or(&Value::Null, |report| &report["verdict"]);
+        let suggestion = &verdict["suggestion"];
+        let set = suggestion["set"].as_str();
+        let looked_at = set.is_some_and(|set| self.request.space.covers(set));
+        Next {
+            bottleneck: winner.forecast.next_bottleneck.clone(),
+            verdict: verdict["title"].as_str().map(str::to_owned),
+            suggestion: (!suggestion.is_null() && !looked_at).then(|| suggestion.clone()),
+        }
+    }
+}
+
+/// The mean; not a number of nothing.
+fn mean(numbers: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = numbers.fold((0.0, 0), |(sum, count), number| (sum + number, count + 1));
+    sum / f64::from(count)
+}
+
+#[cfg(test)]
+#[path = "tuning/tests.rs"]
+mod tests;

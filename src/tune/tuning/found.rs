@@ -1,0 +1,172 @@
+//! What a search has tried and found.
+
+use super::forecast::Estimate;
+use super::objective::Objective;
+use super::size::Size;
+use super::space::Point;
+use crate::tune::trial::{Measured, TrialError, TrialResult};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Why a trial was run.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// The configuration as it is.
+    Start,
+    /// The best forecast of what had not been tried.
+    Best,
+    /// A smaller setting, forecast to be as good as the best within 2 %.
+    Knee,
+    /// A second run of the start, or of the winner.
+    Confirm,
+}
+
+/// What became of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "result", rename_all = "snake_case")]
+pub enum Outcome {
+    Fits(Measured),
+    /// The device's memory is too small.
+    OutOfMemory,
+    /// The machine's memory is too small.
+    Killed,
+    Failed {
+        reason: String,
+    },
+}
+
+impl Outcome {
+    /// What was measured, where anything was.
+    pub fn measured(&self) -> Option<&Measured> {
+        match self {
+            Outcome::Fits(measured) => Some(measured),
+            _ => None,
+        }
+    }
+
+    /// That a trial failed is a result; that there is none to be had, or it was stopped, is an error.
+    pub(super) fn of(result: Result<TrialResult, TrialError>) -> Result<Outcome, TrialError> {
+        match result {
+            Ok(TrialResult::Fits(measured)) => Ok(Outcome::Fits(measured)),
+            Ok(TrialResult::OutOfMemory) => Ok(Outcome::OutOfMemory),
+            Ok(TrialResult::Killed) => Ok(Outcome::Killed),
+            Err(TrialError::Failed { reason, .. }) => Ok(Outcome::Failed { reason }),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What was expected of a trial before it ran.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    pub samples_per_second: Estimate,
+    pub device_busy: Option<Estimate>,
+    pub host_memory_bytes: u64,
+}
+
+/// One trial.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Attempt {
+    /// From 1.
+    pub number: usize,
+    pub purpose: Purpose,
+    /// What is changed from the start, as `key=value` texts.
+    pub sets: Vec<String>,
+    /// Of the start there is none: forecasts rest on its run.
+    pub predicted: Option<Prediction>,
+    /// (Predicted - measured) / measured samples/s.
+    pub error_share: Option<f64>,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    #[serde(skip)]
+    pub(super) point: Point,
+}
+
+/// A setting that is an answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answer {
+    pub sets: Vec<String>,
+    pub size: Size,
+    /// Measured, else as forecast; of several runs the mean.
+    pub samples_per_second: f64,
+    /// 0 to 1.
+    pub device_busy: Option<f64>,
+    pub measured: bool,
+}
+
+/// Start and winner, each run twice, in turn.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Confirmation {
+    /// What the winner of the search changes.
+    pub sets: Vec<String>,
+    pub start: Vec<Measured>,
+    /// One run where the second did not fit.
+    pub winner: Vec<Measured>,
+    /// Mean samples/s of the winner / of the start.
+    pub ratio: f64,
+    /// The second runs do not bear the first ones out: it is not better, so that the start is the answer.
+    pub start_wins: bool,
+}
+
+/// What to change next, beyond what was searched.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Next {
+    /// What would hold the winner back, by its forecast.
+    pub bottleneck: String,
+    /// The verdict's title in the winner's report.
+    pub verdict: Option<String>,
+    /// The verdict's suggestion there (`set`, `change`, `at_most`), unless it is among what was searched.
+    pub suggestion: Option<Value>,
+}
+
+/// The points that were not eligible.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Excluded {
+    /// Keys that contradict each other, or of which nothing can be said.
+    pub invalid: u64,
+    /// Above the limit of host memory.
+    pub memory: u64,
+    /// Need as much as a point that was out of memory.
+    pub ruled_out: u64,
+}
+
+/// What a search has found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tuning {
+    pub objective: Objective,
+    /// Points of the space, those that were forecast in the end, and those left out.
+    pub points: u64,
+    pub forecast_points: u64,
+    pub excluded: Excluded,
+    /// In the order in which they ran.
+    pub trials: Vec<Attempt>,
+    pub start: Answer,
+    pub winner: Answer,
+    /// The smallest setting within 2 % of the best, of all that is forecast or measured.
+    pub knee: Answer,
+    /// `None` where the start is the winner, or the search was stopped.
+    pub confirmation: Option<Confirmation>,
+    pub next: Next,
+    /// By the user, before it was finished.
+    pub stopped: bool,
+}
+
+/// Why a search has found nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum TuneError {
+    /// Without its run there is nothing to compare with.
+    #[error("the configuration as it is does not run: {why}")]
+    Start { why: String },
+    #[error(
+        "the configuration as it is does not fit the memory of its device\n  \
+         try: `stallscope batch-size`, which finds a batch that fits"
+    )]
+    OutOfMemory,
+    #[error("the run of the configuration as it is does not allow forecasts: {why}")]
+    NoForecast { why: String },
+    #[error("there is no device whose time could be busy; `--objective samples_per_s` needs none")]
+    NoDevice,
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+}

@@ -1,0 +1,315 @@
+//! All that is known of the points that matter, between two trials: forecasts made anew, corrected by what
+//! was measured, and without the points that are not eligible.
+
+use super::Request;
+use super::correction::Correction;
+use super::explore::explore;
+use super::forecast::{Estimate, Forecast, Forecaster};
+use super::found::{Excluded, Outcome, Prediction, TuneError};
+use super::objective::Price;
+use super::size::Size;
+use super::space::{Point, Space};
+use crate::tune::trial::Measured;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How an untried point is looked at.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outlook {
+    /// At the upper end of its forecast: before any of them was put to the test.
+    Upper,
+    /// Its forecast is taken to be good where nothing near says otherwise.
+    Hopeful,
+    /// As the measured points say.
+    Sober,
+}
+
+/// A point that was run.
+#[derive(Clone, Debug)]
+pub(super) struct Tried {
+    pub point: Point,
+    /// `None` where it did not fit or failed.
+    pub measured: Option<Measured>,
+}
+
+/// What is known of a point.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub point: Point,
+    /// Corrected by what was measured.
+    pub forecast: Forecast,
+    pub price: Price,
+    /// By the objective: as measured, else as forecast.
+    pub value: f64,
+    /// The same, or as the outlook says.
+    pub hope: f64,
+    tried: bool,
+    /// Than the start.
+    pub is_smaller: bool,
+}
+
+impl Candidate {
+    pub(super) fn is_tried(&self) -> bool {
+        self.tried
+    }
+
+    pub(super) fn prediction(&self) -> Prediction {
+        Prediction {
+            samples_per_second: self.forecast.samples_per_second,
+            device_busy: self.forecast.device_busy,
+            host_memory_bytes: self.forecast.host_memory_bytes,
+        }
+    }
+}
+
+/// A trial that memory did not suffice for, and with it all that needs as much.
+#[derive(Clone, Debug)]
+pub(super) struct RuledOut {
+    point: Point,
+    size: Size,
+    /// The host's memory was too small; else the device's.
+    host_memory_bytes: Option<u64>,
+}
+
+impl RuledOut {
+    /// What the `outcome` of a trial of `candidate` rules out.
+    pub(super) fn by(candidate: &Candidate, outcome: &Outcome) -> Option<RuledOut> {
+        let host_memory_bytes = match outcome {
+            Outcome::Killed => Some(candidate.forecast.host_memory_bytes),
+            Outcome::OutOfMemory => None,
+            Outcome::Fits(_) | Outcome::Failed { .. } => return None,
+        };
+        Some(RuledOut {
+            point: candidate.point.clone(),
+            size: candidate.price.size,
+            host_memory_bytes,
+        })
+    }
+
+    fn covers(&self, space: &Space, point: &[usize], forecast: &Forecast) -> bool {
+        match self.host_memory_bytes {
+            Some(bytes) => forecast.host_memory_bytes >= bytes,
+            None => {
+                let size = forecast.size;
+                space.differ_in_size_only(&self.point, point)
+                    && size.batch_size >= self.size.batch_size
+                    && size.device_samples >= self.size.device_samples
+            }
+        }
+    }
+}
+
+/// What is known between two trials.
+#[derive(Clone, Debug)]
+pub(super) struct Survey {
+    pub start: Candidate,
+    pub excluded: Excluded,
+    /// Points that a forecast was asked for.
+    pub forecast_points: u64,
+    candidates: Vec<Candidate>,
+}
+
+impl Survey {
+    /// Forecasts what matters in the space of `request`.
+    ///
+    /// # Errors
+    /// Where there is no forecast of the start.
+    pub(super) fn of(
+        request: &Request,
+        forecaster: &mut dyn Forecaster,
+        tried: &[Tried],
+        ruled_out: &[RuledOut],
+        outlook: Outlook,
+    ) -> Result<Survey, TuneError> {
+        let space = &request.space;
+        let start = space.start();
+        let start_forecast = forecaster.forecast(&space.sets(&start));
+        let start_forecast = start_forecast.map_err(|why| TuneError::NoForecast { why })?;
+        let mut work = Work {
+            request,
+            forecaster,
+            ruled_out,
+            outlook,
+            start_size: start_forecast.size,
+            tried: means(tried),
+            failed: failed(tried),
+            rates: Correction::default(),
+            busy: Correction::default(),
+            excluded: Excluded::default(),
+            forecast_points: 0,
+        };
+        work.learn();
+        let start = work.candidate(&start, start_forecast);
+        let mut candidates = Vec::new();
+        let seeds: Vec<Point> = work.seeds();
+        explore(space, &seeds, &mut |point| {
+            let candidate = work.look(point)?;
+            let hope = candidate.hope;
+            candidates.push(candidate);
+            Some(hope)
+        });
+        // Climbing may not have come by.
+        for point in work.tried.keys().cloned().collect::<Vec<_>>() {
+            if !candidates.iter().any(|known| known.point == point) {
+                candidates.extend(work.look(&point));
+            }
+        }
+        Ok(Survey {
+            start,
+            excluded: work.excluded,
+            forecast_points: work.forecast_points,
+            candidates,
+        })
+    }
+
+    /// All that may be tried or win.
+    pub(super) fn points(&self) -> impl Iterator<Item = &Candidate> + Clone {
+        self.candidates.iter()
+    }
+}
+
+struct Work<'a> {
+    request: &'a Request,
+    forecaster: &'a mut dyn Forecaster,
+    ruled_out: &'a [RuledOut],
+    outlook: Outlook,
+    start_size: Size,
+    /// Mean samples/s and device busy of what was measured.
+    tried: BTreeMap<Point, (f64, Option<f64>)>,
+    failed: BTreeSet<Point>,
+    rates: Correction,
+    busy: Correction,
+    excluded: Excluded,
+    forecast_points: u64,
+}
+
+impl Work<'_> {
+    /// Takes from the measured points how far forecasts are off.
+    fn learn(&mut self) {
+        for (point, (rate, busy)) in &self.tried {
+            let sets = self.request.space.sets(point);
+            let Ok(forecast) = self.forecaster.forecast(&sets) else {
+                continue;
+            };
+            self.rates
+                .note(point, *rate, forecast.samples_per_second.value);
+            if let (Some(busy), Some(forecast)) = (busy, forecast.device_busy) {
+                self.busy.note(point, *busy, forecast.value);
+            }
+        }
+    }
+
+    /// Where climbing begins: the start, the largest, and what was best so far.
+    fn seeds(&self) -> Vec<Point> {
+        let space = &self.request.space;
+        let value = |(rate, busy): &(f64, Option<f64>)| self.request.objective.value(*rate, *busy);
+        let tried = self.tried.iter();
+        let best = tried.max_by(|(_, a), (_, b)| {
+            let (a, b) = (value(a).unwrap_or(0.0), value(b).unwrap_or(0.0));
+            a.total_cmp(&b)
+        });
+        let best = best.map(|(point, _)| point.clone());
+        let seeds = [space.start(), space.largest()];
+        seeds.into_iter().chain(best).collect()
+    }
+
+    /// Forecasts `point`; `None` where it is not eligible.
+    fn look(&mut self, point: &Point) -> Option<Candidate> {
+        if self.failed.contains(point) {
+            return None;
+        }
+        self.forecast_points += 1;
+        let sets = self.request.space.sets(point);
+        let Ok(forecast) = self.forecaster.forecast(&sets) else {
+            self.excluded.invalid += 1;
+            return None;
+        };
+        let most = self.request.most_host_memory_bytes;
+        if most.is_some_and(|most| forecast.host_memory_bytes > most) {
+            self.excluded.memory += 1;
+            return None;
+        }
+        let covers = |rule: &RuledOut| rule.covers(&self.request.space, point, &forecast);
+        if !self.tried.contains_key(point) && self.ruled_out.iter().any(covers) {
+            self.excluded.ruled_out += 1;
+            return None;
+        }
+        let candidate = self.candidate(point, forecast);
+        candidate.value.is_finite().then_some(candidate)
+    }
+
+    /// `point` with what is known of it.
+    fn candidate(&self, point: &Point, raw: Forecast) -> Candidate {
+        let space = &self.request.space;
+        let objective = self.request.objective;
+        let of = |rate, busy| objective.value(rate, busy).unwrap_or(f64::NAN);
+        let corrected = |rates: f64, busy: f64| Forecast {
+            samples_per_second: raw.samples_per_second.times(rates),
+            device_busy: raw.device_busy.map(|share| share.times(busy).at_most(1.0)),
+            ..raw.clone()
+        };
+        let value = |forecast: &Forecast, end: fn(Estimate) -> f64| {
+            of(
+                end(forecast.samples_per_second),
+                forecast.device_busy.map(end),
+            )
+        };
+        let forecast = corrected(
+            self.rates.factor(space, point),
+            self.busy.factor(space, point),
+        );
+        let measured = self.tried.get(point).map(|(rate, busy)| of(*rate, *busy));
+        let sober = value(&forecast, |estimate| estimate.value);
+        let hope = || match self.outlook {
+            Outlook::Upper => value(&forecast, |estimate| estimate.high),
+            Outlook::Sober => sober,
+            Outlook::Hopeful => {
+                let (rates, busy) = (&self.rates, &self.busy);
+                let (rates, busy) = (
+                    rates.hopeful_factor(space, point),
+                    busy.hopeful_factor(space, point),
+                );
+                value(&corrected(rates, busy), |estimate| estimate.value)
+            }
+        };
+        Candidate {
+            price: Price {
+                size: forecast.size,
+                host_memory_bytes: forecast.host_memory_bytes,
+                changes: space.changes(point),
+            },
+            value: measured.unwrap_or(sober),
+            hope: measured.unwrap_or_else(hope),
+            tried: measured.is_some(),
+            is_smaller: forecast.size < self.start_size,
+            point: point.clone(),
+            forecast,
+        }
+    }
+}
+
+/// Mean samples/s and device busy of each point that was measured.
+fn means(tried: &[Tried]) -> BTreeMap<Point, (f64, Option<f64>)> {
+    let mut runs: BTreeMap<Point, Vec<&Measured>> = BTreeMap::new();
+    for one in tried {
+        if let Some(measured) = &one.measured {
+            runs.entry(one.point.clone()).or_default().push(measured);
+        }
+    }
+    let mean = |numbers: Vec<f64>| numbers.iter().sum::<f64>() / numbers.len() as f64;
+    let of = |runs: Vec<&Measured>| {
+        let rates = runs.iter().map(|run| run.samples_per_second).collect();
+        let busy: Vec<f64> = runs
+            .iter()
+            .filter_map(|run| run.device_busy_share)
+            .collect();
+        (mean(rates), (!busy.is_empty()).then(|| mean(busy)))
+    };
+    runs.into_iter()
+        .map(|(point, runs)| (point, of(runs)))
+        .collect()
+}
+
+fn failed(tried: &[Tried]) -> BTreeSet<Point> {
+    let failed = tried.iter().filter(|one| one.measured.is_none());
+    failed.map(|one| one.point.clone()).collect()
+}

@@ -1,0 +1,215 @@
+//! The search for better settings, through the whole program: on emulated devices and disks, where the right
+//! answer is arithmetic.
+
+#[allow(dead_code)] // Other tests use all of it.
+mod place;
+
+use assert_cmd::cargo::CommandCargoExt;
+use place::Place;
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A disk that takes 4 ms a read, any number of them at a time, and a device that takes 20 ms a batch of 10:
+/// one worker feeds 250 samples/s, two the device's 500.
+const SLOW_DISK: [&str; 8] = [
+    "device=emulated:custom",
+    "emulated.step_base=20ms",
+    "storage.emulate=custom",
+    "storage.latency=4ms",
+    "storage.seek=0ms",
+    "storage.bandwidth=10GB/s",
+    "batch.size=10",
+    "num_workers=1",
+];
+
+/// `stallscope tune` with `sets` and other `args`.
+fn tune(place: &Place, sets: &[&str], args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("stallscope").unwrap();
+    command.arg("tune").arg(place.path("run.toml"));
+    command.arg("--out").arg(place.path("tuned"));
+    command.args(["--steps", "20"]).args(args);
+    command.args(sets.iter().flat_map(|set| ["--set", set]));
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(out: &Output) -> Value {
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+fn assert_says(said: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+}
+
+#[test]
+#[ignore = "needs the forecaster"]
+fn the_smallest_that_feeds_the_device_is_found_and_confirmed() {
+    let place = Place::with_images(400);
+    let args = ["--json", "--max-workers", "6", "--trials", "7"];
+    let found = json(&tune(&place, &SLOW_DISK, &args).output().unwrap());
+    let trials = found["trials"].as_array().unwrap();
+    assert!(trials.len() <= 7, "{found:#}");
+    let winner = &found["winner"];
+    assert!(
+        (2..=3).contains(&winner["size"]["threads"].as_u64().unwrap()),
+        "{found:#}"
+    );
+    let ratio = found["confirmation"]["ratio"].as_f64().unwrap();
+    assert!(ratio > 1.6, "{found:#}");
+    assert_eq!(found["confirmation"]["start_wins"], false);
+    // Every trial is on disk.
+    let noted = fs::read_to_string(place.path("tuned/trials.jsonl")).unwrap();
+    let noted: Vec<Value> = noted
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(&noted, trials);
+    // What was written runs as it says.
+    let tuned = place.path("tuned/tuned.toml");
+    assert_eq!(found["tuned_file"], tuned.display().to_string());
+    let mut run = Command::cargo_bin("stallscope").unwrap();
+    run.arg("run").arg(&tuned).args(["--set", "steps=20"]);
+    let out = run
+        .arg("--run-dir")
+        .arg(place.path("again"))
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let report = fs::read(place.path("again/report.json")).unwrap();
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    let again = report["samples_per_second"].as_f64().unwrap();
+    let measured = winner["samples_per_second"].as_f64().unwrap();
+    assert!((again / measured - 1.0).abs() < 0.15, "{again} {measured}");
+}
+
+#[test]
+#[ignore = "needs the forecaster"]
+fn the_table_ends_with_the_answers() {
+    let place = Place::with_images(400);
+    let args = ["--max-workers", "4", "--trials", "6"];
+    let out = tune(&place, &SLOW_DISK, &args).output().unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert_says(
+        &text(&out.stdout),
+        &[
+            "predicted samples/s",
+            "nothing changed",
+            "winner    num_workers=",
+            "knee      ",
+            "confirmed ",
+            "next      ",
+            "run it    stallscope run ",
+        ],
+    );
+    assert_says(
+        &text(&out.stderr),
+        &["settings to search", "trial 2, num_workers="],
+    );
+}
+
+/// 20 MiB and 1 MiB a sample, of 99 MiB: 79 samples fit.
+#[test]
+#[ignore = "needs the forecaster"]
+fn a_batch_that_does_not_fit_is_a_result() {
+    let place = Place::with_images(400);
+    let sets = [
+        &SLOW_DISK[..],
+        &[
+            "emulated.memory=99MiB",
+            "emulated.memory_base=20MiB",
+            "emulated.memory_per_sample=1MiB",
+        ],
+    ];
+    let args = [
+        "--json",
+        "--only-searched",
+        "--search",
+        "batch.size=20,70,100",
+        "--search",
+        "num_workers=1,8",
+    ];
+    let found = json(&tune(&place, &sets.concat(), &args).output().unwrap());
+    let fits = |trial: &Value| trial["result"] == "fits";
+    let large = |trial: &Value| trial["sets"].to_string().contains("batch.size=100");
+    for trial in found["trials"].as_array().unwrap() {
+        assert_eq!(fits(trial), !large(trial), "{trial}");
+    }
+    assert!(
+        !found["winner"]["sets"]
+            .to_string()
+            .contains("batch.size=100")
+    );
+}
+
+#[test]
+#[ignore = "needs the forecaster"]
+fn it_can_be_stopped() {
+    let place = Place::with_images(400);
+    let mut command = tune(&place, &SLOW_DISK, &[]);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let noted = place.path("tuned/trials.jsonl");
+    let started = Instant::now();
+    while fs::read_to_string(&noted)
+        .unwrap_or_default()
+        .lines()
+        .count()
+        < 1
+    {
+        assert!(started.elapsed() < Duration::from_secs(60), "no trial");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(fs::read_to_string(&noted).unwrap().ends_with('\n'));
+    assert!(fs::exists(place.path("tuned/tuned.toml")).unwrap());
+}
+
+#[test]
+#[ignore = "needs the forecaster"]
+fn a_start_that_does_not_fit_is_told() {
+    let place = Place::with_images(100);
+    let memory = ["emulated.memory=1MiB", "emulated.memory_base=2MiB"];
+    let out = tune(&place, &[&SLOW_DISK[..], &memory].concat(), &[])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(3), "{}", text(&out.stderr));
+    assert_says(
+        &text(&out.stderr),
+        &["does not fit", "stallscope batch-size"],
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let place = Place::with_images(60);
+    let refused = |sets: &[&str], args: &[&str], code: i32, parts: &[&str]| {
+        let out = tune(&place, sets, args).output().unwrap();
+        assert_eq!(out.status.code(), Some(code), "{}", text(&out.stderr));
+        assert_says(&text(&out.stderr), parts);
+    };
+    refused(
+        &["mode=device-only"],
+        &[],
+        1,
+        &["nothing to tune", "mode=normal"],
+    );
+    refused(
+        &[],
+        &["--search", "num_wrokers=1,2"],
+        1,
+        &["--search num_wrokers=1", "did you mean `num_workers`?"],
+    );
+    refused(&[], &["--trials", "3"], 2, &["at least 4"]);
+    refused(&[], &["--max-memory", "much"], 2, &["such as 8GiB"]);
+    refused(&[], &["--only-searched"], 2, &["--search"]);
+}
