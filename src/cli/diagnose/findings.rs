@@ -292,11 +292,13 @@ impl Largest<'_> {
             Largest::None => no_stall(rows, attributed),
             Largest::Certain(row) => {
                 let share = row.differential.share;
+                // Where another part is below 0, noise has made this one too large.
+                let left = (1.0 - share).max(compute(rows)).max(1e-3);
                 format!(
                     "{}: {:.0} % of the time; without it the run is {:.2}x as fast",
                     name(row.part),
                     100.0 * share,
-                    1.0 / (1.0 - share).max(1e-3)
+                    1.0 / left
                 )
             }
             Largest::Doubtful(row) => format!(
@@ -308,13 +310,17 @@ impl Largest<'_> {
     }
 }
 
-fn no_stall(rows: &[Row], attributed: &Attributed) -> String {
+/// The share of the time that is no stall.
+fn compute(rows: &[Row]) -> f64 {
     let compute = rows.iter().find(|row| row.part == Part::Compute);
-    let compute = compute.map_or(0.0, |row| row.differential.share);
+    compute.map_or(0.0, |row| row.differential.share)
+}
+
+fn no_stall(rows: &[Row], attributed: &Attributed) -> String {
     let mut words = format!(
         "no stall reaches {:.0} % of the time: the trainer and its device set the pace (compute {:.0} %)",
         100.0 * WORTH_NAMING,
-        100.0 * compute
+        100.0 * compute(rows)
     );
     if attributed.host_share >= WORTH_NAMING {
         words.push_str(&format!(
@@ -323,4 +329,60 @@ fn no_stall(rows: &[Row], attributed: &Attributed) -> String {
         ));
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row with a share and half of its interval.
+    fn estimated(part: Part, share: f64, half: f64) -> Row {
+        let differential = Estimate {
+            share,
+            low_share: share - half,
+            high_share: share + half,
+        };
+        row((part, differential), &Attributed::default())
+    }
+
+    fn said(rows: &[Row]) -> (Option<Part>, String) {
+        let largest = Largest::of(rows);
+        (
+            largest.part(),
+            largest.in_words(rows, &Attributed::default()),
+        )
+    }
+
+    #[test]
+    fn the_largest_stall_that_is_certain_is_named() {
+        let rows = [
+            estimated(Part::Fetch, 0.5, 0.6),
+            estimated(Part::Preparation, 0.25, 0.05),
+            estimated(Part::Compute, 0.25, 0.0),
+        ];
+        let (part, words) = said(&rows);
+        assert_eq!(part, Some(Part::Preparation));
+        insta::assert_snapshot!(words, @"preparation stall: 25 % of the time; without it the run is 1.33x as fast");
+    }
+
+    #[test]
+    fn what_noise_may_have_made_is_not() {
+        let rows = [
+            estimated(Part::Fetch, 0.5, 0.6),
+            estimated(Part::Compute, 0.5, 0.0),
+        ];
+        let (part, words) = said(&rows);
+        assert_eq!(part, None);
+        insta::assert_snapshot!(words, @"not certain: fetch stall may be 50 % of the time, but the runs of a mode differ by more than that");
+    }
+
+    #[test]
+    fn nothing_is_faster_than_what_is_left() {
+        let rows = [
+            estimated(Part::Fetch, -0.2, 0.3),
+            estimated(Part::Copy, 0.95, 0.1),
+            estimated(Part::Compute, 0.25, 0.0),
+        ];
+        assert!(said(&rows).1.contains("4.00x"), "{}", said(&rows).1);
+    }
 }
