@@ -20,6 +20,8 @@ pub struct Profile {
     /// measured beside the run.
     pub waking_ns: f64,
     pub oversleep_ns: f64,
+    /// What work costs more on a core that has idled for some milliseconds, measured beside the run.
+    pub cold_start_ns: f64,
     /// CPU time of the process per step that no service accounts for: waking, the collector, the rest.
     pub other_cpu_ns_per_step: f64,
 }

@@ -124,11 +124,36 @@ pub(super) struct LaneTally {
     /// Run delay that is yet to be taken off a service: it is read now and then, and may be longer than the
     /// one that it is read in.
     owed: Nanos,
+    /// Time since the last reading in which the thread was being woken: run delay there is no service's.
+    woken: Nanos,
     first_usage: Option<ThreadUsage>,
     last_usage: Option<ThreadUsage>,
 }
 
+/// Being woken when room was made takes about as long at most; it is not recorded.
+const WOKEN_BY_ROOM: Nanos = Nanos::from_micros(100);
+
 impl LaneTally {
+    /// Notes that the thread was woken before `unit`, or will be after it.
+    fn wakes(&mut self, unit: &UnitRecord) {
+        if unit.waited && unit.wake_run_delay == 0 {
+            self.woken += unit.start - unit.ready_at;
+        }
+        self.woken += (unit.pushed - unit.end).min(WOKEN_BY_ROOM);
+    }
+
+    /// The part of a service of `length` in which the thread lacked a core, where `run_delay` was read at its
+    /// end, in nanoseconds.
+    fn net_of(&mut self, run_delay: u32, length: Nanos) -> Nanos {
+        if run_delay > 0 {
+            let woken = std::mem::take(&mut self.woken);
+            self.owed += Nanos(u64::from(run_delay)) - woken;
+        }
+        let delay = self.owed.min(length);
+        self.owed = self.owed - delay;
+        delay
+    }
+
     /// What the kernel charged to the thread, from its first reading in the window to its last.
     pub(super) fn usage(&self) -> ThreadUsage {
         let (Some(first), Some(last)) = (self.first_usage, self.last_usage) else {
@@ -165,6 +190,7 @@ pub(super) struct Tally {
 impl Tally {
     /// Counts the part of a unit that lies in `window`; its item counts where it ended.
     pub(super) fn unit(&mut self, lane: u16, unit: &UnitRecord, window: Interval) {
+        self.lane(lane).wakes(unit);
         for service in unit.services() {
             self.service(lane, unit, &service, window);
         }
@@ -185,9 +211,7 @@ impl Tally {
         let busy = Interval::new(start, end).clip(window).length();
         let counts = end > window.start && end <= window.end;
         let items = u64::from(unit.items());
-        let owed = self.lane(lane).owed + Nanos(u64::from(service.run_delay));
-        let delay = owed.min(end - start);
-        self.lane(lane).owed = owed - delay;
+        let delay = self.lane(lane).net_of(service.run_delay, end - start);
         let stage = self.stage(service.stage);
         stage.busy += busy;
         if counts {
@@ -383,6 +407,7 @@ impl Tally {
             wake_up_ns: wake_ups.map_or(0.0, |wake_ups| wake_ups.p50.0 as f64),
             waking_ns: 0.0,
             oversleep_ns: 0.0,
+            cold_start_ns: 0.0,
             other_cpu_ns_per_step: (other / steps.max(1) as f64).max(0.0),
         }
     }

@@ -277,6 +277,7 @@ impl Collector {
             if let Some(profile) = &mut self.report.profile {
                 profile.waking_ns = self.waking.waking.0 as f64;
                 profile.oversleep_ns = self.waking.oversleep.0 as f64;
+                profile.cold_start_ns = self.waking.cold_start.0 as f64;
             }
             if self.shape.resident.is_some() {
                 self.report.leave_out_loader();

@@ -74,6 +74,11 @@ impl Heap {
     }
 }
 
+/// A core that has idled for so long is cold, in nanoseconds: as measured, 1 ms does nothing and 2 ms all.
+const LONG_IDLE: f64 = 1.5e6;
+/// The most that short work costs more, as a share of it.
+const MOST_COLD: f64 = 0.3;
+
 /// The clock and everybody who waits for it. Times are nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct SimClock {
@@ -84,6 +89,10 @@ pub(super) struct SimClock {
     rate: f64,
     cores: f64,
     computing: f64,
+    /// Since when each idle core has had nothing to do, the last one to become idle last: the kernel gives a
+    /// thread the core that it had.
+    idle_since: Vec<f64>,
+    cold_start: f64,
     waiting: Heap,
     working: Heap,
     /// Cores that each thread computes on at a time, at most.
@@ -92,8 +101,13 @@ pub(super) struct SimClock {
 
 impl SimClock {
     /// A clock at zero, of a machine with so many cores, for `threads` threads.
-    pub(super) fn new(cores: f64, threads: usize) -> SimClock {
+    /// Work on a core that has idled costs up to `cold_start` more.
+    pub(super) fn new(cores: f64, threads: usize, cold_start: f64) -> SimClock {
+        // More cores than threads stay idle.
+        let idle = (cores.max(1.0) as usize).min(threads.max(1));
         SimClock {
+            idle_since: vec![0.0; idle],
+            cold_start,
             now: 0.0,
             computed: 0.0,
             rate: 1.0,
@@ -124,9 +138,21 @@ impl SimClock {
     /// `thread` goes on when it has computed for `length`.
     #[inline]
     pub(super) fn compute(&mut self, thread: u32, length: f64) {
+        let length = match self.cold_start > 0.0 {
+            true => length + self.warming_up(length),
+            false => length,
+        };
         self.working.push(self.computed + length, thread);
         self.computing += f64::from(self.widths[thread as usize]);
         self.share();
+    }
+
+    /// What work of `length` costs more, as its core has idled. Takes the core.
+    fn warming_up(&mut self, length: f64) -> f64 {
+        match self.idle_since.pop() {
+            Some(since) if self.now - since > LONG_IDLE => self.cold_start.min(MOST_COLD * length),
+            _ => 0.0,
+        }
     }
 
     #[inline]
@@ -154,6 +180,9 @@ impl SimClock {
                 self.computed = first.at;
                 self.computing -= f64::from(self.widths[first.thread as usize]);
                 self.share();
+                if self.cold_start > 0.0 && self.computing < self.cores {
+                    self.idle_since.push(self.now);
+                }
                 Some(first.thread)
             }
             (None, None) => None,
@@ -176,7 +205,7 @@ mod tests {
 
     #[test]
     fn threads_beyond_the_cores_share_them() {
-        let mut clock = SimClock::new(2.0, 4);
+        let mut clock = SimClock::new(2.0, 4, 0.0);
         for thread in 0..4 {
             clock.compute(thread, 10.0);
         }
@@ -192,7 +221,7 @@ mod tests {
 
     #[test]
     fn who_comes_late_computes_beside_what_is_left() {
-        let mut clock = SimClock::new(1.0, 2);
+        let mut clock = SimClock::new(1.0, 2, 0.0);
         clock.compute(0, 10.0);
         clock.wait(1, 4.0);
         assert_eq!(clock.next(), Some(1));
@@ -202,6 +231,21 @@ mod tests {
         assert!((clock.now() - 10.0).abs() < 1e-9);
         assert_eq!(clock.next(), Some(0));
         assert!((clock.now() - 13.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_core_that_has_idled_is_slower_at_first() {
+        let mut clock = SimClock::new(1.0, 1, 100.0);
+        clock.compute(0, 1e6);
+        clock.next();
+        clock.wait(0, 5e6);
+        clock.next();
+        clock.compute(0, 1e6);
+        clock.next();
+        assert_eq!(clock.now(), 7e6 + 100.0);
+        clock.compute(0, 1e6);
+        clock.next();
+        assert_eq!(clock.now(), 8e6 + 100.0);
     }
 
     #[test]

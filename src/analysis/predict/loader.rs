@@ -237,7 +237,7 @@ impl Simulation<'_> {
                     self.proceed(thread);
                 }
             }
-            Role::Pool if self.threads[thread as usize].left > 0 => {
+            Role::Pool | Role::Trainer if self.threads[thread as usize].left > 0 => {
                 self.result.services -= 1;
                 self.load_claim(thread);
             }

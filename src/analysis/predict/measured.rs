@@ -62,6 +62,7 @@ impl Profile {
             latency: self.wake_up_ns,
             cost: self.waking_ns,
             oversleep: self.oversleep_ns,
+            cold_start: self.cold_start_ns,
         }
     }
 

@@ -154,6 +154,9 @@ pub struct Waking {
     pub cost: f64,
     /// How late a sleep ends.
     pub oversleep: f64,
+    /// What work costs more on a core that has had nothing to do for a while: its clock was lowered, its caches
+    /// are others'.
+    pub cold_start: f64,
 }
 
 /// Everything that is simulated.

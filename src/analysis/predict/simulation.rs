@@ -200,7 +200,7 @@ impl<'a> Simulation<'a> {
             step: step.deal(seed(8)),
             transfer: transfer.deal(seed(9)),
         };
-        let mut clock = SimClock::new(scenario.cores, threads.len());
+        let mut clock = SimClock::new(scenario.cores, threads.len(), scenario.waking.cold_start);
         if let Device::OnHost { width, .. } = scenario.device {
             let trainer = threads.len() as u32 - 1;
             clock.widen(trainer, width);

@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""How exact predictions are: one run is profiled, other settings are predicted from it, the predictions are
+saved, and only then the settings are measured.
+
+    python3 scripts/prediction.py jpeg                                  (makes its images on the first run)
+    python3 scripts/prediction.py mnist --mnist DATA/mnist
+
+A third of the settings is bound by the cores, a third by waiting for the disk, a third lies near the knee,
+where loader and device are about as fast. Needs target/release/stallscope; run it from the repository's root
+on a machine that does nothing else.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LATENCY = "storage.emulate=custom storage.latency={}ms"
+
+
+def setting(kind, words, step, latency=0):
+    """A setting: its kind, keys, how many times the device's step is as long, and the disk's latency in ms."""
+    sets = words.split()
+    if latency:
+        sets += LATENCY.format(latency).split()
+    return {"kind": kind, "words": words, "step": step, "latency": latency, "sets": sets}
+
+
+JPEG = {
+    "config": "configs/emulated-gpu.toml",
+    "profile": ["decode.workers=1"],
+    # Of a sample on the emulated device, in microseconds.
+    "step_us": 1087.5,
+    "samples": 2400,
+    "least_steps": 24,
+    "settings": [
+        setting("cores", "num_workers=0 batch.size=64", 0.25),
+        setting("cores", "num_workers=1 batch.size=32 prefetch_factor=1", 0.25),
+        setting("cores", "num_workers=1 batch.size=128 prefetch_factor=4", 0.25),
+        setting("cores", "num_workers=2 batch.size=16 prefetch_factor=2", 0.25),
+        setting("cores", "num_workers=2 batch.size=64 prefetch_factor=8", 0.5),
+        setting("cores", "num_workers=4 batch.size=32 prefetch_factor=1", 0.25),
+        setting("cores", "num_workers=8 batch.size=16 prefetch_factor=2", 0.25),
+        setting("cores", "decode.workers=2 preprocess.workers=1 batch.size=32", 0.25),
+        setting("cores", "decode.workers=4 preprocess.workers=2 batch.size=64 batch.prefetch=4", 0.5),
+        setting("disk", "num_workers=0 batch.size=16", 1, 2),
+        setting("disk", "num_workers=1 batch.size=32 prefetch_factor=2", 1, 5),
+        setting("disk", "num_workers=2 batch.size=64 prefetch_factor=1", 0.5, 10),
+        setting("disk", "num_workers=4 batch.size=16 prefetch_factor=8", 1, 10),
+        setting("disk", "num_workers=6 batch.size=32 prefetch_factor=4", 0.25, 10),
+        setting("disk", "num_workers=8 batch.size=128 prefetch_factor=1", 0.5, 10),
+        setting("disk", "read.workers=1 decode.workers=2 batch.size=32", 1, 2),
+        setting("disk", "read.workers=4 decode.workers=2 batch.size=64", 1, 10),
+        setting("disk", "read.workers=8 decode.workers=1 batch.size=256 batch.prefetch=1", 0.5, 10),
+        setting("knee", "num_workers=1 batch.size=32 prefetch_factor=1", 1.4),
+        setting("knee", "num_workers=1 batch.size=16 prefetch_factor=2", 1.3),
+        setting("knee", "num_workers=1 batch.size=128 prefetch_factor=1", 1.5),
+        setting("knee", "num_workers=2 batch.size=32 prefetch_factor=1", 0.75),
+        setting("knee", "num_workers=2 batch.size=16 prefetch_factor=1", 0.8),
+        setting("knee", "num_workers=4 batch.size=16 prefetch_factor=1", 0.75),
+        setting("knee", "decode.workers=1 batch.size=32 batch.prefetch=1 copy.prefetch=1", 1.15),
+        setting("knee", "num_workers=8 batch.size=16 prefetch_factor=1", 1.4, 10),
+        setting("knee", "num_workers=4 batch.size=32 prefetch_factor=1", 2.7, 10),
+    ],
+}
+
+MNIST = {
+    "config": "configs/mnist-linear.toml",
+    "profile": ["num_workers=1", "batch.size=64"],
+    "step_us": 0.6,
+    "samples": 1_500_000,
+    "least_steps": 3000,
+    "settings": [
+        setting("cores", "num_workers=0 batch.size=16", 0.25),
+        setting("cores", "num_workers=0 batch.size=64", 0.5),
+        setting("cores", "num_workers=0 batch.size=256", 0.25),
+        setting("cores", "num_workers=1 batch.size=32 prefetch_factor=4", 0.25),
+        setting("cores", "num_workers=1 batch.size=128 prefetch_factor=2", 0.25),
+        setting("cores", "num_workers=1 batch.size=256 prefetch_factor=8", 0.25),
+        setting("cores", "num_workers=2 batch.size=128 prefetch_factor=8", 0.25),
+        setting("cores", "num_workers=2 batch.size=256 prefetch_factor=2", 0.25),
+        setting("disk", "num_workers=0 batch.size=64", 1, 1),
+        setting("disk", "num_workers=1 batch.size=16 prefetch_factor=2", 1, 2),
+        setting("disk", "num_workers=2 batch.size=64 prefetch_factor=1", 1, 5),
+        setting("disk", "num_workers=4 batch.size=32 prefetch_factor=2", 4, 2),
+        setting("disk", "num_workers=4 batch.size=128 prefetch_factor=1", 1, 10),
+        setting("disk", "num_workers=8 batch.size=16 prefetch_factor=8", 1, 1),
+        setting("disk", "num_workers=8 batch.size=256 prefetch_factor=1", 0.5, 5),
+        setting("disk", "num_workers=6 batch.size=64 prefetch_factor=4", 1, 10),
+        setting("knee", "num_workers=1 batch.size=64 prefetch_factor=1", 1),
+        setting("knee", "num_workers=1 batch.size=128 prefetch_factor=1", 0.9),
+        setting("knee", "num_workers=1 batch.size=256 prefetch_factor=1", 0.8),
+        setting("knee", "num_workers=1 batch.size=32 prefetch_factor=1", 1.1),
+        setting("knee", "num_workers=0 batch.size=64", 0.8),
+        setting("knee", "num_workers=0 batch.size=256", 0.7),
+        setting("knee", "num_workers=2 batch.size=256 prefetch_factor=1", 0.4),
+        setting("knee", "num_workers=2 batch.size=128 prefetch_factor=1", 0.5),
+    ],
+}
+
+
+class Program:
+    """Runs and predicts one experiment."""
+
+    def __init__(self, binary, experiment, mnist):
+        self.binary, self.experiment = str(binary), experiment
+        self.base = ["device=emulated:custom", "emulated.step_base=0ms", "trace.enabled=false"]
+        if mnist:
+            self.base += [f"source.path={mnist}", "epochs=100000"]
+
+    def sets(self, sets, step, batch):
+        """All `--set` words of a run with the device's step `step` times as long."""
+        experiment = self.experiment
+        step = f"emulated.step_per_sample={experiment['step_us'] * step / 1000:.9f}ms"
+        steps = max(experiment["least_steps"], experiment["samples"] // batch)
+        warmup = max(5, steps // 10)
+        sets = self.base + [step, f"steps={steps}", f"warmup_steps={warmup}"] + sets
+        return [word for text in sets for word in ("--set", text)]
+
+    def run(self, sets, folder):
+        command = [self.binary, "run", self.experiment["config"], "--quiet", "--run-dir", str(folder), *sets]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}\n{done.stderr}")
+        return json.loads((folder / "report.json").read_text())
+
+    def predict(self, report, sets):
+        command = [self.binary, "predict", str(report), "--json", *sets]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}\n{done.stderr}")
+        return json.loads(done.stdout)["prediction"]
+
+
+def batch_of(words, default):
+    sizes = [int(word.split("=")[1]) for word in words if word.startswith("batch.size=")]
+    return sizes[-1] if sizes else default
+
+
+def steps_for(experiment, one):
+    """With a disk that is slow, fewer steps do."""
+    if not one["latency"] or experiment is JPEG:
+        return []
+    return ["steps=60", "warmup_steps=10"]
+
+
+def percent(value):
+    return f"{100 * value:+6.1f} %"
+
+
+def summary(name, rows):
+    error = [abs(row["error"]) for row in rows]
+    bound = [abs(row["bound_error"]) for row in rows]
+    busy = [abs(row["busy_error"]) for row in rows]
+    near = [row for row in rows if row["kind"] == "knee"]
+    knee = statistics.median(abs(row["error"]) for row in near)
+    knee_bound = statistics.median(abs(row["bound_error"]) for row in near)
+    p90 = sorted(error)[int(0.9 * (len(error) - 1) + 0.5)]
+    inside = sum(row["low"] <= row["measured"] <= row["high"] for row in rows)
+    checks = [
+        ("samples/s, median error", statistics.median(error), 0.04),
+        ("samples/s, 90th percentile", p90, 0.10),
+        ("near the knee, median error", knee, knee_bound / 2),
+        ("device busy, median error", statistics.median(busy), 0.03),
+    ]
+    print(f"\n{name}: {len(rows)} settings predicted from one run")
+    for what, value, most in checks:
+        verdict = "ok" if value <= most else "FAILED"
+        print(f"  {what:<30} {100 * value:5.2f} %   at most {100 * most:5.2f} %   {verdict}")
+    print(f"  the analytic bound: median {100 * statistics.median(bound):.2f} %, near the knee {100 * knee_bound:.2f} %")
+    print(f"  inside the predicted interval: {inside} of {len(rows)}")
+    return all(value <= most for _, value, most in checks)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", choices=["jpeg", "mnist"])
+    parser.add_argument("--mnist", help="the folder of MNIST's files")
+    parser.add_argument("--binary", type=Path, default=ROOT / "target/release/stallscope")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="where predictions and measurements are kept")
+    args = parser.parse_args()
+    if args.experiment == "mnist" and not args.mnist:
+        parser.error("mnist needs --mnist FOLDER")
+    experiment = JPEG if args.experiment == "jpeg" else MNIST
+    out = args.out or Path(tempfile.mkdtemp(prefix="prediction-"))
+    out.mkdir(parents=True, exist_ok=True)
+    mnist = Path(args.mnist).resolve() if args.experiment == "mnist" else None
+    program = Program(args.binary.resolve(), experiment, mnist)
+
+    default = 32
+    profile = program.sets(experiment["profile"], 1, batch_of(experiment["profile"], default))
+    report = program.run(profile, out / "profile")
+    print(f"profiled: {report['samples_per_second']:.1f} samples/s with {' '.join(experiment['profile'])}", flush=True)
+    settings = experiment["settings"]
+    for one in settings:
+        batch = batch_of(one["sets"], default)
+        one["all"] = program.sets(one["sets"] + steps_for(experiment, one), one["step"], batch)
+        one["prediction"] = program.predict(out / "profile", one["all"])
+    (out / "predictions.json").write_text(json.dumps(settings, indent=1))
+    print(f"{len(settings)} predictions saved in {out / 'predictions.json'}; measuring", flush=True)
+
+    measured = {place: [] for place in range(len(settings))}
+    for repeat in range(args.repeats):
+        order = list(measured)
+        random.Random(repeat).shuffle(order)
+        for place in order:
+            result = program.run(settings[place]["all"], out / "run")
+            measured[place].append((result["samples_per_second"], result["device"]["busy_share"]))
+    rows = []
+    print(f"\n{'':<6}{'measured':>11} {'predicted':>11} {'error':>8} {'bound':>8}   {'busy':>7} {'error':>8}")
+    for place, one in enumerate(settings):
+        rate = statistics.median(rate for rate, _ in measured[place])
+        busy = statistics.median(busy for _, busy in measured[place])
+        prediction = one["prediction"]
+        value, low, high = (prediction["samples_per_second"][key] for key in ("value", "low", "high"))
+        row = {
+            "kind": one["kind"],
+            "words": one["words"],
+            "step": one["step"],
+            "latency_ms": one["latency"],
+            "measured": rate,
+            "all_measured": [rate for rate, _ in measured[place]],
+            "predicted": value,
+            "low": low,
+            "high": high,
+            "error": value / rate - 1,
+            "bound_error": prediction["bound_samples_per_second"] / rate - 1,
+            "busy": busy,
+            "busy_error": prediction["device_busy"]["value"] - busy,
+        }
+        rows.append(row)
+        disk = f", disk {one['latency']} ms" if one["latency"] else ""
+        print(
+            f"{row['kind']:<6}{rate:11.1f} {value:11.1f} {percent(row['error'])} {percent(row['bound_error'])}   "
+            f"{100 * busy:5.1f} % {100 * row['busy_error']:+6.1f}   {one['words']}, step x{one['step']}{disk}"
+        )
+    (out / "rows.json").write_text(json.dumps(rows, indent=1))
+    sys.exit(0 if summary(args.experiment, rows) else 1)
+
+
+if __name__ == "__main__":
+    main()
