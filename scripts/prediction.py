@@ -34,7 +34,7 @@ def setting(kind, words, step, latency=0):
 
 JPEG = {
     "config": "configs/emulated-gpu.toml",
-    "profile": ["decode.workers=1"],
+    "profile": ["num_workers=1"],
     # Of a sample on the emulated device, in microseconds.
     "step_us": 1087.5,
     "samples": 2400,
