@@ -34,7 +34,7 @@ def setting(kind, words, step, latency=0):
 
 JPEG = {
     "config": "configs/emulated-gpu.toml",
-    "profile": ["num_workers=1"],
+    "profile": setting("", "num_workers=1", 1),
     # Of a sample on the emulated device, in microseconds.
     "step_us": 1087.5,
     "samples": 2400,
@@ -72,7 +72,7 @@ JPEG = {
 
 MNIST = {
     "config": "configs/mnist-linear.toml",
-    "profile": ["num_workers=1", "batch.size=64"],
+    "profile": setting("", "num_workers=1 batch.size=128", 0.25),
     "step_us": 0.6,
     "samples": 1_500_000,
     "least_steps": 3000,
@@ -195,9 +195,10 @@ def main():
     program = Program(args.binary.resolve(), experiment, mnist)
 
     default = 32
-    profile = program.sets(experiment["profile"], 1, batch_of(experiment["profile"], default))
-    report = program.run(profile, out / "profile")
-    print(f"profiled: {report['samples_per_second']:.1f} samples/s with {' '.join(experiment['profile'])}", flush=True)
+    profile = experiment["profile"]
+    sets = program.sets(profile["sets"], profile["step"], batch_of(profile["sets"], default))
+    report = program.run(sets, out / "profile")
+    print(f"profiled: {report['samples_per_second']:.1f} samples/s with {profile['words']}, step x{profile['step']}", flush=True)
     settings = experiment["settings"]
     for one in settings:
         batch = batch_of(one["sets"], default)

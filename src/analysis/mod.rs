@@ -29,7 +29,7 @@ pub use gpu_util::{BusyBy, UtilComparison};
 pub use guard::Guard;
 pub use live::{Analysis, Pace, WindowRule};
 pub use process_cpu::CpuReading;
-pub use profile::{Profile, ServiceProfile};
+pub use profile::{Profile, ServiceProfile, WakingProfile};
 pub use summary::Summary;
 pub use tally::{LengthSummary, StageSummary, WorkerSummary};
 pub use verdict::{InputBound, Suggestion, Verdict};

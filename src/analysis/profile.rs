@@ -14,16 +14,26 @@ pub struct Profile {
     pub samples_per_step: f64,
     pub samples_per_claim: f64,
     pub services: Vec<ServiceProfile>,
-    /// From when an item was there until the thread that waited for it ran: the median.
-    pub wake_up_ns: f64,
-    /// What waking a thread that waits costs the one that wakes it, and how late a sleep ends: medians,
-    /// measured beside the run.
-    pub waking_ns: f64,
-    pub oversleep_ns: f64,
-    /// What work costs more on a core that has idled for some milliseconds, measured beside the run.
-    pub cold_start_ns: f64,
+    /// What waiting costs, measured beside the run.
+    pub waking: WakingProfile,
     /// CPU time of the process per step that no service accounts for: waking, the collector, the rest.
     pub other_cpu_ns_per_step: f64,
+}
+
+/// What it takes to wake a thread on the machine of the run: medians.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WakingProfile {
+    /// How long it was waited for the figures below, shortest first.
+    pub waited_ns: [f64; 3],
+    /// Until a thread that waited so long for an item has it.
+    pub latency_ns: [f64; 3],
+    /// How late a sleep of such a length ends.
+    pub oversleep_ns: [f64; 3],
+    /// CPU time of the thread that hands an item to one that waits, and of the one that waits.
+    pub waking_ns: f64,
+    pub switching_ns: f64,
+    /// What work costs more on a core that has idled for some milliseconds.
+    pub cold_start_ns: f64,
 }
 
 /// What one stage did.
@@ -32,6 +42,8 @@ pub struct ServiceProfile {
     pub stage: Stage,
     /// Samples, or batches.
     pub items: u64,
+    /// Of a unit of work: the samples of a claim.
+    pub items_per_unit: f64,
     /// Net, per item.
     pub mean_ns: f64,
     /// Net lengths per item that are equally likely, shortest first; their mean is the mean.
@@ -40,6 +52,8 @@ pub struct ServiceProfile {
     pub relative_error: f64,
     /// Of the net time, the share that was computed and not waited; 0 to 1.
     pub cpu_share: f64,
+    /// Of the units of work, the share in whose time a thread was woken that waited for the one before; 0 to 1.
+    pub woke_share: f64,
     /// Per item.
     pub bytes_out: f64,
 }
@@ -48,6 +62,23 @@ impl Profile {
     /// What `stage` did, where it did anything.
     pub fn service(&self, stage: Stage) -> Option<&ServiceProfile> {
         self.services.iter().find(|service| service.stage == stage)
+    }
+}
+
+impl ServiceProfile {
+    /// The lengths without the time that waking other threads took, `waking` nanoseconds each: the longest
+    /// units are those that woke somebody.
+    pub(super) fn undisturbed(&self, waking: f64) -> Vec<f64> {
+        let each = waking / self.items_per_unit.max(1.0);
+        let least = self.lengths_ns.first().copied().unwrap_or_default();
+        let woke = (self.woke_share * self.lengths_ns.len() as f64).round() as usize;
+        let quiet = self.lengths_ns.len() - woke.min(self.lengths_ns.len());
+        let lengths = self.lengths_ns.iter().enumerate();
+        let lengths = lengths.map(|(place, length)| match place < quiet {
+            true => *length,
+            false => (length - each).max(least.min(*length)),
+        });
+        lengths.collect()
     }
 }
 

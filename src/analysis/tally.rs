@@ -1,6 +1,6 @@
 //! Running totals of stages and threads over the window.
 
-use super::profile::{Parts, Profile, ServiceProfile, equally_likely};
+use super::profile::{Parts, Profile, ServiceProfile, WakingProfile, equally_likely};
 use crate::timeline::{
     Interval, LaneInfo, LaneKind, Nanos, Service, Stage, ThreadUsage, UnitRecord,
 };
@@ -82,6 +82,8 @@ pub struct LengthSummary {
 /// One stage over the window, all its workers together.
 pub(super) struct StageTally {
     units: u64,
+    /// Those that followed another one, without waiting for their input.
+    began_at_once: u64,
     pub(super) items: u64,
     pub(super) skipped: u64,
     pub(super) service: Lengths,
@@ -100,6 +102,7 @@ impl StageTally {
     fn new() -> StageTally {
         StageTally {
             units: 0,
+            began_at_once: 0,
             items: 0,
             skipped: 0,
             service: Lengths::new(),
@@ -181,22 +184,42 @@ pub(super) struct Tally {
     /// By number.
     lanes: Vec<LaneTally>,
     before_window: BTreeMap<u16, ThreadUsage>,
-    /// From when an item was there to when the thread that had waited for it began.
-    wake_ups: Option<Lengths>,
     /// How often each thread has asked the kernel, over the whole run.
     readings: BTreeMap<u16, u64>,
+    /// Threads woken by who handed on from each stage, by `Stage as usize`.
+    wakes: [u64; Stage::ALL.len()],
+    /// Workers assemble whole batches.
+    whole_batches: bool,
+}
+
+/// The stage whose next unit of work has the time that waking the thread of `unit` took: handing on comes after
+/// the unit that made the item.
+fn woken_by(unit: &UnitRecord, whole_batches: bool) -> Option<Stage> {
+    let stage = match unit.stage {
+        _ if !unit.waited || unit.stage.on_device() => return None,
+        _ if unit.admitted => Stage::Copy,
+        Stage::Decode => Stage::Read,
+        Stage::Preprocess => Stage::Decode,
+        Stage::Batch => Stage::Preprocess,
+        Stage::Copy if whole_batches => Stage::Read,
+        Stage::Step if whole_batches => Stage::Copy,
+        Stage::Copy => Stage::Batch,
+        Stage::Step => Stage::Copy,
+        _ => return None,
+    };
+    Some(stage)
 }
 
 impl Tally {
     /// Counts the part of a unit that lies in `window`; its item counts where it ended.
     pub(super) fn unit(&mut self, lane: u16, unit: &UnitRecord, window: Interval) {
         self.lane(lane).wakes(unit);
+        self.whole_batches |= unit.split.is_some();
+        if let Some(payer) = woken_by(unit, self.whole_batches) {
+            self.wakes[payer as usize] += 1;
+        }
         for service in unit.services() {
             self.service(lane, unit, &service, window);
-        }
-        if unit.waited && !unit.stage.on_device() && unit.start > window.start {
-            let wake_ups = self.wake_ups.get_or_insert_with(Lengths::new);
-            wake_ups.add(unit.start - unit.ready_at);
         }
         let blocked = Interval::new(unit.end, unit.pushed).clip(window).length();
         if let Some(Some(stage)) = self.stages.get_mut(unit.stage as usize) {
@@ -216,6 +239,7 @@ impl Tally {
         stage.busy += busy;
         if counts {
             stage.units += 1;
+            stage.began_at_once += u64::from(!unit.waited);
             stage.items += items;
             stage.skipped += if unit.skipped { items } else { 0 };
             stage.service.add_all(end - start, unit.items());
@@ -390,7 +414,7 @@ impl Tally {
         let stages = Stage::ALL.into_iter();
         let services = stages.filter_map(|stage| {
             let tally = self.stages.get(stage as usize)?.as_ref()?;
-            (tally.items > 0).then(|| service_profile(stage, tally, workers, window))
+            (tally.items > 0).then(|| self.service_profile(stage, tally, workers, window))
         });
         let services: Vec<ServiceProfile> = services.collect();
         let computed = services.iter().filter(|service| !service.stage.on_device());
@@ -399,38 +423,40 @@ impl Tally {
         let preprocess = self.stages.get(Stage::Preprocess as usize);
         let claims = preprocess.and_then(Option::as_ref).map_or(0, |s| s.units);
         let claimed = preprocess.and_then(Option::as_ref).map_or(0, |s| s.items);
-        let wake_ups = self.wake_ups.as_ref().map(Lengths::summary);
         Profile {
             samples_per_step: samples as f64 / steps.max(1) as f64,
             samples_per_claim: claimed as f64 / claims.max(1) as f64,
             services,
-            wake_up_ns: wake_ups.map_or(0.0, |wake_ups| wake_ups.p50.0 as f64),
-            waking_ns: 0.0,
-            oversleep_ns: 0.0,
-            cold_start_ns: 0.0,
+            waking: WakingProfile::default(),
             other_cpu_ns_per_step: (other / steps.max(1) as f64).max(0.0),
         }
     }
-}
 
-fn service_profile(
-    stage: Stage,
-    tally: &StageTally,
-    workers: &[WorkerSummary],
-    window: Nanos,
-) -> ServiceProfile {
-    let mean = tally.net.sum as f64 / tally.items as f64;
-    ServiceProfile {
-        stage,
-        items: tally.items,
-        mean_ns: mean,
-        lengths_ns: equally_likely(&tally.net.histogram, mean),
-        relative_error: tally.parts.relative_error(),
-        cpu_share: match stage {
-            Stage::Read => read_cpu_share(mean * tally.items as f64, workers, window),
-            _ => 1.0,
-        },
-        bytes_out: tally.bytes_out as f64 / tally.items as f64,
+    fn service_profile(
+        &self,
+        stage: Stage,
+        tally: &StageTally,
+        workers: &[WorkerSummary],
+        window: Nanos,
+    ) -> ServiceProfile {
+        let mean = tally.net.sum as f64 / tally.items as f64;
+        // Who waited afterwards has handed on while it had nothing else to do.
+        let at_once = tally.began_at_once as f64 / tally.units.max(1) as f64;
+        let woke = self.wakes[stage as usize] as f64 / tally.units.max(1) as f64;
+        ServiceProfile {
+            stage,
+            items: tally.items,
+            items_per_unit: tally.items as f64 / tally.units.max(1) as f64,
+            mean_ns: mean,
+            lengths_ns: equally_likely(&tally.net.histogram, mean),
+            relative_error: tally.parts.relative_error(),
+            cpu_share: match stage {
+                Stage::Read => read_cpu_share(mean * tally.items as f64, workers, window),
+                _ => 1.0,
+            },
+            woke_share: (woke * at_once).min(1.0),
+            bytes_out: tally.bytes_out as f64 / tally.items as f64,
+        }
     }
 }
 

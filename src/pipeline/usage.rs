@@ -105,6 +105,15 @@ impl UsageMeter {
         }
     }
 
+    /// CPU time of the thread so far; nothing where the meter is off.
+    pub(super) fn cpu_now(&mut self) -> Nanos {
+        if !self.on {
+            return Nanos::ZERO;
+        }
+        let usage = self.usage_now(self.usage_read);
+        usage.user + usage.system
+    }
+
     /// Whether the meter reads anything.
     pub fn is_on(&self) -> bool {
         self.on

@@ -1,21 +1,29 @@
 //! What it takes to wake a thread, measured on the machine at hand before a run.
 
 use super::error::StopSignal;
-use super::queue::{Envelope, Handoff, queue};
+use super::queue::{Envelope, Handoff, Receiver, queue};
+use super::usage::UsageMeter;
 use crate::timeline::{Clock, Nanos, UnitRef, spawn_on};
 use std::sync::Arc;
 
-/// Waiting costs more than it is waited for: the medians over a few rounds.
+/// Waiting costs more than it is waited for: means or medians over a few rounds. How much depends on how long it was
+/// waited, since a core that idles for longer sleeps more deeply.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct WakingCost {
-    /// For the thread that hands an item to one that waits for it.
+    /// From handing an item to a thread that has waited for each of [`PAUSES`](Self::PAUSES) until it has it.
+    pub latency: [Nanos; 3],
+    /// How late a sleep of such a length ends.
+    pub oversleep: [Nanos; 3],
+    /// CPU time of the thread that hands an item to one that waits.
     pub waking: Nanos,
-    /// How late a sleep ends.
-    pub oversleep: Nanos,
+    /// CPU time of the thread that waits, for going to sleep and coming back.
+    pub switching: Nanos,
     /// What work takes longer after some milliseconds in which its core had nothing to do: the core's clock was
     /// lowered, and its caches are others'.
     pub cold_start: Nanos,
 }
+
+const ROUNDS: u64 = 31;
 
 /// Sleeps after which a core is cold, and how often that is tried.
 const COLD: Nanos = Nanos::from_millis(4);
@@ -23,63 +31,100 @@ const COLD_ROUNDS: usize = 7;
 /// Runs of the work after which a core is as fast as ever.
 const WARMING: usize = 4;
 
-const ROUNDS: u64 = 31;
-/// Long enough for the other thread to be asleep.
-const PAUSE: Nanos = Nanos::from_micros(150);
+/// One round: how late the sleep ended, and what handing on took.
+struct Round {
+    oversleep: Nanos,
+    waking: Nanos,
+}
 
 impl WakingCost {
-    /// Measures them, in about fifty milliseconds; nothing where there are no threads to be had.
+    pub const PAUSES: [Nanos; 3] = [
+        Nanos::from_micros(30),
+        Nanos::from_micros(120),
+        Nanos::from_micros(1_000),
+    ];
+
+    /// Measures them, in about 80 milliseconds; nothing where there are no threads to be had.
     pub fn measure(clock: &Arc<dyn Clock>) -> WakingCost {
-        let stop = StopSignal::new(clock.clone());
-        let (sender, receiver) = queue::<()>(ROUNDS as usize, 1, clock, &stop);
-        let waiter = spawn_on(clock, "measure", move || {
-            while receiver.recv(UnitRef::NONE).is_ok() {}
-        });
-        let Ok(waiter) = waiter else {
-            return WakingCost::default();
-        };
-        let rounds = (0..ROUNDS).map(|_| {
-            let began = clock.now();
-            clock.sleep(PAUSE);
-            let slept = clock.now();
-            let handoff = Handoff {
-                ready_at: slept,
-                cause: UnitRef::NONE,
-                lineage: UnitRef::NONE,
-                admitted: false,
-            };
-            sender.send(Envelope { handoff, value: () }).ok();
-            (slept - began - PAUSE, clock.now() - slept)
-        });
-        let (oversleeps, wakings): (Vec<Nanos>, Vec<Nanos>) = rounds.unzip();
-        drop(sender);
-        waiter.join().ok();
-        WakingCost {
+        let mut cost = WakingCost {
             cold_start: cold_start(clock),
-            waking: median(wakings),
-            oversleep: median(oversleeps),
+            ..WakingCost::default()
+        };
+        for (place, pause) in WakingCost::PAUSES.into_iter().enumerate() {
+            let Some((rounds, latencies, switching)) = rounds(clock, pause) else {
+                return WakingCost::default();
+            };
+            cost.latency[place] = typical(latencies);
+            cost.oversleep[place] = typical(rounds.iter().map(|r| r.oversleep).collect());
+            // Of the pause that is most like the waits between stages.
+            if place == 1 {
+                cost.waking = median(rounds.iter().map(|r| r.waking).collect());
+                cost.switching = switching;
+            }
         }
+        cost
     }
+}
+
+/// Hands items to a thread that waits for each about as long as `pause`; also returns the latencies that it saw,
+/// and its CPU time for each.
+fn rounds(clock: &Arc<dyn Clock>, pause: Nanos) -> Option<(Vec<Round>, Vec<Nanos>, Nanos)> {
+    let stop = StopSignal::new(clock.clone());
+    let (sender, receiver) = queue::<()>(ROUNDS as usize, 1, clock, &stop);
+    let of_waiter = clock.clone();
+    let waiter = spawn_on(clock, "measure", move || latencies(&of_waiter, &receiver));
+    let waiter = waiter.ok()?;
+    let round = |_| {
+        let began = clock.now();
+        clock.sleep(pause);
+        let slept = clock.now();
+        let handoff = Handoff {
+            ready_at: slept,
+            cause: UnitRef::NONE,
+            lineage: UnitRef::NONE,
+            admitted: false,
+        };
+        sender.send(Envelope { handoff, value: () }).ok();
+        Round {
+            oversleep: slept - began - pause,
+            waking: clock.now() - slept,
+        }
+    };
+    let rounds = (0..ROUNDS).map(round).collect();
+    drop(sender);
+    let (latencies, switching) = waiter.join().ok()?;
+    Some((rounds, latencies, switching))
+}
+
+/// Takes items as they come.
+fn latencies(clock: &Arc<dyn Clock>, receiver: &Receiver<()>) -> (Vec<Nanos>, Nanos) {
+    let mut meter = UsageMeter::new(clock.scheduler().is_none());
+    let before = meter.cpu_now();
+    let mut latencies = Vec::with_capacity(ROUNDS as usize);
+    while let Ok(received) = receiver.recv(UnitRef::NONE) {
+        latencies.push(clock.now() - received.envelope.handoff.ready_at);
+    }
+    let used = meter.cpu_now() - before;
+    (latencies, Nanos(used.0 / ROUNDS))
 }
 
 /// How much longer work takes after a sleep than right after other work.
 fn cold_start(clock: &Arc<dyn Clock>) -> Nanos {
-    let input: Vec<u8> = (0..200_000u32)
-        .map(|n| (n.wrapping_mul(0x9E37_79B1) >> 24) as u8)
-        .collect();
+    let bytes = (0..200_000u32).map(|n| (n.wrapping_mul(0x9E37_79B1) >> 24) as u8);
+    let input: Vec<u8> = bytes.collect();
     let mut output = vec![0u32; 100_000];
-    let mut timed = |times: usize| {
+    let mut timed = || {
         let began = clock.now();
-        (0..times).for_each(|_| work(&input, &mut output));
+        (0..WARMING).for_each(|_| work(&input, &mut output));
         clock.now() - began
     };
-    timed(WARMING);
+    timed();
     let mut cold = Vec::with_capacity(COLD_ROUNDS);
     let mut warm = Vec::with_capacity(COLD_ROUNDS);
     for _ in 0..COLD_ROUNDS {
         clock.sleep(COLD);
-        cold.push(timed(WARMING));
-        warm.push(timed(WARMING));
+        cold.push(timed());
+        warm.push(timed());
     }
     median(cold) - median(warm)
 }
@@ -99,6 +144,14 @@ fn work(input: &[u8], output: &mut [u32]) {
     std::hint::black_box(sum);
 }
 
+/// Their mean without the longest tenth, which something else held up.
+fn typical(mut lengths: Vec<Nanos>) -> Nanos {
+    lengths.sort_unstable();
+    lengths.truncate((lengths.len() * 9).div_ceil(10));
+    let count = lengths.len().max(1) as u64;
+    Nanos(lengths.into_iter().sum::<Nanos>().0 / count)
+}
+
 fn median(mut lengths: Vec<Nanos>) -> Nanos {
     lengths.sort_unstable();
     lengths.get(lengths.len() / 2).copied().unwrap_or_default()
@@ -114,6 +167,10 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         let cost = WakingCost::measure(&clock);
         assert!(cost.waking > Nanos::ZERO, "{cost:?}");
+        assert!(
+            cost.latency.iter().all(|latency| *latency > Nanos::ZERO),
+            "{cost:?}"
+        );
         let clock = VirtualClock::new();
         let shared: Arc<dyn Clock> = clock.clone();
         let cost = clock.run(|| WakingCost::measure(&shared));

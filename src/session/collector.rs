@@ -8,7 +8,7 @@ use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
 use super::other_programs::OtherPrograms;
 use super::tracing_feed::TracingFeed;
-use crate::analysis::{Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict};
+use crate::analysis::{Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict, WakingProfile};
 use crate::config::EmulatedConfig;
 use crate::pipeline::{RecordingCost, StopSignal, WakingCost, panic_message};
 use crate::report::{
@@ -275,9 +275,7 @@ impl Collector {
             });
             self.report.measured(summary, device);
             if let Some(profile) = &mut self.report.profile {
-                profile.waking_ns = self.waking.waking.0 as f64;
-                profile.oversleep_ns = self.waking.oversleep.0 as f64;
-                profile.cold_start_ns = self.waking.cold_start.0 as f64;
+                profile.waking = waking_profile(&self.waking);
             }
             if self.shape.resident.is_some() {
                 self.report.leave_out_loader();
@@ -362,6 +360,18 @@ impl CollectorThread {
 fn pause_after(pause: Duration, records: u64) -> Duration {
     let quarter = pause.mul_f64(A_QUARTER_FULL as f64 / records.max(1) as f64);
     quarter.min(2 * pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+}
+
+fn waking_profile(cost: &WakingCost) -> WakingProfile {
+    let ns = |lengths: [Nanos; 3]| lengths.map(|length| length.0 as f64);
+    WakingProfile {
+        waited_ns: ns(WakingCost::PAUSES),
+        latency_ns: ns(cost.latency),
+        oversleep_ns: ns(cost.oversleep),
+        waking_ns: cost.waking.0 as f64,
+        switching_ns: cost.switching.0 as f64,
+        cold_start_ns: cost.cold_start.0 as f64,
+    }
 }
 
 /// CPU time so far.

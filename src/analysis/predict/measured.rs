@@ -16,15 +16,13 @@ impl Profile {
         let samples = self.samples_per_step.max(1.0);
         let read = self.service(Stage::Read);
         let share = read.map_or(1.0, |read| read.cpu_share);
-        let late = launch_wait
-            + if launch_wait > 0.0 {
-                self.oversleep_ns
-            } else {
-                0.0
-            };
+        let late = match launch_wait > 0.0 {
+            true => launch_wait + self.waking().oversleep(launch_wait),
+            false => 0.0,
+        };
         let host = self.service(Stage::Step).map(|step| {
-            let lengths = step.lengths_ns.iter();
-            Costs::any_of(lengths.map(|length| length - late))
+            let lengths = step.undisturbed(self.waking.waking_ns);
+            Costs::any_of(lengths.iter().map(|length| length - late))
         });
         ServiceCosts {
             read: self.lengths(Stage::Read).scaled(share),
@@ -35,12 +33,12 @@ impl Profile {
             batch: self
                 .service(Stage::Batch)
                 .map_or(BatchCosts::default(), |batch| {
-                    batch_costs(batch, samples, FIXED_PART)
+                    self.batch_costs(batch, samples, FIXED_PART)
                 }),
             copy: self
                 .service(Stage::Copy)
                 .map_or(BatchCosts::default(), |copy| {
-                    batch_costs(copy, samples, FIXED_PART)
+                    self.batch_costs(copy, samples, FIXED_PART)
                 }),
             launch: BatchCosts::default(),
             host: host.unwrap_or_default(),
@@ -52,34 +50,42 @@ impl Profile {
         let samples = self.samples_per_step.max(1.0);
         self.service(stage)
             .map_or(BatchCosts::default(), |service| {
-                batch_costs(service, samples, 0.0)
+                self.batch_costs(service, samples, 0.0)
             })
     }
 
     /// What it takes to wake a thread.
     pub fn waking(&self) -> Waking {
+        let waking = &self.waking;
         Waking {
-            latency: self.wake_up_ns,
-            cost: self.waking_ns,
-            oversleep: self.oversleep_ns,
-            cold_start: self.cold_start_ns,
+            waited: waking.waited_ns,
+            latencies: waking.latency_ns,
+            oversleeps: waking.oversleep_ns,
+            cost: waking.waking_ns,
+            switching: waking.switching_ns,
+            cold_start: waking.cold_start_ns,
         }
     }
 
     fn lengths(&self, stage: Stage) -> Costs {
         self.service(stage).map_or(Costs::default(), |service| {
-            Costs::any_of(service.lengths_ns.iter().copied())
+            Costs::any_of(service.undisturbed(self.waking.waking_ns))
         })
     }
 }
 
-/// The costs of a service of batches of `samples` samples, `fixed` of which do not depend on that, 0 to 1.
-fn batch_costs(service: &ServiceProfile, samples: f64, fixed: f64) -> BatchCosts {
-    let mean = service.mean_ns.max(f64::MIN_POSITIVE);
-    let factors = service.lengths_ns.iter().map(|length| length / mean);
-    BatchCosts {
-        base: service.mean_ns * fixed,
-        per_sample: service.mean_ns * (1.0 - fixed) / samples,
-        factors: Costs::any_of(factors),
+impl Profile {
+    /// The costs of a service of batches of `samples` samples, `fixed` of which do not depend on that, 0 to 1.
+    fn batch_costs(&self, service: &ServiceProfile, samples: f64, fixed: f64) -> BatchCosts {
+        let lengths = service.undisturbed(self.waking.waking_ns);
+        let mean = lengths.iter().sum::<f64>() / lengths.len().max(1) as f64;
+        let factors = lengths
+            .iter()
+            .map(|length| length / mean.max(f64::MIN_POSITIVE));
+        BatchCosts {
+            base: mean * fixed,
+            per_sample: mean * (1.0 - fixed) / samples,
+            factors: Costs::any_of(factors),
+        }
     }
 }

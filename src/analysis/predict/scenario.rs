@@ -148,15 +148,47 @@ pub enum Device {
 /// What it takes to wake a thread, in nanoseconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Waking {
-    /// Until it runs.
-    pub latency: f64,
-    /// Of the thread that wakes it.
+    /// How long it was waited for the figures below, shortest first; all zero where waking costs nothing.
+    pub waited: [f64; 3],
+    /// Until a thread that waited so long runs.
+    pub latencies: [f64; 3],
+    /// How late a sleep of such a length ends.
+    pub oversleeps: [f64; 3],
+    /// CPU time of the thread that wakes, and of the one that is woken.
     pub cost: f64,
-    /// How late a sleep ends.
-    pub oversleep: f64,
+    pub switching: f64,
     /// What work costs more on a core that has had nothing to do for a while: its clock was lowered, its caches
     /// are others'.
     pub cold_start: f64,
+}
+
+impl Waking {
+    /// Until a thread runs that waited for `length`.
+    #[inline]
+    pub(super) fn latency(&self, length: f64) -> f64 {
+        self.between(&self.latencies, length)
+    }
+
+    /// How late a sleep of `length` ends.
+    #[inline]
+    pub(super) fn oversleep(&self, length: f64) -> f64 {
+        self.between(&self.oversleeps, length)
+    }
+
+    /// On the line through the two neighbours.
+    fn between(&self, figures: &[f64; 3], length: f64) -> f64 {
+        let [short, middle, long] = self.waited;
+        let line = |from: usize, start: f64, end: f64| {
+            let part = (length - start) / (end - start).max(1.0);
+            figures[from] + part * (figures[from + 1] - figures[from])
+        };
+        match length {
+            length if length <= short => figures[0],
+            length if length >= long => figures[2],
+            length if length < middle => line(0, short, middle),
+            _ => line(1, middle, long),
+        }
+    }
 }
 
 /// Everything that is simulated.
@@ -197,5 +229,22 @@ impl Scenario {
                 (disk - self.costs.read.mean()).max(0.0)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waking_takes_longer_after_a_long_wait() {
+        let waking = Waking {
+            waited: [10.0, 100.0, 1_000.0],
+            latencies: [1.0, 4.0, 13.0],
+            ..Waking::default()
+        };
+        let latency = [0.0, 10.0, 40.0, 100.0, 400.0, 5_000.0].map(|length| waking.latency(length));
+        assert_eq!(latency, [1.0, 1.0, 2.0, 4.0, 7.0, 13.0]);
+        assert_eq!(Waking::default().latency(50.0), 0.0);
     }
 }

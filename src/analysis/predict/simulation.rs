@@ -120,8 +120,10 @@ pub(super) struct Thread {
     pub(super) item: Item,
     /// Samples of the item that are still to be loaded, by a whole-batch worker.
     pub(super) left: u32,
-    /// What it computed for others and has yet to pay: waking them.
+    /// What it computed for others and has yet to pay: waking them, and being woken.
     pub(super) debt: f64,
+    /// Since when it waits for somebody.
+    waits_since: f64,
 }
 
 /// A bounded queue and who waits at its ends.
@@ -269,9 +271,12 @@ impl<'a> Simulation<'a> {
     /// `thread` sleeps for `length`; then `phase` comes.
     #[inline]
     pub(super) fn sleep(&mut self, thread: u32, length: f64, phase: Phase) {
-        self.threads[thread as usize].phase = phase;
-        self.clock
-            .wait(thread, length + self.scenario.waking.oversleep);
+        let waking = &self.scenario.waking;
+        let state = &mut self.threads[thread as usize];
+        state.phase = phase;
+        state.debt += waking.switching;
+        let late = (waking.oversleep(length) - waking.switching).max(0.0);
+        self.clock.wait(thread, length + late);
     }
 
     /// Puts `item` into a queue for `thread`; false where there was no room and the thread now waits for it.
@@ -289,7 +294,9 @@ impl<'a> Simulation<'a> {
             return true;
         }
         ends.blocked.push_back(thread);
-        self.threads[thread as usize].item = item;
+        let now = self.clock.now();
+        let state = &mut self.threads[thread as usize];
+        (state.item, state.waits_since) = (item, now);
         false
     }
 
@@ -298,6 +305,7 @@ impl<'a> Simulation<'a> {
         let ends = &mut self.queues[queue];
         let Some(item) = ends.items.pop_front() else {
             ends.idle.push_back(thread);
+            self.threads[thread as usize].waits_since = self.clock.now();
             return None;
         };
         if let Some(producer) = ends.blocked.pop_front() {
@@ -311,10 +319,16 @@ impl<'a> Simulation<'a> {
 
     /// Has a thread that was waiting go on.
     fn wake(&mut self, thread: u32) {
-        match self.scenario.waking.latency {
-            latency if latency > 0.0 => self.clock.wait(thread, latency),
-            _ => self.resume(thread),
+        let waking = &self.scenario.waking;
+        let state = &mut self.threads[thread as usize];
+        let latency = waking.latency(self.clock.now() - state.waits_since);
+        if latency <= 0.0 {
+            return self.resume(thread);
         }
+        state.debt += waking.switching;
+        // What it computes to come back is part of the latency.
+        let left = (latency - waking.switching).max(0.0);
+        self.clock.wait(thread, left);
     }
 
     fn result(mut self) -> Simulated {
@@ -333,6 +347,7 @@ fn threads(scenario: &Scenario) -> Vec<Thread> {
             item: Item::default(),
             left: 0,
             debt: 0.0,
+            waits_since: 0.0,
         }));
     };
     match scenario.loader {
