@@ -106,8 +106,7 @@ impl Simulation<'_> {
         let Item { batch, samples } = self.threads[thread as usize].item;
         match self.threads[thread as usize].role {
             Role::Samples(0) if self.reads_wait => {
-                let wait = self.read_wait(samples);
-                self.sleep(thread, wait, Phase::Read);
+                self.wait_for_disk(thread, samples);
             }
             Role::Samples(stage) => {
                 let cost = self.claim_cost(stage, samples);
@@ -203,8 +202,23 @@ impl Simulation<'_> {
     fn load_claim(&mut self, thread: u32) {
         let left = self.threads[thread as usize].left;
         let samples = left.min(self.scenario.claim.max(1) as u32);
+        self.wait_for_disk(thread, samples);
+    }
+
+    /// `thread` waits until the disk has a claim of `samples` samples.
+    fn wait_for_disk(&mut self, thread: u32, samples: u32) {
         let wait = self.read_wait(samples);
-        self.sleep(thread, wait, Phase::Read);
+        if wait <= 0.0 {
+            return self.read(thread);
+        }
+        match self.scenario.storage {
+            Some(_) => self.sleep(thread, wait, Phase::Read),
+            // Being woken is part of what was measured.
+            None => {
+                self.threads[thread as usize].phase = Phase::Read;
+                self.clock.wait(thread, wait);
+            }
+        }
     }
 
     /// `thread` has waited for the disk.

@@ -5,7 +5,7 @@
 //! is one event: a whole-batch worker that only computes has one for each batch.
 
 use super::clock::SimClock;
-use super::costs::Deal;
+use super::costs::{Costs, Deal};
 use super::scenario::{BatchCosts, Device, Loader, Scenario};
 use std::collections::VecDeque;
 
@@ -122,8 +122,6 @@ pub(super) struct Thread {
     pub(super) left: u32,
     /// What it computed for others and has yet to pay: waking them, and being woken.
     pub(super) debt: f64,
-    /// Since when it waits for somebody.
-    waits_since: f64,
 }
 
 /// A bounded queue and who waits at its ends.
@@ -146,16 +144,14 @@ pub(super) struct Deals {
     pub(super) host: Deal,
     pub(super) step: Deal,
     pub(super) transfer: Deal,
+    latency: Deal,
+    oversleep: Deal,
 }
 
 /// The cost of a batch of `samples` samples, its factor dealt by `factors`.
 #[inline]
 pub(super) fn batch_cost(costs: &BatchCosts, factors: &mut Deal, samples: usize) -> f64 {
-    let factor = match costs.factors.mean() {
-        0.0 => 1.0,
-        _ => factors.next(),
-    };
-    (costs.base + costs.per_sample * samples as f64) * factor
+    (costs.base + costs.per_sample * samples as f64) * factors.next()
 }
 
 pub(super) struct Simulation<'a> {
@@ -182,9 +178,9 @@ impl<'a> Simulation<'a> {
         let costs = &scenario.costs;
         let (step, transfer) = match &scenario.device {
             Device::None => Default::default(),
-            Device::OnHost { step, .. } => (step.factors.clone(), Default::default()),
+            Device::OnHost { step, .. } => (varying(&step.factors), Default::default()),
             Device::Beside { step, transfer, .. } => {
-                (step.factors.clone(), transfer.factors.clone())
+                (varying(&step.factors), varying(&transfer.factors))
             }
         };
         let seed = |which: u64| seed.wrapping_mul(31).wrapping_add(which);
@@ -195,18 +191,16 @@ impl<'a> Simulation<'a> {
                 costs.preprocess.deal(seed(2)),
             ],
             read_wait: costs.read_wait.deal(seed(3)),
-            batch: costs.batch.factors.deal(seed(4)),
-            copy: costs.copy.factors.deal(seed(5)),
-            launch: costs.launch.factors.deal(seed(6)),
+            batch: varying(&costs.batch.factors).deal(seed(4)),
+            copy: varying(&costs.copy.factors).deal(seed(5)),
+            launch: varying(&costs.launch.factors).deal(seed(6)),
             host: costs.host.deal(seed(7)),
             step: step.deal(seed(8)),
             transfer: transfer.deal(seed(9)),
+            latency: varying(&scenario.waking.latency_factors).deal(seed(10)),
+            oversleep: varying(&scenario.waking.oversleep_factors).deal(seed(11)),
         };
-        let mut clock = SimClock::new(scenario.cores, threads.len(), scenario.waking.cold_start);
-        if let Device::OnHost { width, .. } = scenario.device {
-            let trainer = threads.len() as u32 - 1;
-            clock.widen(trainer, width);
-        }
+        let clock = SimClock::new(scenario.cores, threads.len(), scenario.waking.cold_start);
         Simulation {
             clock,
             queues: queues(scenario),
@@ -275,7 +269,8 @@ impl<'a> Simulation<'a> {
         let state = &mut self.threads[thread as usize];
         state.phase = phase;
         state.debt += waking.switching;
-        let late = (waking.oversleep(length) - waking.switching).max(0.0);
+        let late = waking.oversleep(length) * self.deals.oversleep.next();
+        let late = (late - waking.switching).max(0.0);
         self.clock.wait(thread, length + late);
     }
 
@@ -294,9 +289,7 @@ impl<'a> Simulation<'a> {
             return true;
         }
         ends.blocked.push_back(thread);
-        let now = self.clock.now();
-        let state = &mut self.threads[thread as usize];
-        (state.item, state.waits_since) = (item, now);
+        self.threads[thread as usize].item = item;
         false
     }
 
@@ -305,7 +298,6 @@ impl<'a> Simulation<'a> {
         let ends = &mut self.queues[queue];
         let Some(item) = ends.items.pop_front() else {
             ends.idle.push_back(thread);
-            self.threads[thread as usize].waits_since = self.clock.now();
             return None;
         };
         if let Some(producer) = ends.blocked.pop_front() {
@@ -321,10 +313,13 @@ impl<'a> Simulation<'a> {
     fn wake(&mut self, thread: u32) {
         let waking = &self.scenario.waking;
         let state = &mut self.threads[thread as usize];
-        let latency = waking.latency(self.clock.now() - state.waits_since);
-        if latency <= 0.0 {
+        if waking.is_free() {
             return self.resume(thread);
         }
+        // Where no core is idle, sharing them is what it waits for.
+        let idle = self.clock.idle_core();
+        let latency = idle.map_or(0.0, |idle| waking.latency(idle));
+        let latency = latency * self.deals.latency.next();
         state.debt += waking.switching;
         // What it computes to come back is part of the latency.
         let left = (latency - waking.switching).max(0.0);
@@ -334,6 +329,14 @@ impl<'a> Simulation<'a> {
     fn result(mut self) -> Simulated {
         self.result.data_waits.sort_unstable_by(f32::total_cmp);
         self.result
+    }
+}
+
+/// `factors`, or always 1 where there are none.
+fn varying(factors: &Costs) -> Costs {
+    match factors.is_empty() {
+        true => Costs::fixed(1.0),
+        false => factors.clone(),
     }
 }
 
@@ -347,7 +350,6 @@ fn threads(scenario: &Scenario) -> Vec<Thread> {
             item: Item::default(),
             left: 0,
             debt: 0.0,
-            waits_since: 0.0,
         }));
     };
     match scenario.loader {
