@@ -149,11 +149,7 @@ pub(super) struct Deals {
 /// The cost of a batch of `samples` samples, its factor dealt by `factors`.
 #[inline]
 pub(super) fn batch_cost(costs: &BatchCosts, factors: &mut Deal, samples: usize) -> f64 {
-    let factor = match costs.factors.mean() {
-        0.0 => 1.0,
-        _ => factors.next(),
-    };
-    (costs.base + costs.per_sample * samples as f64) * factor
+    costs.mean(samples as f64) * factors.next()
 }
 
 pub(super) struct Simulation<'a> {
@@ -167,6 +163,8 @@ pub(super) struct Simulation<'a> {
     pub(super) admitted: u64,
     /// Reads wait at all.
     pub(super) reads_wait: bool,
+    /// Mean nanoseconds that a sample's read computes.
+    pub(super) read_mean: f64,
     pub(super) disk_free_at: f64,
     pub(super) outlet: super::loader::Outlet,
     pub(super) device: super::trainer::DeviceState,
@@ -193,12 +191,12 @@ impl<'a> Simulation<'a> {
                 costs.preprocess.deal(seed(2)),
             ],
             read_wait: costs.read_wait.deal(seed(3)),
-            batch: costs.batch.factors.deal(seed(4)),
-            copy: costs.copy.factors.deal(seed(5)),
-            launch: costs.launch.factors.deal(seed(6)),
+            batch: costs.batch.factors.deal_factors(seed(4)),
+            copy: costs.copy.factors.deal_factors(seed(5)),
+            launch: costs.launch.factors.deal_factors(seed(6)),
             host: costs.host.deal(seed(7)),
-            step: step.deal(seed(8)),
-            transfer: transfer.deal(seed(9)),
+            step: step.deal_factors(seed(8)),
+            transfer: transfer.deal_factors(seed(9)),
         };
         let mut clock = SimClock::new(scenario.cores, threads.len(), scenario.waking.cold_start);
         if let Device::OnHost { width, .. } = scenario.device {
@@ -212,6 +210,7 @@ impl<'a> Simulation<'a> {
             total: scenario.warmup + scenario.steps,
             admitted: 0,
             reads_wait: scenario.storage.is_some() || !costs.read_wait.is_free(),
+            read_mean: costs.read.mean(),
             disk_free_at: 0.0,
             outlet: super::loader::Outlet::new(scenario),
             device: super::trainer::DeviceState::default(),
