@@ -1,7 +1,7 @@
 //! The loader's threads: what read, decode, preprocess and batch do with claims, and whole-batch workers with
 //! batches.
 
-use super::scenario::{Loader, Scenario};
+use super::scenario::{BatchSizes, Loader, Scenario};
 use super::simulation::{FINISHED, HOST, Item, Phase, Role, Simulation, TICKETS, batch_cost};
 use std::collections::VecDeque;
 
@@ -30,15 +30,15 @@ impl Outlet {
         }
     }
 
-    /// Adds the samples of a claim; whether its batch has all now.
-    fn add(&mut self, claim: Item, samples: usize) -> bool {
+    /// Adds the samples of a claim; whether its batch, of a size in `batches`, has all now.
+    fn add(&mut self, claim: Item, batches: &BatchSizes) -> bool {
         let place = (claim.batch - self.first) as usize;
         if self.missing.len() <= place {
             self.missing.resize(place + 1, u32::MAX);
         }
         let missing = &mut self.missing[place];
         if *missing == u32::MAX {
-            *missing = samples as u32;
+            *missing = batches.of(claim.batch) as u32;
         }
         *missing -= claim.samples;
         let complete = *missing == 0;
@@ -113,9 +113,9 @@ impl Simulation<'_> {
                 self.compute(thread, cost, Phase::Served);
             }
             Role::Batch => {
-                let all = self.scenario.batches.of(batch);
-                match self.outlet.add(Item { batch, samples }, all) {
-                    true => self.collate(thread, all),
+                let claim = Item { batch, samples };
+                match self.outlet.add(claim, &self.scenario.batches) {
+                    true => self.collate(thread),
                     false => self.gather(thread),
                 }
             }
@@ -128,16 +128,18 @@ impl Simulation<'_> {
     /// A batch thread takes claims until it has a batch.
     fn gather(&mut self, thread: u32) {
         while let Some(claim) = self.receive(FINISHED, thread) {
-            let all = self.scenario.batches.of(claim.batch);
-            if self.outlet.add(claim, all) {
+            if self.outlet.add(claim, &self.scenario.batches) {
                 self.threads[thread as usize].item = claim;
-                return self.collate(thread, all);
+                return self.collate(thread);
             }
         }
     }
 
-    fn collate(&mut self, thread: u32, samples: usize) {
-        self.threads[thread as usize].item.samples = samples as u32;
+    /// A batch thread joins the samples of the batch whose last claim it has.
+    fn collate(&mut self, thread: u32) {
+        let item = &mut self.threads[thread as usize].item;
+        let samples = self.scenario.batches.of(item.batch);
+        item.samples = samples as u32;
         let cost = batch_cost(&self.scenario.costs.batch, &mut self.deals.batch, samples);
         self.compute(thread, cost, Phase::Served);
     }
@@ -162,7 +164,7 @@ impl Simulation<'_> {
             self.disk_free_at = done;
         }
         // The read itself is part of the disk's time.
-        let own = self.scenario.costs.read.mean() * count;
+        let own = self.read_mean * count;
         (done - self.clock.now() - own).max(0.0)
     }
 

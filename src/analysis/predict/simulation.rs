@@ -5,7 +5,7 @@
 //! is one event: a whole-batch worker that only computes has one for each batch.
 
 use super::clock::SimClock;
-use super::costs::{Costs, Deal};
+use super::costs::Deal;
 use super::scenario::{BatchCosts, Device, Loader, Scenario};
 use std::collections::VecDeque;
 
@@ -151,7 +151,7 @@ pub(super) struct Deals {
 /// The cost of a batch of `samples` samples, its factor dealt by `factors`.
 #[inline]
 pub(super) fn batch_cost(costs: &BatchCosts, factors: &mut Deal, samples: usize) -> f64 {
-    (costs.base + costs.per_sample * samples as f64) * factors.next()
+    costs.mean(samples as f64) * factors.next()
 }
 
 pub(super) struct Simulation<'a> {
@@ -165,6 +165,8 @@ pub(super) struct Simulation<'a> {
     pub(super) admitted: u64,
     /// Reads wait at all.
     pub(super) reads_wait: bool,
+    /// Mean nanoseconds that a sample's read computes.
+    pub(super) read_mean: f64,
     pub(super) disk_free_at: f64,
     pub(super) outlet: super::loader::Outlet,
     pub(super) device: super::trainer::DeviceState,
@@ -178,9 +180,9 @@ impl<'a> Simulation<'a> {
         let costs = &scenario.costs;
         let (step, transfer) = match &scenario.device {
             Device::None => Default::default(),
-            Device::OnHost { step, .. } => (varying(&step.factors), Default::default()),
+            Device::OnHost { step, .. } => (step.factors.clone(), Default::default()),
             Device::Beside { step, transfer, .. } => {
-                (varying(&step.factors), varying(&transfer.factors))
+                (step.factors.clone(), transfer.factors.clone())
             }
         };
         let seed = |which: u64| seed.wrapping_mul(31).wrapping_add(which);
@@ -191,14 +193,14 @@ impl<'a> Simulation<'a> {
                 costs.preprocess.deal(seed(2)),
             ],
             read_wait: costs.read_wait.deal(seed(3)),
-            batch: varying(&costs.batch.factors).deal(seed(4)),
-            copy: varying(&costs.copy.factors).deal(seed(5)),
-            launch: varying(&costs.launch.factors).deal(seed(6)),
+            batch: costs.batch.factors.deal_factors(seed(4)),
+            copy: costs.copy.factors.deal_factors(seed(5)),
+            launch: costs.launch.factors.deal_factors(seed(6)),
             host: costs.host.deal(seed(7)),
-            step: step.deal(seed(8)),
-            transfer: transfer.deal(seed(9)),
-            latency: varying(&scenario.waking.latency_factors).deal(seed(10)),
-            oversleep: varying(&scenario.waking.oversleep_factors).deal(seed(11)),
+            step: step.deal_factors(seed(8)),
+            transfer: transfer.deal_factors(seed(9)),
+            latency: scenario.waking.latency_factors.deal_factors(seed(10)),
+            oversleep: scenario.waking.oversleep_factors.deal_factors(seed(11)),
         };
         let clock = SimClock::new(scenario.cores, threads.len(), scenario.waking.cold_start);
         Simulation {
@@ -208,6 +210,7 @@ impl<'a> Simulation<'a> {
             total: scenario.warmup + scenario.steps,
             admitted: 0,
             reads_wait: scenario.storage.is_some() || !costs.read_wait.is_free(),
+            read_mean: costs.read.mean(),
             disk_free_at: 0.0,
             outlet: super::loader::Outlet::new(scenario),
             device: super::trainer::DeviceState::default(),
@@ -329,14 +332,6 @@ impl<'a> Simulation<'a> {
     fn result(mut self) -> Simulated {
         self.result.data_waits.sort_unstable_by(f32::total_cmp);
         self.result
-    }
-}
-
-/// `factors`, or always 1 where there are none.
-fn varying(factors: &Costs) -> Costs {
-    match factors.is_empty() {
-        true => Costs::fixed(1.0),
-        false => factors.clone(),
     }
 }
 
