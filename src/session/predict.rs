@@ -4,6 +4,9 @@
 //! which is resolved anew with the changes.
 
 mod scenario;
+mod suggested;
+
+pub(super) use suggested::predict_suggested;
 
 use super::plan::plan;
 use crate::analysis::predict::{
