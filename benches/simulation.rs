@@ -65,10 +65,12 @@ fn images(loader: Loader, cores: f64, step: f64) -> Scenario {
             copies_ahead: 2,
         },
         waking: Waking {
-            latency: 15.0 * US,
+            waited: [30.0 * US, 120.0 * US, 1000.0 * US],
+            latencies: [15.0 * US; 3],
             cost: 3.0 * US,
-            oversleep: 50.0 * US,
+            oversleeps: [50.0 * US; 3],
             cold_start: 30.0 * US,
+            ..Waking::default()
         },
     }
 }

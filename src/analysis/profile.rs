@@ -14,6 +14,8 @@ pub struct Profile {
     pub samples_per_step: f64,
     pub samples_per_claim: f64,
     pub services: Vec<ServiceProfile>,
+    /// From when an item was there until the thread that had waited for it began: the median.
+    pub wake_up_ns: f64,
     /// What waiting costs, measured beside the run.
     pub waking: WakingProfile,
     /// CPU time of the process per step that no service accounts for: waking, the collector, the rest.

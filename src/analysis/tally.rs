@@ -195,6 +195,8 @@ pub(super) struct Tally {
     readings: BTreeMap<u16, u64>,
     /// Threads woken by who handed on from each stage, by `Stage as usize`.
     wakes: [u64; Stage::ALL.len()],
+    /// From when an item was there to when the thread that had waited for it began.
+    wake_ups: Option<Lengths>,
     /// Workers assemble whole batches.
     whole_batches: bool,
 }
@@ -225,6 +227,8 @@ impl Tally {
         self.whole_batches |= unit.split.is_some();
         if let Some(payer) = woken_by(unit, self.whole_batches) {
             self.wakes[payer as usize] += 1;
+            let wake_ups = self.wake_ups.get_or_insert_with(Lengths::new);
+            wake_ups.add(unit.start - unit.ready_at);
         }
         for service in unit.services() {
             self.service(lane, unit, &service, lacked, window);
@@ -443,6 +447,10 @@ impl Tally {
             samples_per_step: samples as f64 / steps.max(1) as f64,
             samples_per_claim: claimed as f64 / claims.max(1) as f64,
             services,
+            wake_up_ns: self
+                .wake_ups
+                .as_ref()
+                .map_or(0.0, |lengths| lengths.summary().p50.0 as f64),
             waking: WakingProfile::default(),
             other_cpu_ns_per_step: (other / steps.max(1) as f64).max(0.0),
         }

@@ -10,10 +10,10 @@ pub(super) use suggested::predict_suggested;
 
 use super::plan::plan;
 use crate::analysis::predict::{
-    Doubts, Estimate, Forecast, Scenario, ServiceCosts, expected, forecast,
+    Doubts, Estimate, Forecast, Scenario, ServiceCosts, expected, forecast, simulate,
 };
 use crate::analysis::{Profile, ServiceProfile};
-use crate::config::{ConfigError, Resolved, Settings, TypedKey};
+use crate::config::{ConfigError, Mode, Resolved, Settings, TypedKey};
 use crate::pipeline::Plan;
 use crate::report::DataReport;
 use crate::timeline::Stage;
@@ -95,6 +95,8 @@ pub struct Predictor {
     factor: f64,
     /// What the simulation, so corrected, says of the measured run, over what was measured.
     bias: f64,
+    /// CPU time of a step that neither services nor the waking that is simulated account for.
+    background: f64,
     /// The share of a step on the host in which it counts as busy.
     busy_in_step: f64,
 }
@@ -180,6 +182,7 @@ impl Predictor {
             measured,
             factor: 1.0,
             bias: 1.0,
+            background: 0.0,
             busy_in_step: 1.0,
         };
         predictor.calibrate()?;
@@ -189,6 +192,13 @@ impl Predictor {
     /// Compares the simulation of the measured run with what was measured, and corrects the loader's costs by
     /// what that is off, as far as it helps.
     fn calibrate(&mut self) -> Result<(), PredictError> {
+        let on_host =
+            self.config.emulated.is_none() && self.profile.service(Stage::Device).is_none();
+        if !on_host || self.config.mode == Mode::LoaderOnly {
+            let own = simulate(&self.scenario(&self.config, WhatIf::default())?, 0);
+            let switching = own.switching / own.all_steps.max(1) as f64;
+            self.background = (self.profile.other_cpu_ns_per_step - switching).max(0.0);
+        }
         let (mut rate, mut busy) = self.own()?;
         for _ in 0..2 {
             let (factor, bias) = (self.factor, rate / self.measured.samples_per_second);
@@ -202,8 +212,6 @@ impl Predictor {
             (rate, busy) = corrected;
         }
         self.bias = rate / self.measured.samples_per_second;
-        let on_host =
-            self.config.emulated.is_none() && self.profile.service(Stage::Device).is_none();
         if let Some(measured) = self.measured.device_busy.filter(|_| on_host && busy > 0.0) {
             self.busy_in_step = (measured / busy).clamp(0.1, 1.0);
         }
@@ -220,6 +228,7 @@ impl Predictor {
         costs.decode = costs.decode.scaled(self.factor);
         costs.preprocess = costs.preprocess.scaled(self.factor);
         costs.batch = costs.batch.scaled(self.factor);
+        costs.background = self.background;
         costs
     }
 
@@ -285,9 +294,7 @@ impl Predictor {
     /// Starting threads and whatever else is not simulated comes before the first batch.
     fn add_start(&self, first_batch: &mut Estimate) {
         let own = self.scenario(&self.config, WhatIf::default());
-        let simulated = own.map_or(0.0, |own| {
-            crate::analysis::predict::simulate(&own, 0).first_batch
-        });
+        let simulated = own.map_or(0.0, |own| simulate(&own, 0).first_batch);
         let start = self
             .measured
             .first_batch_ns

@@ -94,6 +94,7 @@ impl Simulation<'_> {
             Role::Pool => TICKETS,
             Role::Copy => HOST,
             Role::Trainer => return self.next_step(thread),
+            Role::Background => return,
         };
         if let Some(item) = self.receive(queue, thread) {
             self.threads[thread as usize].item = item;
@@ -122,6 +123,7 @@ impl Simulation<'_> {
             Role::Pool => self.assemble(thread),
             Role::Copy => self.copy(thread),
             Role::Trainer => self.taken(thread),
+            Role::Background => {}
         }
     }
 

@@ -42,6 +42,7 @@ impl Profile {
                 }),
             launch: BatchCosts::default(),
             host: host.unwrap_or_default(),
+            background: 0.0,
         }
     }
 
@@ -67,7 +68,10 @@ impl Profile {
         let waking = &self.waking;
         Waking {
             waited: waking.waited_ns,
-            latencies: waking.latency_ns,
+            // Beside the run both threads may have had one core, where that is quicker.
+            latencies: waking
+                .latency_ns
+                .map(|latency| latency.max(self.wake_up_ns)),
             oversleeps: waking.oversleep_ns,
             latency_factors: Costs::any_of(waking.latency_factors.iter().copied()),
             oversleep_factors: Costs::any_of(waking.oversleep_factors.iter().copied()),

@@ -112,6 +112,8 @@ pub struct ServiceCosts {
     /// Of the trainer's thread before a step is on the device, and after it.
     pub launch: BatchCosts,
     pub host: Costs,
+    /// Of other threads of the process for each step, which nothing waits for: they only need cores.
+    pub background: f64,
 }
 
 /// A disk for which reads wait; the read's own costs are part of that.

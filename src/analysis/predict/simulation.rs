@@ -23,6 +23,10 @@ pub struct Simulated {
     pub first_batch: f64,
     /// Services simulated, warm-up included.
     pub services: u64,
+    /// CPU time of going to sleep and coming back, over the whole simulation.
+    pub switching: f64,
+    /// Steps simulated, warm-up included.
+    pub all_steps: u64,
 }
 
 impl Simulated {
@@ -86,6 +90,8 @@ pub(super) enum Role {
     Pool,
     Copy,
     Trainer,
+    /// Whatever else the process computes.
+    Background,
 }
 
 /// What comes next when a thread goes on.
@@ -222,9 +228,10 @@ impl<'a> Simulation<'a> {
     }
 
     fn start(&mut self) {
-        let trainer = self.threads.len() as u32 - 1;
-        self.admit(trainer, self.scenario.outstanding as u64);
-        for thread in 0..self.threads.len() as u32 {
+        let background = self.threads.len() as u32 - 1;
+        self.admit(background, self.scenario.outstanding as u64);
+        self.threads[background as usize].debt = 0.0;
+        for thread in 0..background {
             if self.threads[thread as usize].phase == Phase::Idle {
                 self.proceed(thread);
             }
@@ -246,6 +253,7 @@ impl<'a> Simulation<'a> {
             (Phase::Unblocked, _) => self.unblocked(thread),
             (Phase::Read, _) => self.read(thread),
             (Phase::Served, Role::Trainer) => self.assembled_inline(thread),
+            (Phase::Served, Role::Background) => self.compute_in_background(0.0),
             (Phase::Served, _) => self.served(thread),
             (Phase::CopyRoom, _) => self.submit_copy(thread),
             (Phase::CopySubmitted, _) => self.copy_submitted(thread),
@@ -265,6 +273,16 @@ impl<'a> Simulation<'a> {
         self.clock.compute(thread, length + debt);
     }
 
+    /// The process's other threads compute for `length` more.
+    pub(super) fn compute_in_background(&mut self, length: f64) {
+        let thread = self.threads.len() as u32 - 1;
+        let state = &mut self.threads[thread as usize];
+        state.debt += length;
+        if state.phase == Phase::Idle && state.debt > 0.0 {
+            self.compute(thread, 0.0, Phase::Served);
+        }
+    }
+
     /// `thread` sleeps for `length`; then `phase` comes.
     #[inline]
     pub(super) fn sleep(&mut self, thread: u32, length: f64, phase: Phase) {
@@ -272,6 +290,7 @@ impl<'a> Simulation<'a> {
         let state = &mut self.threads[thread as usize];
         state.phase = phase;
         state.debt += waking.switching;
+        self.result.switching += waking.switching;
         let late = waking.oversleep(length) * self.deals.oversleep.next();
         let late = (late - waking.switching).max(0.0);
         self.clock.wait(thread, length + late);
@@ -315,7 +334,6 @@ impl<'a> Simulation<'a> {
     /// Has a thread that was waiting go on.
     fn wake(&mut self, thread: u32) {
         let waking = &self.scenario.waking;
-        let state = &mut self.threads[thread as usize];
         if waking.is_free() {
             return self.resume(thread);
         }
@@ -323,7 +341,8 @@ impl<'a> Simulation<'a> {
         let idle = self.clock.idle_core();
         let latency = idle.map_or(0.0, |idle| waking.latency(idle));
         let latency = latency * self.deals.latency.next();
-        state.debt += waking.switching;
+        self.threads[thread as usize].debt += waking.switching;
+        self.result.switching += waking.switching;
         // What it computes to come back is part of the latency.
         let left = (latency - waking.switching).max(0.0);
         self.clock.wait(thread, left);
@@ -335,7 +354,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// The threads of a pipeline, the trainer's last.
+/// The threads of a pipeline, and last one for whatever else the process computes.
 fn threads(scenario: &Scenario) -> Vec<Thread> {
     let mut threads = Vec::new();
     let mut spawn = |role, count| {
@@ -365,6 +384,7 @@ fn threads(scenario: &Scenario) -> Vec<Thread> {
         spawn(Role::Copy, 1);
     }
     spawn(Role::Trainer, 1);
+    spawn(Role::Background, 1);
     threads
 }
 

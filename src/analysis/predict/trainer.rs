@@ -235,6 +235,10 @@ impl Simulation<'_> {
         self.result.services += 1;
         let (warmup, steps) = (self.scenario.warmup, self.scenario.steps);
         self.device.steps += 1;
+        self.result.all_steps += 1;
+        if self.scenario.costs.background > 0.0 {
+            self.compute_in_background(self.scenario.costs.background);
+        }
         let number = self.device.steps;
         if number > warmup {
             self.result.device_busy += end - start.max(self.device.window_start);

@@ -79,6 +79,8 @@ mod tests {
     fn service(stage: Stage, mean_ns: f64) -> ServiceProfile {
         ServiceProfile {
             stage,
+            items_per_unit: 1.0,
+            woke_share: 0.0,
             items: 1_000,
             mean_ns,
             lengths_ns: vec![mean_ns],
