@@ -46,6 +46,7 @@ fn images(loader: Loader, cores: f64, step: f64) -> Scenario {
         outstanding: 2 * num_workers + 2,
         warmup: 100,
         steps: 4_000,
+        later: u64::MAX,
         cores,
         storage: None,
         costs: ServiceCosts {

@@ -217,6 +217,8 @@ pub struct Scenario {
     /// Steps before the window, and in it.
     pub warmup: u64,
     pub steps: u64,
+    /// Batches that are loaded for steps after the window, while it lasts.
+    pub later: u64,
     pub cores: f64,
     pub storage: Option<Storage>,
     pub costs: ServiceCosts,

@@ -213,7 +213,7 @@ impl<'a> Simulation<'a> {
             clock,
             queues: queues(scenario),
             deals,
-            total: scenario.warmup + scenario.steps,
+            total: (scenario.warmup + scenario.steps).saturating_add(scenario.later),
             admitted: 0,
             reads_wait: scenario.storage.is_some() || !costs.read_wait.is_free(),
             read_mean: costs.read.mean(),

@@ -174,6 +174,7 @@ pub(super) fn scenario(
         outstanding: plan.outstanding(),
         warmup: warmup.min(most),
         steps,
+        later: plan.batches.saturating_sub(warmup + steps),
         cores: what_if.cores.unwrap_or(from.cores),
         storage: storage(from, config, plan),
         costs,
@@ -324,5 +325,61 @@ fn emulated_device(
             transfer / batch_size.max(1) as f64,
         ),
         copies_ahead: 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+
+    fn resolved(sets: &[&str]) -> Resolved {
+        let more = ["source.kind=image-folder", "source.path=data/x"];
+        let sets = more.iter().chain(sets).map(|set| (*set).to_owned());
+        let sets: Vec<String> = sets.collect();
+        Settings::recorded("x", &[], &sets).resolve().unwrap()
+    }
+
+    /// The key that is to blame for what is not modelled, from a run of `before` with `sets` on top.
+    fn refused(before: &[&str], sets: &[&str]) -> Option<String> {
+        let after: Vec<&str> = before.iter().chain(sets).copied().collect();
+        let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+        match modelled(&resolved(before), &resolved(&after), &sets) {
+            Ok(()) => None,
+            Err(PredictError::NotModelled { key, .. }) => Some(key),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn only_what_was_measured_is_modelled() {
+        let emulated = "device=emulated:resnet50-a100";
+        let (cpu, loader_only) = (["device=cpu"], ["mode=loader-only"]);
+        for sets in [
+            ["num_workers=8", "batch.size=64"],
+            ["decode.workers=4", "read.prefetch=7"],
+            ["storage.emulate=nvme", "shuffle=false"],
+            [emulated, "steps=7"],
+            ["mode=loader-only", "steps=7"],
+        ] {
+            assert_eq!(refused(&cpu, &sets), None, "{sets:?}");
+        }
+        for (set, key) in [
+            ("preprocess.size=160", "preprocess.size"),
+            ("read.mode=ram", "read.mode"),
+            ("device=cuda", "device"),
+            ("mode=device-only", "mode"),
+            ("mode=host-resident", "mode"),
+            ("mode=cached", "mode"),
+        ] {
+            let sets = ["num_workers=2", set];
+            assert_eq!(refused(&cpu, &sets).as_deref(), Some(key));
+        }
+        // Without steps that were measured only an emulated device is known.
+        assert_eq!(
+            refused(&loader_only, &["mode=normal"]).as_deref(),
+            Some("mode")
+        );
+        assert_eq!(refused(&loader_only, &["mode=normal", emulated]), None);
     }
 }
