@@ -60,12 +60,14 @@ pub struct Estimate {
     pub low_share: f64,
     /// From the slowest against the fastest.
     pub high_share: f64,
+    /// Whether there was more than one run of each mode, so that the range says how much runs differ.
+    pub repeated: bool,
 }
 
 impl Estimate {
-    /// Whether the noise of the runs leaves any doubt that it is above 0.
+    /// Whether the noise of the runs leaves no doubt that it is above 0. One run says nothing of noise.
     pub fn is_certain(&self) -> bool {
-        self.low_share > 0.0
+        self.repeated && self.low_share > 0.0
     }
 
     /// The share without noise below 0.
@@ -88,6 +90,7 @@ struct Range {
     median: f64,
     least: f64,
     most: f64,
+    runs: usize,
 }
 
 impl Range {
@@ -96,6 +99,7 @@ impl Range {
             median: times[median_place(times)?],
             least: times.iter().copied().reduce(f64::min)?,
             most: times.iter().copied().reduce(f64::max)?,
+            runs: times.len(),
         })
     }
 }
@@ -110,8 +114,13 @@ pub fn differential(times: &SampleTimes) -> Option<Vec<(Part, Estimate)>> {
             share: (with.median - without.median) / normal.median,
             low_share: (with.least - without.most) / normal.median,
             high_share: (with.most - without.least) / normal.median,
+            repeated: with.runs.min(without.runs).min(normal.runs) > 1,
         };
         (part, estimate)
+    };
+    let nothing_to_fetch = Estimate {
+        repeated: true,
+        ..Estimate::default()
     };
     let mut parts = match &times.cached {
         Cached::Runs(times) => {
@@ -122,7 +131,7 @@ pub fn differential(times: &SampleTimes) -> Option<Vec<(Part, Estimate)>> {
             ]
         }
         Cached::Always => vec![
-            (Part::Fetch, Estimate::default()),
+            (Part::Fetch, nothing_to_fetch),
             without(Part::Preparation, normal, host_resident),
         ],
         Cached::Unknown => vec![without(Part::FetchAndPreparation, normal, host_resident)],
@@ -131,6 +140,7 @@ pub fn differential(times: &SampleTimes) -> Option<Vec<(Part, Estimate)>> {
         median: 0.0,
         least: 0.0,
         most: 0.0,
+        runs: usize::MAX,
     };
     parts.push(without(Part::Copy, host_resident, device_only));
     parts.push(without(Part::Compute, device_only, nothing));
@@ -282,6 +292,27 @@ mod tests {
             [low, share, high].map(|share| (share * 1e6).round() / 1e6),
             [-0.05, 0.15, 0.4]
         );
+    }
+
+    #[test]
+    fn one_run_of_a_mode_is_never_certain() {
+        let certain = |times: &SampleTimes| -> Vec<bool> {
+            let parts = differential(times).unwrap();
+            parts.iter().map(|(_, all)| all.is_certain()).collect()
+        };
+        let mut times = once(8.0, 4.0, 2.0, 1.0);
+        assert_eq!(certain(&times), [false; 4]);
+        for of in [
+            &mut times.normal,
+            &mut times.host_resident,
+            &mut times.device_only,
+        ] {
+            of.push(of[0]);
+        }
+        // The cached mode still has one run, and two parts are told by it.
+        assert_eq!(certain(&times), [false, false, true, true]);
+        times.cached = Cached::Runs(vec![4.0, 4.1]);
+        assert_eq!(certain(&times), [true; 4]);
     }
 
     #[test]

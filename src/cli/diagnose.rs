@@ -5,6 +5,7 @@
 //! does so in all of them. May use: `analysis`, `config`, `session`, `tune`.
 
 mod findings;
+mod largest;
 mod next;
 mod remarks;
 mod table;
@@ -43,7 +44,12 @@ pub fn diagnose(args: &DiagnoseArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         !overrides.iter().any(|set| key_of(set) == "mode"),
         "`mode` is what diagnose varies: drop --set mode=..., or use `stallscope run` for one mode"
     );
-    let config = Settings::load(&args.config, &overrides)?.resolve()?;
+    // Whatever mode the file names, every mode is run, and the normal one is what they are compared with.
+    let config = Settings::load(
+        &args.config,
+        &[&overrides[..], &["mode=normal".to_owned()]].concat(),
+    );
+    let config = config?.resolve()?;
     require_device(&config)?;
     provide_data(&config, args.json)?;
     if let Some(folder) = &args.out {
@@ -51,14 +57,14 @@ pub fn diagnose(args: &DiagnoseArgs, out: &mut dyn Write) -> anyhow::Result<Exit
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     }
     let (modes, without_cached) = modes(&config)?;
-    let runs = match run_all(args, &overrides, &config, &modes) {
+    let (runs, did_not_fit) = match run_all(args, &overrides, &config, &modes) {
         Err(error) if matches!(error.downcast_ref(), Some(TrialError::Stopped)) => {
             eprintln!("stopped before there was an answer");
             return Ok(ExitCode::from(INTERRUPTED));
         }
         runs => runs?,
     };
-    let diagnosis = Diagnosis::of(args, &config, &runs, without_cached)?;
+    let diagnosis = Diagnosis::of(args, &config, &runs, without_cached.or(did_not_fit))?;
     let json = serde_json::to_string_pretty(&diagnosis)?;
     if let Some(folder) = &args.out {
         write(&folder.join("diagnosis.json"), &format!("{json}\n"))?;
@@ -111,13 +117,13 @@ fn reads_nothing(config: &Resolved) -> bool {
     storage.is_none() && (!files || read.mode == ReadMode::Ram)
 }
 
-/// Runs every mode `args.repeats` times, in turns.
+/// Runs every mode `args.repeats` times, in turns, as [`in_turns`] does.
 fn run_all(
     args: &DiagnoseArgs,
     overrides: &[String],
     config: &Resolved,
     modes: &[Mode],
-) -> anyhow::Result<Vec<ModeRuns>> {
+) -> anyhow::Result<(Vec<ModeRuns>, Option<LeftOut>)> {
     let stop = Arc::new(AtomicBool::new(false));
     let stopping = stop.clone();
     on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
@@ -130,35 +136,60 @@ fn run_all(
         stop: stop.clone(),
         deadline: None,
     };
-    let mut runs: Vec<ModeRuns> = modes.iter().map(|mode| ModeRuns::of(*mode)).collect();
-    for repeat in 1..=args.repeats {
-        for runs in &mut runs {
-            let name = format!("{}-{repeat}", runs.mode.name());
-            let measured = run_one(&runner(runs.mode), runs.mode, &name)?;
-            let rate = measured.samples_per_second;
-            eprintln!("{name:<16} {rate:>10.1} samples/s");
+    in_turns(modes, args.repeats, &mut |mode, name| {
+        let result = runner(mode).run(name, &[format!("mode={}", mode.name())])?;
+        if let TrialResult::Fits(measured) = &result {
+            eprintln!("{name:<16} {:>10.1} samples/s", measured.samples_per_second);
             if let Some(folder) = &args.out {
-                keep_report(&folder.join(&name), &measured)?;
+                keep_report(&folder.join(name), measured)?;
             }
-            runs.reports.push(measured.report);
         }
-    }
-    Ok(runs)
+        Ok(result)
+    })
 }
 
-fn run_one(runner: &TrialRunner, mode: Mode, name: &str) -> anyhow::Result<Measured> {
-    let set = format!("mode={}", mode.name());
-    match runner.run(name, &[set])? {
-        TrialResult::Fits(measured) => Ok(measured),
-        TrialResult::OutOfMemory => bail!(
-            "the run with mode = \"{}\" ran out of the device's memory; `stallscope batch-size` finds a batch that fits",
-            mode.name()
-        ),
-        TrialResult::Killed => bail!(
-            "the run with mode = \"{}\" was killed: this machine's memory was not enough; try a smaller batch.size or \
-             less prefetch",
-            mode.name()
-        ),
+/// Has `run` run every one of `modes` so often, in turns. Where memory does not suffice for a cached run, there
+/// are none, and why comes with the others.
+fn in_turns(
+    modes: &[Mode],
+    repeats: usize,
+    run: &mut dyn FnMut(Mode, &str) -> anyhow::Result<TrialResult>,
+) -> anyhow::Result<(Vec<ModeRuns>, Option<LeftOut>)> {
+    let mut runs: Vec<ModeRuns> = modes.iter().map(|mode| ModeRuns::of(*mode)).collect();
+    let mut left_out = None;
+    for repeat in 1..=repeats {
+        for runs in &mut runs {
+            let mode = runs.mode;
+            if mode == Mode::Cached && left_out.is_some() {
+                continue;
+            }
+            match run(mode, &format!("{}-{repeat}", mode.name()))? {
+                TrialResult::Fits(measured) => runs.reports.push(measured.report),
+                lacking if mode == Mode::Cached => {
+                    let why = without_memory(mode, &lacking);
+                    eprintln!("warning: {why}; going on without it");
+                    left_out = Some(LeftOut::TooLarge(why));
+                }
+                lacking => bail!("{}{}", without_memory(mode, &lacking), remedy(&lacking)),
+            }
+        }
+    }
+    runs.retain(|runs| runs.mode != Mode::Cached || left_out.is_none());
+    Ok((runs, left_out))
+}
+
+fn without_memory(mode: Mode, result: &TrialResult) -> String {
+    let how = match result {
+        TrialResult::OutOfMemory => "ran out of the device's memory",
+        _ => "was killed: this machine's memory was not enough",
+    };
+    format!("the run with mode = \"{}\" {how}", mode.name())
+}
+
+fn remedy(result: &TrialResult) -> &'static str {
+    match result {
+        TrialResult::OutOfMemory => "; `stallscope batch-size` finds a batch that fits",
+        _ => "; try a smaller batch.size or less prefetch",
     }
 }
 
@@ -200,4 +231,67 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 /// The key that `key=value` sets.
 fn key_of(set: &str) -> &str {
     set.split('=').next().unwrap_or_default().trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn measured() -> TrialResult {
+        TrialResult::Fits(Measured {
+            samples_per_second: 1.0,
+            device_busy_share: None,
+            memory: None,
+            report: Arc::new(json!({"samples_per_second": 1.0})),
+        })
+    }
+
+    /// Two runs of each mode, the one named `lacking` without the memory that it needs.
+    fn runs_without(
+        lacking: &str,
+        result: &TrialResult,
+    ) -> (
+        Vec<String>,
+        anyhow::Result<(Vec<ModeRuns>, Option<LeftOut>)>,
+    ) {
+        let mut names = Vec::new();
+        let result = in_turns(&MODES, 2, &mut |_, name| {
+            names.push(name.to_owned());
+            Ok(if name == lacking {
+                result.clone()
+            } else {
+                measured()
+            })
+        });
+        (names, result)
+    }
+
+    #[test]
+    fn without_memory_for_cached_runs_the_others_go_on() {
+        for result in [TrialResult::Killed, TrialResult::OutOfMemory] {
+            for lacking in ["cached-1", "cached-2"] {
+                let (names, result) = runs_without(lacking, &result);
+                let (runs, left_out) = result.unwrap();
+                let modes: Vec<Mode> = runs.iter().map(|runs| runs.mode).collect();
+                let others = MODES.into_iter().filter(|mode| *mode != Mode::Cached);
+                assert_eq!(modes, others.collect::<Vec<_>>());
+                assert!(runs.iter().all(|runs| runs.reports.len() == 2));
+                assert!(matches!(left_out, Some(LeftOut::TooLarge(why)) if why.contains("cached")));
+                let last = names.iter().rfind(|name| name.starts_with("cached"));
+                assert_eq!(last.map(String::as_str), Some(lacking));
+            }
+        }
+    }
+
+    #[test]
+    fn without_memory_for_another_mode_there_is_no_diagnosis() {
+        let (names, result) = runs_without("normal-1", &TrialResult::Killed);
+        let error = result.map(|_| ()).unwrap_err().to_string();
+        assert!(
+            error.contains("mode = \"normal\"") && error.contains("try a smaller"),
+            "{error}"
+        );
+        assert_eq!(names, ["normal-1"]);
+    }
 }

@@ -11,11 +11,12 @@ mod tuned_file;
 use super::args::TuneArgs;
 use super::interruption::{INTERRUPTED, on_interrupt};
 use super::run::{default_run_dir, provide_data, trial_command, trial_steps};
-use crate::config::{Mode, Resolved, Settings};
+use crate::config::{Resolved, Settings};
 use crate::session::training_samples;
 use crate::tune::tuning::{self, Attempt, Request, TuneError, Tuning};
 use crate::tune::{TrialError, TrialRunner};
 use anyhow::Context;
+use forecaster::FromReports;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -36,9 +37,10 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let start = Settings::load(&args.config, &overrides)?;
     let config = start.resolve()?;
     anyhow::ensure!(
-        config.mode != Mode::DeviceOnly,
-        "with `mode = \"device-only\"` nothing is loaded, so there is nothing to tune\n  \
-         try: --set mode=normal"
+        !config.mode.is_resident(),
+        "with `mode = \"{}\"` nothing is loaded while it is measured, so there is nothing to tune\n  \
+         try: --set mode=normal",
+        config.mode.name()
     );
     provide_data(&config, args.json)?;
     let samples = training_samples(&config)?;
@@ -46,17 +48,16 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         space: space::space(args, &config, &start.rows(), samples)?,
         objective: args.objective.into(),
         trials: args.trials,
-        most_host_memory_bytes: args.max_memory,
+        most_loader_memory_bytes: args.max_memory,
     };
-    let mut forecaster = forecaster::forecaster(&args.config, &overrides)?;
+    let mut forecaster = FromReports::new(args.max_memory.is_some());
     let folder = Folder::make(args, &config)?;
     let steps = steps(args, &config);
     announce(&request, steps, &folder.path);
     let mut trials = Trials::new(args, &config, steps, &overrides, &folder)?;
-    let forecaster = forecaster.as_mut();
     let found = tuning::tune(
         &request,
-        forecaster,
+        &mut forecaster,
         &mut |sets| trials.run(sets),
         &mut |one| {
             folder.note(one);

@@ -2,8 +2,9 @@
 //!
 //! The start is run first, and the forecasts rest on its report. Then the best forecast is tried, and all are
 //! made anew and corrected by what was measured, until nothing that has not been tried is expected to be
-//! better, or the trials are used up. Two are kept for the end: start and winner run once more, since one run
-//! may be luck.
+//! better, or the trials are used up. Values whose costs no run has measured cannot be forecast: each combination
+//! of them is run once before that, and forecasts for points that have them rest on that run. Two trials are kept
+//! for the end: start and winner run once more, since one run may be luck.
 //!
 //! Invariants: a pure function over a [`Forecaster`] and a closure that runs a trial. Never more trials than
 //! allowed, and before the end never the same point twice.
@@ -16,8 +17,9 @@ mod objective;
 mod size;
 mod space;
 mod survey;
+mod unmeasured;
 
-pub use forecast::{Estimate, Forecast, Forecaster};
+pub use forecast::{Estimate, Forecast, Forecaster, NoForecast};
 pub use found::{
     Answer, Attempt, Confirmation, Excluded, Next, Outcome, Prediction, Purpose, TuneError, Tuning,
 };
@@ -32,7 +34,7 @@ use space::Point;
 use survey::{Candidate, Outlook, RuledOut, Survey, Tried};
 
 /// Trials that are kept for the confirmation: start and winner once more.
-const CONFIRMING: usize = 2;
+pub const CONFIRMING: usize = 2;
 /// Trials of smaller settings that are expected to be nearly as good, where the best is asked for and not the
 /// cheapest.
 const KNEE_TRIALS: usize = 2;
@@ -46,8 +48,8 @@ pub struct Request {
     pub objective: Objective,
     /// All trials together, those of the confirmation included.
     pub trials: usize,
-    /// Points that are forecast to need more memory on the host are left out.
-    pub most_host_memory_bytes: Option<u64>,
+    /// Points whose loader is forecast to need more memory on the host are left out.
+    pub most_loader_memory_bytes: Option<u64>,
 }
 
 /// Searches. `trial` runs the start configuration with `key=value` texts on top; `on_trial` is told of each
@@ -78,7 +80,7 @@ pub fn tune(
     let stopped = stopped || is_stop(search.confirm(&winner).map(|found| confirmation = found))?;
     // The second runs count, too.
     let survey = search.survey(Outlook::Sober)?;
-    Ok(search.found(&survey, winner, confirmation, stopped))
+    Ok(search.found(&survey, &winner, confirmation, stopped))
 }
 
 /// Whether the user stopped what led to `result`.
@@ -108,6 +110,10 @@ impl Search<'_> {
         let start = self.start();
         let why = match self.run(Purpose::Start, &start, None)? {
             Outcome::Fits(measured) => {
+                let attempt = self.attempts.last();
+                if let Some(why) = attempt.and_then(|attempt| attempt.not_learned.clone()) {
+                    return Err(TuneError::NoForecast { why });
+                }
                 let (rate, busy) = (measured.samples_per_second, measured.device_busy_share);
                 let value = self.request.objective.value(rate, busy);
                 return value.map(|_| ()).ok_or(TuneError::NoDevice);
@@ -128,8 +134,9 @@ impl Search<'_> {
     ) -> Result<Outcome, TuneError> {
         let sets = self.request.space.sets(point);
         let outcome = Outcome::of((self.trial)(&sets))?;
+        let mut not_learned = None;
         if let Some(measured) = outcome.measured() {
-            self.forecaster.learn(&sets, &measured.report);
+            not_learned = self.forecaster.learn(&sets, &measured.report).err();
         } else if let Some(candidate) = predicted {
             self.ruled_out.extend(RuledOut::by(candidate, &outcome));
         }
@@ -144,6 +151,7 @@ impl Search<'_> {
             sets,
             predicted,
             error_share: error_share.filter(|share| share.is_finite()),
+            not_learned,
             outcome: outcome.clone(),
             point: point.clone(),
         };
@@ -157,6 +165,10 @@ impl Search<'_> {
         let mut knees = 0;
         while self.attempts.len() + CONFIRMING < self.request.trials {
             let survey = self.survey(self.outlook())?;
+            if let Some(point) = survey.unmeasured.first() {
+                self.run(Purpose::Unmeasured, point, None)?;
+                continue;
+            }
             let cheap = self.request.objective == Objective::Cost || knees < KNEE_TRIALS;
             let best = self.better(&survey);
             let knee = || self.knee(&survey).filter(|knee| !knee.is_tried() && cheap);
@@ -165,7 +177,7 @@ impl Search<'_> {
                 break;
             };
             knees += usize::from(purpose == Purpose::Knee);
-            let next = next.clone();
+            let next = survey.in_full(&self.request.space, self.forecaster, next);
             self.run(purpose, &next.point, Some(&next))?;
         }
         Ok(())
@@ -177,15 +189,18 @@ impl Search<'_> {
             let (rate, busy) = (measured.samples_per_second, measured.device_busy_share);
             self.request.objective.value(rate, busy)
         };
-        let (mut best, mut fruitless) = (0.0, 0);
+        let (mut best, mut fruitless, mut led) = (0.0, 0, 0);
         for attempt in &self.attempts {
+            // What no forecast has led to says nothing of them.
+            let is_led = !matches!(attempt.purpose, Purpose::Start | Purpose::Unmeasured);
+            led += usize::from(is_led);
             match value(attempt) {
                 Some(value) if value > best * (1.0 + NOISE) => (best, fruitless) = (value, 0),
-                _ => fruitless += 1,
+                _ => fruitless += usize::from(is_led),
             }
         }
-        match self.attempts.len() {
-            1 => Outlook::Upper,
+        match led {
+            0 => Outlook::Upper,
             _ if fruitless < FRUITLESS => Outlook::Hopeful,
             _ => Outlook::Sober,
         }
@@ -196,6 +211,7 @@ impl Search<'_> {
         let tried = self.attempts.iter().map(|attempt| Tried {
             point: attempt.point.clone(),
             measured: attempt.outcome.measured().cloned(),
+            was_unmeasured: attempt.purpose == Purpose::Unmeasured,
         });
         let tried: Vec<Tried> = tried.collect();
         Survey::of(
@@ -274,19 +290,19 @@ impl Search<'_> {
     }
 
     fn found(
-        &self,
+        &mut self,
         survey: &Survey,
-        winner: Candidate,
+        chosen: &Candidate,
         confirmation: Option<Confirmation>,
         stopped: bool,
     ) -> Tuning {
         let refuted = confirmation.as_ref().is_some_and(|found| found.start_wins);
-        let chosen = &winner;
         let winner = if refuted { &survey.start } else { chosen };
+        let space = &self.request.space;
+        let in_full = survey.in_full(space, self.forecaster, winner);
         let knee = self.knee(survey);
         let knee = knee.filter(|knee| !(refuted && knee.point == chosen.point));
         let knee = knee.unwrap_or(winner);
-        let space = &self.request.space;
         let answer = |of: &Candidate| Answer {
             sets: space.sets(&of.point),
             ..self.answer(of)
@@ -296,12 +312,16 @@ impl Search<'_> {
             points: space.points(),
             forecast_points: survey.forecast_points,
             excluded: survey.excluded,
+            never_tried: {
+                let points = survey.unmeasured.iter();
+                points.map(|point| space.sets(point)).collect()
+            },
             trials: self.attempts.clone(),
             start: answer(&survey.start),
             winner: answer(winner),
             knee: answer(knee),
             confirmation,
-            next: self.next(winner),
+            next: self.next(&in_full),
             stopped,
         }
     }

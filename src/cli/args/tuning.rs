@@ -198,8 +198,9 @@ Examples:
   stallscope tune configs/quickstart.toml --only-searched --search read.mode=mmap,pread --search read.workers=1..4
 
 The configuration is run once as it is. Every point of the search is then forecast from that run, and the most
-promising are tried, each trial correcting the forecasts. In the end start and winner are run once more, in turn,
-and DIR/tuned.toml has the winner's configuration.
+promising are tried, each trial correcting the forecasts. Values whose costs that run does not tell, such as another
+read.mode, get a run of their own first. In the end start and winner are run once more, in turn, and DIR/tuned.toml
+has the winner's configuration.
 
 Searched is, where num_workers is a number, num_workers and prefetch_factor; otherwise the workers of read, decode,
 preprocess and batch, batch.prefetch and copy.prefetch. batch.size changes the training, and is searched only where
@@ -212,7 +213,8 @@ pub struct TuneArgs {
     #[arg(long, value_enum, default_value_t = ObjectiveArg::SamplesPerS)]
     pub objective: ObjectiveArg,
 
-    /// Leave out settings that are forecast to need more memory on the host, such as 8GiB.
+    /// Leave out settings whose loader is forecast to need more memory on the host, such as 8GiB: buffers and
+    /// queues when they are full, and nothing else of the process.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub max_memory: Option<u64>,
 

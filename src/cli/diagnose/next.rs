@@ -5,7 +5,7 @@ use super::key_of;
 use crate::analysis::{Attributed, Part};
 use crate::cli::args::DiagnoseArgs;
 use crate::cli::batch_size::quoted;
-use crate::config::{Resolved, SourceKind, WorkerMode};
+use crate::config::{Resolved, Settings, SourceKind, WorkerMode};
 use serde_json::Value;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(super) fn step(
 ) -> String {
     let next = Next {
         config: &args.config,
-        overrides: args.overrides(),
+        overrides: overrides(args),
         resolved: config,
     };
     let advised = normal["verdict"]["suggestion"]["set"].as_str();
@@ -36,6 +36,19 @@ pub(super) fn step(
         }
         Some(Part::Compute) | None => next.verb("batch-size"),
     }
+}
+
+/// Those of `args`, and the normal mode where the file names another: its stall is what a change is against.
+fn overrides(args: &DiagnoseArgs) -> Vec<String> {
+    let mut sets = args.overrides();
+    let rows = Settings::load(&args.config, &sets).map(|settings| settings.rows());
+    let rows = rows.unwrap_or_default();
+    let mode = rows.iter().find(|row| row.key == "mode");
+    let mode = mode.and_then(|row| row.value.as_deref());
+    if mode.is_some_and(|mode| mode != "\"normal\"") {
+        sets.push("mode=normal".to_owned());
+    }
+    sets
 }
 
 /// The same diagnosis with more runs of each mode.

@@ -1,7 +1,7 @@
 //! What it means where the two accounts differ, and what to know of the runs before trusting them. May use:
 //! `findings`.
 
-use super::findings::{Row, name};
+use super::findings::{Row, is_repeated, name};
 use crate::analysis::{Attributed, Part};
 use serde_json::Value;
 
@@ -40,6 +40,10 @@ fn disagreements(rows: &[Row], attributed: &Attributed) -> Vec<String> {
     };
     let (noise, mut left): (Vec<&Row>, Vec<&Row>) = apart.partition(is_noise);
     let mut remarks = Vec::new();
+    if !is_repeated(rows) && !(noise.is_empty() && left.is_empty()) {
+        let once = "one run of each mode does not tell noise from what the two accounts differ by; --repeats 3 does";
+        return vec![once.to_owned()];
+    }
     if !noise.is_empty() {
         let names: Vec<&str> = noise.iter().map(|row| name(row.part)).collect();
         remarks.push(format!(
@@ -148,6 +152,7 @@ mod tests {
                 share: *share,
                 low_share: share - 0.001,
                 high_share: share + 0.001,
+                repeated: true,
             },
             attributed_share: *attributed_share,
             disagreement_points: 100.0 * (share - attributed_share),

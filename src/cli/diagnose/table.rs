@@ -211,6 +211,7 @@ mod tests {
                 share,
                 low_share: share - 0.01,
                 high_share: share + 0.02,
+                repeated: true,
             },
             attributed_share,
             disagreement_points: 100.0 * (share - attributed_share),

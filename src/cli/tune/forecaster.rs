@@ -1,52 +1,110 @@
-//! What `stallscope tune` is led by: predictions from the reports of its own trials. May use: `session`, `tune`.
+//! What `stallscope tune` is led by: predictions from the reports of its own trials.
+//!
+//! Nothing is simulated twice: forecasts are kept until the report that they rest on is another. May use:
+//! `analysis`, `config`, `session`, `tune`.
+
+mod bases;
 
 use crate::analysis::predict;
-use crate::config::Settings;
-use crate::session::{Predictor, WhatIf};
-use crate::tune::tuning::{Estimate, Forecast, Forecaster, Size};
+use crate::config::Mode;
+use crate::session::{PredictError, Predictor, WhatIf};
+use crate::tune::tuning::{Estimate, Forecast, Forecaster, NoForecast, Size};
+use bases::{Bases, Taken};
 use serde_json::Value;
-use std::path::Path;
+use std::collections::HashMap;
 
-/// Forecasts runs of the experiment at `config` with the `key=value` texts `overrides`.
-///
-/// # Errors
-/// A configuration that is wrong.
-pub(super) fn forecaster(
-    config: &Path,
-    overrides: &[String],
-) -> anyhow::Result<Box<dyn Forecaster>> {
-    // What is wrong with it is said before anything runs.
-    Settings::load(config, overrides)?.resolve()?;
-    Ok(Box::new(FromReports { start: None }))
+/// Where points are only ranked, forecasts are taken to be off by this share at most.
+const RANKED_WITHIN: f64 = 0.03;
+
+/// Predicts from the reports of the start, and of values that it has no costs of.
+#[derive(Debug, Default)]
+pub(super) struct FromReports {
+    bases: Bases<Predictor>,
+    /// Whether points are ranked by their memory, too.
+    wants_memory: bool,
+    ranked: HashMap<Vec<String>, Result<Forecast, NoForecast>>,
 }
 
-/// Predicts from the report of the start.
-struct FromReports {
-    start: Option<Predictor>,
+impl FromReports {
+    /// Without any report so far.
+    pub(super) fn new(wants_memory: bool) -> FromReports {
+        FromReports {
+            wants_memory,
+            ..FromReports::default()
+        }
+    }
+
+    fn ranked(&self, sets: &[String]) -> Result<Forecast, NoForecast> {
+        self.bases.ask(sets, |predictor, changes| {
+            let config = predictor.resolve(changes)?;
+            let (rate, busy) = predictor.rate(changes, WhatIf::default())?;
+            let has_device = config.mode != Mode::LoaderOnly;
+            let memory = self.wants_memory.then(|| loader_memory(predictor, changes));
+            Ok(Forecast {
+                samples_per_second: roughly(rate),
+                device_busy: has_device.then(|| roughly(busy).at_most(1.0)),
+                loader_memory_bytes: memory.transpose()?,
+                size: Size::of(&config.pipeline),
+                next_bottleneck: None,
+            })
+        })
+    }
 }
 
 impl Forecaster for FromReports {
-    fn forecast(&mut self, sets: &[String]) -> Result<Forecast, String> {
-        let start = self.start.as_ref().ok_or("nothing has been measured yet")?;
-        let config = start.resolve(sets).map_err(|error| error.to_string())?;
-        let prediction = start.predict(sets, WhatIf::default());
-        let prediction = prediction.map_err(|error| error.to_string())?;
-        let forecast = prediction.forecast;
-        let next = forecast.next_bottleneck;
-        Ok(Forecast {
-            samples_per_second: estimate(forecast.samples_per_second),
-            device_busy: forecast.device_busy.map(estimate),
-            host_memory_bytes: prediction.host_memory_bytes,
-            size: Size::of(&config.pipeline),
-            next_bottleneck: next.map_or_else(String::new, |next| next.resource.to_string()),
+    fn forecast(&mut self, sets: &[String]) -> Result<Forecast, NoForecast> {
+        self.bases.ask(sets, |predictor, changes| {
+            let config = predictor.resolve(changes)?;
+            let prediction = predictor.predict(changes, WhatIf::default())?;
+            let forecast = prediction.forecast;
+            let next = forecast.next_bottleneck;
+            Ok(Forecast {
+                samples_per_second: estimate(forecast.samples_per_second),
+                device_busy: forecast.device_busy.map(estimate),
+                loader_memory_bytes: Some(prediction.host_memory_bytes),
+                size: Size::of(&config.pipeline),
+                next_bottleneck: next.map(|next| next.resource.to_string()),
+            })
         })
     }
 
-    fn learn(&mut self, sets: &[String], report: &Value) {
-        // Only the start's costs are those that all forecasts rest on; other trials correct the forecasts.
-        if sets.is_empty() || self.start.is_none() {
-            self.start = Predictor::from_report(report).ok().or(self.start.take());
+    fn rank(&mut self, sets: &[String]) -> Result<Forecast, NoForecast> {
+        if let Some(known) = self.ranked.get(sets) {
+            return known.clone();
         }
+        let ranked = self.ranked(sets);
+        self.ranked.insert(sets.to_vec(), ranked.clone());
+        ranked
+    }
+
+    fn learn(&mut self, sets: &[String], report: &Value) -> Result<(), String> {
+        // Other trials correct the forecasts, which do not rest on them.
+        let is_needed = self.bases.has(sets)
+            || matches!(self.rank(sets), Err(NoForecast::Unforecastable(_)))
+            || sets.is_empty();
+        if !is_needed {
+            return Ok(());
+        }
+        let predictor = Predictor::from_report(report).map_err(|error| error.to_string())?;
+        match self.bases.take(sets, predictor) {
+            Taken::New => self.ranked.retain(|_, forecast| forecast.is_ok()),
+            Taken::Again => self.ranked.clear(),
+        }
+        Ok(())
+    }
+}
+
+/// What the loader of `predictor`'s run with `changes` holds on the host when its queues are full.
+fn loader_memory(predictor: &Predictor, changes: &[String]) -> Result<u64, PredictError> {
+    let prediction = predictor.predict(changes, WhatIf::default())?;
+    Ok(prediction.host_memory_bytes)
+}
+
+fn roughly(value: f64) -> Estimate {
+    Estimate {
+        value,
+        low: (1.0 - RANKED_WITHIN) * value,
+        high: (1.0 + RANKED_WITHIN) * value,
     }
 }
 

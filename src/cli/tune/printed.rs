@@ -5,7 +5,7 @@
 use crate::analysis::Suggestion;
 use crate::cli::batch_size::quoted;
 use crate::tune::tuning::{
-    Answer, Attempt, Confirmation, Next, Objective, Outcome, Purpose, Size, Tuning,
+    Answer, Attempt, CONFIRMING, Confirmation, Next, Objective, Outcome, Purpose, Size, Tuning,
 };
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -33,7 +33,9 @@ pub(super) fn print(out: &mut dyn Write, found: &Tuning, tuned: Option<&Path>) -
     print_table(out, &found.trials)?;
     writeln!(out)?;
     let points = found.points;
-    let left_out = found.excluded.invalid + found.excluded.memory + found.excluded.ruled_out;
+    let excluded = found.excluded;
+    let left_out =
+        excluded.invalid + excluded.unforecastable + excluded.memory + excluded.ruled_out;
     write!(
         out,
         "searched  {points} settings, {} forecast",
@@ -43,6 +45,7 @@ pub(super) fn print(out: &mut dyn Write, found: &Tuning, tuned: Option<&Path>) -
         0 => writeln!(out)?,
         _ => writeln!(out, ", {}", reasons(found))?,
     }
+    print_never_tried(out, found)?;
     let name = if found.stopped { "best yet" } else { "winner" };
     writeln!(out, "{name:<9} {}", answer(&found.winner, found))?;
     if found.knee.sets == found.winner.sets {
@@ -65,10 +68,11 @@ pub(super) fn print(out: &mut dyn Write, found: &Tuning, tuned: Option<&Path>) -
     match &found.confirmation {
         Some(confirmation) => print_confirmation(out, confirmation)?,
         None if found.stopped => writeln!(out, "confirmed no: stopped before the second runs")?,
-        None => writeln!(
+        None if found.winner.sets.is_empty() => writeln!(
             out,
             "          nothing that was tried is better than the start"
         )?,
+        None => writeln!(out, "confirmed no: no trials were left for second runs")?,
     }
     print_next(out, &found.next)?;
     match tuned {
@@ -121,8 +125,40 @@ fn print_table(out: &mut dyn Write, trials: &[Attempt]) -> io::Result<()> {
         if let Outcome::Failed { reason } = &attempt.outcome {
             writeln!(out, "trial {} failed: {reason}", attempt.number)?;
         }
+        if let Some(why) = &attempt.not_learned {
+            writeln!(
+                out,
+                "trial {}: nothing can be forecast from it: {why}",
+                attempt.number
+            )?;
+        }
     }
     Ok(())
+}
+
+/// Combinations of values that are listed at most.
+const MOST_LISTED: usize = 5;
+
+/// What had to be run before it could be forecast, and was not.
+fn print_never_tried(out: &mut dyn Write, found: &Tuning) -> io::Result<()> {
+    let all = &found.never_tried;
+    if all.is_empty() {
+        return Ok(());
+    }
+    let listed = all.iter().take(MOST_LISTED).map(|sets| sets.join(" "));
+    let listed: Vec<String> = listed.collect();
+    let more = match all.len().saturating_sub(MOST_LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let looked = found.trials.iter();
+    let looked = looked.filter(|one| one.purpose != Purpose::Confirm).count();
+    let enough = looked + all.len() + CONFIRMING;
+    writeln!(
+        out,
+        "never tried: {}{more}; only a run tells what they cost, and --trials {enough} has one for each",
+        listed.join(", ")
+    )
 }
 
 fn print_confirmation(out: &mut dyn Write, found: &Confirmation) -> io::Result<()> {
@@ -151,7 +187,11 @@ fn print_confirmation(out: &mut dyn Write, found: &Confirmation) -> io::Result<(
 
 fn print_next(out: &mut dyn Write, next: &Next) -> io::Result<()> {
     let verdict = next.verdict.as_deref().unwrap_or("no verdict");
-    write!(out, "next      {verdict}; held back by {}", next.bottleneck)?;
+    write!(out, "next      {verdict}; ")?;
+    match &next.bottleneck {
+        Some(bottleneck) => write!(out, "held back by {bottleneck}")?,
+        None => write!(out, "no resource alone holds it back")?,
+    }
     match next.suggestion.as_ref().and_then(suggested) {
         Some(suggested) => writeln!(out, "; {suggested}"),
         None => writeln!(out),
@@ -209,8 +249,15 @@ fn word(outcome: &Outcome) -> &'static str {
 fn reasons(found: &Tuning) -> String {
     let excluded = found.excluded;
     let reasons = [
-        (excluded.invalid, "make no sense or cannot be forecast"),
-        (excluded.memory, "need more memory than allowed"),
+        (excluded.invalid, "make no sense"),
+        (
+            excluded.unforecastable,
+            "cannot be forecast without a run of their own",
+        ),
+        (
+            excluded.memory,
+            "need more memory for the loader than allowed",
+        ),
         (excluded.ruled_out, "need as much memory as what failed"),
     ];
     let given = reasons.iter().filter(|(count, _)| *count > 0);

@@ -1,6 +1,7 @@
 //! What measured points say about forecasts of others: near a point that was 10 % slower than forecast, a
 //! forecast is taken to be 10 % too high.
 
+use super::forecast::Forecast;
 use super::space::{Point, Space};
 
 /// A forecast that is further off than this says nothing of its neighbours.
@@ -9,6 +10,35 @@ const MOST: f64 = 5.0;
 const NOWHERE: f64 = 1e-9;
 /// How far a measurement vouches for forecasts around it: from 6 workers to 7.
 const NEAR: f64 = 0.15;
+
+/// Of samples/s and of device busy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Corrections {
+    pub rates: Correction,
+    pub busy: Correction,
+}
+
+impl Corrections {
+    /// `raw`, the forecast of `point`, as the measured points say.
+    pub(super) fn sober(&self, space: &Space, point: &[usize], raw: &Forecast) -> Forecast {
+        let rates = self.rates.factor(space, point);
+        corrected(raw, rates, self.busy.factor(space, point))
+    }
+
+    /// The same, where nothing near says otherwise as good as where forecasts were best.
+    pub(super) fn hopeful(&self, space: &Space, point: &[usize], raw: &Forecast) -> Forecast {
+        let rates = self.rates.hopeful_factor(space, point);
+        corrected(raw, rates, self.busy.hopeful_factor(space, point))
+    }
+}
+
+fn corrected(raw: &Forecast, rates: f64, busy: f64) -> Forecast {
+    Forecast {
+        samples_per_second: raw.samples_per_second.times(rates),
+        device_busy: raw.device_busy.map(|share| share.times(busy).at_most(1.0)),
+        ..raw.clone()
+    }
+}
 
 /// Measured / forecast, at points that were measured.
 #[derive(Clone, Debug, Default)]

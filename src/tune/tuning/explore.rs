@@ -5,8 +5,7 @@ use super::objective::KNEE;
 use super::space::{Point, Space};
 use std::collections::BTreeMap;
 
-/// Up to so many points all are looked at: a forecast takes milliseconds, and all are made anew after each
-/// trial.
+/// Up to so many points all are looked at: a forecast takes milliseconds.
 pub(super) const ALL: u64 = 2_000;
 /// Points looked at of a larger space, about.
 const MOST: usize = 2_000;

@@ -3,6 +3,7 @@
 use super::size::Size;
 use serde::Serialize;
 use serde_json::Value;
+use thiserror::Error;
 
 /// A figure that is not measured, and the range it is expected in.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]
@@ -31,8 +32,8 @@ impl Estimate {
         }
     }
 
-    /// What of it is at most `limit`.
-    pub(super) fn at_most(self, limit: f64) -> Estimate {
+    /// The same, as far as it is at most `limit`.
+    pub fn at_most(self, limit: f64) -> Estimate {
         Estimate {
             value: self.value.min(limit),
             low: self.low.min(limit),
@@ -47,12 +48,24 @@ pub struct Forecast {
     pub samples_per_second: Estimate,
     /// 0 to 1; `None` where no device executes steps.
     pub device_busy: Option<Estimate>,
-    /// Memory of the whole process on the host, at its most.
-    pub host_memory_bytes: u64,
+    /// Memory of the loader on the host: its buffers and queues when they are full, and nothing else that the
+    /// process has. `None` where it was not looked at.
+    pub loader_memory_bytes: Option<u64>,
     /// What the point takes of threads and room, see [`Size::of`].
     pub size: Size,
-    /// What would hold the run back, in a few words.
-    pub next_bottleneck: String,
+    /// What would hold the run back, in a few words; `None` where nothing alone does, or it was not looked at.
+    pub next_bottleneck: Option<String>,
+}
+
+/// Why nothing is expected of a point.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoForecast {
+    /// There is no such run: its keys contradict each other, or nothing was learned at all.
+    #[error("{0}")]
+    Invalid(String),
+    /// No run has measured what its values cost; one that has them would tell.
+    #[error("{0}")]
+    Unforecastable(String),
 }
 
 /// Predicts runs of one start configuration with some of its keys changed.
@@ -60,9 +73,21 @@ pub trait Forecaster {
     /// What is expected of the start configuration with `sets` (`key=value` texts) on top.
     ///
     /// # Errors
-    /// Why there is no such run (its keys contradict each other), or why nothing can be said of it.
-    fn forecast(&mut self, sets: &[String]) -> Result<Forecast, String>;
+    /// Why there is no such run, or why nothing can be said of it.
+    fn forecast(&mut self, sets: &[String]) -> Result<Forecast, NoForecast>;
 
-    /// Takes in the `report.json` of a run with `sets`. What was forecast before may change.
-    fn learn(&mut self, sets: &[String], report: &Value);
+    /// The same in less time: enough to tell which of many points is the best.
+    ///
+    /// # Errors
+    /// As of [`forecast`](Self::forecast).
+    fn rank(&mut self, sets: &[String]) -> Result<Forecast, NoForecast> {
+        self.forecast(sets)
+    }
+
+    /// Takes in the `report.json` of a run with `sets`. What was forecast before may change, and what could not
+    /// be forecast for want of a run with these values may be from now on.
+    ///
+    /// # Errors
+    /// Why nothing can be forecast from a report that forecasts should rest on.
+    fn learn(&mut self, sets: &[String], report: &Value) -> Result<(), String>;
 }

@@ -18,6 +18,8 @@ pub enum Purpose {
     Best,
     /// A smaller setting, forecast to be as good as the best within 2 %.
     Knee,
+    /// Values that nothing could be forecast of without a run that has them.
+    Unmeasured,
     /// A second run of the start, or of the winner.
     Confirm,
 }
@@ -62,7 +64,8 @@ impl Outcome {
 pub struct Prediction {
     pub samples_per_second: Estimate,
     pub device_busy: Option<Estimate>,
-    pub host_memory_bytes: u64,
+    /// On the host, of the loader's buffers and queues when they are full.
+    pub loader_memory_bytes: Option<u64>,
 }
 
 /// One trial.
@@ -73,10 +76,12 @@ pub struct Attempt {
     pub purpose: Purpose,
     /// What is changed from the start, as `key=value` texts.
     pub sets: Vec<String>,
-    /// Of the start there is none: forecasts rest on its run.
+    /// Of the start there is none, and of values that no run had before: forecasts rest on their runs.
     pub predicted: Option<Prediction>,
     /// (Predicted - measured) / measured samples/s.
     pub error_share: Option<f64>,
+    /// Why no forecast can rest on its report, where some should.
+    pub not_learned: Option<String>,
     #[serde(flatten)]
     pub outcome: Outcome,
     #[serde(skip)]
@@ -112,8 +117,8 @@ pub struct Confirmation {
 /// What to change next, beyond what was searched.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Next {
-    /// What would hold the winner back, by its forecast.
-    pub bottleneck: String,
+    /// What would hold the winner back, by its forecast; `None` where nothing alone does.
+    pub bottleneck: Option<String>,
     /// The verdict's title in the winner's report.
     pub verdict: Option<String>,
     /// The verdict's suggestion there (`set`, `change`, `at_most`, `predicted`), unless it is among what was searched.
@@ -123,9 +128,11 @@ pub struct Next {
 /// The points that were not eligible.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Excluded {
-    /// Keys that contradict each other, or of which nothing can be said.
+    /// Keys that contradict each other.
     pub invalid: u64,
-    /// Above the limit of host memory.
+    /// Have values whose costs no run has measured.
+    pub unforecastable: u64,
+    /// Above the limit of the loader's memory.
     pub memory: u64,
     /// Need as much as a point that was out of memory.
     pub ruled_out: u64,
@@ -139,13 +146,15 @@ pub struct Tuning {
     pub points: u64,
     pub forecast_points: u64,
     pub excluded: Excluded,
+    /// Values that nothing can be forecast of without a run, and that were never run: trials were used up.
+    pub never_tried: Vec<Vec<String>>,
     /// In the order in which they ran.
     pub trials: Vec<Attempt>,
     pub start: Answer,
     pub winner: Answer,
     /// The smallest setting within 2 % of the best, of all that is forecast or measured.
     pub knee: Answer,
-    /// `None` where the start is the winner, or the search was stopped.
+    /// `None` where the start is the winner, the search was stopped, or no trials were left.
     pub confirmation: Option<Confirmation>,
     pub next: Next,
     /// By the user, before it was finished.

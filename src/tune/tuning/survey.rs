@@ -2,13 +2,14 @@
 //! was measured, and without the points that are not eligible.
 
 use super::Request;
-use super::correction::Correction;
+use super::correction::Corrections;
 use super::explore::explore;
-use super::forecast::{Estimate, Forecast, Forecaster};
+use super::forecast::{Estimate, Forecast, Forecaster, NoForecast};
 use super::found::{Excluded, Outcome, Prediction, TuneError};
 use super::objective::Price;
 use super::size::Size;
 use super::space::{Point, Space};
+use super::unmeasured::unmeasured;
 use crate::tune::trial::Measured;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,8 @@ pub(super) struct Tried {
     pub point: Point,
     /// `None` where it did not fit or failed.
     pub measured: Option<Measured>,
+    /// Because nothing could be forecast of its values.
+    pub was_unmeasured: bool,
 }
 
 /// What is known of a point.
@@ -56,7 +59,7 @@ impl Candidate {
         Prediction {
             samples_per_second: self.forecast.samples_per_second,
             device_busy: self.forecast.device_busy,
-            host_memory_bytes: self.forecast.host_memory_bytes,
+            loader_memory_bytes: self.forecast.loader_memory_bytes,
         }
     }
 }
@@ -66,34 +69,50 @@ impl Candidate {
 pub(super) struct RuledOut {
     point: Point,
     size: Size,
-    /// The host's memory was too small; else the device's.
-    host_memory_bytes: Option<u64>,
+    lacking: Memory,
+}
+
+/// Which memory was too small.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Memory {
+    Device,
+    /// The machine's, for a loader that takes so much, as far as that is known.
+    Host {
+        loader_bytes: Option<u64>,
+    },
 }
 
 impl RuledOut {
     /// What the `outcome` of a trial of `candidate` rules out.
     pub(super) fn by(candidate: &Candidate, outcome: &Outcome) -> Option<RuledOut> {
-        let host_memory_bytes = match outcome {
-            Outcome::Killed => Some(candidate.forecast.host_memory_bytes),
-            Outcome::OutOfMemory => None,
+        let lacking = match outcome {
+            Outcome::Killed => Memory::Host {
+                loader_bytes: candidate.forecast.loader_memory_bytes,
+            },
+            Outcome::OutOfMemory => Memory::Device,
             Outcome::Fits(_) | Outcome::Failed { .. } => return None,
         };
         Some(RuledOut {
             point: candidate.point.clone(),
             size: candidate.price.size,
-            host_memory_bytes,
+            lacking,
         })
     }
 
     fn covers(&self, space: &Space, point: &[usize], forecast: &Forecast) -> bool {
-        match self.host_memory_bytes {
-            Some(bytes) => forecast.host_memory_bytes >= bytes,
-            None => {
-                let size = forecast.size;
-                space.differ_in_size_only(&self.point, point)
-                    && size.batch_size >= self.size.batch_size
-                    && size.device_samples >= self.size.device_samples
-            }
+        let (least, size) = (self.size, forecast.size);
+        let as_large =
+            || space.differ_in_size_only(&self.point, point) && size.batch_size >= least.batch_size;
+        match self.lacking {
+            Memory::Device => as_large() && size.device_samples >= least.device_samples,
+            Memory::Host { loader_bytes } => match (loader_bytes, forecast.loader_memory_bytes) {
+                (Some(least), Some(bytes)) => bytes >= least,
+                _ => {
+                    as_large()
+                        && size.threads >= least.threads
+                        && size.queued_samples >= least.queued_samples
+                }
+            },
         }
     }
 }
@@ -105,7 +124,10 @@ pub(super) struct Survey {
     pub excluded: Excluded,
     /// Points that a forecast was asked for.
     pub forecast_points: u64,
+    /// Points that have to be run before anything can be forecast of their values, and were not yet.
+    pub unmeasured: Vec<Point>,
     candidates: Vec<Candidate>,
+    corrections: Corrections,
 }
 
 impl Survey {
@@ -122,8 +144,11 @@ impl Survey {
     ) -> Result<Survey, TuneError> {
         let space = &request.space;
         let start = space.start();
-        let start_forecast = forecaster.forecast(&space.sets(&start));
-        let start_forecast = start_forecast.map_err(|why| TuneError::NoForecast { why })?;
+        let start_forecast = forecaster.rank(&space.sets(&start));
+        let no_forecast = |why: NoForecast| TuneError::NoForecast {
+            why: why.to_string(),
+        };
+        let start_forecast = start_forecast.map_err(no_forecast)?;
         let mut work = Work {
             request,
             forecaster,
@@ -132,15 +157,18 @@ impl Survey {
             start_size: start_forecast.size,
             tried: means(tried),
             failed: failed(tried),
-            rates: Correction::default(),
-            busy: Correction::default(),
+            corrections: Corrections::default(),
             excluded: Excluded::default(),
             forecast_points: 0,
         };
         work.learn();
         let start = work.candidate(&start, start_forecast);
         let mut candidates = Vec::new();
-        let seeds: Vec<Point> = work.seeds();
+        let had_no_forecast = tried.iter().filter(|one| one.was_unmeasured);
+        let had_no_forecast = had_no_forecast.filter(|one| one.measured.is_some());
+        let had_no_forecast: Vec<Point> = had_no_forecast.map(|one| one.point.clone()).collect();
+        let unmeasured = work.unmeasured(&had_no_forecast);
+        let seeds = [work.seeds(), had_no_forecast].concat();
         explore(space, &seeds, &mut |point| {
             let candidate = work.look(point)?;
             let hope = candidate.hope;
@@ -157,8 +185,24 @@ impl Survey {
             start,
             excluded: work.excluded,
             forecast_points: work.forecast_points,
+            unmeasured,
             candidates,
+            corrections: work.corrections,
         })
+    }
+
+    /// `candidate` with all that there is to forecast of it.
+    pub(super) fn in_full(
+        &self,
+        space: &Space,
+        forecaster: &mut dyn Forecaster,
+        candidate: &Candidate,
+    ) -> Candidate {
+        let mut full = candidate.clone();
+        if let Ok(raw) = forecaster.forecast(&space.sets(&candidate.point)) {
+            full.forecast = self.corrections.sober(space, &candidate.point, &raw);
+        }
+        full
     }
 
     /// All that may be tried or win.
@@ -176,8 +220,7 @@ struct Work<'a> {
     /// Mean samples/s and device busy of what was measured.
     tried: BTreeMap<Point, (f64, Option<f64>)>,
     failed: BTreeSet<Point>,
-    rates: Correction,
-    busy: Correction,
+    corrections: Corrections,
     excluded: Excluded,
     forecast_points: u64,
 }
@@ -187,15 +230,28 @@ impl Work<'_> {
     fn learn(&mut self) {
         for (point, (rate, busy)) in &self.tried {
             let sets = self.request.space.sets(point);
-            let Ok(forecast) = self.forecaster.forecast(&sets) else {
+            let Ok(forecast) = self.forecaster.rank(&sets) else {
                 continue;
             };
-            self.rates
-                .note(point, *rate, forecast.samples_per_second.value);
+            let Corrections {
+                rates,
+                busy: of_busy,
+            } = &mut self.corrections;
+            rates.note(point, *rate, forecast.samples_per_second.value);
             if let (Some(busy), Some(forecast)) = (busy, forecast.device_busy) {
-                self.busy.note(point, *busy, forecast.value);
+                of_busy.note(point, *busy, forecast.value);
             }
         }
+    }
+
+    /// Points to run before their values can be forecast, where `known` were run for that before.
+    fn unmeasured(&mut self, known: &[Point]) -> Vec<Point> {
+        let space = &self.request.space;
+        let mut points = unmeasured(space, known, &mut |point| {
+            self.forecaster.rank(&space.sets(point)).err()
+        });
+        points.retain(|point| !self.failed.contains(point) && !self.tried.contains_key(point));
+        points
     }
 
     /// Where climbing begins: the start, the largest, and what was best so far.
@@ -219,12 +275,20 @@ impl Work<'_> {
         }
         self.forecast_points += 1;
         let sets = self.request.space.sets(point);
-        let Ok(forecast) = self.forecaster.forecast(&sets) else {
-            self.excluded.invalid += 1;
-            return None;
+        let forecast = match self.forecaster.rank(&sets) {
+            Ok(forecast) => forecast,
+            Err(NoForecast::Invalid(_)) => {
+                self.excluded.invalid += 1;
+                return None;
+            }
+            Err(NoForecast::Unforecastable(_)) => {
+                self.excluded.unforecastable += 1;
+                return None;
+            }
         };
-        let most = self.request.most_host_memory_bytes;
-        if most.is_some_and(|most| forecast.host_memory_bytes > most) {
+        let memory = forecast.loader_memory_bytes;
+        let most = self.request.most_loader_memory_bytes;
+        if most.is_some_and(|most| memory.is_some_and(|bytes| bytes > most)) {
             self.excluded.memory += 1;
             return None;
         }
@@ -242,39 +306,27 @@ impl Work<'_> {
         let space = &self.request.space;
         let objective = self.request.objective;
         let of = |rate, busy| objective.value(rate, busy).unwrap_or(f64::NAN);
-        let corrected = |rates: f64, busy: f64| Forecast {
-            samples_per_second: raw.samples_per_second.times(rates),
-            device_busy: raw.device_busy.map(|share| share.times(busy).at_most(1.0)),
-            ..raw.clone()
-        };
         let value = |forecast: &Forecast, end: fn(Estimate) -> f64| {
             of(
                 end(forecast.samples_per_second),
                 forecast.device_busy.map(end),
             )
         };
-        let forecast = corrected(
-            self.rates.factor(space, point),
-            self.busy.factor(space, point),
-        );
+        let forecast = self.corrections.sober(space, point, &raw);
         let measured = self.tried.get(point).map(|(rate, busy)| of(*rate, *busy));
         let sober = value(&forecast, |estimate| estimate.value);
         let hope = || match self.outlook {
             Outlook::Upper => value(&forecast, |estimate| estimate.high),
             Outlook::Sober => sober,
             Outlook::Hopeful => {
-                let (rates, busy) = (&self.rates, &self.busy);
-                let (rates, busy) = (
-                    rates.hopeful_factor(space, point),
-                    busy.hopeful_factor(space, point),
-                );
-                value(&corrected(rates, busy), |estimate| estimate.value)
+                let hopeful = self.corrections.hopeful(space, point, &raw);
+                value(&hopeful, |estimate| estimate.value)
             }
         };
         Candidate {
             price: Price {
                 size: forecast.size,
-                host_memory_bytes: forecast.host_memory_bytes,
+                loader_memory_bytes: forecast.loader_memory_bytes,
                 changes: space.changes(point),
             },
             value: measured.unwrap_or(sober),

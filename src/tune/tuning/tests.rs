@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 #[path = "tests/failures.rs"]
 mod failures;
+#[path = "tests/unmeasured.rs"]
+mod unmeasured;
 
 /// A whole-batch loader of up to 16 workers: 100 samples/s each up to the device's 620, a little less with
 /// every worker beyond the 8 cores, and 5 % less with a prefetch factor of 1.
@@ -42,10 +44,10 @@ struct Biased<F> {
 }
 
 impl<F: Fn(usize, usize) -> f64> Forecaster for Biased<F> {
-    fn forecast(&mut self, sets: &[String]) -> Result<Forecast, String> {
+    fn forecast(&mut self, sets: &[String]) -> Result<Forecast, NoForecast> {
         let (workers, prefetch) = knobs(sets);
         if workers == 13 {
-            return Err("13 is unlucky".to_owned());
+            return Err(NoForecast::Invalid("13 is unlucky".to_owned()));
         }
         let value = truth(workers, prefetch) * (self.bias)(workers, prefetch);
         let around = |value: f64| Estimate {
@@ -56,20 +58,21 @@ impl<F: Fn(usize, usize) -> f64> Forecaster for Biased<F> {
         Ok(Forecast {
             samples_per_second: around(value),
             device_busy: Some(around(value / 650.0)),
-            host_memory_bytes: bytes(workers, prefetch),
+            loader_memory_bytes: Some(bytes(workers, prefetch)),
             size: Size {
                 threads: workers,
                 queued_samples: workers * prefetch,
                 batch_size: 32,
                 device_samples: 32,
             },
-            next_bottleneck: "device".to_owned(),
+            next_bottleneck: Some("device".to_owned()),
         })
     }
 
-    fn learn(&mut self, sets: &[String], report: &Value) {
+    fn learn(&mut self, sets: &[String], report: &Value) -> Result<(), String> {
         assert_eq!(report["of"], sets.join(" "));
         self.learned.push(sets.to_vec());
+        Ok(())
     }
 }
 
@@ -92,7 +95,7 @@ fn request(trials: usize) -> Request {
         },
         objective: Objective::SamplesPerSecond,
         trials,
-        most_host_memory_bytes: None,
+        most_loader_memory_bytes: None,
     }
 }
 
@@ -154,7 +157,7 @@ fn a_perfect_forecaster_needs_one_look_and_the_confirmation() {
     assert_eq!((found.points, found.excluded.invalid), (68, 4));
     // The verdict advises what the search has looked at.
     assert_eq!(found.next.suggestion, None);
-    assert_eq!(found.next.bottleneck, "device");
+    assert_eq!(found.next.bottleneck.as_deref(), Some("device"));
     assert_eq!(found.next.verdict.as_deref(), Some("device-bound"));
 }
 
@@ -212,10 +215,12 @@ fn the_cheapest_may_be_smaller_than_the_start() {
     };
     struct FromTwelve<F>(F);
     impl<F: Fn(&[String]) -> Vec<String>> Forecaster for FromTwelve<F> {
-        fn forecast(&mut self, sets: &[String]) -> Result<Forecast, String> {
+        fn forecast(&mut self, sets: &[String]) -> Result<Forecast, NoForecast> {
             biased(|_, _| 1.0).forecast(&(self.0)(sets))
         }
-        fn learn(&mut self, _: &[String], _: &Value) {}
+        fn learn(&mut self, _: &[String], _: &Value) -> Result<(), String> {
+            Ok(())
+        }
     }
     let mut trial = |sets: &[String]| run(&with_start(sets));
     let mut forecaster = FromTwelve(with_start);
@@ -250,19 +255,21 @@ fn large_spaces_are_climbed() {
     };
     struct Stages<R, W>(R, W);
     impl<R: Fn(&[String]) -> f64, W: Fn(&[String]) -> [usize; 4]> Forecaster for Stages<R, W> {
-        fn forecast(&mut self, sets: &[String]) -> Result<Forecast, String> {
+        fn forecast(&mut self, sets: &[String]) -> Result<Forecast, NoForecast> {
             Ok(Forecast {
                 samples_per_second: Estimate::exactly((self.0)(sets)),
                 device_busy: None,
-                host_memory_bytes: 0,
+                loader_memory_bytes: Some(0),
                 size: Size {
                     threads: (self.1)(sets).iter().sum(),
                     ..Size::default()
                 },
-                next_bottleneck: "device".to_owned(),
+                next_bottleneck: Some("device".to_owned()),
             })
         }
-        fn learn(&mut self, _: &[String], _: &Value) {}
+        fn learn(&mut self, _: &[String], _: &Value) -> Result<(), String> {
+            Ok(())
+        }
     }
     let request = Request {
         space: Space {

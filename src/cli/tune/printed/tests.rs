@@ -1,7 +1,7 @@
 //! What a made-up search says.
 
 use super::*;
-use crate::tune::tuning::{Axis, Estimate, Forecast, Forecaster, Request, Space, tune};
+use crate::tune::tuning::{Axis, Estimate, Forecast, Forecaster, NoForecast, Request, Space, tune};
 use crate::tune::{Measured, TrialError, TrialResult};
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ fn rate(sets: &[String]) -> f64 {
 }
 
 impl Forecaster for HundredEach {
-    fn forecast(&mut self, sets: &[String]) -> Result<Forecast, String> {
+    fn forecast(&mut self, sets: &[String]) -> Result<Forecast, NoForecast> {
         let value = 1.02 * rate(sets);
         if sets.iter().any(|set| set == "prefetch_factor=8") {
-            return Err("too deep".to_owned());
+            return Err(NoForecast::Invalid("too deep".to_owned()));
         }
         Ok(Forecast {
             samples_per_second: Estimate {
@@ -30,16 +30,18 @@ impl Forecaster for HundredEach {
                 high: 1.05 * value,
             },
             device_busy: Some(Estimate::exactly(value / 400.0)),
-            host_memory_bytes: 1 << 20,
+            loader_memory_bytes: Some(1 << 20),
             size: Size {
                 threads: workers(sets) as usize,
                 ..Size::default()
             },
-            next_bottleneck: "the device's own time".to_owned(),
+            next_bottleneck: Some("the device's own time".to_owned()),
         })
     }
 
-    fn learn(&mut self, _: &[String], _: &Value) {}
+    fn learn(&mut self, _: &[String], _: &Value) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// A search whose trials measure `rate`.
@@ -54,7 +56,7 @@ fn search(mut rate: impl FnMut(usize, &[String]) -> Result<f64, TrialError>) -> 
         },
         objective: Objective::SamplesPerSecond,
         trials: 6,
-        most_host_memory_bytes: None,
+        most_loader_memory_bytes: None,
     };
     let mut runs = 0;
     let mut trial = |sets: &[String]| {
@@ -117,4 +119,23 @@ fn a_search_that_was_stopped_and_one_with_a_failure() {
         _ => Ok(rate(sets)),
     });
     insta::assert_snapshot!(text(&found));
+}
+
+/// What there were no trials for is named, and nothing is claimed of what was not looked at.
+#[test]
+fn what_was_never_tried() {
+    let mut found = search(|_, sets| Ok(rate(sets)));
+    let modes = ["pread", "direct", "ram", "a", "b", "c"];
+    found.never_tried = modes.map(|mode| vec![format!("read.mode={mode}")]).to_vec();
+    found.excluded.unforecastable = 2;
+    found.excluded.invalid -= 2;
+    found.confirmation = None;
+    found.next.bottleneck = None;
+    found.trials[1].not_learned = Some("the report has no costs".to_owned());
+    insta::assert_snapshot!(text(&found));
+    let json = as_json(&found, None);
+    assert_eq!(json["never_tried"][0], json!(["read.mode=pread"]));
+    assert_eq!(json["next"]["bottleneck"], Value::Null);
+    found.winner.sets.clear();
+    assert!(text(&found).contains("nothing that was tried is better than the start"));
 }

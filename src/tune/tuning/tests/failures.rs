@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn memory_limits_leave_points_out() {
     let request = Request {
-        most_host_memory_bytes: Some(bytes(4, 2)),
+        most_loader_memory_bytes: Some(bytes(4, 2)),
         ..request(8)
     };
     let found = search(&request, &mut biased(|_, _| 1.0));
@@ -61,25 +61,27 @@ fn with_batches() -> Request {
 struct Batches;
 
 impl Forecaster for Batches {
-    fn forecast(&mut self, sets: &[String]) -> Result<Forecast, String> {
+    fn forecast(&mut self, sets: &[String]) -> Result<Forecast, NoForecast> {
         let size = sets
             .first()
             .map_or(16, |set| set["batch.size=".len()..].parse().unwrap());
         Ok(Forecast {
             samples_per_second: Estimate::exactly(100.0 + size as f64),
             device_busy: None,
-            host_memory_bytes: size as u64,
+            loader_memory_bytes: Some(size as u64),
             size: Size {
                 threads: 1,
                 queued_samples: 0,
                 batch_size: size,
                 device_samples: size,
             },
-            next_bottleneck: "device".to_owned(),
+            next_bottleneck: Some("device".to_owned()),
         })
     }
 
-    fn learn(&mut self, _: &[String], _: &Value) {}
+    fn learn(&mut self, _: &[String], _: &Value) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 #[test]
@@ -202,10 +204,12 @@ fn a_start_that_does_not_run_ends_it() {
     assert!(matches!(stopped, TuneError::Trial(TrialError::Stopped)));
     struct Clueless;
     impl Forecaster for Clueless {
-        fn forecast(&mut self, _: &[String]) -> Result<Forecast, String> {
-            Err("no step was measured".to_owned())
+        fn forecast(&mut self, _: &[String]) -> Result<Forecast, NoForecast> {
+            Err(NoForecast::Invalid("no step was measured".to_owned()))
         }
-        fn learn(&mut self, _: &[String], _: &Value) {}
+        fn learn(&mut self, _: &[String], _: &Value) -> Result<(), String> {
+            Ok(())
+        }
     }
     let error = tune(
         &request(8),

@@ -1,0 +1,171 @@
+//! The runs that forecasts rest on: the start's, and one for each combination of values whose costs no other
+//! has measured. May use: `session`, `tune`.
+//!
+//! Invariant: a forecast rests only on a run whose changed keys are all changed in what is asked for: so that
+//! nothing of the run stays that is not asked for.
+
+use crate::session::PredictError;
+use crate::tune::tuning::NoForecast;
+
+/// What `P`, which predicts, was made from: a run with these `key=value` texts.
+#[derive(Debug)]
+struct Base<P> {
+    sets: Vec<String>,
+    predictor: P,
+}
+
+#[derive(Debug)]
+pub(super) struct Bases<P> {
+    all: Vec<Base<P>>,
+}
+
+/// What a run was to the bases.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// What could be forecast before is as it was.
+    New,
+    /// It was there already, from an earlier run.
+    Again,
+}
+
+impl<P> Default for Bases<P> {
+    fn default() -> Bases<P> {
+        Bases { all: Vec::new() }
+    }
+}
+
+impl<P> Bases<P> {
+    /// Whether there is a run with just these `sets`.
+    pub(super) fn has(&self, sets: &[String]) -> bool {
+        self.all.iter().any(|base| base.sets == sets)
+    }
+
+    /// Takes in a run with `sets`; an earlier one with the same is replaced.
+    pub(super) fn take(&mut self, sets: &[String], predictor: P) -> Taken {
+        if let Some(base) = self.all.iter_mut().find(|base| base.sets == sets) {
+            base.predictor = predictor;
+            return Taken::Again;
+        }
+        let sets = sets.to_vec();
+        self.all.push(Base { sets, predictor });
+        Taken::New
+    }
+
+    /// What the first base says that has the costs of `sets`. `ask` gets it, and what `sets` change of its run.
+    ///
+    /// # Errors
+    /// [`NoForecast::Unforecastable`] where all bases lack the costs.
+    pub(super) fn ask<T>(
+        &self,
+        sets: &[String],
+        ask: impl Fn(&P, &[String]) -> Result<T, PredictError>,
+    ) -> Result<T, NoForecast> {
+        let mut lacks = None;
+        for base in self.all.iter().filter(|base| base.is_within(sets)) {
+            let changes = sets.iter().filter(|set| !base.sets.contains(set));
+            let changes: Vec<String> = changes.cloned().collect();
+            match ask(&base.predictor, &changes) {
+                Ok(answer) => return Ok(answer),
+                Err(error @ PredictError::NotModelled { .. }) => {
+                    lacks.get_or_insert(error.to_string());
+                }
+                Err(error) => return Err(NoForecast::Invalid(error.to_string())),
+            }
+        }
+        Err(match lacks {
+            Some(why) => NoForecast::Unforecastable(why),
+            None => NoForecast::Invalid("nothing has been measured yet".to_owned()),
+        })
+    }
+}
+
+impl<P> Base<P> {
+    /// Whether all keys that this run changed are among those of `sets`.
+    fn is_within(&self, sets: &[String]) -> bool {
+        let mut own = self.sets.iter();
+        own.all(|own| sets.iter().any(|set| key_of(set) == key_of(own)))
+    }
+}
+
+/// The key that `key=value` sets.
+fn key_of(set: &str) -> &str {
+    set.split('=').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sets(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Bases of runs with these changes; each is asked as the name that it has here.
+    fn bases(runs: &[&'static str]) -> Bases<&'static str> {
+        let mut bases = Bases::default();
+        for run in runs {
+            assert_eq!(bases.take(&sets(run), *run), Taken::New);
+        }
+        bases
+    }
+
+    /// Which base answers, and what it is told; none knows of another `mode` or `cache`.
+    fn asked(bases: &Bases<&'static str>, text: &str) -> Result<String, NoForecast> {
+        bases.ask(&sets(text), |base, changes| {
+            match changes
+                .iter()
+                .find(|set| ["mode", "cache"].contains(&key_of(set)))
+            {
+                Some(set) => Err(PredictError::NotModelled {
+                    key: key_of(set).to_owned(),
+                    value: String::new(),
+                }),
+                None if changes.iter().any(|set| set == "workers=0") => {
+                    Err(PredictError::Impossible("no workers".to_owned()))
+                }
+                None => Ok(format!("{base} > {}", changes.join(" "))),
+            }
+        })
+    }
+
+    #[test]
+    fn the_base_with_the_same_values_answers() {
+        let bases = bases(&["", "mode=a", "mode=a cache=cold"]);
+        let of = |text: &str| asked(&bases, text).unwrap();
+        assert_eq!(of("workers=2"), " > workers=2");
+        assert_eq!(of("workers=2 mode=a"), "mode=a > workers=2");
+        assert_eq!(
+            of("workers=2 mode=a cache=cold"),
+            "mode=a cache=cold > workers=2"
+        );
+        for lacking in ["mode=b", "cache=cold", "mode=b cache=cold"] {
+            let error = asked(&bases, lacking).unwrap_err();
+            assert!(matches!(error, NoForecast::Unforecastable(_)), "{lacking}");
+        }
+    }
+
+    /// The run had `batch=8`, which does not hold for a point that leaves it as it is.
+    #[test]
+    fn nothing_stays_of_a_run_that_is_not_asked_for() {
+        let bases = bases(&["", "mode=a batch=8"]);
+        assert!(asked(&bases, "mode=a").is_err());
+        let other = asked(&bases, "mode=a batch=16").unwrap();
+        assert_eq!(other, "mode=a batch=8 > batch=16");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_worth_a_run() {
+        let error = asked(&bases(&[""]), "workers=0").unwrap_err();
+        assert_eq!(error, NoForecast::Invalid("no workers".to_owned()));
+        let error = asked(&bases(&[]), "workers=2").unwrap_err();
+        assert!(error.to_string().contains("nothing has been measured"));
+    }
+
+    #[test]
+    fn a_second_run_replaces_the_first() {
+        let mut bases = bases(&["", "mode=a"]);
+        assert_eq!(bases.take(&sets("mode=a"), "again"), Taken::Again);
+        assert!(bases.has(&sets("mode=a")) && !bases.has(&sets("mode=b")));
+        assert_eq!(asked(&bases, "mode=a").unwrap(), "again > ");
+    }
+}
