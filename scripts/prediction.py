@@ -21,6 +21,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# How many times as many samples the profiled run has: all predictions rest on it.
+PROFILE_LONGER = 3
+
 LATENCY = "storage.emulate=custom storage.latency={}ms"
 
 
@@ -47,26 +50,26 @@ JPEG = {
         setting("cores", "num_workers=2 batch.size=64 prefetch_factor=8", 0.5),
         setting("cores", "num_workers=4 batch.size=32 prefetch_factor=1", 0.25),
         setting("cores", "num_workers=8 batch.size=16 prefetch_factor=2", 0.25),
-        setting("cores", "decode.workers=2 preprocess.workers=1 batch.size=32", 0.25),
-        setting("cores", "decode.workers=4 preprocess.workers=2 batch.size=64 batch.prefetch=4", 0.5),
+        setting("cores", "num_workers=per-stage decode.workers=2 preprocess.workers=1 batch.size=32", 0.25),
+        setting("cores", "num_workers=per-stage decode.workers=4 preprocess.workers=2 batch.size=64 batch.prefetch=4", 0.5),
         setting("disk", "num_workers=0 batch.size=16", 1, 2),
         setting("disk", "num_workers=1 batch.size=32 prefetch_factor=2", 1, 5),
         setting("disk", "num_workers=2 batch.size=64 prefetch_factor=1", 0.5, 10),
         setting("disk", "num_workers=4 batch.size=16 prefetch_factor=8", 1, 10),
         setting("disk", "num_workers=6 batch.size=32 prefetch_factor=4", 0.25, 10),
         setting("disk", "num_workers=8 batch.size=128 prefetch_factor=1", 0.5, 10),
-        setting("disk", "read.workers=1 decode.workers=2 batch.size=32", 1, 2),
-        setting("disk", "read.workers=4 decode.workers=2 batch.size=64", 1, 10),
-        setting("disk", "read.workers=8 decode.workers=1 batch.size=256 batch.prefetch=1", 0.5, 10),
-        setting("knee", "num_workers=1 batch.size=32 prefetch_factor=1", 1.4),
-        setting("knee", "num_workers=1 batch.size=16 prefetch_factor=2", 1.3),
-        setting("knee", "num_workers=1 batch.size=128 prefetch_factor=1", 1.5),
-        setting("knee", "num_workers=2 batch.size=32 prefetch_factor=1", 0.75),
-        setting("knee", "num_workers=2 batch.size=16 prefetch_factor=1", 0.8),
-        setting("knee", "num_workers=4 batch.size=16 prefetch_factor=1", 0.75),
-        setting("knee", "decode.workers=1 batch.size=32 batch.prefetch=1 copy.prefetch=1", 1.15),
-        setting("knee", "num_workers=8 batch.size=16 prefetch_factor=1", 1.4, 10),
-        setting("knee", "num_workers=4 batch.size=32 prefetch_factor=1", 2.7, 10),
+        setting("disk", "num_workers=per-stage read.workers=1 decode.workers=2 batch.size=32", 1, 2),
+        setting("disk", "num_workers=per-stage read.workers=4 decode.workers=2 batch.size=64", 1, 10),
+        setting("disk", "num_workers=per-stage read.workers=8 decode.workers=1 batch.size=256 batch.prefetch=1", 0.5, 10),
+        setting("knee", "num_workers=1 batch.size=16 prefetch_factor=1", 1.35),
+        setting("knee", "num_workers=4 batch.size=16 prefetch_factor=1", 0.7),
+        setting("knee", "num_workers=per-stage decode.workers=1 batch.size=16 batch.prefetch=1 copy.prefetch=1", 1.15),
+        setting("knee", "num_workers=per-stage decode.workers=1 batch.size=32 batch.prefetch=1 copy.prefetch=1", 1.1),
+        setting("knee", "num_workers=per-stage decode.workers=2 batch.size=64 batch.prefetch=1 copy.prefetch=1", 0.7),
+        setting("knee", "num_workers=per-stage decode.workers=2 batch.size=32 batch.prefetch=2", 0.75),
+        setting("knee", "num_workers=8 batch.size=16 prefetch_factor=1", 1.3, 10),
+        setting("knee", "num_workers=4 batch.size=32 prefetch_factor=1", 2.6, 10),
+        setting("knee", "num_workers=2 batch.size=16 prefetch_factor=1", 3.0, 5),
     ],
 }
 
@@ -80,10 +83,10 @@ MNIST = {
         setting("cores", "num_workers=0 batch.size=16", 0.25),
         setting("cores", "num_workers=0 batch.size=64", 0.5),
         setting("cores", "num_workers=0 batch.size=256", 0.25),
+        setting("cores", "num_workers=0 batch.size=128", 0.25),
         setting("cores", "num_workers=1 batch.size=32 prefetch_factor=4", 0.25),
         setting("cores", "num_workers=1 batch.size=128 prefetch_factor=2", 0.25),
         setting("cores", "num_workers=1 batch.size=256 prefetch_factor=8", 0.25),
-        setting("cores", "num_workers=2 batch.size=128 prefetch_factor=8", 0.25),
         setting("cores", "num_workers=2 batch.size=256 prefetch_factor=2", 0.25),
         setting("disk", "num_workers=0 batch.size=64", 1, 1),
         setting("disk", "num_workers=1 batch.size=16 prefetch_factor=2", 1, 2),
@@ -93,14 +96,14 @@ MNIST = {
         setting("disk", "num_workers=8 batch.size=16 prefetch_factor=8", 1, 1),
         setting("disk", "num_workers=8 batch.size=256 prefetch_factor=1", 0.5, 5),
         setting("disk", "num_workers=6 batch.size=64 prefetch_factor=4", 1, 10),
-        setting("knee", "num_workers=1 batch.size=64 prefetch_factor=1", 1),
-        setting("knee", "num_workers=1 batch.size=128 prefetch_factor=1", 0.9),
-        setting("knee", "num_workers=1 batch.size=256 prefetch_factor=1", 0.8),
-        setting("knee", "num_workers=1 batch.size=32 prefetch_factor=1", 1.1),
-        setting("knee", "num_workers=0 batch.size=64", 0.8),
-        setting("knee", "num_workers=0 batch.size=256", 0.7),
+        setting("knee", "num_workers=1 batch.size=64 prefetch_factor=1", 2.3),
+        setting("knee", "num_workers=1 batch.size=128 prefetch_factor=1", 1.5),
+        setting("knee", "num_workers=1 batch.size=256 prefetch_factor=1", 1.05),
+        setting("knee", "num_workers=1 batch.size=128 prefetch_factor=4", 0.65),
+        setting("knee", "num_workers=1 batch.size=256 prefetch_factor=2", 0.6),
+        setting("knee", "num_workers=0 batch.size=64", 0.55),
         setting("knee", "num_workers=2 batch.size=256 prefetch_factor=1", 0.4),
-        setting("knee", "num_workers=2 batch.size=128 prefetch_factor=1", 0.5),
+        setting("knee", "num_workers=0 batch.size=256", 0.45),
     ],
 }
 
@@ -114,11 +117,11 @@ class Program:
         if mnist:
             self.base += [f"source.path={mnist}", "epochs=100000"]
 
-    def sets(self, sets, step, batch):
+    def sets(self, sets, step, batch, longer=1):
         """All `--set` words of a run with the device's step `step` times as long."""
         experiment = self.experiment
         step = f"emulated.step_per_sample={experiment['step_us'] * step / 1000:.9f}ms"
-        steps = max(experiment["least_steps"], experiment["samples"] // batch)
+        steps = max(experiment["least_steps"], longer * experiment["samples"] // batch)
         warmup = max(5, steps // 10)
         sets = self.base + [step, f"steps={steps}", f"warmup_steps={warmup}"] + sets
         return [word for text in sets for word in ("--set", text)]
@@ -196,7 +199,8 @@ def main():
 
     default = 32
     profile = experiment["profile"]
-    sets = program.sets(profile["sets"], profile["step"], batch_of(profile["sets"], default))
+    batch = batch_of(profile["sets"], default)
+    sets = program.sets(profile["sets"], profile["step"], batch, longer=PROFILE_LONGER)
     report = program.run(sets, out / "profile")
     print(f"profiled: {report['samples_per_second']:.1f} samples/s with {profile['words']}, step x{profile['step']}", flush=True)
     settings = experiment["settings"]

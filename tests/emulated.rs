@@ -114,6 +114,33 @@ fn every_output_says_that_it_is_emulated() {
     assert!(report["training"]["last_loss"].is_null());
 }
 
+/// Reads wait for an emulated store and steps for an emulated device, so that neither has to do with the cores.
+#[test]
+fn the_verdict_predicts_what_its_change_brings() {
+    let place = Place::with_images(2_000);
+    let sets = [
+        "device=emulated:custom",
+        "emulated.step_base=4ms",
+        "storage.emulate=custom",
+        "storage.latency=200us",
+        "read.workers=1",
+        "steps=38",
+    ];
+    let before = place.report(&sets);
+    let suggestion = &before["verdict"]["suggestion"];
+    let change = suggestion["set"].as_str().unwrap();
+    assert!(change.starts_with("read.workers="), "{suggestion}");
+    let predicted = number(&suggestion["predicted"]);
+    assert!(predicted <= number(&suggestion["at_most"]), "{suggestion}");
+    let after = place.report(&with(&sets, &[change]));
+    let rate = |report: &Value| number(&report["samples_per_second"]);
+    let gain = rate(&after) / rate(&before);
+    assert!(
+        gain > 1.5 && (predicted / gain - 1.0).abs() < 0.15,
+        "{suggestion}, gained {gain}"
+    );
+}
+
 #[test]
 fn burn_trains_beside_it_where_asked() {
     let place = Place::with_images(230);

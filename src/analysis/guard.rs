@@ -287,6 +287,7 @@ fn suggestion(crowd: &Crowd, at_most: f64) -> Suggestion {
         set: Some(format!("{key}={enough}")),
         change: format!("{enough} instead of {workers}"),
         at_most,
+        predicted: None,
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Profile {
     pub samples_per_step: f64,
     pub samples_per_claim: f64,
     pub services: Vec<ServiceProfile>,
+    /// From when an item was there until the thread that had waited for it began: the median.
+    pub wake_up_ns: f64,
     /// What waiting costs, measured beside the run.
     pub waking: WakingProfile,
     /// CPU time of the process per step that no service accounts for: waking, the collector, the rest.
@@ -21,14 +23,18 @@ pub struct Profile {
 }
 
 /// What it takes to wake a thread on the machine of the run: medians.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct WakingProfile {
     /// How long it was waited for the figures below, shortest first.
     pub waited_ns: [f64; 3],
-    /// Until a thread that waited so long for an item has it.
+    /// Until a thread runs that is woken on a core that has idled so long.
     pub latency_ns: [f64; 3],
     /// How late a sleep of such a length ends.
     pub oversleep_ns: [f64; 3],
+    /// What single ones were, over what is typical for their wait.
+    pub latency_factors: Vec<f64>,
+    pub oversleep_factors: Vec<f64>,
     /// CPU time of the thread that hands an item to one that waits, and of the one that waits.
     pub waking_ns: f64,
     pub switching_ns: f64,

@@ -139,21 +139,28 @@ const WOKEN_BY_ROOM: Nanos = Nanos::from_micros(100);
 impl LaneTally {
     /// Notes that the thread was woken before `unit`, or will be after it.
     fn wakes(&mut self, unit: &UnitRecord) {
-        if unit.waited && unit.wake_run_delay == 0 {
-            self.woken += unit.start - unit.ready_at;
+        let waking = match unit.waited {
+            true => unit.start - unit.ready_at,
+            false => Nanos::ZERO,
+        };
+        if unit.wake_run_delay > 0 {
+            // A reading of its own, of all since the one before.
+            let read = Nanos(u64::from(unit.wake_run_delay));
+            self.owed += read - waking - std::mem::take(&mut self.woken);
+        } else {
+            self.woken += waking;
         }
-        self.woken += (unit.pushed - unit.end).min(WOKEN_BY_ROOM);
     }
 
-    /// The part of a service of `length` in which the thread lacked a core, where `run_delay` was read at its
-    /// end, in nanoseconds.
-    fn net_of(&mut self, run_delay: u32, length: Nanos) -> Nanos {
-        if run_delay > 0 {
+    /// The part of `unit` in which the thread lacked a core.
+    fn lacked(&mut self, unit: &UnitRecord) -> Nanos {
+        if unit.run_delay > 0 {
             let woken = std::mem::take(&mut self.woken);
-            self.owed += Nanos(u64::from(run_delay)) - woken;
+            self.owed += Nanos(u64::from(unit.run_delay)) - woken;
         }
-        let delay = self.owed.min(length);
+        let delay = self.owed.min(unit.end - unit.start);
         self.owed = self.owed - delay;
+        self.woken += (unit.pushed - unit.end).min(WOKEN_BY_ROOM);
         delay
     }
 
@@ -188,6 +195,8 @@ pub(super) struct Tally {
     readings: BTreeMap<u16, u64>,
     /// Threads woken by who handed on from each stage, by `Stage as usize`.
     wakes: [u64; Stage::ALL.len()],
+    /// From when an item was there to when the thread that had waited for it began.
+    wake_ups: Option<Lengths>,
     /// Workers assemble whole batches.
     whole_batches: bool,
 }
@@ -214,12 +223,15 @@ impl Tally {
     /// Counts the part of a unit that lies in `window`; its item counts where it ended.
     pub(super) fn unit(&mut self, lane: u16, unit: &UnitRecord, window: Interval) {
         self.lane(lane).wakes(unit);
+        let lacked = self.lane(lane).lacked(unit);
         self.whole_batches |= unit.split.is_some();
         if let Some(payer) = woken_by(unit, self.whole_batches) {
             self.wakes[payer as usize] += 1;
+            let wake_ups = self.wake_ups.get_or_insert_with(Lengths::new);
+            wake_ups.add(unit.start - unit.ready_at);
         }
         for service in unit.services() {
-            self.service(lane, unit, &service, window);
+            self.service(lane, unit, &service, lacked, window);
         }
         let blocked = Interval::new(unit.end, unit.pushed).clip(window).length();
         if let Some(Some(stage)) = self.stages.get_mut(unit.stage as usize) {
@@ -228,13 +240,21 @@ impl Tally {
         self.lane(lane).blocked += blocked;
     }
 
-    /// Counts what one stage did in `unit`.
-    fn service(&mut self, lane: u16, unit: &UnitRecord, service: &Service, window: Interval) {
+    /// Counts what one stage did in `unit`, whose thread lacked a core for `lacked`.
+    fn service(
+        &mut self,
+        lane: u16,
+        unit: &UnitRecord,
+        service: &Service,
+        lacked: Nanos,
+        window: Interval,
+    ) {
         let Service { start, end, .. } = *service;
         let busy = Interval::new(start, end).clip(window).length();
         let counts = end > window.start && end <= window.end;
         let items = u64::from(unit.items());
-        let delay = self.lane(lane).net_of(service.run_delay, end - start);
+        // When in the unit is not known.
+        let delay = lacked.share_of(end - start, unit.end - unit.start);
         let stage = self.stage(service.stage);
         stage.busy += busy;
         if counts {
@@ -427,6 +447,10 @@ impl Tally {
             samples_per_step: samples as f64 / steps.max(1) as f64,
             samples_per_claim: claimed as f64 / claims.max(1) as f64,
             services,
+            wake_up_ns: self
+                .wake_ups
+                .as_ref()
+                .map_or(0.0, |lengths| lengths.summary().p50.0 as f64),
             waking: WakingProfile::default(),
             other_cpu_ns_per_step: (other / steps.max(1) as f64).max(0.0),
         }

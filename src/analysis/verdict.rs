@@ -32,7 +32,7 @@ impl InputBound {
 }
 
 /// A change to try.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Suggestion {
     /// For `--set`; `None` where no key alone does it.
     pub set: Option<String>,
@@ -40,6 +40,9 @@ pub struct Suggestion {
     pub change: String,
     /// The most it can speed up samples/s, as a factor.
     pub at_most: f64,
+    /// What it is predicted to make of samples/s, as a factor over this run, and no more than `at_most`. `None`
+    /// while the run is on, and where it cannot be predicted.
+    pub predicted: Option<f64>,
 }
 
 /// What binds the run.
@@ -82,13 +85,24 @@ impl Verdict {
 }
 
 impl Suggestion {
-    /// `try --set decode.workers=2 (at most 1.9x)`.
+    /// Notes that a simulation gives `factor` times the samples/s. `at_most` stands: it is what the run itself
+    /// leaves no doubt about.
+    pub fn predict(&mut self, factor: f64) {
+        self.predicted = Some(factor.min(self.at_most));
+    }
+
+    /// `try --set decode.workers=2 (predicted 1.18x, at most 1.90x)`.
     pub fn text(&self) -> String {
         let what = match &self.set {
             Some(set) => format!("--set {set}"),
             None => self.change.clone(),
         };
-        format!("try {what} (at most {:.2}x)", self.at_most)
+        let predicted = match self.predicted {
+            None => String::new(),
+            Some(factor @ SOME_GAIN..) => format!("predicted {factor:.2}x, "),
+            Some(_) => "predicted no gain; ".to_owned(),
+        };
+        format!("try {what} ({predicted}at most {:.2}x)", self.at_most)
     }
 }
 
@@ -101,6 +115,8 @@ pub(super) const SATURATED: f64 = 0.9;
 const MANY_OTHERS: f64 = 0.25;
 /// A change that cannot buy this much is not worth a run.
 pub(super) const WORTH_TRYING: f64 = 1.05;
+/// A prediction below this promises nothing.
+const SOME_GAIN: f64 = 1.01;
 /// Device idle below this share of the window is not looked into.
 const HARDLY_IDLE: f64 = 0.05;
 /// More workers than this many on top are not considered.

@@ -117,11 +117,20 @@ fn print(out: &mut dyn Write, from: &Predictor, prediction: &Prediction) -> std:
         out,
         "the simulation of the measured run itself is {bias:+.1} % off"
     )?;
+    if bias.abs() > DOUBTFUL {
+        writeln!(
+            out,
+            "warning: that is much; a longer run on a machine that does nothing else predicts better"
+        )?;
+    }
     for assumption in assumptions {
         writeln!(out, "assumed: {assumption}")?;
     }
     Ok(())
 }
+
+/// A simulation that is so many percent off its own run is not to be trusted.
+const DOUBTFUL: f64 = 15.0;
 
 fn interval(estimate: Estimate, shown: impl Fn(f64) -> String) -> String {
     format!("[{} .. {}]", shown(estimate.low), shown(estimate.high))

@@ -54,7 +54,7 @@ impl Problem {
     pub(super) fn reading_order(&self, experiment: &Path) -> (u8, usize, usize) {
         match &self.origin {
             Origin::File { path, line, column } => (u8::from(path != experiment), *line, *column),
-            Origin::Set(_) => (2, 0, 0),
+            Origin::Set(_) | Origin::Report(_) => (2, 0, 0),
             Origin::Default => (3, 0, 0),
         }
     }

@@ -89,7 +89,7 @@ impl<'a> Lookup<'a> {
 
     fn is_on_command_line(&self, key: &str) -> bool {
         let entry = self.settings.winner(key);
-        entry.is_some_and(|entry| matches!(entry.origin, super::Origin::Set(_)))
+        entry.is_some_and(|entry| entry.layer >= Layer::Recorded)
     }
 
     /// `num_workers = 4 (configs/x.toml:5:1)`.

@@ -23,6 +23,8 @@ pub enum Origin {
     },
     /// The command line, as it was typed: `decode.workers=4`.
     Set(String),
+    /// The report of a run that had it.
+    Report(String),
 }
 
 impl fmt::Display for Origin {
@@ -33,6 +35,7 @@ impl fmt::Display for Origin {
                 write!(formatter, "{}:{line}:{column}", path.display())
             }
             Origin::Set(text) => write!(formatter, "--set {text}"),
+            Origin::Report(text) => write!(formatter, "{text} (of the report)"),
         }
     }
 }

@@ -98,7 +98,8 @@ impl Settings {
         };
         for TypedKey { key, value, layer } in typed {
             let layer = (*layer).min(Layer::Recorded);
-            settings.take_text(&format!("{key}={value}"), layer);
+            let text = format!("{key}={value}");
+            settings.take_text(&text, layer, Origin::Report(text.clone()));
         }
         for set in sets {
             settings.take_set(set);
@@ -250,13 +251,17 @@ impl Settings {
 
     /// Takes one `key=value` of the command line. Later ones win.
     fn take_set(&mut self, set: &str) {
-        self.take_text(set, Layer::Set);
+        self.take_text(set, Layer::Set, Origin::Set(set.to_owned()));
     }
 
-    fn take_text(&mut self, set: &str, layer: Layer) {
+    fn take_text(&mut self, set: &str, layer: Layer, origin: Origin) {
         match typed_set(set) {
             Ok((key, entry)) => {
-                let entry = Entry { layer, ..entry };
+                let entry = Entry {
+                    layer,
+                    origin,
+                    ..entry
+                };
                 self.entries.entry(key.name).or_default().push(entry);
             }
             Err(problem) => self.problems.push(*problem),

@@ -5,15 +5,21 @@ use super::queue::{Envelope, Handoff, Receiver, queue};
 use super::usage::UsageMeter;
 use crate::timeline::{Clock, Nanos, UnitRef, spawn_on};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Waiting costs more than it is waited for: means or medians over a few rounds. How much depends on how long it was
 /// waited, since a core that idles for longer sleeps more deeply.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WakingCost {
-    /// From handing an item to a thread that has waited for each of [`PAUSES`](Self::PAUSES) until it has it.
+    /// How long it was waited for the figures below, shortest first.
+    pub waited: [Nanos; 3],
+    /// From handing an item to a thread that has waited so long until it has it.
     pub latency: [Nanos; 3],
-    /// How late a sleep of such a length ends.
+    /// How late a sleep ends that is about as long.
     pub oversleep: [Nanos; 3],
+    /// Single ones of both, for how they vary: after pauses of the middle length.
+    pub latencies: Vec<Nanos>,
+    pub oversleeps: Vec<Nanos>,
     /// CPU time of the thread that hands an item to one that waits.
     pub waking: Nanos,
     /// CPU time of the thread that waits, for going to sleep and coming back.
@@ -25,20 +31,24 @@ pub struct WakingCost {
 
 const ROUNDS: u64 = 31;
 
+/// The thread that hands on keeps its core until the other has one, or for so long.
+const PATIENCE: Nanos = Nanos::from_millis(1);
+
 /// Sleeps after which a core is cold, and how often that is tried.
 const COLD: Nanos = Nanos::from_millis(4);
 const COLD_ROUNDS: usize = 7;
 /// Runs of the work after which a core is as fast as ever.
 const WARMING: usize = 4;
 
-/// One round: how late the sleep ended, and what handing on took.
+/// One round: how long the other thread had waited, how late the sleep ended, and what handing on took.
 struct Round {
+    waited: Nanos,
     oversleep: Nanos,
     waking: Nanos,
 }
 
 impl WakingCost {
-    pub const PAUSES: [Nanos; 3] = [
+    const PAUSES: [Nanos; 3] = [
         Nanos::from_micros(30),
         Nanos::from_micros(120),
         Nanos::from_micros(1_000),
@@ -54,12 +64,15 @@ impl WakingCost {
             let Some((rounds, latencies, switching)) = rounds(clock, pause) else {
                 return WakingCost::default();
             };
-            cost.latency[place] = typical(latencies);
-            cost.oversleep[place] = typical(rounds.iter().map(|r| r.oversleep).collect());
+            let oversleeps: Vec<Nanos> = rounds.iter().map(|r| r.oversleep).collect();
+            cost.waited[place] = typical(rounds.iter().map(|r| r.waited).collect());
+            cost.latency[place] = typical(latencies.clone());
+            cost.oversleep[place] = typical(oversleeps.clone());
             // Of the pause that is most like the waits between stages.
             if place == 1 {
                 cost.waking = median(rounds.iter().map(|r| r.waking).collect());
                 cost.switching = switching;
+                (cost.latencies, cost.oversleeps) = (latencies, oversleeps);
             }
         }
         cost
@@ -71,10 +84,12 @@ impl WakingCost {
 fn rounds(clock: &Arc<dyn Clock>, pause: Nanos) -> Option<(Vec<Round>, Vec<Nanos>, Nanos)> {
     let stop = StopSignal::new(clock.clone());
     let (sender, receiver) = queue::<()>(ROUNDS as usize, 1, clock, &stop);
-    let of_waiter = clock.clone();
-    let waiter = spawn_on(clock, "measure", move || latencies(&of_waiter, &receiver));
-    let waiter = waiter.ok()?;
-    let round = |_| {
+    let (of_waiter, taken) = (clock.clone(), Arc::new(AtomicU64::new(0)));
+    let takes = taken.clone();
+    let body = move || latencies(&of_waiter, &receiver, &takes);
+    let waiter = spawn_on(clock, "measure", body).ok()?;
+    let mut idle_since = clock.now();
+    let round = |number: u64| {
         let began = clock.now();
         clock.sleep(pause);
         let slept = clock.now();
@@ -85,9 +100,17 @@ fn rounds(clock: &Arc<dyn Clock>, pause: Nanos) -> Option<(Vec<Round>, Vec<Nanos
             admitted: false,
         };
         sender.send(Envelope { handoff, value: () }).ok();
+        let sent = clock.now();
+        // Whoever hands on goes on working, so that the other thread needs a core of its own.
+        let real = clock.scheduler().is_none();
+        while real && taken.load(Ordering::Acquire) <= number && clock.now() < sent + PATIENCE {
+            std::hint::spin_loop();
+        }
+        let waited = slept - std::mem::replace(&mut idle_since, clock.now());
         Round {
+            waited,
             oversleep: slept - began - pause,
-            waking: clock.now() - slept,
+            waking: sent - slept,
         }
     };
     let rounds = (0..ROUNDS).map(round).collect();
@@ -97,12 +120,17 @@ fn rounds(clock: &Arc<dyn Clock>, pause: Nanos) -> Option<(Vec<Round>, Vec<Nanos
 }
 
 /// Takes items as they come.
-fn latencies(clock: &Arc<dyn Clock>, receiver: &Receiver<()>) -> (Vec<Nanos>, Nanos) {
+fn latencies(
+    clock: &Arc<dyn Clock>,
+    receiver: &Receiver<()>,
+    taken: &AtomicU64,
+) -> (Vec<Nanos>, Nanos) {
     let mut meter = UsageMeter::new(clock.scheduler().is_none());
     let before = meter.cpu_now();
     let mut latencies = Vec::with_capacity(ROUNDS as usize);
     while let Ok(received) = receiver.recv(UnitRef::NONE) {
         latencies.push(clock.now() - received.envelope.handoff.ready_at);
+        taken.fetch_add(1, Ordering::Release);
     }
     let used = meter.cpu_now() - before;
     (latencies, Nanos(used.0 / ROUNDS))
@@ -174,6 +202,9 @@ mod tests {
         let clock = VirtualClock::new();
         let shared: Arc<dyn Clock> = clock.clone();
         let cost = clock.run(|| WakingCost::measure(&shared));
-        assert_eq!(cost, WakingCost::default());
+        let WakingCost {
+            latency, waking, ..
+        } = cost;
+        assert_eq!((latency, waking), ([Nanos::ZERO; 3], Nanos::ZERO));
     }
 }

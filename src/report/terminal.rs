@@ -418,10 +418,11 @@ mod tests {
                 set: Some("decode.workers=1".to_owned()),
                 change: "1 instead of 8".to_owned(),
                 at_most: 1.3,
+                predicted: Some(1.19),
             },
         });
-        let text =
-            "guard    8 decode workers are too many; try --set decode.workers=1 (at most 1.30x)";
+        let text = "guard    8 decode workers are too many; \
+                    try --set decode.workers=1 (predicted 1.19x, at most 1.30x)";
         assert_eq!(render(&report).lines().nth(1), Some(text));
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["guard"]["lost_ns"], 900_000_000);

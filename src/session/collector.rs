@@ -362,12 +362,23 @@ fn pause_after(pause: Duration, records: u64) -> Duration {
     quarter.min(2 * pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }
 
+/// Single lengths over the typical one, shortest first; what is many times as long was something else.
+fn factors(lengths: &[Nanos], typical: Nanos) -> Vec<f64> {
+    const LONGEST: f64 = 6.0;
+    let factor = |length: &Nanos| (length.0 as f64 / typical.0.max(1) as f64).min(LONGEST);
+    let mut factors: Vec<f64> = lengths.iter().map(factor).collect();
+    factors.sort_by(f64::total_cmp);
+    factors
+}
+
 fn waking_profile(cost: &WakingCost) -> WakingProfile {
     let ns = |lengths: [Nanos; 3]| lengths.map(|length| length.0 as f64);
     WakingProfile {
-        waited_ns: ns(WakingCost::PAUSES),
+        waited_ns: ns(cost.waited),
         latency_ns: ns(cost.latency),
         oversleep_ns: ns(cost.oversleep),
+        latency_factors: factors(&cost.latencies, cost.latency[1]),
+        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[1]),
         waking_ns: cost.waking.0 as f64,
         switching_ns: cost.switching.0 as f64,
         cold_start_ns: cost.cold_start.0 as f64,

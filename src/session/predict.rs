@@ -4,11 +4,16 @@
 //! which is resolved anew with the changes.
 
 mod scenario;
+mod suggested;
+
+pub(super) use suggested::predict_suggested;
 
 use super::plan::plan;
-use crate::analysis::predict::{Doubts, Estimate, Forecast, Scenario, expected, forecast};
+use crate::analysis::predict::{
+    Doubts, Estimate, Forecast, Scenario, ServiceCosts, expected, forecast, simulate,
+};
 use crate::analysis::{Profile, ServiceProfile};
-use crate::config::{ConfigError, Resolved, Settings, TypedKey};
+use crate::config::{ConfigError, Mode, Resolved, Settings, TypedKey};
 use crate::pipeline::Plan;
 use crate::report::DataReport;
 use crate::timeline::Stage;
@@ -26,6 +31,11 @@ pub enum PredictError {
         what: &'static str,
         remedy: &'static str,
     },
+    /// A part of the report is not as this version writes it.
+    #[error(
+        "`{part}` of the report is of another version: {reason}\n  try: a new run with this version"
+    )]
+    OtherVersion { part: &'static str, reason: String },
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A change whose effect on the costs was not measured.
@@ -79,8 +89,16 @@ pub struct Predictor {
     /// The configuration that was measured, and what came of it.
     pub(super) config: Resolved,
     pub(super) measured: MeasuredRun,
-    /// What the simulation says of the measured run, over what was measured.
+    part: Arc<[u32]>,
+    /// What the costs of the loader are multiplied with, so that the simulation of the measured run comes to what
+    /// was measured, where the loader holds it back.
+    factor: f64,
+    /// What the simulation, so corrected, says of the measured run, over what was measured.
     bias: f64,
+    /// CPU time of a step that neither services nor the waking that is simulated account for.
+    background: f64,
+    /// The share of a step on the host in which it counts as busy.
+    busy_in_step: f64,
 }
 
 /// What the report's own run came to.
@@ -90,6 +108,11 @@ pub struct MeasuredRun {
     pub device_busy: Option<f64>,
     pub first_batch_ns: Option<f64>,
 }
+
+/// The loader's costs are corrected by this factor at most, and only where that leaves less than this share of
+/// what the simulation was off.
+const MOST_CORRECTION: f64 = 1.25;
+const HELPS: f64 = 0.7;
 
 /// The simulation is taken to be off by this much at least.
 const LEAST_DOUBT: f64 = 0.015;
@@ -102,9 +125,9 @@ impl Predictor {
     pub fn from_report(report: &Value) -> Result<Predictor, PredictError> {
         let remedy = "a new run with this version, whose report has it";
         let lacks = |what| PredictError::Incomplete { what, remedy };
-        let profile: Profile = part(report, "profile").ok_or_else(|| lacks("costs (`profile`)"))?;
-        let data: DataReport = part(report, "data").ok_or_else(|| lacks("`data`"))?;
-        let typed: Vec<TypedKey> = part(report, "settings").ok_or_else(|| lacks("`settings`"))?;
+        let profile: Profile = part(report, "profile")?;
+        let data: DataReport = part(report, "data")?;
+        let typed: Vec<TypedKey> = part(report, "settings")?;
         let rate = report["samples_per_second"].as_f64();
         let rate = rate.filter(|rate| *rate > 0.0);
         let measured = MeasuredRun {
@@ -136,6 +159,11 @@ impl Predictor {
         cores: f64,
         measured: MeasuredRun,
     ) -> Result<Predictor, PredictError> {
+        if data.samples == 0 {
+            return Err(PredictError::Impossible(
+                "the report's data has no samples".to_owned(),
+            ));
+        }
         if profile.service(Stage::Preprocess).is_none() {
             return Err(PredictError::Incomplete {
                 what: "costs of the loader: it loaded nothing while it was measured",
@@ -144,6 +172,7 @@ impl Predictor {
         }
         let config = Settings::recorded(&name, &typed, &[]).resolve()?;
         let mut predictor = Predictor {
+            part: (0..data.samples as u32).collect(),
             name,
             typed,
             profile,
@@ -151,12 +180,56 @@ impl Predictor {
             cores,
             config,
             measured,
+            factor: 1.0,
             bias: 1.0,
+            background: 0.0,
+            busy_in_step: 1.0,
         };
-        let own = predictor.scenario(&predictor.config, WhatIf::default())?;
-        let (rate, _) = expected(&own);
-        predictor.bias = rate / measured.samples_per_second;
+        predictor.calibrate()?;
         Ok(predictor)
+    }
+
+    /// Compares the simulation of the measured run with what was measured, and corrects the loader's costs by
+    /// what that is off, as far as it helps.
+    fn calibrate(&mut self) -> Result<(), PredictError> {
+        let on_host =
+            self.config.emulated.is_none() && self.profile.service(Stage::Device).is_none();
+        if !on_host || self.config.mode == Mode::LoaderOnly {
+            let own = simulate(&self.scenario(&self.config, WhatIf::default())?, 0);
+            let switching = own.switching / own.all_steps.max(1) as f64;
+            self.background = (self.profile.other_cpu_ns_per_step - switching).max(0.0);
+        }
+        let (mut rate, mut busy) = self.own()?;
+        for _ in 0..2 {
+            let (factor, bias) = (self.factor, rate / self.measured.samples_per_second);
+            self.factor = (factor * bias).clamp(1.0 / MOST_CORRECTION, MOST_CORRECTION);
+            let corrected = self.own()?;
+            let better = (corrected.0 / self.measured.samples_per_second - 1.0).abs();
+            if better > HELPS * (bias - 1.0).abs() {
+                self.factor = factor;
+                break;
+            }
+            (rate, busy) = corrected;
+        }
+        self.bias = rate / self.measured.samples_per_second;
+        if let Some(measured) = self.measured.device_busy.filter(|_| on_host && busy > 0.0) {
+            self.busy_in_step = (measured / busy).clamp(0.1, 1.0);
+        }
+        Ok(())
+    }
+
+    fn own(&self) -> Result<(f64, f64), PredictError> {
+        Ok(expected(&self.scenario(&self.config, WhatIf::default())?))
+    }
+
+    /// `costs`, corrected by what the simulation of the measured run was off.
+    fn calibrated(&self, mut costs: ServiceCosts) -> ServiceCosts {
+        costs.read = costs.read.scaled(self.factor);
+        costs.decode = costs.decode.scaled(self.factor);
+        costs.preprocess = costs.preprocess.scaled(self.factor);
+        costs.batch = costs.batch.scaled(self.factor);
+        costs.background = self.background;
+        costs
     }
 
     /// What the report's own run came to.
@@ -188,6 +261,9 @@ impl Predictor {
         let scenario = self.scenario(&config, what_if)?;
         let mut forecast = forecast(&scenario, &self.doubts());
         self.add_start(&mut forecast.first_batch_ns);
+        if let Some(busy) = &mut forecast.device_busy {
+            *busy = busy.scaled(self.busy_in_step);
+        }
         let plan = self.plan(&config);
         Ok(Prediction {
             forecast,
@@ -202,15 +278,23 @@ impl Predictor {
     /// As of [`resolve`](Self::resolve).
     pub fn rate(&self, sets: &[String], what_if: WhatIf) -> Result<(f64, f64), PredictError> {
         let config = self.resolve(sets)?;
-        Ok(expected(&self.scenario(&config, what_if)?))
+        let (rate, busy) = expected(&self.scenario(&config, what_if)?);
+        Ok((rate, busy * self.busy_in_step))
+    }
+
+    /// Bytes of the loader's buffers and queues with `sets`, when they are full.
+    ///
+    /// # Errors
+    /// As of [`resolve`](Self::resolve).
+    pub fn host_memory(&self, sets: &[String]) -> Result<u64, PredictError> {
+        let config = self.resolve(sets)?;
+        Ok(self.memory(&self.plan(&config)))
     }
 
     /// Starting threads and whatever else is not simulated comes before the first batch.
     fn add_start(&self, first_batch: &mut Estimate) {
         let own = self.scenario(&self.config, WhatIf::default());
-        let simulated = own.map_or(0.0, |own| {
-            crate::analysis::predict::simulate(&own, 0).first_batch
-        });
+        let simulated = own.map_or(0.0, |own| simulate(&own, 0).first_batch);
         let start = self
             .measured
             .first_batch_ns
@@ -232,30 +316,38 @@ impl Predictor {
             preprocess: of(Stage::Preprocess),
             batch: of(Stage::Batch),
             step: of(Stage::Device).max(of(Stage::Step)),
-            model: LEAST_DOUBT.max((self.bias - 1.0).abs() / 2.0),
+            model: LEAST_DOUBT
+                .max((self.bias - 1.0).abs())
+                .max((self.factor - 1.0).abs() / 2.0),
         }
     }
 
     fn plan(&self, config: &Resolved) -> Plan {
-        let samples: Arc<[u32]> = (0..self.data.samples as u32).collect();
-        plan(config, samples, self.data.claim_samples)
+        plan(config, self.part.clone(), self.data.claim_samples)
     }
 
     /// What the loader holds when every queue is full.
     fn memory(&self, plan: &Plan) -> u64 {
         use crate::pipeline::Layout;
         let bytes = |stage| self.profile.service(stage).map_or(0.0, |s| s.bytes_out);
-        let buffers = plan.slabs() * plan.batch_size * self.data.sample_bytes;
+        let slabs = (plan.slabs() * plan.batch_size) as f64;
+        let buffers = slabs * self.data.sample_bytes as f64;
         let queued = match plan.layout {
-            Layout::PerStage { read, decode, .. } => {
-                (read.prefetch + decode.workers) as f64 * bytes(Stage::Read)
-                    + (decode.prefetch + decode.workers) as f64 * bytes(Stage::Decode)
+            Layout::PerStage {
+                read,
+                decode,
+                preprocess,
+                ..
+            } => {
+                (read.workers + read.prefetch + decode.workers) as f64 * bytes(Stage::Read)
+                    + (decode.workers + decode.prefetch + preprocess.workers) as f64
+                        * bytes(Stage::Decode)
             }
             Layout::WholeBatch { num_workers, .. } => {
                 num_workers.max(1) as f64 * (bytes(Stage::Read) + bytes(Stage::Decode))
             }
         };
-        buffers as u64 + queued as u64
+        (buffers + queued) as u64
     }
 
     /// What is simulated for `config`.
@@ -267,6 +359,14 @@ impl Predictor {
     }
 }
 
-fn part<T: DeserializeOwned>(report: &Value, key: &str) -> Option<T> {
-    serde_json::from_value(report.get(key)?.clone()).ok()
+fn part<T: DeserializeOwned>(report: &Value, key: &'static str) -> Result<T, PredictError> {
+    let found = report.get(key).filter(|found| !found.is_null());
+    let found = found.ok_or(PredictError::Incomplete {
+        what: key,
+        remedy: "a new run with this version, whose report has it",
+    })?;
+    serde_json::from_value(found.clone()).map_err(|error| PredictError::OtherVersion {
+        part: key,
+        reason: error.to_string(),
+    })
 }

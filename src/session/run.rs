@@ -8,6 +8,7 @@ use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
 use super::other_programs::OtherPrograms;
 use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
+use super::predict::predict_suggested;
 use super::source::{Source, storage_report};
 use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use super::trainee::{Device, Ended, Trainee};
@@ -149,6 +150,11 @@ impl Session {
             note_trace(&mut collector.report, &summary);
         }
         let error = self.note_end(&mut collector, ended);
+        predict_suggested(
+            &mut collector.report,
+            self.config.mode,
+            &self.options.settings,
+        );
         let done = collector.report.steps;
         let fewer = self.config.steps.filter(|asked| done < *asked);
         if let Some(asked) = fewer

@@ -69,6 +69,7 @@ fn scenario(run: &Planted, rig: &Rig, profile: &Profile) -> Scenario {
         outstanding: plan.outstanding(),
         warmup: run.warmup,
         steps: run.steps,
+        later: 0,
         // Costs are waited for, not computed.
         cores: 1e9,
         storage: None,

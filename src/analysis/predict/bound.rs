@@ -67,7 +67,7 @@ impl Bound {
         let copy = costs.copy.mean(samples);
         let loading = read + decode + preprocess + batch;
         let (mut device, mut transfer, mut trainer) = (0.0, 0.0, costs.host.mean());
-        let mut computed = loading + copy + costs.host.mean();
+        let mut computed = loading + copy + costs.host.mean() + costs.background;
         match &scenario.device {
             Device::None => {}
             Device::OnHost { step, width } => {
@@ -138,5 +138,73 @@ impl Bound {
         self.demands
             .first()
             .map_or(Limit::Device, |(limit, _)| *limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::predict::{
+        BatchCosts, BatchSizes, Costs, ServiceCosts, Storage, Waking, simulate,
+    };
+
+    /// Whole-batch workers whose samples compute for 1 ms, of a run that is longer than what is simulated of it.
+    fn workers(num_workers: usize, cores: f64, latency: f64) -> Scenario {
+        Scenario {
+            loader: Loader::WholeBatch { num_workers },
+            copy_ahead: Some(2),
+            batches: BatchSizes::all(8),
+            claim: 1,
+            ordered: true,
+            outstanding: 2 * num_workers,
+            warmup: 4 * num_workers as u64,
+            steps: 1_000,
+            later: u64::MAX,
+            cores,
+            storage: (latency > 0.0).then_some(Storage {
+                latency,
+                requests_per_sample: 1.0,
+                taken_per_sample: 0.0,
+            }),
+            costs: ServiceCosts {
+                decode: Costs::any_of((0..100).map(|n| 0.5e6 + 1e4 * f64::from(n))),
+                ..ServiceCosts::default()
+            },
+            device: Device::Beside {
+                step: BatchCosts::fixed(1.0, 0.0),
+                launch_wait: 0.0,
+                run_ahead: 2,
+                transfer: BatchCosts::default(),
+                copies_ahead: 2,
+            },
+            waking: Waking::default(),
+        }
+    }
+
+    #[test]
+    fn no_simulation_is_faster_than_its_bound() {
+        for num_workers in [1, 4, 16, 64] {
+            for (cores, latency) in [(1.0, 0.0), (8.0, 0.0), (2.0, 4e6)] {
+                let scenario = workers(num_workers, cores, latency);
+                let bound = Bound::of(&scenario).samples_per_second();
+                let share = simulate(&scenario, 1).samples_per_second() / bound;
+                let what = format!("{num_workers} workers, {cores} cores, {latency} ns");
+                assert!((0.8..1.02).contains(&share), "{what}: {share}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_workers_have_begun_before_a_short_window_is_a_gain_in_it() {
+        let endless = workers(64, 1.0, 0.0);
+        let scenario = Scenario {
+            steps: 256,
+            later: 0,
+            ..endless.clone()
+        };
+        let bound = Bound::of(&scenario).samples_per_second();
+        let share = simulate(&scenario, 1).samples_per_second() / bound;
+        assert!((1.05..1.3).contains(&share), "{share}");
+        assert_eq!(Bound::of(&endless).limit(), Limit::Cores);
     }
 }

@@ -104,7 +104,7 @@ impl SimClock {
     /// Work on a core that has idled costs up to `cold_start` more.
     pub(super) fn new(cores: f64, threads: usize, cold_start: f64) -> SimClock {
         // More cores than threads stay idle.
-        let idle = (cores.max(1.0) as usize).min(threads.max(1));
+        let idle = (cores.max(0.0) as usize).min(threads);
         SimClock {
             idle_since: vec![0.0; idle],
             cold_start,
@@ -138,21 +138,29 @@ impl SimClock {
     /// `thread` goes on when it has computed for `length`.
     #[inline]
     pub(super) fn compute(&mut self, thread: u32, length: f64) {
-        let length = match self.cold_start > 0.0 {
-            true => length + self.warming_up(length),
-            false => length,
-        };
+        let length = length + self.take_core(length);
         self.working.push(self.computed + length, thread);
         self.computing += f64::from(self.widths[thread as usize]);
         self.share();
     }
 
-    /// What work of `length` costs more, as its core has idled. Takes the core.
-    fn warming_up(&mut self, length: f64) -> f64 {
+    /// How long the core has idled that a thread would get now; `None` where none is idle.
+    pub(super) fn idle_core(&self) -> Option<f64> {
+        Some(self.now - self.idle_since.last()?)
+    }
+
+    /// Takes a core, an idle one where there is one; returns what work of `length` costs more on it.
+    fn take_core(&mut self, length: f64) -> f64 {
         match self.idle_since.pop() {
             Some(since) if self.now - since > LONG_IDLE => self.cold_start.min(MOST_COLD * length),
             _ => 0.0,
         }
+    }
+
+    /// Cores that nobody computes on, as far as there are threads for them.
+    fn idle_cores(&self) -> usize {
+        let most = self.cores.min(self.widths.len() as f64);
+        (most - self.computing).max(0.0) as usize
     }
 
     #[inline]
@@ -180,7 +188,7 @@ impl SimClock {
                 self.computed = first.at;
                 self.computing -= f64::from(self.widths[first.thread as usize]);
                 self.share();
-                if self.cold_start > 0.0 && self.computing < self.cores {
+                if self.idle_since.len() < self.idle_cores() {
                     self.idle_since.push(self.now);
                 }
                 Some(first.thread)

@@ -34,6 +34,11 @@ impl Costs {
         Costs::any_of(lengths.map(|length| f64::from(*length) * factor))
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
+    }
+
     /// Whether nothing costs anything.
     pub fn is_free(&self) -> bool {
         self.lengths.iter().all(|length| *length == 0.0)
@@ -41,20 +46,24 @@ impl Costs {
 
     /// A stream of them that depends on `seed` only.
     pub(super) fn deal(&self, seed: u64) -> Deal {
-        let mut random = Random(seed);
-        let mut dealt = Vec::with_capacity(DEALT);
-        while !self.lengths.is_empty() && dealt.len() < DEALT {
-            let first = dealt.len();
-            dealt.extend_from_slice(&self.lengths);
-            shuffle(&mut dealt[first..], &mut random);
-            if self.lengths.len() == 1 {
-                break;
-            }
+        let table = match self.lengths.is_empty() {
+            true => vec![0.0],
+            false => self.lengths.clone(),
+        };
+        Deal {
+            table,
+            random: Random(seed),
+            dealt: Vec::new(),
+            next: 0,
         }
-        if dealt.is_empty() {
-            dealt.push(0.0);
+    }
+
+    /// A stream of them as factors: of mean 0, as where there are none, they are all 1.
+    pub(super) fn deal_factors(&self, seed: u64) -> Deal {
+        match self.mean() {
+            0.0 => Costs::fixed(1.0).deal(seed),
+            _ => self.deal(seed),
         }
-        Deal { dealt, next: 0 }
     }
 }
 
@@ -65,6 +74,9 @@ const DEALT: usize = 4096;
 /// has the measured mean, and not that of a few draws.
 #[derive(Clone, Debug)]
 pub(super) struct Deal {
+    table: Vec<f32>,
+    random: Random,
+    /// Shuffled tables one after another, as many as were needed so far.
     dealt: Vec<f32>,
     next: usize,
 }
@@ -73,18 +85,30 @@ impl Deal {
     /// The next length, in nanoseconds.
     #[inline]
     pub(super) fn next(&mut self) -> f64 {
+        if self.next == self.dealt.len() {
+            self.go_on();
+        }
         let length = self.dealt[self.next];
         self.next += 1;
-        if self.next == self.dealt.len() {
-            self.next = 0;
-        }
         f64::from(length)
+    }
+
+    /// One more table, or the first one again.
+    #[cold]
+    fn go_on(&mut self) {
+        let first = self.dealt.len();
+        if first > 0 && (self.table.len() == 1 || first >= DEALT) {
+            self.next = 0;
+            return;
+        }
+        self.dealt.extend_from_slice(&self.table);
+        shuffle(&mut self.dealt[first..], &mut self.random);
     }
 
     /// The sum of the next `count`.
     #[inline]
     pub(super) fn sum_of(&mut self, count: usize) -> f64 {
-        if let [only] = self.dealt[..] {
+        if let [only] = self.table[..] {
             return f64::from(only) * count as f64;
         }
         (0..count).map(|_| self.next()).sum()
@@ -92,6 +116,7 @@ impl Deal {
 }
 
 /// SplitMix64: enough to shuffle with, and the same everywhere.
+#[derive(Clone, Debug)]
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -131,6 +156,24 @@ mod tests {
         assert_eq!(first, (1..=100).map(f64::from).collect::<Vec<_>>());
         assert_eq!(deal.sum_of(100), 5050.0);
         assert_eq!(costs.mean(), 50.5);
+    }
+
+    #[test]
+    fn dealt_lengths_repeat_in_the_end() {
+        let costs = Costs::any_of((1..=100).map(f64::from));
+        let mut deal = costs.deal(3);
+        let tables = DEALT.div_ceil(100);
+        let mut all = || (0..100 * tables).map(|_| deal.next()).collect::<Vec<_>>();
+        let first = all();
+        assert_eq!(first.iter().sum::<f64>(), 5050.0 * tables as f64);
+        assert_eq!(first, all());
+    }
+
+    #[test]
+    fn factors_that_were_never_measured_are_one() {
+        assert_eq!(Costs::default().deal_factors(1).next(), 1.0);
+        assert_eq!(Costs::fixed(0.0).deal_factors(1).next(), 1.0);
+        assert_eq!(Costs::fixed(2.0).deal_factors(1).next(), 2.0);
     }
 
     #[test]

@@ -24,6 +24,15 @@ impl Estimate {
         }
     }
 
+    /// `factor` times as much.
+    pub fn scaled(self, factor: f64) -> Estimate {
+        Estimate {
+            value: self.value * factor,
+            low: self.low * factor,
+            high: self.high * factor,
+        }
+    }
+
     fn at_most(self, most: f64) -> Estimate {
         Estimate {
             value: self.value.min(most),

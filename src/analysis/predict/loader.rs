@@ -1,7 +1,7 @@
 //! The loader's threads: what read, decode, preprocess and batch do with claims, and whole-batch workers with
 //! batches.
 
-use super::scenario::{Loader, Scenario};
+use super::scenario::{BatchSizes, Loader, Scenario};
 use super::simulation::{FINISHED, HOST, Item, Phase, Role, Simulation, TICKETS, batch_cost};
 use std::collections::VecDeque;
 
@@ -30,15 +30,15 @@ impl Outlet {
         }
     }
 
-    /// Adds the samples of a claim; whether its batch has all now.
-    fn add(&mut self, claim: Item, samples: usize) -> bool {
+    /// Adds the samples of a claim; whether its batch, of a size in `batches`, has all now.
+    fn add(&mut self, claim: Item, batches: &BatchSizes) -> bool {
         let place = (claim.batch - self.first) as usize;
         if self.missing.len() <= place {
             self.missing.resize(place + 1, u32::MAX);
         }
         let missing = &mut self.missing[place];
         if *missing == u32::MAX {
-            *missing = samples as u32;
+            *missing = batches.of(claim.batch) as u32;
         }
         *missing -= claim.samples;
         let complete = *missing == 0;
@@ -94,6 +94,7 @@ impl Simulation<'_> {
             Role::Pool => TICKETS,
             Role::Copy => HOST,
             Role::Trainer => return self.next_step(thread),
+            Role::Background => return,
         };
         if let Some(item) = self.receive(queue, thread) {
             self.threads[thread as usize].item = item;
@@ -106,39 +107,41 @@ impl Simulation<'_> {
         let Item { batch, samples } = self.threads[thread as usize].item;
         match self.threads[thread as usize].role {
             Role::Samples(0) if self.reads_wait => {
-                let wait = self.read_wait(samples);
-                self.sleep(thread, wait, Phase::Read);
+                self.wait_for_disk(thread, samples);
             }
             Role::Samples(stage) => {
                 let cost = self.claim_cost(stage, samples);
                 self.compute(thread, cost, Phase::Served);
             }
             Role::Batch => {
-                let all = self.scenario.batches.of(batch);
-                match self.outlet.add(Item { batch, samples }, all) {
-                    true => self.collate(thread, all),
+                let claim = Item { batch, samples };
+                match self.outlet.add(claim, &self.scenario.batches) {
+                    true => self.collate(thread),
                     false => self.gather(thread),
                 }
             }
             Role::Pool => self.assemble(thread),
             Role::Copy => self.copy(thread),
             Role::Trainer => self.taken(thread),
+            Role::Background => {}
         }
     }
 
     /// A batch thread takes claims until it has a batch.
     fn gather(&mut self, thread: u32) {
         while let Some(claim) = self.receive(FINISHED, thread) {
-            let all = self.scenario.batches.of(claim.batch);
-            if self.outlet.add(claim, all) {
+            if self.outlet.add(claim, &self.scenario.batches) {
                 self.threads[thread as usize].item = claim;
-                return self.collate(thread, all);
+                return self.collate(thread);
             }
         }
     }
 
-    fn collate(&mut self, thread: u32, samples: usize) {
-        self.threads[thread as usize].item.samples = samples as u32;
+    /// A batch thread joins the samples of the batch whose last claim it has.
+    fn collate(&mut self, thread: u32) {
+        let item = &mut self.threads[thread as usize].item;
+        let samples = self.scenario.batches.of(item.batch);
+        item.samples = samples as u32;
         let cost = batch_cost(&self.scenario.costs.batch, &mut self.deals.batch, samples);
         self.compute(thread, cost, Phase::Served);
     }
@@ -163,7 +166,7 @@ impl Simulation<'_> {
             self.disk_free_at = done;
         }
         // The read itself is part of the disk's time.
-        let own = self.scenario.costs.read.mean() * count;
+        let own = self.read_mean * count;
         (done - self.clock.now() - own).max(0.0)
     }
 
@@ -203,8 +206,23 @@ impl Simulation<'_> {
     fn load_claim(&mut self, thread: u32) {
         let left = self.threads[thread as usize].left;
         let samples = left.min(self.scenario.claim.max(1) as u32);
+        self.wait_for_disk(thread, samples);
+    }
+
+    /// `thread` waits until the disk has a claim of `samples` samples.
+    fn wait_for_disk(&mut self, thread: u32, samples: u32) {
         let wait = self.read_wait(samples);
-        self.sleep(thread, wait, Phase::Read);
+        if wait <= 0.0 {
+            return self.read(thread);
+        }
+        match self.scenario.storage {
+            Some(_) => self.sleep(thread, wait, Phase::Read),
+            // Being woken is part of what was measured.
+            None => {
+                self.threads[thread as usize].phase = Phase::Read;
+                self.clock.wait(thread, wait);
+            }
+        }
     }
 
     /// `thread` has waited for the disk.

@@ -42,6 +42,7 @@ impl Profile {
                 }),
             launch: BatchCosts::default(),
             host: host.unwrap_or_default(),
+            background: 0.0,
         }
     }
 
@@ -54,13 +55,26 @@ impl Profile {
             })
     }
 
+    /// The length, in nanoseconds, that a share of `quantile` of the services of `stage` do not exceed.
+    pub fn quantile(&self, stage: Stage, quantile: f64) -> f64 {
+        let lengths = self.service(stage).map(|service| &service.lengths_ns[..]);
+        let lengths = lengths.unwrap_or_default();
+        let place = quantile * lengths.len().saturating_sub(1) as f64;
+        lengths.get(place as usize).copied().unwrap_or_default()
+    }
+
     /// What it takes to wake a thread.
     pub fn waking(&self) -> Waking {
         let waking = &self.waking;
         Waking {
             waited: waking.waited_ns,
-            latencies: waking.latency_ns,
+            // Beside the run both threads may have had one core, where that is quicker.
+            latencies: waking
+                .latency_ns
+                .map(|latency| latency.max(self.wake_up_ns)),
             oversleeps: waking.oversleep_ns,
+            latency_factors: Costs::any_of(waking.latency_factors.iter().copied()),
+            oversleep_factors: Costs::any_of(waking.oversleep_factors.iter().copied()),
             cost: waking.waking_ns,
             switching: waking.switching_ns,
             cold_start: waking.cold_start_ns,

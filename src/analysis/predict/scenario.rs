@@ -112,6 +112,8 @@ pub struct ServiceCosts {
     /// Of the trainer's thread before a step is on the device, and after it.
     pub launch: BatchCosts,
     pub host: Costs,
+    /// Of other threads of the process for each step, which nothing waits for: they only need cores.
+    pub background: f64,
 }
 
 /// A disk for which reads wait; the read's own costs are part of that.
@@ -146,14 +148,17 @@ pub enum Device {
 }
 
 /// What it takes to wake a thread, in nanoseconds.
-#[derive(Copy, Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Waking {
     /// How long it was waited for the figures below, shortest first; all zero where waking costs nothing.
     pub waited: [f64; 3],
-    /// Until a thread that waited so long runs.
+    /// Until a thread that is woken runs on a core that has idled so long.
     pub latencies: [f64; 3],
     /// How late a sleep of such a length ends.
     pub oversleeps: [f64; 3],
+    /// What single ones of both are multiplied with; none is always 1.
+    pub latency_factors: Costs,
+    pub oversleep_factors: Costs,
     /// CPU time of the thread that wakes, and of the one that is woken.
     pub cost: f64,
     pub switching: f64,
@@ -163,7 +168,7 @@ pub struct Waking {
 }
 
 impl Waking {
-    /// Until a thread runs that waited for `length`.
+    /// Until a thread runs that is woken on a core that has idled for `length`.
     #[inline]
     pub(super) fn latency(&self, length: f64) -> f64 {
         self.between(&self.latencies, length)
@@ -173,6 +178,11 @@ impl Waking {
     #[inline]
     pub(super) fn oversleep(&self, length: f64) -> f64 {
         self.between(&self.oversleeps, length)
+    }
+
+    /// Whether waking takes no time at all.
+    pub(super) fn is_free(&self) -> bool {
+        self.latencies == [0.0; 3]
     }
 
     /// On the line through the two neighbours.
@@ -207,6 +217,8 @@ pub struct Scenario {
     /// Steps before the window, and in it.
     pub warmup: u64,
     pub steps: u64,
+    /// Batches that are loaded for steps after the window, while it lasts.
+    pub later: u64,
     pub cores: f64,
     pub storage: Option<Storage>,
     pub costs: ServiceCosts,

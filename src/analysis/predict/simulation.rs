@@ -23,6 +23,10 @@ pub struct Simulated {
     pub first_batch: f64,
     /// Services simulated, warm-up included.
     pub services: u64,
+    /// CPU time of going to sleep and coming back, over the whole simulation.
+    pub switching: f64,
+    /// Steps simulated, warm-up included.
+    pub all_steps: u64,
 }
 
 impl Simulated {
@@ -86,6 +90,8 @@ pub(super) enum Role {
     Pool,
     Copy,
     Trainer,
+    /// Whatever else the process computes.
+    Background,
 }
 
 /// What comes next when a thread goes on.
@@ -122,8 +128,6 @@ pub(super) struct Thread {
     pub(super) left: u32,
     /// What it computed for others and has yet to pay: waking them, and being woken.
     pub(super) debt: f64,
-    /// Since when it waits for somebody.
-    waits_since: f64,
 }
 
 /// A bounded queue and who waits at its ends.
@@ -146,16 +150,14 @@ pub(super) struct Deals {
     pub(super) host: Deal,
     pub(super) step: Deal,
     pub(super) transfer: Deal,
+    latency: Deal,
+    oversleep: Deal,
 }
 
 /// The cost of a batch of `samples` samples, its factor dealt by `factors`.
 #[inline]
 pub(super) fn batch_cost(costs: &BatchCosts, factors: &mut Deal, samples: usize) -> f64 {
-    let factor = match costs.factors.mean() {
-        0.0 => 1.0,
-        _ => factors.next(),
-    };
-    (costs.base + costs.per_sample * samples as f64) * factor
+    costs.mean(samples as f64) * factors.next()
 }
 
 pub(super) struct Simulation<'a> {
@@ -169,6 +171,8 @@ pub(super) struct Simulation<'a> {
     pub(super) admitted: u64,
     /// Reads wait at all.
     pub(super) reads_wait: bool,
+    /// Mean nanoseconds that a sample's read computes.
+    pub(super) read_mean: f64,
     pub(super) disk_free_at: f64,
     pub(super) outlet: super::loader::Outlet,
     pub(super) device: super::trainer::DeviceState,
@@ -195,25 +199,24 @@ impl<'a> Simulation<'a> {
                 costs.preprocess.deal(seed(2)),
             ],
             read_wait: costs.read_wait.deal(seed(3)),
-            batch: costs.batch.factors.deal(seed(4)),
-            copy: costs.copy.factors.deal(seed(5)),
-            launch: costs.launch.factors.deal(seed(6)),
+            batch: costs.batch.factors.deal_factors(seed(4)),
+            copy: costs.copy.factors.deal_factors(seed(5)),
+            launch: costs.launch.factors.deal_factors(seed(6)),
             host: costs.host.deal(seed(7)),
-            step: step.deal(seed(8)),
-            transfer: transfer.deal(seed(9)),
+            step: step.deal_factors(seed(8)),
+            transfer: transfer.deal_factors(seed(9)),
+            latency: scenario.waking.latency_factors.deal_factors(seed(10)),
+            oversleep: scenario.waking.oversleep_factors.deal_factors(seed(11)),
         };
-        let mut clock = SimClock::new(scenario.cores, threads.len(), scenario.waking.cold_start);
-        if let Device::OnHost { width, .. } = scenario.device {
-            let trainer = threads.len() as u32 - 1;
-            clock.widen(trainer, width);
-        }
+        let clock = SimClock::new(scenario.cores, threads.len(), scenario.waking.cold_start);
         Simulation {
             clock,
             queues: queues(scenario),
             deals,
-            total: scenario.warmup + scenario.steps,
+            total: (scenario.warmup + scenario.steps).saturating_add(scenario.later),
             admitted: 0,
             reads_wait: scenario.storage.is_some() || !costs.read_wait.is_free(),
+            read_mean: costs.read.mean(),
             disk_free_at: 0.0,
             outlet: super::loader::Outlet::new(scenario),
             device: super::trainer::DeviceState::default(),
@@ -225,9 +228,10 @@ impl<'a> Simulation<'a> {
     }
 
     fn start(&mut self) {
-        let trainer = self.threads.len() as u32 - 1;
-        self.admit(trainer, self.scenario.outstanding as u64);
-        for thread in 0..self.threads.len() as u32 {
+        let background = self.threads.len() as u32 - 1;
+        self.admit(background, self.scenario.outstanding as u64);
+        self.threads[background as usize].debt = 0.0;
+        for thread in 0..background {
             if self.threads[thread as usize].phase == Phase::Idle {
                 self.proceed(thread);
             }
@@ -249,6 +253,7 @@ impl<'a> Simulation<'a> {
             (Phase::Unblocked, _) => self.unblocked(thread),
             (Phase::Read, _) => self.read(thread),
             (Phase::Served, Role::Trainer) => self.assembled_inline(thread),
+            (Phase::Served, Role::Background) => self.compute_in_background(0.0),
             (Phase::Served, _) => self.served(thread),
             (Phase::CopyRoom, _) => self.submit_copy(thread),
             (Phase::CopySubmitted, _) => self.copy_submitted(thread),
@@ -268,6 +273,16 @@ impl<'a> Simulation<'a> {
         self.clock.compute(thread, length + debt);
     }
 
+    /// The process's other threads compute for `length` more.
+    pub(super) fn compute_in_background(&mut self, length: f64) {
+        let thread = self.threads.len() as u32 - 1;
+        let state = &mut self.threads[thread as usize];
+        state.debt += length;
+        if state.phase == Phase::Idle && state.debt > 0.0 {
+            self.compute(thread, 0.0, Phase::Served);
+        }
+    }
+
     /// `thread` sleeps for `length`; then `phase` comes.
     #[inline]
     pub(super) fn sleep(&mut self, thread: u32, length: f64, phase: Phase) {
@@ -275,7 +290,9 @@ impl<'a> Simulation<'a> {
         let state = &mut self.threads[thread as usize];
         state.phase = phase;
         state.debt += waking.switching;
-        let late = (waking.oversleep(length) - waking.switching).max(0.0);
+        self.result.switching += waking.switching;
+        let late = waking.oversleep(length) * self.deals.oversleep.next();
+        let late = (late - waking.switching).max(0.0);
         self.clock.wait(thread, length + late);
     }
 
@@ -294,9 +311,7 @@ impl<'a> Simulation<'a> {
             return true;
         }
         ends.blocked.push_back(thread);
-        let now = self.clock.now();
-        let state = &mut self.threads[thread as usize];
-        (state.item, state.waits_since) = (item, now);
+        self.threads[thread as usize].item = item;
         false
     }
 
@@ -305,7 +320,6 @@ impl<'a> Simulation<'a> {
         let ends = &mut self.queues[queue];
         let Some(item) = ends.items.pop_front() else {
             ends.idle.push_back(thread);
-            self.threads[thread as usize].waits_since = self.clock.now();
             return None;
         };
         if let Some(producer) = ends.blocked.pop_front() {
@@ -320,12 +334,15 @@ impl<'a> Simulation<'a> {
     /// Has a thread that was waiting go on.
     fn wake(&mut self, thread: u32) {
         let waking = &self.scenario.waking;
-        let state = &mut self.threads[thread as usize];
-        let latency = waking.latency(self.clock.now() - state.waits_since);
-        if latency <= 0.0 {
+        if waking.is_free() {
             return self.resume(thread);
         }
-        state.debt += waking.switching;
+        // Where no core is idle, sharing them is what it waits for.
+        let idle = self.clock.idle_core();
+        let latency = idle.map_or(0.0, |idle| waking.latency(idle));
+        let latency = latency * self.deals.latency.next();
+        self.threads[thread as usize].debt += waking.switching;
+        self.result.switching += waking.switching;
         // What it computes to come back is part of the latency.
         let left = (latency - waking.switching).max(0.0);
         self.clock.wait(thread, left);
@@ -337,7 +354,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// The threads of a pipeline, the trainer's last.
+/// The threads of a pipeline, and last one for whatever else the process computes.
 fn threads(scenario: &Scenario) -> Vec<Thread> {
     let mut threads = Vec::new();
     let mut spawn = |role, count| {
@@ -347,7 +364,6 @@ fn threads(scenario: &Scenario) -> Vec<Thread> {
             item: Item::default(),
             left: 0,
             debt: 0.0,
-            waits_since: 0.0,
         }));
     };
     match scenario.loader {
@@ -368,6 +384,7 @@ fn threads(scenario: &Scenario) -> Vec<Thread> {
         spawn(Role::Copy, 1);
     }
     spawn(Role::Trainer, 1);
+    spawn(Role::Background, 1);
     threads
 }
 

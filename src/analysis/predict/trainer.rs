@@ -147,7 +147,8 @@ impl Simulation<'_> {
         let samples = self.threads[thread as usize].item.samples as usize;
         match &self.scenario.device {
             Device::None => self.launched(thread),
-            Device::OnHost { step, .. } => {
+            Device::OnHost { step, width } => {
+                self.clock.widen(thread, *width);
                 let cost = batch_cost(step, &mut self.deals.step, samples);
                 self.compute(thread, cost, Phase::Trained);
             }
@@ -189,6 +190,7 @@ impl Simulation<'_> {
 
     /// The trainer's thread has executed its step.
     pub(super) fn trained(&mut self, thread: u32) {
+        self.clock.widen(thread, 1.0);
         self.device.copied.pop_front();
         self.host_code(thread);
     }
@@ -233,6 +235,10 @@ impl Simulation<'_> {
         self.result.services += 1;
         let (warmup, steps) = (self.scenario.warmup, self.scenario.steps);
         self.device.steps += 1;
+        self.result.all_steps += 1;
+        if self.scenario.costs.background > 0.0 {
+            self.compute_in_background(self.scenario.costs.background);
+        }
         let number = self.device.steps;
         if number > warmup {
             self.result.device_busy += end - start.max(self.device.window_start);

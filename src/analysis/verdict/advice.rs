@@ -30,6 +30,7 @@ impl Judge<'_> {
                 set: None,
                 change: "reading the loss back less often".to_owned(),
                 at_most: self.without(self.summary.cause(cause)),
+                predicted: None,
             }),
             _ => None,
         }
@@ -72,6 +73,7 @@ impl Judge<'_> {
             set: Some(format!("{key}={enough}")),
             change: format!("{enough} instead of {now}"),
             at_most: with(enough),
+            predicted: None,
         })
     }
 
@@ -82,6 +84,7 @@ impl Judge<'_> {
             set: None,
             change: "reading samples in the order in which they lie on the disk".to_owned(),
             at_most,
+            predicted: None,
         })
     }
 
@@ -90,6 +93,7 @@ impl Judge<'_> {
             set: Some("copy.workers=1".to_owned()),
             change: "a thread that copies ahead".to_owned(),
             at_most: self.at_most(&self.floors().copying_ahead()),
+            predicted: None,
         }
     }
 
@@ -120,6 +124,7 @@ impl Judge<'_> {
             set: Some(format!("{key}={deeper}")),
             change: format!("{deeper} instead of {depth}"),
             at_most: self.without(hidden.sum()).min(self.at_most(&self.floors())),
+            predicted: None,
         }
     }
 
@@ -149,6 +154,7 @@ impl Judge<'_> {
             set: None,
             change: change.to_owned(),
             at_most: self.at_most(&floors.with_less_work(stages, left)),
+            predicted: None,
         })
     }
 

@@ -1,7 +1,8 @@
 //! What `stallscope tune` says: a line for each trial, the table, the answers, and the same as JSON.
 //!
-//! May use: `tune`.
+//! May use: `analysis`, `tune`.
 
+use crate::analysis::Suggestion;
 use crate::cli::batch_size::quoted;
 use crate::tune::tuning::{
     Answer, Attempt, CONFIRMING, Confirmation, Next, Objective, Outcome, Purpose, Size, Tuning,
@@ -199,10 +200,8 @@ fn print_next(out: &mut dyn Write, next: &Next) -> io::Result<()> {
 
 /// A verdict's suggestion in words.
 fn suggested(suggestion: &Value) -> Option<String> {
-    let set = suggestion["set"].as_str().map(|set| format!("--set {set}"));
-    let what = set.or_else(|| suggestion["change"].as_str().map(str::to_owned))?;
-    let at_most = suggestion["at_most"].as_f64()?;
-    Some(format!("try {what} (at most {at_most:.2}x)"))
+    let suggestion: Suggestion = serde_json::from_value(suggestion.clone()).ok()?;
+    Some(suggestion.text())
 }
 
 /// The result as JSON.

@@ -4,7 +4,10 @@ use super::{PredictError, Predictor, WhatIf};
 use crate::analysis::predict::{
     BatchCosts, BatchSizes, Costs, Device, Loader, Scenario, ServiceCosts, StageThreads, Storage,
 };
-use crate::config::{DeviceConfig, EmulatedConfig, Mode, OrderConfig, Resolved};
+use crate::config::{
+    DecodeConfig, DeviceConfig, EmulatedConfig, GpuConfig, Mode, OrderConfig,
+    PreprocessStageConfig, Resolved,
+};
 use crate::data::sampler::Batches;
 use crate::pipeline::{Layout, Plan, StageKnobs};
 use crate::timeline::Stage;
@@ -23,56 +26,77 @@ pub(super) fn modelled(
     config: &Resolved,
     sets: &[String],
 ) -> Result<(), PredictError> {
-    let costs = |config: &Resolved| {
-        let pipeline = &config.pipeline;
-        let mut preprocess = pipeline.preprocess.clone();
-        preprocess.stage = before.pipeline.preprocess.stage;
-        let mut decode = pipeline.decode;
-        decode.stage = before.pipeline.decode.stage;
-        (
-            pipeline.source.clone(),
-            preprocess,
-            decode,
-            pipeline.read.mode,
-        )
-    };
-    let device = |config: &Resolved| match config.device {
-        DeviceConfig::Emulated(_) => config
-            .emulated
-            .is_some_and(|emulated| emulated.train)
-            .then_some(DeviceConfig::Cpu),
-        other => Some(other),
-    };
-    // A device that was not measured has no costs; an emulated one needs none.
-    let device_known = device(config).is_none() || device(config) == device(before);
-    let same_model = device(config).is_none() || config.model == before.model;
-    let known = costs(before) == costs(config) && device_known && same_model;
-    if known || config.mode == Mode::LoaderOnly && costs(before) == costs(config) {
+    let Some(part) = unmodelled(before, config) else {
         return Ok(());
-    }
-    let blamed = sets.iter().rev().find(|set| {
-        let key = set.split('=').next().unwrap_or_default().trim();
-        [
-            "source.",
-            "preprocess.",
-            "decode.",
-            "read.",
-            "model.",
-            "device",
-            "train",
-        ]
-        .iter()
-        .any(|prefix| key.starts_with(prefix))
-            && !key.ends_with(".workers")
-            && !key.ends_with(".prefetch")
-    });
-    let (key, value) = blamed
-        .and_then(|set| set.split_once('='))
-        .unwrap_or(("device", "..."));
+    };
+    let keys = sets.iter().rev().filter_map(|set| set.split_once('='));
+    let mut keys = keys.map(|(key, value)| (key.trim(), value.trim()));
+    let (key, value) = keys
+        .find(|(key, _)| key.starts_with(part))
+        .unwrap_or((part, "..."));
     Err(PredictError::NotModelled {
-        key: key.trim().to_owned(),
-        value: value.trim().to_owned(),
+        key: key.to_owned(),
+        value: value.to_owned(),
     })
+}
+
+/// The part of `config` that makes its costs other than those of `before`, by its keys. What is not known to be
+/// modelled is not.
+fn unmodelled(before: &Resolved, config: &Resolved) -> Option<&'static str> {
+    let (one, other) = (&before.pipeline, &config.pipeline);
+    let preprocess = PreprocessStageConfig {
+        stage: one.preprocess.stage,
+        ..other.preprocess.clone()
+    };
+    let decode = DecodeConfig {
+        stage: one.decode.stage,
+        ..other.decode
+    };
+    let gpu = config.gpu.map(|gpu| GpuConfig {
+        run_ahead: before.gpu.map_or(0, |gpu| gpu.run_ahead),
+        ..gpu
+    });
+    let loader_only = config.mode == Mode::LoaderOnly;
+    // Where nothing is trained, or an emulated device takes the time it is told to, no step was to be measured.
+    let trains = |config: &Resolved| match config.emulated {
+        Some(emulated) => emulated.train.then_some(DeviceConfig::Cpu),
+        None => Some(config.device),
+    };
+    let (trained, to_train) = (trains(before), trains(config));
+    let stops_training = to_train.is_none() && before.emulated.is_some_and(|before| before.train);
+    let steps_known = loader_only || to_train.is_none() || before.mode != Mode::LoaderOnly;
+    let mode_known = match (before.mode, config.mode) {
+        (one, other) if one == other => !other.is_resident(),
+        (Mode::Normal, Mode::LoaderOnly) => true,
+        (Mode::LoaderOnly, Mode::Normal) => steps_known,
+        _ => false,
+    };
+    let differences = [
+        ("source", one.source != other.source),
+        ("split", one.split != other.split),
+        ("read", one.read.mode != other.read.mode),
+        ("decode", one.decode != decode),
+        ("preprocess", one.preprocess != preprocess),
+        ("on_error", one.on_error != other.on_error),
+        ("cache", before.cache != config.cache),
+        ("mode", !mode_known),
+        ("train", !loader_only && stops_training),
+        (
+            "device",
+            !loader_only && to_train.is_some() && to_train != trained,
+        ),
+        (
+            "model",
+            !loader_only && to_train.is_some() && before.model != config.model,
+        ),
+        (
+            "gpu",
+            !loader_only && config.gpu.is_some() && before.gpu != gpu,
+        ),
+    ];
+    differences
+        .into_iter()
+        .find_map(|(part, differs)| differs.then_some(part))
 }
 
 /// What a prediction for `config` takes for granted, from a run of `before`.
@@ -90,6 +114,13 @@ pub(super) fn assumptions(before: &Resolved, config: &Resolved, what_if: WhatIf)
             "a core does as much as on the measured machine, however many are busy".to_owned(),
         );
     }
+    if before.pipeline.order != config.pipeline.order && config.pipeline.storage.is_none() {
+        assumptions.push("the order of the samples costs nothing: they are in memory".to_owned());
+    }
+    if config.emulated.is_none() && matches!(config.device, DeviceConfig::Cuda(_)) {
+        assumptions
+            .push("launching a step takes what the quickest tenth of the launches took".to_owned());
+    }
     if before.pipeline.storage.is_some() && config.pipeline.storage.is_none() {
         assumptions.push(
             "reads wait for nothing: without the emulated disk they were not measured".to_owned(),
@@ -106,6 +137,12 @@ pub(super) fn scenario(
     what_if: WhatIf,
 ) -> Result<Scenario, PredictError> {
     let samples = from.data.samples;
+    if plan.batches <= config.warmup_steps {
+        return Err(PredictError::Impossible(format!(
+            "the run would have {} steps, and all of them are warm-up\n  try: more epochs or steps, or a smaller batch.size",
+            plan.batches
+        )));
+    }
     let batches = Batches::new(samples, plan.batch_size, plan.drop_last).ok_or_else(|| {
         let size = plan.batch_size;
         PredictError::Impossible(format!(
@@ -120,7 +157,7 @@ pub(super) fn scenario(
         false => left,
     };
     let warmup = config.warmup_steps;
-    let most = (MOST_SAMPLES / plan.batch_size as u64).clamp(50, MOST_STEPS);
+    let most = (MOST_SAMPLES / plan.batch_size as u64).clamp(8, MOST_STEPS);
     let steps = plan.batches.saturating_sub(warmup).clamp(1, most);
     let (costs, device) = costs_and_device(from, config, plan, what_if);
     let inline_copy = plan.copy.workers == 0;
@@ -135,8 +172,9 @@ pub(super) fn scenario(
         claim: plan.claim_size,
         ordered: plan.ordered,
         outstanding: plan.outstanding(),
-        warmup: warmup.min(4 * most),
+        warmup: warmup.min(most),
         steps,
+        later: plan.batches.saturating_sub(warmup + steps),
         cores: what_if.cores.unwrap_or(from.cores),
         storage: storage(from, config, plan),
         costs,
@@ -204,23 +242,35 @@ fn costs_and_device(
         .config
         .emulated
         .map_or(0.0, |device| device.launch_ns as f64);
-    let mut costs = profile.costs(launched_before);
-    if from.config.pipeline.storage.is_some() {
-        // What was waited for is what the emulated disk took, which the simulation knows.
+    let mut costs = from.calibrated(profile.costs(launched_before));
+    if let Some(storage) = storage(from, &from.config, &from.plan(&from.config)) {
+        // What was waited for is what the emulated disk took, which the simulation knows; the rest is work.
+        let took = storage.latency * storage.requests_per_sample + storage.taken_per_sample;
+        let read = costs.read.mean() + costs.read_wait.mean();
+        let work = costs.read.mean().min((read - took).max(0.0));
+        costs.read = Costs::fixed(work);
         costs.read_wait = Costs::default();
     }
     // Beside a device the thread that copies waits for the copy engine, which is simulated.
-    let submits = profile.service(Stage::Transfer).is_some();
-    if submits {
-        let quickest = profile
-            .service(Stage::Copy)
-            .and_then(|copy| copy.lengths_ns.first().copied());
-        costs.copy = BatchCosts::fixed(quickest.unwrap_or_default(), 0.0);
+    let mean = |stage| profile.service(stage).map(|service| service.mean_ns);
+    if let Some(transfer) = mean(Stage::Transfer) {
+        let own = match from.config.emulated {
+            // It waits for copies before, too.
+            Some(_) => profile.quantile(Stage::Copy, 0.0),
+            None => (mean(Stage::Copy).unwrap_or_default() - transfer).max(0.0),
+        };
+        costs.copy = BatchCosts::fixed(own, 0.0);
+    } else if config.emulated.is_some_and(|device| !device.train) {
+        costs.copy = BatchCosts::default();
     }
     let speed = 1.0 / what_if.device_speedup.max(1e-6);
     let batch_bytes = (from.data.sample_bytes * plan.batch_size) as f64;
     let device = match (config.mode, &config.emulated, config.device) {
-        (Mode::LoaderOnly, _, _) => Device::None,
+        (Mode::LoaderOnly, _, _) => {
+            costs.copy = BatchCosts::default();
+            costs.host = Costs::default();
+            Device::None
+        }
         (_, Some(emulated), _) => {
             if from.config.emulated.is_none() {
                 costs.host = Costs::default();
@@ -230,12 +280,9 @@ fn costs_and_device(
             }
             emulated_device(emulated, batch_bytes, plan.batch_size, speed)
         }
-        (_, None, DeviceConfig::Cuda(_)) => {
-            costs.launch = profile
-                .service(Stage::Step)
-                .map_or(BatchCosts::default(), |step| {
-                    BatchCosts::fixed(step.mean_ns, 0.0)
-                });
+        (_, None, DeviceConfig::Cuda(_)) if profile.service(Stage::Device).is_some() => {
+            // On a device that is always busy launching waits for it; the quickest did not.
+            costs.launch = BatchCosts::fixed(profile.quantile(Stage::Step, 0.1), 0.0);
             costs.host = Costs::default();
             Device::Beside {
                 step: profile.in_proportion(Stage::Device).scaled(speed),
@@ -278,5 +325,61 @@ fn emulated_device(
             transfer / batch_size.max(1) as f64,
         ),
         copies_ahead: 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+
+    fn resolved(sets: &[&str]) -> Resolved {
+        let more = ["source.kind=image-folder", "source.path=data/x"];
+        let sets = more.iter().chain(sets).map(|set| (*set).to_owned());
+        let sets: Vec<String> = sets.collect();
+        Settings::recorded("x", &[], &sets).resolve().unwrap()
+    }
+
+    /// The key that is to blame for what is not modelled, from a run of `before` with `sets` on top.
+    fn refused(before: &[&str], sets: &[&str]) -> Option<String> {
+        let after: Vec<&str> = before.iter().chain(sets).copied().collect();
+        let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+        match modelled(&resolved(before), &resolved(&after), &sets) {
+            Ok(()) => None,
+            Err(PredictError::NotModelled { key, .. }) => Some(key),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn only_what_was_measured_is_modelled() {
+        let emulated = "device=emulated:resnet50-a100";
+        let (cpu, loader_only) = (["device=cpu"], ["mode=loader-only"]);
+        for sets in [
+            ["num_workers=8", "batch.size=64"],
+            ["decode.workers=4", "read.prefetch=7"],
+            ["storage.emulate=nvme", "shuffle=false"],
+            [emulated, "steps=7"],
+            ["mode=loader-only", "steps=7"],
+        ] {
+            assert_eq!(refused(&cpu, &sets), None, "{sets:?}");
+        }
+        for (set, key) in [
+            ("preprocess.size=160", "preprocess.size"),
+            ("read.mode=ram", "read.mode"),
+            ("device=cuda", "device"),
+            ("mode=device-only", "mode"),
+            ("mode=host-resident", "mode"),
+            ("mode=cached", "mode"),
+        ] {
+            let sets = ["num_workers=2", set];
+            assert_eq!(refused(&cpu, &sets).as_deref(), Some(key));
+        }
+        // Without steps that were measured only an emulated device is known.
+        assert_eq!(
+            refused(&loader_only, &["mode=normal"]).as_deref(),
+            Some("mode")
+        );
+        assert_eq!(refused(&loader_only, &["mode=normal", emulated]), None);
     }
 }

@@ -121,7 +121,7 @@ pub struct Next {
     pub bottleneck: Option<String>,
     /// The verdict's title in the winner's report.
     pub verdict: Option<String>,
-    /// The verdict's suggestion there (`set`, `change`, `at_most`), unless it is among what was searched.
+    /// The verdict's suggestion there (`set`, `change`, `at_most`, `predicted`), unless it is among what was searched.
     pub suggestion: Option<Value>,
 }
 
