@@ -51,7 +51,6 @@ fn assert_says(said: &str, parts: &[&str]) {
 }
 
 #[test]
-#[ignore = "needs the forecaster"]
 fn the_smallest_that_feeds_the_device_is_found_and_confirmed() {
     let place = Place::with_images(400);
     let args = ["--json", "--max-workers", "6", "--trials", "7"];
@@ -92,7 +91,6 @@ fn the_smallest_that_feeds_the_device_is_found_and_confirmed() {
 }
 
 #[test]
-#[ignore = "needs the forecaster"]
 fn the_table_ends_with_the_answers() {
     let place = Place::with_images(400);
     let args = ["--max-workers", "4", "--trials", "6"];
@@ -118,7 +116,6 @@ fn the_table_ends_with_the_answers() {
 
 /// 20 MiB and 1 MiB a sample, of 99 MiB: 79 samples fit.
 #[test]
-#[ignore = "needs the forecaster"]
 fn a_batch_that_does_not_fit_is_a_result() {
     let place = Place::with_images(400);
     let sets = [
@@ -150,8 +147,119 @@ fn a_batch_that_does_not_fit_is_a_result() {
     );
 }
 
+/// A place whose `run.toml` reads pictures of 16 x 16, each of which takes 10 ms to come; a step takes 10 ms.
+fn with_pictures() -> Place {
+    let place = Place::with_images(10);
+    for class in ["a", "b"] {
+        let folder = place.path("pictures").join(class);
+        fs::create_dir_all(&folder).unwrap();
+        for number in 0..20 {
+            let picture = image::RgbImage::from_pixel(16, 16, image::Rgb([number; 3]));
+            picture.save(folder.join(format!("{number}.png"))).unwrap();
+        }
+    }
+    let config = format!(
+        "device = \"emulated:custom\"\nemulated.step_base = \"10ms\"\nbatch.size = 4\nwarmup_steps = 2\n\
+         preprocess.size = 16\nstorage.emulate = \"custom\"\nstorage.latency = \"10ms\"\nstorage.seek = \"0ms\"\n\
+         source.kind = \"image-folder\"\nsource.path = {:?}\n",
+        place.path("pictures")
+    );
+    fs::write(place.path("run.toml"), config).unwrap();
+    place
+}
+
+/// Whether a trial has all of `sets`, and no others.
+fn has(trial: &Value, sets: &[&str]) -> bool {
+    trial["sets"] == serde_json::json!(sets)
+}
+
+/// The example of the help. The start's run does not say what another way to read costs; its own run does.
 #[test]
-#[ignore = "needs the forecaster"]
+fn what_cannot_be_forecast_is_tried() {
+    let place = with_pictures();
+    let args = [
+        "--json",
+        "--only-searched",
+        "--search",
+        "read.mode=mmap,pread",
+        "--search",
+        "read.workers=1..4",
+    ];
+    let found = json(&tune(&place, &[], &args).output().unwrap());
+    let trials = found["trials"].as_array().unwrap();
+    let pread = &trials[1];
+    assert!(has(pread, &["read.mode=pread"]), "{found:#}");
+    assert_eq!(pread["purpose"], "unmeasured");
+    assert_eq!(
+        (&pread["predicted"], &pread["not_learned"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(found["never_tried"], serde_json::json!([]));
+    // With it every point has a forecast.
+    assert_eq!(found["excluded"]["unforecastable"], 0);
+    assert_eq!(found["forecast_points"], 8);
+    // Four workers bring the batch of four in the time of a step; the disk serves any number at a time.
+    let winner = found["winner"]["sets"].to_string();
+    assert!(winner.contains("read.workers=4"), "{found:#}");
+    assert!(
+        found["confirmation"]["ratio"].as_f64().unwrap() > 2.0,
+        "{found:#}"
+    );
+    let led = trials.iter().filter(|trial| trial["purpose"] == "best");
+    for trial in led {
+        assert!(
+            trial["predicted"]["loader_memory_bytes"].is_u64(),
+            "{trial}"
+        );
+    }
+}
+
+#[test]
+fn what_there_were_no_trials_for_is_named() {
+    let place = with_pictures();
+    let args = [
+        "--trials",
+        "4",
+        "--only-searched",
+        "--search",
+        "read.mode=mmap,pread,ram",
+    ];
+    let out = tune(&place, &[], &args).output().unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert_says(
+        &text(&out.stdout),
+        &[
+            "never tried: read.mode=ram;",
+            "--trials 5 ",
+            "read.mode=pread ",
+        ],
+    );
+}
+
+/// Less memory than the start's loader takes: only smaller ones are left.
+#[test]
+fn the_loaders_memory_can_be_limited() {
+    let place = Place::with_images(400);
+    // A batch of 10 pictures of 28 x 28 floats takes 31 kB; 64 batches of them 2 MB.
+    let args = [
+        "--json",
+        "--max-memory",
+        "500kB",
+        "--only-searched",
+        "--search",
+        "num_workers=1,2",
+        "--search",
+        "prefetch_factor=1,2,32",
+    ];
+    let found = json(&tune(&place, &SLOW_DISK, &args).output().unwrap());
+    assert_eq!(found["excluded"]["memory"], 2, "{found:#}");
+    assert!(
+        !found["winner"]["sets"].to_string().contains("32"),
+        "{found:#}"
+    );
+}
+
+#[test]
 fn it_can_be_stopped() {
     let place = Place::with_images(400);
     let mut command = tune(&place, &SLOW_DISK, &[]);
@@ -175,7 +283,6 @@ fn it_can_be_stopped() {
 }
 
 #[test]
-#[ignore = "needs the forecaster"]
 fn a_start_that_does_not_fit_is_told() {
     let place = Place::with_images(100);
     let memory = ["emulated.memory=1MiB", "emulated.memory_base=2MiB"];
@@ -197,12 +304,10 @@ fn what_makes_no_sense_is_refused() {
         assert_eq!(out.status.code(), Some(code), "{}", text(&out.stderr));
         assert_says(&text(&out.stderr), parts);
     };
-    refused(
-        &["mode=device-only"],
-        &[],
-        1,
-        &["nothing to tune", "mode=normal"],
-    );
+    for mode in ["mode=device-only", "mode=host-resident"] {
+        refused(&[mode], &[], 1, &["nothing to tune", "mode=normal"]);
+        assert!(!place.path("tuned").exists());
+    }
     refused(
         &[],
         &["--search", "num_wrokers=1,2"],

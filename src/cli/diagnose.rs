@@ -123,7 +123,7 @@ fn run_all(
     overrides: &[String],
     config: &Resolved,
     modes: &[Mode],
-) -> anyhow::Result<(Vec<ModeRuns>, Option<LeftOut>)> {
+) -> anyhow::Result<Runs> {
     let stop = Arc::new(AtomicBool::new(false));
     let stopping = stop.clone();
     on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
@@ -148,13 +148,16 @@ fn run_all(
     })
 }
 
+/// The runs of each mode, and why there are no cached ones where memory did not suffice.
+type Runs = (Vec<ModeRuns>, Option<LeftOut>);
+
 /// Has `run` run every one of `modes` so often, in turns. Where memory does not suffice for a cached run, there
 /// are none, and why comes with the others.
 fn in_turns(
     modes: &[Mode],
     repeats: usize,
     run: &mut dyn FnMut(Mode, &str) -> anyhow::Result<TrialResult>,
-) -> anyhow::Result<(Vec<ModeRuns>, Option<LeftOut>)> {
+) -> anyhow::Result<Runs> {
     let mut runs: Vec<ModeRuns> = modes.iter().map(|mode| ModeRuns::of(*mode)).collect();
     let mut left_out = None;
     for repeat in 1..=repeats {
@@ -248,13 +251,7 @@ mod tests {
     }
 
     /// Two runs of each mode, the one named `lacking` without the memory that it needs.
-    fn runs_without(
-        lacking: &str,
-        result: &TrialResult,
-    ) -> (
-        Vec<String>,
-        anyhow::Result<(Vec<ModeRuns>, Option<LeftOut>)>,
-    ) {
+    fn runs_without(lacking: &str, result: &TrialResult) -> (Vec<String>, anyhow::Result<Runs>) {
         let mut names = Vec::new();
         let result = in_turns(&MODES, 2, &mut |_, name| {
             names.push(name.to_owned());

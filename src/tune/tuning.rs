@@ -3,8 +3,8 @@
 //! The start is run first, and the forecasts rest on its report. Then the best forecast is tried, and all are
 //! made anew and corrected by what was measured, until nothing that has not been tried is expected to be
 //! better, or the trials are used up. Values whose costs no run has measured cannot be forecast: each combination
-//! of them is run once before that, and forecasts for points that have them rest on that run. Two trials are kept
-//! for the end: start and winner run once more, since one run may be luck.
+//! of them is run once before that, and forecasts for points that have them rest on that run; one trial at least goes
+//! where forecasts lead. Two are kept for the end: start and winner run once more, since one run may be luck.
 //!
 //! Invariants: a pure function over a [`Forecaster`] and a closure that runs a trial. Never more trials than
 //! allowed, and before the end never the same point twice.
@@ -165,12 +165,14 @@ impl Search<'_> {
         let mut knees = 0;
         while self.attempts.len() + CONFIRMING < self.request.trials {
             let survey = self.survey(self.outlook())?;
-            if let Some(point) = survey.unmeasured.first() {
+            let best = self.better(&survey);
+            if let Some(point) = survey.unmeasured.first()
+                && !(best.is_some() && self.is_last_chance())
+            {
                 self.run(Purpose::Unmeasured, point, None)?;
                 continue;
             }
             let cheap = self.request.objective == Objective::Cost || knees < KNEE_TRIALS;
-            let best = self.better(&survey);
             let knee = || self.knee(&survey).filter(|knee| !knee.is_tried() && cheap);
             let next = best.map(|best| (Purpose::Best, best));
             let Some((purpose, next)) = next.or_else(|| Some((Purpose::Knee, knee()?))) else {
@@ -181,6 +183,13 @@ impl Search<'_> {
             self.run(purpose, &next.point, Some(&next))?;
         }
         Ok(())
+    }
+
+    /// Whether the next trial is the only one that can go where the forecasts lead.
+    fn is_last_chance(&self) -> bool {
+        let mut purposes = self.attempts.iter().map(|attempt| attempt.purpose);
+        let is_led = purposes.any(|purpose| matches!(purpose, Purpose::Best | Purpose::Knee));
+        !is_led && self.attempts.len() + CONFIRMING + 1 == self.request.trials
     }
 
     fn outlook(&self) -> Outlook {

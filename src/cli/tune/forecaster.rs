@@ -79,9 +79,9 @@ impl Forecaster for FromReports {
 
     fn learn(&mut self, sets: &[String], report: &Value) -> Result<(), String> {
         // Other trials correct the forecasts, which do not rest on them.
-        let is_needed = self.bases.has(sets)
-            || matches!(self.rank(sets), Err(NoForecast::Unforecastable(_)))
-            || sets.is_empty();
+        let is_needed = sets.is_empty()
+            || self.bases.has(sets)
+            || matches!(self.rank(sets), Err(NoForecast::Unforecastable(_)));
         if !is_needed {
             return Ok(());
         }
