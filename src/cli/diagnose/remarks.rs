@@ -40,12 +40,8 @@ fn disagreements(rows: &[Row], attributed: &Attributed) -> Vec<String> {
     };
     let (noise, mut left): (Vec<&Row>, Vec<&Row>) = apart.partition(is_noise);
     let mut remarks = Vec::new();
-<<<<<<< HEAD
-    if !(is_repeated(rows) || noise.is_empty() && left.is_empty()) {
-=======
     let agrees = noise.is_empty() && left.is_empty();
     if !agrees && !is_repeated(rows) {
->>>>>>> 84827ea
         let once = "one run of each mode does not tell noise from what the two accounts differ by; --repeats 3 does";
         return vec![once.to_owned()];
     }
