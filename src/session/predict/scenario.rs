@@ -72,6 +72,7 @@ fn unmodelled(before: &Resolved, config: &Resolved) -> Option<&'static str> {
         _ => false,
     };
     let differences = [
+        ("mode", !mode_known),
         ("source", one.source != other.source),
         ("split", one.split != other.split),
         ("read", one.read.mode != other.read.mode),
@@ -79,7 +80,6 @@ fn unmodelled(before: &Resolved, config: &Resolved) -> Option<&'static str> {
         ("preprocess", one.preprocess != preprocess),
         ("on_error", one.on_error != other.on_error),
         ("cache", before.cache != config.cache),
-        ("mode", !mode_known),
         ("train", !loader_only && stops_training),
         (
             "device",
