@@ -45,6 +45,8 @@ STARTS = [
     {"num_workers": 4, "prefetch_factor": 1, "batch.size": 32},
 ]
 PAIRS = 5
+# Of the pairs; trials are shorter.
+PAIR_STEPS = ["steps=200"]
 TRIALS = 8
 
 
@@ -65,7 +67,8 @@ def sets(texts):
 
 
 def run(binary, point, folder):
-    command = [binary, "run", CONFIG, "--quiet", "--run-dir", str(folder), *sets(BASE + words(point))]
+    """Samples/s of a point, in a longer run than a trial's."""
+    command = [binary, "run", CONFIG, "--quiet", "--run-dir", str(folder), *sets(BASE + words(point) + PAIR_STEPS)]
     call(command)
     return json.loads((folder / "report.json").read_text())["samples_per_second"]
 
