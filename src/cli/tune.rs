@@ -50,7 +50,7 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         trials: args.trials,
         most_loader_memory_bytes: args.max_memory,
     };
-    let mut forecaster = FromReports::new(args.max_memory.is_some());
+    let mut forecaster = FromReports::default();
     let folder = Folder::make(args, &config)?;
     let steps = steps(args, &config);
     announce(&request, steps, &folder.path);

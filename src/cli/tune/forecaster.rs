@@ -1,15 +1,15 @@
 //! What `stallscope tune` is led by: predictions from the reports of its own trials.
 //!
-//! Nothing is simulated twice: forecasts are kept until the report that they rest on is another. May use:
-//! `analysis`, `config`, `session`, `tune`.
+//! Invariant: a report that forecasts rest on stays; so what was forecast once stays, too, and is not simulated
+//! again. May use: `analysis`, `config`, `session`, `tune`.
 
 mod bases;
 
 use crate::analysis::predict;
 use crate::config::Mode;
-use crate::session::{PredictError, Predictor, WhatIf};
+use crate::session::{Predictor, WhatIf};
 use crate::tune::tuning::{Estimate, Forecast, Forecaster, NoForecast, Size};
-use bases::{Bases, Taken};
+use bases::Bases;
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -20,30 +20,19 @@ const RANKED_WITHIN: f64 = 0.03;
 #[derive(Debug, Default)]
 pub(super) struct FromReports {
     bases: Bases<Predictor>,
-    /// Whether points are ranked by their memory, too.
-    wants_memory: bool,
     ranked: HashMap<Vec<String>, Result<Forecast, NoForecast>>,
 }
 
 impl FromReports {
-    /// Without any report so far.
-    pub(super) fn new(wants_memory: bool) -> FromReports {
-        FromReports {
-            wants_memory,
-            ..FromReports::default()
-        }
-    }
-
     fn ranked(&self, sets: &[String]) -> Result<Forecast, NoForecast> {
         self.bases.ask(sets, |predictor, changes| {
             let config = predictor.resolve(changes)?;
             let (rate, busy) = predictor.rate(changes, WhatIf::default())?;
             let has_device = config.mode != Mode::LoaderOnly;
-            let memory = self.wants_memory.then(|| loader_memory(predictor, changes));
             Ok(Forecast {
                 samples_per_second: roughly(rate),
                 device_busy: has_device.then(|| roughly(busy).at_most(1.0)),
-                loader_memory_bytes: memory.transpose()?,
+                loader_memory_bytes: predictor.host_memory(changes)?,
                 size: Size::of(&config.pipeline),
                 next_bottleneck: None,
             })
@@ -61,7 +50,7 @@ impl Forecaster for FromReports {
             Ok(Forecast {
                 samples_per_second: estimate(forecast.samples_per_second),
                 device_busy: forecast.device_busy.map(estimate),
-                loader_memory_bytes: Some(prediction.host_memory_bytes),
+                loader_memory_bytes: prediction.host_memory_bytes,
                 size: Size::of(&config.pipeline),
                 next_bottleneck: next.map(|next| next.resource.to_string()),
             })
@@ -79,25 +68,15 @@ impl Forecaster for FromReports {
 
     fn learn(&mut self, sets: &[String], report: &Value) -> Result<(), String> {
         // Other trials correct the forecasts, which do not rest on them.
-        let is_needed = sets.is_empty()
-            || self.bases.has(sets)
-            || matches!(self.rank(sets), Err(NoForecast::Unforecastable(_)));
-        if !is_needed {
-            return Ok(());
-        }
-        let predictor = Predictor::from_report(report).map_err(|error| error.to_string())?;
-        match self.bases.take(sets, predictor) {
-            Taken::New => self.ranked.retain(|_, forecast| forecast.is_ok()),
-            Taken::Again => self.ranked.clear(),
+        let is_needed =
+            self.bases.is_empty() || matches!(self.rank(sets), Err(NoForecast::Unforecastable(_)));
+        if is_needed {
+            let predictor = Predictor::from_report(report).map_err(|error| error.to_string())?;
+            self.bases.add(sets, predictor);
+            self.ranked.retain(|_, forecast| forecast.is_ok());
         }
         Ok(())
     }
-}
-
-/// What the loader of `predictor`'s run with `changes` holds on the host when its queues are full.
-fn loader_memory(predictor: &Predictor, changes: &[String]) -> Result<u64, PredictError> {
-    let prediction = predictor.predict(changes, WhatIf::default())?;
-    Ok(prediction.host_memory_bytes)
 }
 
 fn roughly(value: f64) -> Estimate {

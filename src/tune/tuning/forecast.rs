@@ -49,8 +49,8 @@ pub struct Forecast {
     /// 0 to 1; `None` where no device executes steps.
     pub device_busy: Option<Estimate>,
     /// Memory of the loader on the host: its buffers and queues when they are full, and nothing else that the
-    /// process has. `None` where it was not looked at.
-    pub loader_memory_bytes: Option<u64>,
+    /// process has.
+    pub loader_memory_bytes: u64,
     /// What the point takes of threads and room, see [`Size::of`].
     pub size: Size,
     /// What would hold the run back, in a few words; `None` where nothing alone does, or it was not looked at.

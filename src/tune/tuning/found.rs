@@ -65,7 +65,7 @@ pub struct Prediction {
     pub samples_per_second: Estimate,
     pub device_busy: Option<Estimate>,
     /// On the host, of the loader's buffers and queues when they are full.
-    pub loader_memory_bytes: Option<u64>,
+    pub loader_memory_bytes: u64,
 }
 
 /// One trial.

@@ -44,7 +44,7 @@ impl Objective {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Price {
     pub size: Size,
-    pub loader_memory_bytes: Option<u64>,
+    pub loader_memory_bytes: u64,
     pub changes: usize,
 }
 

@@ -76,9 +76,9 @@ pub(super) struct RuledOut {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Memory {
     Device,
-    /// The machine's, for a loader that takes so much, as far as that is known.
+    /// The machine's, for a loader that takes so much.
     Host {
-        loader_bytes: Option<u64>,
+        loader_bytes: u64,
     },
 }
 
@@ -100,19 +100,14 @@ impl RuledOut {
     }
 
     fn covers(&self, space: &Space, point: &[usize], forecast: &Forecast) -> bool {
-        let (least, size) = (self.size, forecast.size);
-        let as_large =
-            || space.differ_in_size_only(&self.point, point) && size.batch_size >= least.batch_size;
         match self.lacking {
-            Memory::Device => as_large() && size.device_samples >= least.device_samples,
-            Memory::Host { loader_bytes } => match (loader_bytes, forecast.loader_memory_bytes) {
-                (Some(least), Some(bytes)) => bytes >= least,
-                _ => {
-                    as_large()
-                        && size.threads >= least.threads
-                        && size.queued_samples >= least.queued_samples
-                }
-            },
+            Memory::Host { loader_bytes } => forecast.loader_memory_bytes >= loader_bytes,
+            Memory::Device => {
+                let size = forecast.size;
+                space.differ_in_size_only(&self.point, point)
+                    && size.batch_size >= self.size.batch_size
+                    && size.device_samples >= self.size.device_samples
+            }
         }
     }
 }
@@ -286,9 +281,8 @@ impl Work<'_> {
                 return None;
             }
         };
-        let memory = forecast.loader_memory_bytes;
         let most = self.request.most_loader_memory_bytes;
-        if most.is_some_and(|most| memory.is_some_and(|bytes| bytes > most)) {
+        if most.is_some_and(|most| forecast.loader_memory_bytes > most) {
             self.excluded.memory += 1;
             return None;
         }

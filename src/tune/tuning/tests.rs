@@ -58,7 +58,7 @@ impl<F: Fn(usize, usize) -> f64> Forecaster for Biased<F> {
         Ok(Forecast {
             samples_per_second: around(value),
             device_busy: Some(around(value / 650.0)),
-            loader_memory_bytes: Some(bytes(workers, prefetch)),
+            loader_memory_bytes: bytes(workers, prefetch),
             size: Size {
                 threads: workers,
                 queued_samples: workers * prefetch,
@@ -259,7 +259,7 @@ fn large_spaces_are_climbed() {
             Ok(Forecast {
                 samples_per_second: Estimate::exactly((self.0)(sets)),
                 device_busy: None,
-                loader_memory_bytes: Some(0),
+                loader_memory_bytes: 0,
                 size: Size {
                     threads: (self.1)(sets).iter().sum(),
                     ..Size::default()

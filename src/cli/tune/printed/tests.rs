@@ -30,7 +30,7 @@ impl Forecaster for HundredEach {
                 high: 1.05 * value,
             },
             device_busy: Some(Estimate::exactly(value / 400.0)),
-            loader_memory_bytes: Some(1 << 20),
+            loader_memory_bytes: 1 << 20,
             size: Size {
                 threads: workers(sets) as usize,
                 ..Size::default()

@@ -68,7 +68,7 @@ impl Forecaster for Batches {
         Ok(Forecast {
             samples_per_second: Estimate::exactly(100.0 + size as f64),
             device_busy: None,
-            loader_memory_bytes: Some(size as u64),
+            loader_memory_bytes: size as u64,
             size: Size {
                 threads: 1,
                 queued_samples: 0,

@@ -38,7 +38,7 @@ impl Learning {
         Ok(Forecast {
             samples_per_second: Estimate::exactly(truly(sets)),
             device_busy: None,
-            loader_memory_bytes: None,
+            loader_memory_bytes: 0,
             size: Size {
                 threads: workers,
                 ..Size::default()
