@@ -336,7 +336,7 @@ fn a_full_disk_under_the_trace_harms_neither_the_run_nor_the_report() {
     let program = stallscope().get_program().to_owned();
     let out = Command::new("bash")
         .arg("-c")
-        .arg("ulimit -f 16; exec \"$@\"")
+        .arg("ulimit -f 64; exec \"$@\"")
         .arg("bash")
         .arg(program)
         .arg("run")

@@ -347,7 +347,9 @@ impl Session {
         training: Arc<Mutex<Training>>,
         timeline: Option<TakenTimeline>,
     ) -> Collector {
-        // Loading NVML takes a while, which is no part of the run.
+        // Neither measuring what recording and waking cost nor loading NVML is a part of the run.
+        let cost = RecordingCost::measure(&self.clock);
+        let waking = WakingCost::measure(&self.clock);
         let gpu = GpuWatch::start(&self.config, &self.clock);
         let rule = WindowRule {
             warmup_steps: self.config.warmup_steps,
@@ -390,8 +392,8 @@ impl Session {
             cache: self.cache.take(),
             cache_epoch: 0,
             gpu,
-            cost: RecordingCost::measure(&self.clock),
-            waking: WakingCost::measure(&self.clock),
+            cost,
+            waking,
             process_cpu_before: cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default(),
             own_cpu: Nanos::ZERO,
             others: OtherPrograms::new(),
