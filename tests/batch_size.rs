@@ -2,12 +2,14 @@
 //! emulated device with a planted memory, where the right answer is arithmetic.
 
 mod place;
+mod said;
 
 use assert_cmd::cargo::CommandCargoExt;
 use place::Place;
+use said::{assert_says, json, text};
 use serde_json::Value;
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,21 +33,6 @@ fn search(place: &Place, sets: &[&str], args: &[&str]) -> Command {
     command.args(["--steps", "4"]).args(args);
     command.args(sets.iter().flat_map(|set| ["--set", set]));
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn json(out: &Output) -> Value {
-    assert!(out.status.success(), "{}", text(&out.stderr));
-    serde_json::from_slice(&out.stdout).unwrap()
-}
-
-fn assert_says(said: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(said.contains(part), "{part:?} is not in {said}");
-    }
 }
 
 #[test]

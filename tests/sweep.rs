@@ -2,16 +2,18 @@
 
 #[allow(dead_code, reason = "a sweep needs the data alone")]
 mod place;
+mod said;
 
 use assert_cmd::cargo::CommandCargoExt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use place::Place;
+use said::{assert_says, json, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,21 +30,6 @@ fn sweep(place: &Place, sets: &[&str], args: &[&str]) -> Command {
     command.args(sets.iter().flat_map(|set| ["--set", set]));
     command.stdin(Stdio::null());
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn assert_says(said: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(said.contains(part), "{part:?} is not in {said}");
-    }
-}
-
-fn json(out: &Output) -> Value {
-    assert!(out.status.success(), "{}", text(&out.stderr));
-    serde_json::from_slice(&out.stdout).unwrap()
 }
 
 /// The whole lines of the journal in `folder`.

@@ -3,12 +3,14 @@
 
 #[allow(dead_code)] // Other tests use all of it.
 mod place;
+mod said;
 
 use assert_cmd::cargo::CommandCargoExt;
 use place::Place;
+use said::{assert_says, json, text};
 use serde_json::Value;
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,21 +35,6 @@ fn tune(place: &Place, sets: &[&str], args: &[&str]) -> Command {
     command.args(["--steps", "20"]).args(args);
     command.args(sets.iter().flat_map(|set| ["--set", set]));
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn json(out: &Output) -> Value {
-    assert!(out.status.success(), "{}", text(&out.stderr));
-    serde_json::from_slice(&out.stdout).unwrap()
-}
-
-fn assert_says(said: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(said.contains(part), "{part:?} is not in {said}");
-    }
 }
 
 #[test]

@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 /// The costs of a run, over its window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Samples of a step, and of a claim, on average.
+    /// Samples of a step, on average.
     pub samples_per_step: f64,
-    pub samples_per_claim: f64,
     pub services: Vec<ServiceProfile>,
     /// From when an item was there until the thread that had waited for it began: the median.
     pub wake_up_ns: f64,

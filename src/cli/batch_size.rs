@@ -3,9 +3,9 @@
 //! Each size is a run in a process of its own. May use: `config`, `session`, `tune`.
 
 use super::args::BatchSizeArgs;
-use super::interruption::{INTERRUPTED, on_interrupt};
+use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{provide_data, trial_command, trial_steps};
-use crate::config::{Resolved, Settings};
+use crate::config::{Resolved, Settings, key_of};
 use crate::session::training_samples;
 use crate::timeline::Bytes;
 use crate::tune::{
@@ -17,8 +17,6 @@ use serde_json::json;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The largest value of `batch.size`.
 const LARGEST_KEY_VALUE: usize = 1_048_576;
@@ -77,9 +75,7 @@ fn search(
     overrides: &[String],
     bounds: Bounds,
 ) -> anyhow::Result<Result<BatchSizes, TrialError>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopping = stop.clone();
-    on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
+    let stop = interrupt_switch()?;
     let folder = tempfile::tempdir().context("cannot make a folder for the trials")?;
     let runner = TrialRunner {
         command: trial_command(&args.config)?,
@@ -220,7 +216,7 @@ struct Advice<'a> {
 impl Advice<'_> {
     /// The command that runs with `batch_size`, for a shell.
     fn to_use(&self, batch_size: usize) -> String {
-        let is_size = |set: &&String| set.split('=').next().map(str::trim) == Some("batch.size");
+        let is_size = |set: &&String| key_of(set) == "batch.size";
         let kept = self.overrides.iter().filter(|set| !is_size(set));
         let sets = kept.map(|set| format!(" --set {}", quoted(set)));
         let sets: String = sets.collect();

@@ -11,9 +11,9 @@ mod remarks;
 mod table;
 
 use super::args::DiagnoseArgs;
-use super::interruption::{INTERRUPTED, on_interrupt};
+use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{provide_data, require_device, trial_command};
-use crate::config::{Mode, PipelineConfig, ReadMode, Resolved, Settings, SourceKind};
+use crate::config::{Mode, PipelineConfig, ReadMode, Resolved, Settings, SourceKind, key_of};
 use crate::session::{SessionError, fits_in_memory};
 use crate::tune::{Measured, TrialError, TrialResult, TrialRunner};
 use anyhow::{Context, bail, ensure};
@@ -22,8 +22,6 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The modes, in the order in which they leave more and more out, and the loader alone.
 const MODES: [Mode; 5] = [
@@ -124,9 +122,7 @@ fn run_all(
     config: &Resolved,
     modes: &[Mode],
 ) -> anyhow::Result<Runs> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopping = stop.clone();
-    on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
+    let stop = interrupt_switch()?;
     let folder = tempfile::tempdir().context("cannot make a folder for the runs")?;
     let command = trial_command(&args.config)?;
     let runner = |mode| TrialRunner {
@@ -231,15 +227,11 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     })
 }
 
-/// The key that `key=value` sets.
-fn key_of(set: &str) -> &str {
-    set.split('=').next().unwrap_or_default().trim()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::sync::Arc;
 
     fn measured() -> TrialResult {
         TrialResult::Fits(Measured {

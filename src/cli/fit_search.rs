@@ -4,7 +4,7 @@
 //! search needs. May use: `session`, `train`, `tune`.
 
 use super::args::{FitSearchArgs, RunArgs};
-use super::interruption::{INTERRUPTED, on_interrupt};
+use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::trial_command;
 use crate::session::SessionError;
 use crate::train::{OutOfMemory, TrainError};
@@ -53,9 +53,7 @@ pub(super) fn become_fit_search(args: &RunArgs, report: Option<&Path>, too_large
 /// Always: the run's.
 pub fn fit_search(args: &FitSearchArgs) -> anyhow::Result<ExitCode> {
     let error: OutOfMemory = serde_json::from_str(&args.error).context("--error is not known")?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopping = stop.clone();
-    on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
+    let stop = interrupt_switch()?;
     eprintln!(
         "batch.size = {} does not fit; looking for a batch size that fits: at most {MOST_FIT_TRIALS} short runs \
          and {} s (--no-fit-search leaves that out)",

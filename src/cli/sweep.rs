@@ -13,7 +13,7 @@ mod table;
 
 use super::args::SweepArgs;
 use super::batch_size::quoted;
-use super::interruption::{INTERRUPTED, on_interrupt};
+use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{default_run_dir, provide_data, trial_command, trial_steps};
 use crate::config::{Resolved, Settings};
 use crate::tune::TrialRunner;
@@ -25,8 +25,6 @@ use anyhow::Context;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Not one trial has measured anything.
 #[derive(Debug, thiserror::Error)]
@@ -176,9 +174,7 @@ fn run_trials(
     folder: &SweepFolder,
     journal: &mut Journal,
 ) -> anyhow::Result<End> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopping = stop.clone();
-    on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
+    let stop = interrupt_switch()?;
     let trials = folder.trials()?;
     let runner = TrialRunner {
         command: trial_command(&args.config)?,

@@ -9,7 +9,7 @@ mod space;
 mod tuned_file;
 
 use super::args::TuneArgs;
-use super::interruption::{INTERRUPTED, on_interrupt};
+use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{default_run_dir, provide_data, trial_command, trial_steps};
 use crate::config::{Resolved, Settings};
 use crate::session::training_samples;
@@ -21,8 +21,6 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Measured steps of a trial at most, where nobody says how many.
 const MOST_STEPS: u64 = 100;
@@ -121,9 +119,7 @@ impl Trials {
         overrides: &[String],
         folder: &Folder,
     ) -> anyhow::Result<Trials> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopping = stop.clone();
-        on_interrupt(move || stopping.store(true, Ordering::Relaxed))?;
+        let stop = interrupt_switch()?;
         let runs = tempfile::tempdir_in(&folder.path);
         let runs = runs.context("cannot make a folder for the trials")?;
         let runner = TrialRunner {

@@ -42,5 +42,5 @@ pub use resolved::{
     ReadConfig, ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
     StorageConfig, TraceConfig, WorkerMode,
 };
-pub use settings::{Row, Settings, TypedKey, check_setting};
+pub use settings::{Row, Settings, TypedKey, check_setting, key_of};
 pub use value::{Value, format_bytes, parse_bytes};

@@ -306,6 +306,11 @@ fn unused_because(lookup: &Lookup, key: &'static Key) -> Option<String> {
     Some(format!("needs {}", unmet.words()))
 }
 
+/// The key that `key=value` sets.
+pub fn key_of(set: &str) -> &str {
+    set.split('=').next().unwrap_or_default().trim()
+}
+
 /// Reads one `key=value` of the command line.
 fn typed_set(set: &str) -> Result<(&'static Key, Entry), Box<Problem>> {
     let origin = Origin::Set(set.to_owned());

@@ -6,11 +6,12 @@
 mod scenario;
 mod suggested;
 
+pub use scenario::simulated_loader;
 pub(super) use suggested::predict_suggested;
 
 use super::plan::plan;
 use crate::analysis::predict::{
-    Doubts, Estimate, Forecast, Scenario, ServiceCosts, expected, forecast, simulate,
+    Doubts, Forecast, Scenario, ServiceCosts, expected, forecast, simulate,
 };
 use crate::analysis::{Profile, ServiceProfile};
 use crate::config::{ConfigError, Mode, Resolved, Settings, TypedKey};
@@ -97,6 +98,8 @@ pub struct Predictor {
     bias: f64,
     /// CPU time of a step that neither services nor the waking that is simulated account for.
     background: f64,
+    /// Nanoseconds before the first batch that are not simulated, such as starting threads.
+    start: f64,
     /// The share of a step on the host in which it counts as busy.
     busy_in_step: f64,
 }
@@ -123,15 +126,13 @@ impl Predictor {
     /// # Errors
     /// A report without the costs, or of a configuration that this version does not know.
     pub fn from_report(report: &Value) -> Result<Predictor, PredictError> {
-        let remedy = "a new run with this version, whose report has it";
-        let lacks = |what| PredictError::Incomplete { what, remedy };
         let profile: Profile = part(report, "profile")?;
         let data: DataReport = part(report, "data")?;
         let typed: Vec<TypedKey> = part(report, "settings")?;
         let rate = report["samples_per_second"].as_f64();
         let rate = rate.filter(|rate| *rate > 0.0);
         let measured = MeasuredRun {
-            samples_per_second: rate.ok_or_else(|| lacks("measured steps"))?,
+            samples_per_second: rate.ok_or(lacks("measured steps"))?,
             device_busy: report["device"]["busy_share"].as_f64(),
             first_batch_ns: report["first_batch_ns"].as_f64(),
         };
@@ -142,7 +143,7 @@ impl Predictor {
             typed,
             profile,
             data,
-            cores.ok_or_else(|| lacks("number of cores"))?,
+            cores.ok_or(lacks("number of cores"))?,
             measured,
         )
     }
@@ -183,6 +184,7 @@ impl Predictor {
             factor: 1.0,
             bias: 1.0,
             background: 0.0,
+            start: 0.0,
             busy_in_step: 1.0,
         };
         predictor.calibrate()?;
@@ -195,8 +197,9 @@ impl Predictor {
         let on_host =
             self.config.emulated.is_none() && self.profile.service(Stage::Device).is_none();
         if !on_host || self.config.mode == Mode::LoaderOnly {
-            let own = simulate(&self.scenario(&self.config, WhatIf::default())?, 0);
-            let switching = own.switching / own.all_steps.max(1) as f64;
+            let own = self.scenario(&self.config, WhatIf::default())?;
+            let steps = (own.warmup + own.steps).max(1);
+            let switching = simulate(&own, 0).switching / steps as f64;
             self.background = (self.profile.other_cpu_ns_per_step - switching).max(0.0);
         }
         let (mut rate, mut busy) = self.own()?;
@@ -214,6 +217,10 @@ impl Predictor {
         self.bias = rate / self.measured.samples_per_second;
         if let Some(measured) = self.measured.device_busy.filter(|_| on_host && busy > 0.0) {
             self.busy_in_step = (measured / busy).clamp(0.1, 1.0);
+        }
+        if let Some(first_batch) = self.measured.first_batch_ns {
+            let own = self.scenario(&self.config, WhatIf::default())?;
+            self.start = (first_batch - simulate(&own, 0).first_batch).max(0.0);
         }
         Ok(())
     }
@@ -260,7 +267,7 @@ impl Predictor {
         let config = self.resolve(sets)?;
         let scenario = self.scenario(&config, what_if)?;
         let mut forecast = forecast(&scenario, &self.doubts());
-        self.add_start(&mut forecast.first_batch_ns);
+        forecast.first_batch_ns = forecast.first_batch_ns.later_by(self.start);
         if let Some(busy) = &mut forecast.device_busy {
             *busy = busy.scaled(self.busy_in_step);
         }
@@ -289,20 +296,6 @@ impl Predictor {
     pub fn host_memory(&self, sets: &[String]) -> Result<u64, PredictError> {
         let config = self.resolve(sets)?;
         Ok(self.memory(&self.plan(&config)))
-    }
-
-    /// Starting threads and whatever else is not simulated comes before the first batch.
-    fn add_start(&self, first_batch: &mut Estimate) {
-        let own = self.scenario(&self.config, WhatIf::default());
-        let simulated = own.map_or(0.0, |own| simulate(&own, 0).first_batch);
-        let start = self
-            .measured
-            .first_batch_ns
-            .map_or(0.0, |ns| ns - simulated);
-        let start = start.max(0.0);
-        first_batch.value += start;
-        first_batch.low += start;
-        first_batch.high += start;
     }
 
     fn doubts(&self) -> Doubts {
@@ -359,12 +352,15 @@ impl Predictor {
     }
 }
 
+/// A report without `what`.
+fn lacks(what: &'static str) -> PredictError {
+    let remedy = "a new run with this version, whose report has it";
+    PredictError::Incomplete { what, remedy }
+}
+
 fn part<T: DeserializeOwned>(report: &Value, key: &'static str) -> Result<T, PredictError> {
     let found = report.get(key).filter(|found| !found.is_null());
-    let found = found.ok_or(PredictError::Incomplete {
-        what: key,
-        remedy: "a new run with this version, whose report has it",
-    })?;
+    let found = found.ok_or(lacks(key))?;
     serde_json::from_value(found.clone()).map_err(|error| PredictError::OtherVersion {
         part: key,
         reason: error.to_string(),

@@ -349,7 +349,11 @@ impl Session {
     ) -> Collector {
         // Neither measuring what recording and waking cost nor loading NVML is a part of the run.
         let cost = RecordingCost::measure(&self.clock);
-        let waking = WakingCost::measure(&self.clock);
+        let waking = match self.config.recorder {
+            true => WakingCost::measure(&self.clock),
+            // No costs are measured that could be predicted from.
+            false => WakingCost::default(),
+        };
         let gpu = GpuWatch::start(&self.config, &self.clock);
         let rule = WindowRule {
             warmup_steps: self.config.warmup_steps,

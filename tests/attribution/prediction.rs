@@ -9,36 +9,16 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use stallscope::analysis::Profile;
 use stallscope::analysis::predict::{
-    BatchCosts, BatchSizes, Device, Loader, Scenario, ServiceCosts, StageThreads, Waking, simulate,
+    BatchCosts, BatchSizes, Device, Scenario, ServiceCosts, Waking, simulate,
 };
 use stallscope::device::emulated::EmulatedSpec;
-use stallscope::pipeline::{Layout, StageKnobs};
+use stallscope::pipeline::Layout;
+use stallscope::session::simulated_loader;
 use stallscope::timeline::{Nanos, Stage};
 
 /// What is simulated for `run`, with costs as `profile` has them.
 fn scenario(run: &Planted, rig: &Rig, profile: &Profile) -> Scenario {
     let plan = run.plan();
-    let samples = |knobs: StageKnobs| StageThreads {
-        workers: knobs.workers,
-        prefetch: knobs.prefetch.div_ceil(run.claim_size),
-    };
-    let loader = match run.layout {
-        Layout::PerStage {
-            read,
-            decode,
-            preprocess,
-            batch,
-        } => Loader::PerStage {
-            read: samples(read),
-            decode: samples(decode),
-            preprocess: samples(knobs(preprocess.workers, plan.finished_samples(preprocess))),
-            batch: StageThreads {
-                workers: batch.workers,
-                prefetch: batch.prefetch,
-            },
-        },
-        Layout::WholeBatch { num_workers, .. } => Loader::WholeBatch { num_workers },
-    };
     let costs = profile.costs(0.0);
     let (costs, device) = match &rig.device {
         None => (
@@ -61,7 +41,7 @@ fn scenario(run: &Planted, rig: &Rig, profile: &Profile) -> Scenario {
         ),
     };
     Scenario {
-        loader,
+        loader: simulated_loader(&plan),
         copy_ahead: (run.copy.workers > 0).then_some(run.copy.prefetch),
         batches: BatchSizes::all(run.batch_size),
         claim: run.claim_size,

@@ -57,11 +57,9 @@ impl Bound {
     pub fn of(scenario: &Scenario) -> Bound {
         let samples = scenario.batches.mean();
         let costs = &scenario.costs;
-        let claims = samples / scenario.claim.max(1) as f64;
-        let claim = claims * costs.claim;
-        let read = samples * costs.read.mean() + claim;
-        let decode = samples * costs.decode.mean() + claim;
-        let preprocess = samples * costs.preprocess.mean() + claim;
+        let read = samples * costs.read.mean();
+        let decode = samples * costs.decode.mean();
+        let preprocess = samples * costs.preprocess.mean();
         let batch = costs.batch.mean(samples);
         let wait = samples * scenario.mean_read_wait();
         let copy = costs.copy.mean(samples);

@@ -34,11 +34,6 @@ impl Costs {
         Costs::any_of(lengths.map(|length| f64::from(*length) * factor))
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.lengths.is_empty()
-    }
-
     /// Whether nothing costs anything.
     pub fn is_free(&self) -> bool {
         self.lengths.iter().all(|length| *length == 0.0)

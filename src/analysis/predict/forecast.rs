@@ -33,6 +33,15 @@ impl Estimate {
         }
     }
 
+    /// `length` more.
+    pub fn later_by(self, length: f64) -> Estimate {
+        Estimate {
+            value: self.value + length,
+            low: self.low + length,
+            high: self.high + length,
+        }
+    }
+
     fn at_most(self, most: f64) -> Estimate {
         Estimate {
             value: self.value.min(most),
@@ -215,7 +224,8 @@ fn doubled(scenario: &Scenario, resource: Resource) -> Option<Scenario> {
         Resource::Limit(Limit::Trainer) => other = faster_trainer(other),
         Resource::Limit(limit) => more_workers(&mut other, limit)?,
     }
-    Some(other)
+    // What takes no time at all is not simulated again.
+    (other != *scenario).then_some(other)
 }
 
 /// The trainer's own code twice as fast, what it loads itself left out.
@@ -229,31 +239,19 @@ fn faster_trainer(mut scenario: Scenario) -> Scenario {
 }
 
 fn more_workers(scenario: &mut Scenario, limit: Limit) -> Option<()> {
-    let Loader::PerStage {
-        read,
-        decode,
-        preprocess,
-        batch,
-    } = &mut scenario.loader
-    else {
-        let Loader::WholeBatch { num_workers } = &mut scenario.loader else {
-            return None;
-        };
-        if limit != Limit::Workers || *num_workers == 0 {
-            return None;
+    let workers = match (&mut scenario.loader, limit) {
+        (Loader::WholeBatch { num_workers }, Limit::Workers) => {
+            *num_workers *= 2;
+            scenario.outstanding *= 2;
+            return Some(());
         }
-        *num_workers *= 2;
-        scenario.outstanding *= 2;
-        return Some(());
-    };
-    let stage = match limit {
-        Limit::Read => read,
-        Limit::Decode => decode,
-        Limit::Preprocess => preprocess,
-        Limit::Batch => batch,
+        (Loader::PerStage { read, .. }, Limit::Read) => &mut read.workers,
+        (Loader::PerStage { decode, .. }, Limit::Decode) => &mut decode.workers,
+        (Loader::PerStage { preprocess, .. }, Limit::Preprocess) => &mut preprocess.workers,
+        (Loader::PerStage { batch, .. }, Limit::Batch) => &mut batch.workers,
         _ => return None,
     };
-    stage.workers *= 2;
+    *workers *= 2;
     scenario.outstanding += 1;
     Some(())
 }

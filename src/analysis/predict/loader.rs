@@ -149,7 +149,7 @@ impl Simulation<'_> {
     /// What a claim of `samples` samples computes at a stage.
     #[inline]
     fn claim_cost(&mut self, stage: usize, samples: u32) -> f64 {
-        self.scenario.costs.claim + self.deals.samples[stage].next() * f64::from(samples)
+        self.deals.samples[stage].next() * f64::from(samples)
     }
 
     /// What reading a claim waits from now on.
@@ -180,7 +180,7 @@ impl Simulation<'_> {
         let claim = self.scenario.claim.max(1);
         let samples = samples as usize;
         let claims = samples.div_ceil(claim);
-        let mut cost = self.scenario.costs.claim * (3 * claims) as f64;
+        let mut cost = 0.0;
         for deal in &mut self.deals.samples {
             cost += match claim {
                 1 => deal.sum_of(samples),
@@ -203,7 +203,7 @@ impl Simulation<'_> {
     }
 
     /// A whole-batch worker waits for the disk with its next claim.
-    fn load_claim(&mut self, thread: u32) {
+    pub(super) fn load_claim(&mut self, thread: u32) {
         let left = self.threads[thread as usize].left;
         let samples = left.min(self.scenario.claim.max(1) as u32);
         self.wait_for_disk(thread, samples);
@@ -254,10 +254,6 @@ impl Simulation<'_> {
                 if self.send(stage + 1, thread, item) {
                     self.proceed(thread);
                 }
-            }
-            Role::Pool | Role::Trainer if self.threads[thread as usize].left > 0 => {
-                self.result.services -= 1;
-                self.load_claim(thread);
             }
             _ => self.deliver(thread, item),
         }

@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use super::scenario::{BatchCosts, ServiceCosts, Waking};
-use crate::analysis::profile::{Profile, ServiceProfile};
+use crate::analysis::profile::Profile;
 use crate::timeline::Stage;
 
 /// Of what a batch costs beside its samples, the part that does not depend on their number: collating and
@@ -13,7 +13,6 @@ impl Profile {
     /// What services cost; of the trainer's end only its own code, in [`host`](ServiceCosts::host), of which
     /// `launch_wait` nanoseconds are waited and no part of it.
     pub fn costs(&self, launch_wait: f64) -> ServiceCosts {
-        let samples = self.samples_per_step.max(1.0);
         let read = self.service(Stage::Read);
         let share = read.map_or(1.0, |read| read.cpu_share);
         let late = match launch_wait > 0.0 {
@@ -29,17 +28,8 @@ impl Profile {
             read_wait: self.lengths(Stage::Read).scaled(1.0 - share),
             decode: self.lengths(Stage::Decode),
             preprocess: self.lengths(Stage::Preprocess),
-            claim: 0.0,
-            batch: self
-                .service(Stage::Batch)
-                .map_or(BatchCosts::default(), |batch| {
-                    self.batch_costs(batch, samples, FIXED_PART)
-                }),
-            copy: self
-                .service(Stage::Copy)
-                .map_or(BatchCosts::default(), |copy| {
-                    self.batch_costs(copy, samples, FIXED_PART)
-                }),
+            batch: self.batch_costs(Stage::Batch, FIXED_PART),
+            copy: self.batch_costs(Stage::Copy, FIXED_PART),
             launch: BatchCosts::default(),
             host: host.unwrap_or_default(),
             background: 0.0,
@@ -48,11 +38,7 @@ impl Profile {
 
     /// What `stage` takes for a batch, in proportion to its samples.
     pub fn in_proportion(&self, stage: Stage) -> BatchCosts {
-        let samples = self.samples_per_step.max(1.0);
-        self.service(stage)
-            .map_or(BatchCosts::default(), |service| {
-                self.batch_costs(service, samples, 0.0)
-            })
+        self.batch_costs(stage, 0.0)
     }
 
     /// The length, in nanoseconds, that a share of `quantile` of the services of `stage` do not exceed.
@@ -86,11 +72,12 @@ impl Profile {
             Costs::any_of(service.undisturbed(self.waking.waking_ns))
         })
     }
-}
 
-impl Profile {
-    /// The costs of a service of batches of `samples` samples, `fixed` of which do not depend on that, 0 to 1.
-    fn batch_costs(&self, service: &ServiceProfile, samples: f64, fixed: f64) -> BatchCosts {
+    /// What `stage` takes for a batch, `fixed` of which does not depend on its samples, 0 to 1.
+    fn batch_costs(&self, stage: Stage, fixed: f64) -> BatchCosts {
+        let Some(service) = self.service(stage) else {
+            return BatchCosts::default();
+        };
         let lengths = service.undisturbed(self.waking.waking_ns);
         let mean = lengths.iter().sum::<f64>() / lengths.len().max(1) as f64;
         let factors = lengths
@@ -98,7 +85,7 @@ impl Profile {
             .map(|length| length / mean.max(f64::MIN_POSITIVE));
         BatchCosts {
             base: mean * fixed,
-            per_sample: mean * (1.0 - fixed) / samples,
+            per_sample: mean * (1.0 - fixed) / self.samples_per_step.max(1.0),
             factors: Costs::any_of(factors),
         }
     }

@@ -103,8 +103,6 @@ pub struct ServiceCosts {
     pub decode: Costs,
     /// Per sample.
     pub preprocess: Costs,
-    /// What a claim costs a worker beside its samples.
-    pub claim: f64,
     /// Of the batch stage.
     pub batch: BatchCosts,
     /// Of the thread that copies.
@@ -230,6 +228,11 @@ impl Scenario {
     /// Whether the trainer's thread loads for itself.
     pub(super) fn is_inline(&self) -> bool {
         matches!(self.loader, Loader::WholeBatch { num_workers: 0 })
+    }
+
+    /// Whether another batch may start once one is taken to be copied, and not once it is copied.
+    pub(super) fn credits_on_take(&self) -> bool {
+        matches!(self.loader, Loader::WholeBatch { num_workers: 1.. })
     }
 
     /// Mean nanoseconds that a sample's read waits without computing, and nobody else is in the way.

@@ -25,8 +25,6 @@ pub struct Simulated {
     pub services: u64,
     /// CPU time of going to sleep and coming back, over the whole simulation.
     pub switching: f64,
-    /// Steps simulated, warm-up included.
-    pub all_steps: u64,
 }
 
 impl Simulated {
@@ -252,6 +250,7 @@ impl<'a> Simulation<'a> {
             (Phase::Given, _) => self.begin(thread),
             (Phase::Unblocked, _) => self.unblocked(thread),
             (Phase::Read, _) => self.read(thread),
+            (Phase::Served, _) if self.threads[thread as usize].left > 0 => self.load_claim(thread),
             (Phase::Served, Role::Trainer) => self.assembled_inline(thread),
             (Phase::Served, Role::Background) => self.compute_in_background(0.0),
             (Phase::Served, _) => self.served(thread),

@@ -26,11 +26,7 @@ pub(super) struct DeviceState {
 impl Simulation<'_> {
     /// The thread that copies takes on its batch.
     pub(super) fn copy(&mut self, thread: u32) {
-        let whole_batch = matches!(
-            self.scenario.loader,
-            super::scenario::Loader::WholeBatch { .. }
-        );
-        if whole_batch && !self.scenario.is_inline() {
+        if self.scenario.credits_on_take() {
             self.admit(thread, 1);
         }
         let ahead = match self.scenario.device {
@@ -82,11 +78,7 @@ impl Simulation<'_> {
     /// A copy is out of its thread's hands: its host buffer is free.
     pub(super) fn copied(&mut self, thread: u32) {
         self.result.services += 1;
-        let per_stage = matches!(
-            self.scenario.loader,
-            super::scenario::Loader::PerStage { .. }
-        );
-        if per_stage || self.scenario.is_inline() {
+        if !self.scenario.credits_on_take() {
             self.admit(thread, 1);
         }
         let item = self.threads[thread as usize].item;
@@ -124,11 +116,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// The trainer's thread has loaded a claim, or the last one of its batch.
+    /// The trainer's thread has loaded a batch.
     pub(super) fn assembled_inline(&mut self, thread: u32) {
-        if self.threads[thread as usize].left > 0 {
-            return self.served(thread);
-        }
         self.result.services += 1;
         self.copy(thread);
     }
@@ -192,18 +181,14 @@ impl Simulation<'_> {
     pub(super) fn trained(&mut self, thread: u32) {
         self.clock.widen(thread, 1.0);
         self.device.copied.pop_front();
+        if self.device.steps >= self.scenario.warmup {
+            self.result.device_busy += self.clock.now() - self.device.step_began;
+        }
         self.host_code(thread);
     }
 
     fn host_code(&mut self, thread: u32) {
         let length = self.deals.host.next();
-        let trained = self.clock.now();
-        if matches!(self.scenario.device, Device::OnHost { .. }) {
-            let began = self.device.step_began;
-            if self.device.steps >= self.scenario.warmup {
-                self.result.device_busy += trained - began;
-            }
-        }
         match length > 0.0 {
             true => self.compute(thread, length, Phase::HostDone),
             false => self.make_room(thread),
@@ -235,7 +220,6 @@ impl Simulation<'_> {
         self.result.services += 1;
         let (warmup, steps) = (self.scenario.warmup, self.scenario.steps);
         self.device.steps += 1;
-        self.result.all_steps += 1;
         if self.scenario.costs.background > 0.0 {
             self.compute_in_background(self.scenario.costs.background);
         }

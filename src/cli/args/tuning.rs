@@ -6,6 +6,12 @@ use crate::tune::tuning::Objective;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
+/// `--set` and `--device` as `key=value` texts; the flag comes last and wins.
+fn overrides(set: &[String], device: Option<&str>) -> Vec<String> {
+    let device = device.map(|device| format!("device={device}"));
+    set.iter().cloned().chain(device).collect()
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -48,8 +54,7 @@ pub struct BatchSizeArgs {
 impl BatchSizeArgs {
     /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
     pub fn overrides(&self) -> Vec<String> {
-        let device = self.device.iter().map(|device| format!("device={device}"));
-        self.set.iter().cloned().chain(device).collect()
+        overrides(&self.set, self.device.as_deref())
     }
 }
 
@@ -107,14 +112,9 @@ pub struct SweepArgs {
 impl SweepArgs {
     /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
     pub fn overrides(&self) -> Vec<String> {
-        let device = self.device.iter().map(|device| format!("device={device}"));
-        let steps = self.steps.iter().map(|steps| format!("steps={steps}"));
-        self.set
-            .iter()
-            .cloned()
-            .chain(device)
-            .chain(steps)
-            .collect()
+        let mut sets = overrides(&self.set, self.device.as_deref());
+        sets.extend(self.steps.map(|steps| format!("steps={steps}")));
+        sets
     }
 }
 
@@ -183,8 +183,7 @@ pub struct DiagnoseArgs {
 impl DiagnoseArgs {
     /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
     pub fn overrides(&self) -> Vec<String> {
-        let device = self.device.iter().map(|device| format!("device={device}"));
-        self.set.iter().cloned().chain(device).collect()
+        overrides(&self.set, self.device.as_deref())
     }
 }
 
@@ -259,8 +258,7 @@ pub struct TuneArgs {
 impl TuneArgs {
     /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
     pub fn overrides(&self) -> Vec<String> {
-        let device = self.device.iter().map(|device| format!("device={device}"));
-        self.set.iter().cloned().chain(device).collect()
+        overrides(&self.set, self.device.as_deref())
     }
 }
 

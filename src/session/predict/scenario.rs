@@ -162,7 +162,7 @@ pub(super) fn scenario(
     let (costs, device) = costs_and_device(from, config, plan, what_if);
     let inline_copy = plan.copy.workers == 0;
     Ok(Scenario {
-        loader: loader(plan),
+        loader: simulated_loader(plan),
         copy_ahead: (!inline_copy).then_some(plan.copy.prefetch),
         batches: BatchSizes {
             size: plan.batch_size,
@@ -183,7 +183,8 @@ pub(super) fn scenario(
     })
 }
 
-fn loader(plan: &Plan) -> Loader {
+/// The threads and queues of `plan`, as they are simulated.
+pub fn simulated_loader(plan: &Plan) -> Loader {
     let claims = |workers, samples: usize| StageThreads {
         workers,
         prefetch: samples.div_ceil(plan.claim_size),

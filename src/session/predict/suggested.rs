@@ -106,7 +106,6 @@ mod tests {
         };
         report.profile = Some(Profile {
             samples_per_step: 32.0,
-            samples_per_claim: 1.0,
             services: vec![
                 service(Stage::Read, 30e3),
                 service(Stage::Decode, 1.4e6),

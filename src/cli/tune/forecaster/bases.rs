@@ -1,9 +1,10 @@
 //! The runs that forecasts rest on: the start's, and one for each combination of values whose costs no other
-//! has measured. May use: `session`, `tune`.
+//! has measured. May use: `config`, `session`, `tune`.
 //!
 //! Invariant: a forecast rests only on a run whose changed keys are all changed in what is asked for: so that
 //! nothing of the run stays that is not asked for.
 
+use crate::config::key_of;
 use crate::session::PredictError;
 use crate::tune::tuning::NoForecast;
 
@@ -71,11 +72,6 @@ impl<P> Base<P> {
         let mut own = self.sets.iter();
         own.all(|own| sets.iter().any(|set| key_of(set) == key_of(own)))
     }
-}
-
-/// The key that `key=value` sets.
-fn key_of(set: &str) -> &str {
-    set.split('=').next().unwrap_or_default()
 }
 
 #[cfg(test)]

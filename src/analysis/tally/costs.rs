@@ -1,0 +1,87 @@
+//! From the totals to the costs that predictions are made from.
+
+use super::{StageTally, Tally, WorkerSummary};
+use crate::analysis::profile::{Profile, ServiceProfile, WakingProfile, equally_likely};
+use crate::timeline::{LaneKind, Nanos, Stage};
+
+impl Tally {
+    /// What was measured of the costs, over a window of `steps` steps and `samples` samples.
+    pub(in crate::analysis) fn profile(
+        &self,
+        workers: &[WorkerSummary],
+        window: Nanos,
+        process_cpu: Option<Nanos>,
+        (steps, samples): (u64, u64),
+    ) -> Profile {
+        let stages = Stage::ALL.into_iter();
+        let services = stages.filter_map(|stage| {
+            let tally = self.stages.get(stage as usize)?.as_ref()?;
+            (tally.items > 0).then(|| self.service_profile(stage, tally, workers, window))
+        });
+        let services: Vec<ServiceProfile> = services.collect();
+        let computed = services.iter().filter(|service| !service.stage.on_device());
+        let computed = computed.map(|s| s.mean_ns * s.items as f64 * s.cpu_share);
+        let other = process_cpu.map_or(0.0, |cpu| cpu.0 as f64 - computed.sum::<f64>());
+        Profile {
+            samples_per_step: samples as f64 / steps.max(1) as f64,
+            services,
+            wake_up_ns: self
+                .wake_ups
+                .as_ref()
+                .map_or(0.0, |lengths| lengths.summary().p50.0 as f64),
+            waking: WakingProfile::default(),
+            other_cpu_ns_per_step: (other / steps.max(1) as f64).max(0.0),
+        }
+    }
+
+    fn service_profile(
+        &self,
+        stage: Stage,
+        tally: &StageTally,
+        workers: &[WorkerSummary],
+        window: Nanos,
+    ) -> ServiceProfile {
+        let mean = tally.net.sum as f64 / tally.items as f64;
+        // Who waited afterwards has handed on while it had nothing else to do.
+        let at_once = tally.began_at_once as f64 / tally.units.max(1) as f64;
+        let woke = self.wakes[stage as usize] as f64 / tally.units.max(1) as f64;
+        ServiceProfile {
+            stage,
+            items: tally.items,
+            items_per_unit: tally.items as f64 / tally.units.max(1) as f64,
+            mean_ns: mean,
+            lengths_ns: equally_likely(&tally.net.histogram, mean),
+            relative_error: tally.parts.relative_error(),
+            cpu_share: match stage {
+                Stage::Read => read_cpu_share(mean * tally.items as f64, workers, window),
+                _ => 1.0,
+            },
+            woke_share: (woke * at_once).min(1.0),
+            bytes_out: tally.bytes_out as f64 / tally.items as f64,
+        }
+    }
+}
+
+/// Of `net` nanoseconds of reading, the share that was computed. Only reads wait in their service; where a
+/// thread serves other stages as well, its CPU time is compared as a whole.
+fn read_cpu_share(net: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
+    let reads = |worker: &&WorkerSummary| {
+        matches!(
+            worker.kind,
+            LaneKind::Worker(Stage::Read) | LaneKind::BatchWorker
+        )
+    };
+    let own = |worker: &WorkerSummary| {
+        let usage = &worker.usage;
+        let scale = window.0 as f64 / usage.at.0.max(1) as f64;
+        let of_window = |time: Nanos| time.0 as f64 * scale;
+        let busy = worker.busy.0 as f64 - of_window(usage.run_delay).min(worker.busy.0 as f64);
+        (usage.at > Nanos::ZERO).then(|| busy - of_window(usage.user + usage.system))
+    };
+    let waited: f64 = workers.iter().filter(reads).filter_map(own).sum();
+    // Less than a tenth of it is within what the kernel's figures tell.
+    match waited / net.max(1.0) {
+        share if share > 0.1 => (1.0 - share).clamp(0.0, 1.0),
+        _ => 1.0,
+    }
+}
