@@ -14,6 +14,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trace", &["timeline"]),
     ("analysis", &["timeline"]),
     ("tune", &["analysis", "config"]),
+    ("reproduce", &["config", "tune"]),
     ("train", &["pipeline", "device", "timeline"]),
     ("report", &["analysis", "timeline"]),
     (
@@ -26,8 +27,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "session", "report", "tune", "train", "pipeline", "device", "trace", "analysis",
-            "config", "data", "timeline",
+            "reproduce",
+            "session",
+            "report",
+            "tune",
+            "train",
+            "pipeline",
+            "device",
+            "trace",
+            "analysis",
+            "config",
+            "data",
+            "timeline",
         ],
     ),
 ];

@@ -15,7 +15,8 @@ use clap_complete::Shell;
 
 use crate::config::ImageFormat;
 pub use tuning::{
-    BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, SweepArgs, TuneArgs,
+    BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, ReproduceArgs,
+    SweepArgs, TuneArgs,
 };
 
 /// Profile the input pipeline of a training job: which loader stage starves the device, and what
@@ -62,6 +63,8 @@ pub enum Command {
     Predict(PredictArgs),
     /// Find better workers, prefetch and other keys in a few trials that forecasts lead, and confirm them.
     Tune(TuneArgs),
+    /// Measure a published table again, on this machine, and explain what differs.
+    Reproduce(ReproduceArgs),
     /// After a run that was out of memory: look for a batch size that fits.
     #[command(hide = true)]
     FitSearch(FitSearchArgs),

@@ -10,7 +10,7 @@ mod disk;
 mod gpu;
 mod memory;
 mod planted;
-mod proc_file;
+pub(super) mod proc_file;
 mod processor;
 mod storage;
 

@@ -15,6 +15,7 @@ pub mod fit_search;
 mod interruption;
 pub mod predict;
 mod progress;
+pub mod reproduce;
 pub mod run;
 pub mod sweep;
 pub mod tune;

@@ -176,7 +176,7 @@ pub(super) fn default_run_dir(name: &str) -> PathBuf {
 }
 
 /// `20261121-053000`, in UTC (Hinnant's civil-from-days).
-fn date_and_time(unix_seconds: u64) -> String {
+pub(super) fn date_and_time(unix_seconds: u64) -> String {
     let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
     let shifted = days + 719_468;
     let era = shifted / 146_097;

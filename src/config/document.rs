@@ -29,12 +29,17 @@ pub(super) struct Found {
 
 /// Reads a file's text; `path` is only named in errors.
 pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Found>, ConfigError> {
-    let document = Document::parse(text).map_err(|error| syntax_error(path, text, &error))?;
+    let document = document(path, text)?;
     let mut found = Vec::new();
     flatten(text, document.as_table(), "", &mut found);
     // Tables come in the parser's order; problems should come in the reader's.
     found.sort_by_key(|entry| (entry.key_at.line, entry.key_at.indent));
     Ok(found)
+}
+
+/// A file's text as TOML.
+pub(super) fn document<'a>(path: &Path, text: &'a str) -> Result<Document<&'a str>, ConfigError> {
+    Document::parse(text).map_err(|error| syntax_error(path, text, &error))
 }
 
 fn syntax_error(path: &Path, text: &str, error: &toml_edit::TomlError) -> ConfigError {

@@ -24,6 +24,7 @@ mod presets;
 mod reference;
 mod resolve;
 mod resolved;
+mod rungs;
 mod schema;
 mod settings;
 mod suggest;
@@ -42,5 +43,6 @@ pub use resolved::{
     ReadConfig, ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
     StorageConfig, TraceConfig, WorkerMode,
 };
+pub use rungs::{Rung, rungs};
 pub use settings::{Row, Settings, TypedKey, check_setting, key_of};
 pub use value::{Value, format_bytes, parse_bytes};

@@ -4,7 +4,8 @@
 //! overrides what. Only a file that cannot be read or is not TOML fails here; keys that are wrong
 //! are remembered and reported by [`Settings::resolve`], all of them together.
 //!
-//! May use: `document`, `error`, `kind`, `lookup`, `origin`, `resolve`, `schema`, `suggest`, `value`.
+//! May use: `document`, `error`, `kind`, `lookup`, `origin`, `resolve`, `rungs`, `schema`, `suggest`,
+//! `value`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,6 +19,7 @@ use super::lookup::{self, Lookup};
 use super::origin::{Excerpt, Layer, Origin};
 use super::resolve;
 use super::resolved::Resolved;
+use super::rungs::RUNG;
 use super::schema::{self, Key};
 use super::suggest;
 use super::value::Value;
@@ -195,6 +197,9 @@ impl Settings {
                 line: found.key_at.line,
                 column: found.key_at.column(),
             };
+            if found.key == RUNG && found.value.is_none() && layer == Layer::Experiment {
+                continue; // Of a ladder, which [`rungs`](super::rungs) reads.
+            }
             let Some(key) = schema::find(&found.key) else {
                 let problem = unknown(
                     &found.key,
@@ -386,7 +391,7 @@ fn unknown(name: &str, found: Option<&str>, origin: Origin, at: Option<Excerpt>)
     problem(format!("unknown key `{name}`")).hint(hint)
 }
 
-fn read(path: &Path, role: &'static str) -> Result<String, ConfigError> {
+pub(super) fn read(path: &Path, role: &'static str) -> Result<String, ConfigError> {
     std::fs::read_to_string(path).map_err(|cause| {
         let hint = if cause.kind() == io::ErrorKind::NotFound {
             neighbour(path)

@@ -1,0 +1,63 @@
+//! Sentences about runs, each computed from their attribution. May use: nothing.
+
+use super::evidence::Evidence;
+
+/// What is said of a share of the time below this is that there is none.
+const NEXT_TO_NOTHING: f64 = 0.005;
+
+/// What held the device of a run, such as `device busy 28.1 % of the time; it waited for decode capacity (61.0 %) and
+/// read capacity (8.2 %)`.
+pub fn held_by(run: Evidence<'_>) -> String {
+    let busy = run.device_busy().unwrap_or(0.0);
+    let causes = run.idle_causes();
+    let told = causes.iter().take(3).filter(|cause| cause.share >= 0.02);
+    let told: Vec<String> = told
+        .map(|cause| format!("{} ({})", cause.cause, percent(cause.share)))
+        .collect();
+    let busy = format!("device busy {}", percent(busy));
+    match told.split_last() {
+        None => format!("{busy}; nothing held it"),
+        Some((last, [])) => format!("{busy}; idle by {last}"),
+        Some((last, first)) => format!("{busy}; idle by {} and {last}", first.join(", ")),
+    }
+}
+
+/// What changed from one run to the next: how much faster, and which cause of idle time went or came.
+pub fn bought(before: Evidence<'_>, after: Evidence<'_>) -> String {
+    let factor = after.samples_per_second() / before.samples_per_second();
+    let mut changes: Vec<(String, f64, f64)> = Vec::new();
+    for cause in before.idle_causes().iter().chain(&after.idle_causes()) {
+        if changes.iter().all(|(name, ..)| *name != cause.cause) {
+            let (was, is) = (before.idle_by(&cause.cause), after.idle_by(&cause.cause));
+            changes.push((cause.cause.clone(), was, is));
+        }
+    }
+    changes.sort_by(|a, b| (b.2 - b.1).abs().total_cmp(&(a.2 - a.1).abs()));
+    let told = changes
+        .iter()
+        .filter(|(_, was, is)| (is - was).abs() >= 0.03);
+    let told: Vec<String> = told
+        .take(2)
+        .map(|(cause, was, is)| {
+            let way = if is < was { "fell" } else { "rose" };
+            format!(
+                "{cause} {way} from {} to {} of the time",
+                percent(*was),
+                percent(*is)
+            )
+        })
+        .collect();
+    let told = match told.is_empty() {
+        true => "no cause of idle time changed by 3 points".to_owned(),
+        false => told.join(", "),
+    };
+    format!("{factor:.2}x as fast: {told}; now {}", held_by(after))
+}
+
+/// A share of the time.
+pub fn percent(share: f64) -> String {
+    match share.abs() < NEXT_TO_NOTHING / 10.0 {
+        true => "0 %".to_owned(),
+        false => format!("{:.1} %", 100.0 * share),
+    }
+}

@@ -1,0 +1,20 @@
+//! Published tables, and how each is measured again on the machine at hand.
+//!
+//! Invariants: published figures stand in `published`, each with its source, and nowhere else; measured ones come
+//! from the reports of runs; explanations are functions of those reports. A table runs nothing itself: it asks a
+//! [`Lab`]. May use: `config`, `tune`.
+
+mod evidence;
+mod explain;
+mod lab;
+mod outcome;
+pub mod published;
+mod tables;
+
+pub use evidence::{Evidence, IdleCause, StageCost};
+pub use lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
+pub use outcome::{
+    Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Predicted,
+    Provenance, Reproduction, Row, Source, Span, Unit,
+};
+pub use tables::{Ask, EXPERIMENTS, Findings, Table};

@@ -1,0 +1,99 @@
+//! Ladders: the rungs of an experiment file, each run as often as asked for. May use: nothing.
+
+use super::Ask;
+use crate::config::Rung;
+use crate::reproduce::evidence::Evidence;
+use crate::reproduce::lab::{Lab, LabError, Run};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Ladder {
+    pub experiment: &'static str,
+    /// Of every rung, under its own.
+    pub sets: Vec<String>,
+    /// Whether each rung adds to the one before it.
+    pub cumulative: bool,
+}
+
+/// A rung that was run.
+#[derive(Clone, Debug)]
+pub struct RungRuns {
+    pub name: String,
+    /// All that it sets beside the experiment file.
+    pub set: Vec<String>,
+    pub reports: Vec<Arc<Value>>,
+}
+
+impl RungRuns {
+    /// A figure of every run that has it.
+    pub fn figures(&self, figure: impl Fn(Evidence<'_>) -> Option<f64>) -> Vec<f64> {
+        let runs = self.reports.iter().map(|report| Evidence::of(report));
+        runs.filter_map(figure)
+            .filter(|figure| figure.is_finite())
+            .collect()
+    }
+
+    /// The run in the middle by samples/s. There is at least one.
+    pub fn median(&self) -> Evidence<'_> {
+        let mut runs: Vec<Evidence<'_>> = self
+            .reports
+            .iter()
+            .map(|report| Evidence::of(report))
+            .collect();
+        runs.sort_by(|a, b| a.samples_per_second().total_cmp(&b.samples_per_second()));
+        runs[(runs.len() - 1) / 2]
+    }
+}
+
+impl Ladder {
+    /// What each rung sets in all, beside the experiment file.
+    pub fn settings(&self, rungs: &[Rung]) -> Vec<Vec<String>> {
+        let mut all = Vec::new();
+        let mut before: Vec<String> = self.sets.clone();
+        for rung in rungs {
+            let mut sets = before.clone();
+            sets.extend(rung.set.iter().cloned());
+            if self.cumulative {
+                before.clone_from(&sets);
+            }
+            all.push(sets);
+        }
+        all
+    }
+}
+
+/// Runs every rung `ask.repeats` times, in turns, so that a machine that gets slower does so in all of them.
+///
+/// # Errors
+/// The first run that fails.
+pub fn measure_rungs(
+    lab: &mut dyn Lab,
+    ladder: &Ladder,
+    ask: &Ask,
+) -> Result<Vec<RungRuns>, LabError> {
+    let rungs = lab.rungs(ladder.experiment)?;
+    let settings = ladder.settings(&rungs);
+    let mut runs: Vec<RungRuns> = rungs
+        .iter()
+        .zip(&settings)
+        .map(|(rung, sets)| RungRuns {
+            name: rung.name.clone(),
+            set: sets.clone(),
+            reports: Vec::new(),
+        })
+        .collect();
+    for repeat in 1..=ask.repeats {
+        for (number, rung) in runs.iter_mut().enumerate() {
+            let report = lab.run(&Run {
+                name: &format!("rung{}-{repeat}", number + 1),
+                experiment: ladder.experiment,
+                sets: &rung.set,
+                evaluate: false,
+            })?;
+            rung.reports.push(report);
+        }
+    }
+    Ok(runs)
+}
