@@ -67,8 +67,8 @@ impl DataPlace {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Question {
     pub sets: Vec<String>,
-    /// Stages that would cost nothing, such as `decode`.
-    pub free: Vec<&'static str>,
+    /// Whether decode and preprocess would cost the host nothing: pixels are stored, and the device preprocesses.
+    pub free_loader: bool,
     /// What a sample would take on disk, where the data is another.
     pub bytes_per_sample: Option<f64>,
 }

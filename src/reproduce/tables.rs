@@ -1,16 +1,28 @@
 //! The tables there are. May use: `config`.
 
+mod gpu_util;
 mod ladder;
 mod storage;
 
 use super::lab::{Lab, LabError};
 use super::outcome::{DataUsed, Part, Source};
 
+/// A file of `configs/reproduce/`: its name and its text.
+macro_rules! experiment {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../../configs/reproduce/", $name)),
+        )
+    };
+}
+
 /// The experiment files of the tables: their names in `configs/reproduce/`, and their texts.
-pub const EXPERIMENTS: &[(&str, &str)] = &[(
-    "storage.toml",
-    include_str!("../../configs/reproduce/storage.toml"),
-)];
+pub const EXPERIMENTS: &[(&str, &str)] = &[
+    experiment!("gpu-util.toml"),
+    experiment!("gpu-util-cuda.toml"),
+    experiment!("storage.toml"),
+];
 
 /// What is asked of a table, beside its experiment files.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +71,7 @@ pub struct Table {
 }
 
 impl Table {
-    pub const ALL: &'static [Table] = &[storage::TABLE];
+    pub const ALL: &'static [Table] = &[gpu_util::TABLE, storage::TABLE];
 
     /// The table of that name.
     pub fn named(name: &str) -> Option<&'static Table> {

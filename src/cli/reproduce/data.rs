@@ -63,8 +63,12 @@ pub fn packed(images: &DataPlace, raw: Option<u32>) -> Result<DataPlace, LabErro
     bar.set_message(format!("packing {}:", target.display()));
     let packed = request.pack(&progress::shown(&bar), &|| false);
     bar.finish_and_clear();
-    packed.map_err(refused)?;
-    Ok(place(target, images.origin))
+    let (summary, _) = packed.map_err(refused)?;
+    Ok(DataPlace {
+        path: target,
+        origin: images.origin,
+        bytes_per_sample: Some(summary.bytes as f64 / summary.records.max(1) as f64),
+    })
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {

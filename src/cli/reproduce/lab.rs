@@ -6,7 +6,7 @@ use crate::cli::args::ReproduceArgs;
 use crate::config::{Rung, Settings, rungs};
 use crate::device::probe;
 use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Predicted, Question, Run};
-use crate::session::{Predictor, WhatIf};
+use crate::session::{FreeStages, Predictor, WhatIf};
 use crate::tune::{TrialResult, TrialRunner};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -98,8 +98,16 @@ impl Lab for ThisMachine {
 
     fn predict(&self, report: &Value, question: &Question) -> Result<Answer, LabError> {
         let predictor = Predictor::from_report(report).map_err(refused)?;
+        let what_if = WhatIf {
+            free: FreeStages {
+                decode: question.free_loader,
+                preprocess: question.free_loader,
+            },
+            stored_bytes: question.bytes_per_sample,
+            ..WhatIf::default()
+        };
         let prediction = predictor
-            .predict(&question.sets, WhatIf::default())
+            .predict(&question.sets, what_if)
             .map_err(refused)?;
         Ok(Answer {
             samples_per_second: predicted(prediction.forecast.samples_per_second),
