@@ -8,6 +8,7 @@ pub mod data;
 pub mod device;
 pub mod pipeline;
 pub mod report;
+pub mod reproduce;
 pub mod session;
 pub mod timeline;
 pub mod trace;

@@ -14,6 +14,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trace", &["timeline"]),
     ("analysis", &["timeline"]),
     ("tune", &["analysis", "config"]),
+    ("reproduce", &["config", "tune"]),
     ("train", &["pipeline", "device", "timeline"]),
     ("report", &["analysis", "timeline"]),
     (
