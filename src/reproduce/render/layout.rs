@@ -130,17 +130,23 @@ pub(super) fn written(
     }
 }
 
-/// How the figures of a part are to be read: of how many runs they are, and what is in brackets.
-pub(super) fn reading(part: &Part) -> Option<String> {
-    let cells = || part.rows.iter().flat_map(|row| &row.cells);
-    let runs = cells().filter_map(|cell| Some(cell.measured?.runs));
-    let most = runs.clone().max().unwrap_or(0);
-    let runs = match runs.min().unwrap_or(0) {
+/// Of how many runs the figures of a part are, such as `1 to 3 runs`; `None` where none has several.
+pub(super) fn runs(part: &Part) -> Option<String> {
+    let cells = part.rows.iter().flat_map(|row| &row.cells);
+    let runs = cells.filter_map(|cell| Some(cell.measured?.runs));
+    let (fewest, most) = (runs.clone().min()?, runs.max()?);
+    let runs = match fewest {
         fewest if fewest == most => format!("{most} runs"),
         fewest => format!("{fewest} to {most} runs"),
     };
-    let measured = (most > 1).then(|| format!("measured: the median of {runs} (least..most)"));
-    let any = cells().any(|cell| cell.predicted.is_some());
+    (most > 1).then_some(runs)
+}
+
+/// How the figures of a part are to be read: of how many runs they are, and what is in brackets.
+pub(super) fn reading(part: &Part) -> Option<String> {
+    let measured = runs(part).map(|runs| format!("measured: the median of {runs} (least..most)"));
+    let mut cells = part.rows.iter().flat_map(|row| &row.cells);
+    let any = cells.any(|cell| cell.predicted.is_some());
     let predicted =
         any.then(|| "predicted: before anything of the row was measured [interval]".to_owned());
     let told: Vec<String> = measured.into_iter().chain(predicted).collect();

@@ -7,7 +7,7 @@ use super::canvas::{Anchor, At, Canvas};
 use super::letters::{KEY, TEXT};
 use super::page::{LINE, MARGIN, Page, Sign};
 use crate::reproduce::render::figure;
-use crate::reproduce::render::layout::Field;
+use crate::reproduce::render::layout::{self, Field};
 use crate::reproduce::{Cell, Part, Row};
 use panel::Panel;
 
@@ -151,8 +151,6 @@ pub(super) fn render(part: &Part, subtitle: &str) -> String {
 }
 
 fn signs(part: &Part, rows: &Rows) -> Vec<Sign> {
-    let cells = || part.rows.iter().flat_map(|row| &row.cells);
-    let most = cells().filter_map(|cell| Some(cell.measured?.runs)).max();
     let sign = |lane: &Field| match lane {
         Field::Published => Sign {
             words: "published".to_owned(),
@@ -167,9 +165,9 @@ fn signs(part: &Part, rows: &Rows) -> Vec<Sign> {
                 canvas.diamond("predicted", (x + 0.5 * width, y), 5.0);
             },
         },
-        Field::Measured => match most.filter(|most| *most > 1) {
-            Some(most) => Sign {
-                words: format!("measured: median, least and most of {most} runs"),
+        Field::Measured => match layout::runs(part) {
+            Some(runs) => Sign {
+                words: format!("measured: median, least and most of {runs}"),
                 draw: |canvas, (x, y), width| {
                     canvas.rectangle("measured", (x, y - 5.5), (0.8 * width, 11.0));
                     canvas.span("whisker", (x + 0.6 * width, x + width), y);
