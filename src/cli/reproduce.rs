@@ -10,7 +10,10 @@ mod lab;
 use super::args::ReproduceArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{date_and_time, default_run_dir};
-use crate::reproduce::{Ask, EXPERIMENTS, LabError, Provenance, Reproduction, Table};
+use crate::reproduce::{
+    Ask, EXPERIMENTS, LabError, Provenance, Reproduction, Table, chart_file, json, markdown, svg,
+    terminal,
+};
 use crate::tune::TrialError;
 use anyhow::{Context, bail};
 use lab::ThisMachine;
@@ -150,20 +153,4 @@ fn provenance(
         data,
         configs: configs.collect(),
     }
-}
-
-fn json(r: &Reproduction) -> String {
-    serde_json::to_string_pretty(r).unwrap_or_default()
-}
-fn markdown(r: &Reproduction) -> String {
-    json(r)
-}
-fn terminal(r: &Reproduction) -> String {
-    json(r)
-}
-fn svg(_: &Reproduction, _: &crate::reproduce::Part) -> Option<String> {
-    None
-}
-fn chart_file(_: &crate::reproduce::Part) -> Option<String> {
-    None
 }

@@ -9,6 +9,7 @@ mod explain;
 mod lab;
 mod outcome;
 pub mod published;
+mod render;
 mod tables;
 
 pub use evidence::{Evidence, IdleCause, StageCost};
@@ -17,4 +18,5 @@ pub use outcome::{
     Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Predicted,
     Provenance, Reproduction, Row, Source, Span, Unit,
 };
+pub use render::{chart_file, json, markdown, svg, terminal};
 pub use tables::{Ask, EXPERIMENTS, Findings, Table};
