@@ -17,6 +17,7 @@ pub mod predict;
 mod progress;
 pub mod run;
 pub mod sweep;
+pub mod time_kernels;
 pub mod tune;
 
 pub use crate::pipeline::error_chain;
