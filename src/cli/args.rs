@@ -6,6 +6,7 @@
 //!
 //! May use: `config` (the image formats), `tune` (the objectives).
 
+mod timing;
 mod tuning;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::config::ImageFormat;
+pub use timing::{KernelsArg, TimeKernelsArgs, TimedModel};
 pub use tuning::{
     BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, ReproduceArgs,
     SweepArgs, TuneArgs,
@@ -68,6 +70,9 @@ pub enum Command {
     /// After a run that was out of memory: look for a batch size that fits.
     #[command(hide = true)]
     FitSearch(FitSearchArgs),
+    /// Time a model's passes, or matrix products, on a device and nothing else.
+    #[command(hide = true)]
+    TimeKernels(TimeKernelsArgs),
     /// Make or look at data.
     Data {
         #[command(subcommand)]

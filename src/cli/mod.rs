@@ -18,6 +18,7 @@ mod progress;
 pub mod reproduce;
 pub mod run;
 pub mod sweep;
+pub mod time_kernels;
 pub mod tune;
 
 pub use crate::pipeline::error_chain;
