@@ -10,6 +10,7 @@ pub mod data;
 pub mod diagnose;
 pub mod doctor;
 mod exit_status;
+mod fetch;
 mod file_limit;
 pub mod fit_search;
 mod interruption;
