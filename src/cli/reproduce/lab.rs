@@ -3,7 +3,7 @@
 use super::data;
 use crate::analysis::predict::Estimate;
 use crate::cli::args::ReproduceArgs;
-use crate::config::{Rung, Settings, rungs};
+use crate::config::{Resolved, Rung, Settings, rungs};
 use crate::device::probe;
 use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Predicted, Question, Run};
 use crate::session::{FreeStages, Predictor, WhatIf};
@@ -48,6 +48,23 @@ impl ThisMachine {
 
     fn experiment(&self, name: &str) -> PathBuf {
         self.folder.join("configs").join(name)
+    }
+
+    /// The seed of the first of `experiments`.
+    ///
+    /// # Errors
+    /// Settings that cannot be resolved.
+    pub fn seed(&self, experiments: &[&str]) -> Result<u64, LabError> {
+        let Some(first) = experiments.first() else {
+            return Ok(0);
+        };
+        Ok(self.config(first)?.seed)
+    }
+
+    /// An experiment's configuration, the user's settings on top.
+    fn config(&self, experiment: &str) -> Result<Resolved, LabError> {
+        let settings = Settings::load(&self.experiment(experiment), &self.sets).map_err(refused)?;
+        settings.resolve().map_err(refused)
     }
 
     fn runner(&self, run: &Run<'_>) -> TrialRunner {
@@ -106,9 +123,9 @@ impl Lab for ThisMachine {
             stored_bytes: question.bytes_per_sample,
             ..WhatIf::default()
         };
-        let prediction = predictor
-            .predict(&question.sets, what_if)
-            .map_err(refused)?;
+        let mut sets = question.sets.clone();
+        sets.extend(self.sets.iter().cloned());
+        let prediction = predictor.predict(&sets, what_if).map_err(refused)?;
         Ok(Answer {
             samples_per_second: predicted(prediction.forecast.samples_per_second),
             device_busy: prediction.forecast.device_busy.map(predicted),
@@ -126,11 +143,7 @@ impl Lab for ThisMachine {
     }
 
     fn data(&mut self, need: &DataNeed) -> Result<DataPlace, LabError> {
-        let config = |name: &str| {
-            let path = self.experiment(name);
-            let settings = Settings::load(&path, &self.sets).map_err(refused)?;
-            settings.resolve().map_err(refused)
-        };
+        let config = |name: &str| self.config(name);
         let own = self.data.as_deref();
         match need {
             DataNeed::Images { experiment } => data::images(&config(experiment)?, own),
