@@ -4,8 +4,10 @@
 //! stand for a configuration key become `--set` texts (see [`RunArgs::overrides`]), so that a
 //! key's grammar and its errors live in `config` alone.
 //!
-//! May use: `config` (the image formats), `tune` (the objectives).
+//! May use: `config` (the image formats), `data` (the published sets), `tune` (the objectives).
 
+mod fetch;
+mod timing;
 mod tuning;
 
 use std::path::PathBuf;
@@ -14,6 +16,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::config::ImageFormat;
+pub use fetch::{DataSetArg, FetchArgs};
+pub use timing::{KernelsArg, TimeKernelsArgs, TimedModel};
 pub use tuning::{
     BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, ReproduceArgs,
     SweepArgs, TuneArgs,
@@ -68,7 +72,10 @@ pub enum Command {
     /// After a run that was out of memory: look for a batch size that fits.
     #[command(hide = true)]
     FitSearch(FitSearchArgs),
-    /// Make or look at data.
+    /// Time a model's passes, or matrix products, on a device and nothing else.
+    #[command(hide = true)]
+    TimeKernels(TimeKernelsArgs),
+    /// Fetch, make or look at data.
     Data {
         #[command(subcommand)]
         command: DataCommand,
@@ -184,7 +191,9 @@ impl ModeArg {
 
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
-    /// Make an image folder (one folder a class) to measure with.
+    /// Fetch MNIST, CIFAR-10 or CIFAR-100, from a mirror or from a folder, and check it.
+    Fetch(FetchArgs),
+    /// Make an image folder (one folder a class) to measure with, or files in the format of MNIST or CIFAR.
     Generate(GenerateArgs),
     /// Pack an image folder, or WebDataset's tar files, into shards that are read without seeking.
     Pack(PackArgs),
@@ -197,7 +206,8 @@ pub enum DataCommand {
 Examples:
   stallscope data generate data/quickstart
   stallscope data generate data/large --images 50000 --classes 100 --jobs 8
-  stallscope data generate data/png --format png --seed 7")]
+  stallscope data generate data/png --format png --seed 7
+  stallscope data generate data/mnist --like mnist           (its format, and not its pictures)")]
 pub struct GenerateArgs {
     /// The folder to make: absent, empty, or made before with the same options.
     pub out: PathBuf,
@@ -213,6 +223,11 @@ pub struct GenerateArgs {
     /// The images' file format.
     #[arg(long, value_enum, default_value_t = ImageFormat::Jpeg)]
     pub format: ImageFormat,
+
+    /// Instead of an image folder make files in the format of a published data set, with as many samples. A model can
+    /// learn them, but its accuracy cannot be compared with one on the real data.
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["images", "classes", "format"])]
+    pub like: Option<DataSetArg>,
 
     /// The same seed makes the same images.
     #[arg(long, value_name = "N", default_value_t = 0)]
