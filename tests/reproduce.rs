@@ -14,6 +14,10 @@ fn reproduce(folder: &Path, arguments: &[&str]) -> std::process::Output {
     command.output().unwrap()
 }
 
+fn read(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
 #[test]
 fn the_tables_are_listed() {
     let folder = tempfile::tempdir().unwrap();
@@ -58,14 +62,10 @@ fn the_ladder_is_climbed_and_written_down() {
         arguments.extend(["--set", set]);
     }
     let output = reproduce(folder.path(), &arguments);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let printed = text(&output.stdout);
-    assert_says(
-        &printed,
-        &["default settings", "shuffling optimised", "35 %", "120 min"],
-    );
+    let printed = json(&output);
     let out = folder.path().join("out");
-    let table: Value = json(&fs::read(out.join("gpu-util.json")).unwrap());
+    let table: Value = read(&out.join("gpu-util.json"));
+    assert_eq!(printed, table);
     let rows = table["parts"][0]["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 5);
     for (number, row) in rows.iter().enumerate() {
@@ -73,7 +73,7 @@ fn the_ladder_is_climbed_and_written_down() {
             "runs/emulated-resnet50-h100-rung{}-1/report.json",
             number + 1
         ));
-        let report = json(&fs::read(run).unwrap());
+        let report = read(&run);
         let rate = &row["cells"][2]["measured"]["median"];
         assert!(
             (rate.as_f64().unwrap() / report["samples_per_second"].as_f64().unwrap() - 1.0).abs()
@@ -81,7 +81,7 @@ fn the_ladder_is_climbed_and_written_down() {
         );
         assert_eq!(row["cells"][2]["predicted"].is_null(), number == 0, "{row}");
     }
-    let predictions = json(&fs::read(out.join("predictions-emulated-resnet50-h100.json")).unwrap());
+    let predictions = read(&out.join("predictions-emulated-resnet50-h100.json"));
     assert_eq!(predictions.as_array().unwrap().len(), 4);
     for file in [
         "gpu-util.md",

@@ -1,5 +1,6 @@
 //! The tables there are. May use: `config`.
 
+mod cnn;
 mod gpu_util;
 mod ladder;
 mod storage;
@@ -71,7 +72,7 @@ pub struct Table {
 }
 
 impl Table {
-    pub const ALL: &'static [Table] = &[gpu_util::TABLE, storage::TABLE];
+    pub const ALL: &'static [Table] = &[gpu_util::TABLE, cnn::TABLE, storage::TABLE];
 
     /// The table of that name.
     pub fn named(name: &str) -> Option<&'static Table> {

@@ -7,13 +7,16 @@ use crate::config::{Resolved, Rung, Settings, rungs};
 use crate::device::probe;
 use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Predicted, Question, Run};
 use crate::session::{FreeStages, Predictor, WhatIf};
-use crate::tune::{TrialResult, TrialRunner};
+use crate::tune::{OUT_OF_MEMORY, TrialError, TrialResult, TrialRunner};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 pub struct ThisMachine {
     /// Of the results.
@@ -156,7 +159,24 @@ impl Lab for ThisMachine {
     }
 
     fn time_kernels(&mut self, arguments: &[String]) -> Result<Option<Value>, LabError> {
-        Err(LabError::Refused(format!("not yet: {arguments:?}")))
+        let mut command = Command::new(&self.program);
+        command.args(["time-kernels", "--json"]).args(arguments);
+        let output = output_unless_stopped(command, &self.stop)?;
+        match output.status.code() {
+            Some(0) => serde_json::from_slice(&output.stdout)
+                .map(Some)
+                .map_err(refused),
+            Some(code) if code == i32::from(OUT_OF_MEMORY) => Ok(None),
+            _ => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                let said = said.trim().trim_start_matches("error: ");
+                let what = arguments.join(" ");
+                Err(LabError::Refused(format!(
+                    "timing {what} failed: {said} ({})",
+                    output.status
+                )))
+            }
+        }
     }
 
     fn lacks(&self, device: &str) -> Option<String> {
@@ -169,6 +189,28 @@ impl Lab for ThisMachine {
     fn say(&mut self, what: &str) {
         eprintln!("{what}");
     }
+}
+
+/// How often a process that times kernels is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Runs `command` to its end, or until `stop`.
+fn output_unless_stopped(mut command: Command, stop: &AtomicBool) -> Result<Output, LabError> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(refused)?;
+    // What it prints fits the pipes' buffers, so that it ends without a reader.
+    while child.try_wait().map_err(refused)?.is_none() {
+        if stop.load(Ordering::Relaxed) {
+            child.kill().ok();
+            child.wait().ok();
+            return Err(TrialError::Stopped.into());
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    child.wait_with_output().map_err(refused)
 }
 
 fn predicted(estimate: Estimate) -> Predicted {
