@@ -2,6 +2,8 @@
 //!
 //! Invariant: figures are as printed in their source, converted to the unit of their column and nothing else.
 
+pub mod dense;
+
 use super::outcome::Source;
 
 /// The lecture whose benchmarks and remedies several tables are about.

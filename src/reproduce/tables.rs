@@ -1,16 +1,35 @@
 //! The tables there are. May use: `config`.
 
+mod cifar100_dense;
+mod dense;
+mod devices;
 mod ladder;
+mod mnist_dense;
+mod mnist_linear;
 mod storage;
 
 use super::lab::{Lab, LabError};
 use super::outcome::{DataUsed, Part, Source};
 
 /// The experiment files of the tables: their names in `configs/reproduce/`, and their texts.
-pub const EXPERIMENTS: &[(&str, &str)] = &[(
-    "storage.toml",
-    include_str!("../../configs/reproduce/storage.toml"),
-)];
+pub const EXPERIMENTS: &[(&str, &str)] = &[
+    (
+        "storage.toml",
+        include_str!("../../configs/reproduce/storage.toml"),
+    ),
+    (
+        "mnist-linear.toml",
+        include_str!("../../configs/reproduce/mnist-linear.toml"),
+    ),
+    (
+        "mnist-dense.toml",
+        include_str!("../../configs/reproduce/mnist-dense.toml"),
+    ),
+    (
+        "cifar100-dense.toml",
+        include_str!("../../configs/reproduce/cifar100-dense.toml"),
+    ),
+];
 
 /// What is asked of a table, beside its experiment files.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +78,12 @@ pub struct Table {
 }
 
 impl Table {
-    pub const ALL: &'static [Table] = &[storage::TABLE];
+    pub const ALL: &'static [Table] = &[
+        storage::TABLE,
+        mnist_linear::TABLE,
+        mnist_dense::TABLE,
+        cifar100_dense::TABLE,
+    ];
 
     /// The table of that name.
     pub fn named(name: &str) -> Option<&'static Table> {
