@@ -6,6 +6,7 @@
 mod data;
 mod hardware;
 mod lab;
+mod small_sets;
 
 use super::args::ReproduceArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};

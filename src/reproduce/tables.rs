@@ -1,8 +1,13 @@
 //! The tables there are. May use: `config`.
 
+mod cifar100_dense;
 mod cnn;
+mod dense;
+mod devices;
 mod gpu_util;
 mod ladder;
+mod mnist_dense;
+mod mnist_linear;
 mod storage;
 
 use super::lab::{Lab, LabError};
@@ -23,6 +28,9 @@ pub const EXPERIMENTS: &[(&str, &str)] = &[
     experiment!("gpu-util.toml"),
     experiment!("gpu-util-cuda.toml"),
     experiment!("storage.toml"),
+    experiment!("mnist-linear.toml"),
+    experiment!("mnist-dense.toml"),
+    experiment!("cifar100-dense.toml"),
 ];
 
 /// What is asked of a table, beside its experiment files.
@@ -72,7 +80,14 @@ pub struct Table {
 }
 
 impl Table {
-    pub const ALL: &'static [Table] = &[gpu_util::TABLE, cnn::TABLE, storage::TABLE];
+    pub const ALL: &'static [Table] = &[
+        gpu_util::TABLE,
+        mnist_linear::TABLE,
+        mnist_dense::TABLE,
+        cifar100_dense::TABLE,
+        cnn::TABLE,
+        storage::TABLE,
+    ];
 
     /// The table of that name.
     pub fn named(name: &str) -> Option<&'static Table> {

@@ -1,6 +1,6 @@
 //! The world that tables are measured in: this machine. May use: `config`, `device`, `reproduce`, `session`, `tune`.
 
-use super::data;
+use super::{data, small_sets};
 use crate::analysis::predict::Estimate;
 use crate::cli::args::ReproduceArgs;
 use crate::config::{Resolved, Rung, Settings, rungs};
@@ -154,7 +154,9 @@ impl Lab for ThisMachine {
             DataNeed::Packed { experiment, raw } => {
                 data::packed(&data::images(&config(experiment)?, own)?, *raw)
             }
-            DataNeed::Mnist | DataNeed::Cifar100 => Err(LabError::Refused("not yet".to_owned())),
+            DataNeed::Mnist => small_sets::find(&small_sets::MNIST, own),
+            DataNeed::Cifar100 => small_sets::find(&small_sets::CIFAR100, own),
+            DataNeed::MnistPng => small_sets::mnist_png(own),
         }
     }
 
