@@ -11,7 +11,7 @@ mod outcome;
 pub mod published;
 mod tables;
 
-pub use evidence::{Evidence, IdleCause, StageCost};
+pub use evidence::{EmulatedDisk, Evidence, IdleCause, PageCache, Passage, StageCost};
 pub use lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
 pub use outcome::{
     Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Predicted,

@@ -1,16 +1,30 @@
 //! The tables there are. May use: `config`.
 
+mod formats;
+mod journey;
 mod ladder;
 mod storage;
+#[cfg(test)]
+mod tests;
 
 use super::lab::{Lab, LabError};
 use super::outcome::{DataUsed, Part, Source};
 
 /// The experiment files of the tables: their names in `configs/reproduce/`, and their texts.
-pub const EXPERIMENTS: &[(&str, &str)] = &[(
-    "storage.toml",
-    include_str!("../../configs/reproduce/storage.toml"),
-)];
+pub const EXPERIMENTS: &[(&str, &str)] = &[
+    (
+        "formats.toml",
+        include_str!("../../configs/reproduce/formats.toml"),
+    ),
+    (
+        "journey.toml",
+        include_str!("../../configs/reproduce/journey.toml"),
+    ),
+    (
+        "storage.toml",
+        include_str!("../../configs/reproduce/storage.toml"),
+    ),
+];
 
 /// What is asked of a table, beside its experiment files.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +73,7 @@ pub struct Table {
 }
 
 impl Table {
-    pub const ALL: &'static [Table] = &[storage::TABLE];
+    pub const ALL: &'static [Table] = &[storage::TABLE, formats::TABLE, journey::TABLE];
 
     /// The table of that name.
     pub fn named(name: &str) -> Option<&'static Table> {
