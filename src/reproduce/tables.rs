@@ -4,11 +4,15 @@ mod cifar100_dense;
 mod cnn;
 mod dense;
 mod devices;
+mod formats;
 mod gpu_util;
+mod journey;
 mod ladder;
 mod mnist_dense;
 mod mnist_linear;
 mod storage;
+#[cfg(test)]
+mod tests;
 
 use super::lab::{Lab, LabError};
 use super::outcome::{DataUsed, Part, Source};
@@ -31,6 +35,8 @@ pub const EXPERIMENTS: &[(&str, &str)] = &[
     experiment!("mnist-linear.toml"),
     experiment!("mnist-dense.toml"),
     experiment!("cifar100-dense.toml"),
+    experiment!("formats.toml"),
+    experiment!("journey.toml"),
 ];
 
 /// What is asked of a table, beside its experiment files.
@@ -87,6 +93,8 @@ impl Table {
         cifar100_dense::TABLE,
         cnn::TABLE,
         storage::TABLE,
+        formats::TABLE,
+        journey::TABLE,
     ];
 
     /// The table of that name.
