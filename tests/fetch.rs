@@ -189,6 +189,18 @@ fn servers_without_ranges_send_all_of_it_again() {
     }
 }
 
+/// Though what came then is less than what had been there.
+#[test]
+fn a_server_without_ranges_is_asked_again_when_it_breaks_off() {
+    let one = One::new();
+    fs::write(one.path("a.gz.part"), &one.file[..50_000]).unwrap();
+    let server = one.server(Manner::WholeCutOnce(30_000));
+    let (_, failed) = one.succeeds(&[server.url()]);
+    assert_eq!(failed.len(), 0);
+    let from: Vec<_> = server.asked().into_iter().map(|(_, from)| from).collect();
+    assert_eq!(from, [Some(50_000), Some(30_000)]);
+}
+
 #[test]
 fn a_part_that_is_wrong_is_thrown_away_and_the_mirror_asked_again() {
     let one = One::new();

@@ -15,9 +15,9 @@ Examples:
   stallscope data fetch cifar100 --from ~/Downloads        (files that are here already)
 
 What was interrupted goes on where it was. Every file is checked against its SHA-256. The files are used with
-  --set source.kind=idx --set source.path=data/mnist       (cifar10, cifar100)
+  --set source.kind=idx --set source.path=data/mnist       (or cifar10, cifar100)
 
-Without a network and without the files, `stallscope data generate --like mnist` makes data in the same format.")]
+Without a network and without the files, `stallscope data generate data/mnist --like mnist` makes data in the same format.")]
 pub struct FetchArgs {
     /// The data set.
     #[arg(value_enum)]
