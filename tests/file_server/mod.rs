@@ -1,5 +1,7 @@
 //! A small HTTP server on the loopback address, with the faults that mirrors have.
 
+pub mod files;
+
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
