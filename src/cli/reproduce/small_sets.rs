@@ -1,7 +1,11 @@
-//! MNIST and CIFAR-100 for tables: the user's, those in `data/`, or generated ones. May use: `data`.
+//! MNIST and CIFAR-100 for tables: the user's, those in `data/`, or generated ones. May use: `data`, `device`.
 
 use crate::cli::progress;
-use crate::data::{IdxImages, IdxPart, write_png_folder};
+use crate::data::{
+    IdxImages, IdxPart, Provenance, PublishedSet, StandInOptions, generate_stand_in, provenance,
+    write_png_folder,
+};
+use crate::device::cgroup::usable_threads;
 use crate::reproduce::{DataOrigin, DataPlace, LabError};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +13,7 @@ use std::path::{Path, PathBuf};
 pub struct SmallSet {
     /// As `stallscope data fetch` names it.
     name: &'static str,
+    published: PublishedSet,
     /// Where it lies unless the user says otherwise.
     folder: &'static str,
     /// What a sample takes in its file.
@@ -17,12 +22,14 @@ pub struct SmallSet {
 
 pub const MNIST: SmallSet = SmallSet {
     name: "mnist",
+    published: PublishedSet::Mnist,
     folder: "data/mnist",
     sample_bytes: 785.0,
 };
 
 pub const CIFAR100: SmallSet = SmallSet {
     name: "cifar100",
+    published: PublishedSet::Cifar100,
     folder: "data/cifar100",
     sample_bytes: 3074.0,
 };
@@ -51,17 +58,30 @@ pub fn find(set: &SmallSet, own: Option<&Path>) -> Result<DataPlace, LabError> {
     })
 }
 
-/// Whether the files in `path` are the published ones. The one place where that is found out.
-fn origin(_set: &SmallSet, _path: &Path) -> Result<DataOrigin, LabError> {
-    Ok(DataOrigin::Unknown)
+/// Whether the files in `path` are the published ones.
+fn origin(set: &SmallSet, path: &Path) -> Result<DataOrigin, LabError> {
+    let found = provenance(set.published, path).map_err(refused)?;
+    Ok(match found {
+        Provenance::Real => DataOrigin::Real,
+        Provenance::Generated => DataOrigin::Generated,
+        Provenance::Unknown => DataOrigin::Unknown,
+    })
 }
 
-/// Generates the set into its folder, where there is none. The one place where that is done.
+/// Generates a set of the same format into its folder, where there is none.
 fn make(set: &SmallSet) -> Result<DataOrigin, LabError> {
-    Err(LabError::Refused(format!(
-        "{} is not there\n  try: stallscope data fetch {}, or --data FOLDER",
+    eprintln!(
+        "{} is not there, so data of its format is generated; `stallscope data fetch {}` fetches the real one",
         set.folder, set.name
-    )))
+    );
+    let mut options = StandInOptions::new(set.folder, set.published);
+    options.jobs = usable_threads();
+    let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]", false);
+    bar.set_message(format!("generating {}:", set.folder));
+    let made = generate_stand_in(&options, &progress::shown(&bar));
+    bar.finish_and_clear();
+    made.map_err(refused)?;
+    Ok(DataOrigin::Generated)
 }
 
 /// MNIST's training images as PNG files, made on first use.
