@@ -74,8 +74,12 @@ fn make(set: &SmallSet) -> Result<DataOrigin, LabError> {
         "{} is not there, so data of its format is generated; `stallscope data fetch {}` fetches the real one",
         set.folder, set.name
     );
-    let mut options = StandInOptions::new(set.folder, set.published);
-    options.jobs = usable_threads();
+    let options = StandInOptions {
+        out: PathBuf::from(set.folder),
+        like: set.published,
+        seed: 0,
+        jobs: usable_threads(),
+    };
     let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]", false);
     bar.set_message(format!("generating {}:", set.folder));
     let made = generate_stand_in(&options, &progress::shown(&bar));
