@@ -4,105 +4,16 @@
 mod file_server;
 
 use assert_cmd::cargo::CommandCargoExt;
+use file_server::files::{One, gzipped, known, noise, release, tar_entry};
 use file_server::{FileServer, Manner};
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use sha2::{Digest, Sha256};
 use stallscope::data::fetch::{
-    Download, FetchError, FetchFrom, FetchSummary, FetchedFrom, KnownFile, Packing, Release, Watch,
-    fetch,
+    Download, FetchError, FetchFrom, FetchedFrom, Packing, Watch, fetch,
 };
 use std::cell::Cell;
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-/// Bytes that do not compress, 300,000 of them.
-fn noise() -> Vec<u8> {
-    let mut state = 1u64;
-    let mut next = || {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (state >> 56) as u8
-    };
-    (0..300_000).map(|_| next()).collect()
-}
-
-fn gzipped(bytes: &[u8]) -> Vec<u8> {
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-    gzip.write_all(bytes).unwrap();
-    gzip.finish().unwrap()
-}
-
-fn known(name: &str, bytes: &[u8]) -> KnownFile {
-    let digest = Sha256::digest(bytes);
-    let sum: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    KnownFile::new(name, bytes.len() as u64, &sum)
-}
-
-fn release(downloads: Vec<Download>) -> Release {
-    Release {
-        title: "NOISE".to_owned(),
-        mirrors: Vec::new(),
-        downloads,
-    }
-}
-
-/// One gzipped file, `a.gz`.
-struct One {
-    file: Vec<u8>,
-    release: Release,
-    folder: tempfile::TempDir,
-}
-
-impl One {
-    fn new() -> One {
-        let content = noise();
-        let file = gzipped(&content);
-        let download = Download {
-            file: known("a.gz", &file),
-            packing: Packing::Gzip {
-                unpacked: known("a", &content),
-            },
-        };
-        One {
-            file,
-            release: release(vec![download]),
-            folder: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    fn server(&self, manner: Manner) -> FileServer {
-        FileServer::new(manner, &[("a.gz", &self.file)])
-    }
-
-    /// A server of as many other bytes.
-    fn liar(&self) -> FileServer {
-        let mut wrong = self.file.clone();
-        wrong[1000] ^= 1;
-        FileServer::new(Manner::Ranges, &[("a.gz", &wrong)])
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn fetch(&self, mirrors: &[String]) -> Result<FetchSummary, FetchError> {
-        let from = FetchFrom::Mirrors(mirrors);
-        fetch(&self.release, self.folder.path(), from, &Watch::ALONE)
-    }
-
-    /// Fetches and checks what came; returns where from, and which mirrors failed.
-    fn succeeds(&self, mirrors: &[String]) -> (FetchedFrom, Vec<(String, String)>) {
-        let mut summary = self.fetch(mirrors).unwrap();
-        assert!(fs::read(self.path("a.gz")).unwrap() == self.file);
-        assert!(!self.path("a.gz.part").exists());
-        (summary.files.remove(0).origin, summary.failed)
-    }
-}
 
 fn kept(origin: &FetchedFrom) -> u64 {
     match origin {
@@ -189,6 +100,18 @@ fn servers_without_ranges_send_all_of_it_again() {
     }
 }
 
+/// Though what came then is less than what had been there.
+#[test]
+fn a_server_without_ranges_is_asked_again_when_it_breaks_off() {
+    let one = One::new();
+    fs::write(one.path("a.gz.part"), &one.file[..50_000]).unwrap();
+    let server = one.server(Manner::WholeCutOnce(30_000));
+    let (_, failed) = one.succeeds(&[server.url()]);
+    assert_eq!(failed.len(), 0);
+    let from: Vec<_> = server.asked().into_iter().map(|(_, from)| from).collect();
+    assert_eq!(from, [Some(50_000), Some(30_000)]);
+}
+
 #[test]
 fn a_part_that_is_wrong_is_thrown_away_and_the_mirror_asked_again() {
     let one = One::new();
@@ -268,21 +191,6 @@ fn where_all_mirrors_fail_each_is_listed_with_its_reason() {
         let error = one.fetch(&mirrors).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
-}
-
-/// A tar header of a file.
-fn tar_entry(name: &str, content: &[u8]) -> Vec<u8> {
-    let mut block = [0; 512];
-    block[..name.len()].copy_from_slice(name.as_bytes());
-    block[124..136].copy_from_slice(format!("{:011o}\0", content.len()).as_bytes());
-    block[156] = b'0';
-    block[257..265].copy_from_slice(b"ustar\x0000");
-    block[148..156].fill(b' ');
-    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    let mut bytes = [&block[..], content].concat();
-    bytes.resize(bytes.len().next_multiple_of(512), 0);
-    bytes
 }
 
 #[test]

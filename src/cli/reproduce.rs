@@ -6,13 +6,14 @@
 mod data;
 mod hardware;
 mod lab;
+mod small_sets;
 
 use super::args::ReproduceArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{date_and_time, default_run_dir};
 use crate::reproduce::{
-    Ask, EXPERIMENTS, LabError, Provenance, Reproduction, Table, chart_file, json, markdown, svg,
-    terminal,
+    Ask, DataUsed, EXPERIMENTS, LabError, Provenance, Reproduction, Table, chart_file, json,
+    markdown, svg, terminal,
 };
 use crate::tune::TrialError;
 use anyhow::{Context, bail};
@@ -57,7 +58,7 @@ pub fn reproduce(args: &ReproduceArgs, out: &mut dyn Write) -> anyhow::Result<Ex
         }
         findings => findings?,
     };
-    let made = provenance(args, table, findings.data);
+    let made = provenance(args, table, findings.data, lab.seed(table.experiments)?);
     let reproduction = Reproduction {
         schema: Reproduction::SCHEMA.to_owned(),
         schema_version: Reproduction::SCHEMA_VERSION,
@@ -133,11 +134,7 @@ fn write(path: &PathBuf, text: &str) -> anyhow::Result<()> {
 }
 
 /// How the figures come about.
-fn provenance(
-    args: &ReproduceArgs,
-    table: &Table,
-    data: Vec<crate::reproduce::DataUsed>,
-) -> Provenance {
+fn provenance(args: &ReproduceArgs, table: &Table, data: Vec<DataUsed>, seed: u64) -> Provenance {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let stamp = date_and_time(now.map_or(0, |since| since.as_secs()));
     let configs = table
@@ -149,7 +146,7 @@ fn provenance(
         date: format!("{}-{}-{}", &stamp[..4], &stamp[4..6], &stamp[6..8]),
         stallscope_version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: hardware::hardware(),
-        seed: 0,
+        seed,
         data,
         configs: configs.collect(),
     }

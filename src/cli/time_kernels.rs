@@ -3,7 +3,7 @@
 //!
 //! May use: `config`, `session`, `train`.
 
-use super::args::{TimeKernelsArgs, TimedModel};
+use super::args::{KernelsArg, TimeKernelsArgs, TimedModel};
 use super::run::catching_panics;
 use crate::config::DeviceConfig;
 use crate::session::SessionError;
@@ -25,7 +25,9 @@ const CLASSES: usize = 1000;
 /// # Errors
 /// Arguments that do not go together, what is missing on this machine, or why the device refused the work.
 pub fn time_kernels(args: &TimeKernelsArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let device = timed_device(args)?;
+    let named = args.device.parse();
+    let named = named.map_err(|why: String| anyhow!("--device {why}"))?;
+    let device = timed_device(named, args.kernels)?;
     let (warmup, kernels) = match device {
         TimedDevice::Cpu => (1, None),
         TimedDevice::Cuda { kernels, .. } => (4, Some(kernels)),
@@ -35,7 +37,7 @@ pub fn time_kernels(args: &TimeKernelsArgs, out: &mut dyn Write) -> anyhow::Resu
         measured: args.repeats,
     };
     let mut said = json!({
-        "device": args.device,
+        "device": named,
         "kernels": kernels.map(kernels_word),
         "warmup": times.warmup,
     });
@@ -110,12 +112,8 @@ fn products(
     Ok(products)
 }
 
-fn timed_device(args: &TimeKernelsArgs) -> anyhow::Result<TimedDevice> {
-    let device = args
-        .device
-        .parse()
-        .map_err(|why| anyhow!("--device {why}"))?;
-    match (device, args.kernels) {
+fn timed_device(device: DeviceConfig, kernels: Option<KernelsArg>) -> anyhow::Result<TimedDevice> {
+    match (device, kernels) {
         (DeviceConfig::Cuda(ordinal), kernels) => Ok(TimedDevice::Cuda {
             ordinal,
             kernels: kernels.map_or(Kernels::Optimised, Kernels::from),

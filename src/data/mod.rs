@@ -16,6 +16,7 @@ pub mod idx;
 mod lock;
 pub mod page_cache;
 mod painting;
+mod png_folder;
 pub mod sampler;
 pub mod shard;
 pub mod split;
@@ -30,6 +31,7 @@ pub use generate::{
     GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, MANIFEST_NAME, generate,
 };
 pub use idx::{IdxImages, IdxPart};
+pub use png_folder::write_png_folder;
 pub use sampler::{BatchSpan, Batches, Order, epoch_order, sample_rng};
 pub use shard::{RecordKind, ShardSet};
 pub use split::{Amount, Parts, Split};

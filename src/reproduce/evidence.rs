@@ -1,5 +1,9 @@
 //! What a run's report says, as far as tables and explanations ask. May use: nothing.
 
+mod loading;
+
+pub use loading::{EmulatedDisk, PageCache, Passage};
+
 use serde_json::Value;
 
 /// A view of a report.

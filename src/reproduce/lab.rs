@@ -25,6 +25,8 @@ pub struct Run<'a> {
 pub enum DataNeed {
     /// MNIST's four files.
     Mnist,
+    /// MNIST's training images as an image folder of PNG files.
+    MnistPng,
     /// CIFAR-100's two files.
     Cifar100,
     /// The pictures that an experiment's own keys make.

@@ -4,15 +4,19 @@
 //! from the reports of runs; explanations are functions of those reports. A table runs nothing itself: it asks a
 //! [`Lab`]. May use: `config`, `tune`.
 
+mod cpu_or_gpu;
+mod crossover;
 mod evidence;
 mod explain;
+mod faster_device;
 mod lab;
 mod outcome;
 pub mod published;
 mod render;
 mod tables;
+mod training;
 
-pub use evidence::{Evidence, IdleCause, StageCost};
+pub use evidence::{EmulatedDisk, Evidence, IdleCause, PageCache, Passage, StageCost};
 pub use lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
 pub use outcome::{
     Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Predicted,

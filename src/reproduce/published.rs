@@ -2,6 +2,8 @@
 //!
 //! Invariant: figures are as printed in their source, converted to the unit of their column and nothing else.
 
+pub mod cnn;
+pub mod dense;
 pub mod gpu_util;
 
 use super::outcome::Source;

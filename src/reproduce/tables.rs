@@ -1,8 +1,18 @@
 //! The tables there are. May use: `config`.
 
+mod cifar100_dense;
+mod cnn;
+mod dense;
+mod devices;
+mod formats;
 mod gpu_util;
+mod journey;
 mod ladder;
+mod mnist_dense;
+mod mnist_linear;
 mod storage;
+#[cfg(test)]
+mod tests;
 
 use super::lab::{Lab, LabError};
 use super::outcome::{DataUsed, Part, Source};
@@ -22,6 +32,11 @@ pub const EXPERIMENTS: &[(&str, &str)] = &[
     experiment!("gpu-util.toml"),
     experiment!("gpu-util-cuda.toml"),
     experiment!("storage.toml"),
+    experiment!("mnist-linear.toml"),
+    experiment!("mnist-dense.toml"),
+    experiment!("cifar100-dense.toml"),
+    experiment!("formats.toml"),
+    experiment!("journey.toml"),
 ];
 
 /// What is asked of a table, beside its experiment files.
@@ -71,7 +86,16 @@ pub struct Table {
 }
 
 impl Table {
-    pub const ALL: &'static [Table] = &[gpu_util::TABLE, storage::TABLE];
+    pub const ALL: &'static [Table] = &[
+        gpu_util::TABLE,
+        mnist_linear::TABLE,
+        mnist_dense::TABLE,
+        cifar100_dense::TABLE,
+        cnn::TABLE,
+        storage::TABLE,
+        formats::TABLE,
+        journey::TABLE,
+    ];
 
     /// The table of that name.
     pub fn named(name: &str) -> Option<&'static Table> {

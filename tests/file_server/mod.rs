@@ -1,5 +1,7 @@
 //! A small HTTP server on the loopback address, with the faults that mirrors have.
 
+pub mod files;
+
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,6 +19,8 @@ pub enum Manner {
     Whole,
     /// As `Ranges`, but every connection breaks off after so many bytes of the file.
     CutAfter(usize),
+    /// As `Whole`, but the first connection breaks off after so many bytes of the file.
+    WholeCutOnce(usize),
     /// All of a file; 416 to whoever asks for a part.
     RefusesRanges,
     /// As `Ranges`, slowly.
@@ -132,7 +136,7 @@ impl Service {
                 let head = head("416 Range Not Satisfiable", &length(0));
                 return stream.write_all(head.as_bytes());
             }
-            (Manner::Whole, _) | (_, None) => {
+            (Manner::Whole | Manner::WholeCutOnce(_), _) | (_, None) => {
                 stream.write_all(head("200 OK", &length(all)).as_bytes())?;
                 0
             }
@@ -149,6 +153,7 @@ impl Service {
     fn send(&self, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
         let bytes = match self.manner {
             Manner::CutAfter(most) => &bytes[..bytes.len().min(most)],
+            Manner::WholeCutOnce(most) if self.asked.lock().unwrap().len() == 1 => &bytes[..most],
             _ => bytes,
         };
         for piece in bytes.chunks(16 << 10) {

@@ -40,6 +40,8 @@ pub(super) enum Piece {
 pub(super) enum Refusal {
     /// It does not have the part that was asked for: 416.
     NoSuchRange,
+    /// The connection ended before the file did; in words.
+    BrokenOff(String),
     /// In words.
     Failed(String),
 }
@@ -127,7 +129,7 @@ fn receive(
         let read = match body.read(&mut piece) {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Refusal::Failed(broken_off(error))),
+            Err(error) => return Err(broken_off(error)),
         };
         piece.truncate(read);
         let piece = match read {
@@ -186,13 +188,13 @@ fn in_words(error: &Error) -> String {
     }
 }
 
-fn broken_off(error: io::Error) -> String {
+fn broken_off(error: io::Error) -> Refusal {
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {
         Some(Error::Timeout(_)) => {
             let seconds = SILENCE_LIMIT.as_secs();
-            format!("nothing more came for {seconds} s")
+            Refusal::Failed(format!("nothing more came for {seconds} s"))
         }
-        _ => format!("the connection broke off: {error}"),
+        _ => Refusal::BrokenOff(format!("the connection broke off: {error}")),
     }
 }
 

@@ -36,6 +36,11 @@ enum Ended {
     Whole,
     /// The server does not send the rest alone.
     NoRest,
+    /// The connection ended before the file did, after some bytes or none.
+    BrokenOff {
+        why: String,
+        loaded_bytes: u64,
+    },
     Failed(String),
 }
 
@@ -55,24 +60,19 @@ pub(super) fn download(
         part.restart()?;
     }
     let kept_bytes = part.bytes();
-    let mut failed = Vec::new();
-    let mut url = None;
+    let (mut url, mut failed) = (None, Vec::new());
     if !part.is_whole() {
         let agent = agent();
-        url = mirrors
-            .iter()
-            .map(|mirror| address(mirror, known))
-            .find_map(
-                |url| match from_mirror(&agent, &url, &mut part, known, watch) {
-                    Ok(Ok(())) => Some(Ok(url)),
-                    Ok(Err(why)) => {
-                        failed.push((url, why));
-                        None
-                    }
-                    Err(error) => Some(Err(error)),
-                },
-            )
-            .transpose()?;
+        for mirror in mirrors {
+            let address = address(mirror, known);
+            match from_mirror(&agent, &address, &mut part, known, watch)? {
+                Ok(()) => {
+                    url = Some(address);
+                    break;
+                }
+                Err(why) => failed.push((address, why)),
+            }
+        }
         if url.is_none() {
             if part.bytes() == 0 {
                 part.discard()?;
@@ -131,7 +131,6 @@ fn from_mirror(
     // What was there before may be what is wrong: then this mirror is asked for all of it, once.
     let mut is_suspect = part.bytes() > 0;
     loop {
-        let before = part.bytes();
         match transfer(agent, url, part, known, watch)? {
             Ended::Whole => match part.fault() {
                 None => return Ok(Ok(())),
@@ -143,13 +142,11 @@ fn from_mirror(
                 }
             },
             Ended::NoRest => part.restart()?,
-            Ended::Failed(why) if part.bytes() <= before || tries_left == 0 => {
-                return Ok(Err(why));
-            }
-            Ended::Failed(_) => {
+            Ended::BrokenOff { loaded_bytes, .. } if loaded_bytes > 0 && tries_left > 0 => {
                 tries_left -= 1;
                 pause(watch)?;
             }
+            Ended::BrokenOff { why, .. } | Ended::Failed(why) => return Ok(Err(why)),
         }
     }
 }
@@ -172,6 +169,7 @@ fn transfer(
     watch: &Watch,
 ) -> Result<Ended, FetchError> {
     let request = Request::send(agent, url, part.bytes())?;
+    let mut loaded_bytes = 0;
     loop {
         match request.next(watch)? {
             Ok(Piece::Begin { offset, size }) => {
@@ -186,20 +184,22 @@ fn transfer(
                     return Ok(Ended::Failed(what));
                 }
                 part.append(&bytes)?;
+                loaded_bytes += bytes.len() as u64;
                 watch.seen("loading", &known.name, part.bytes(), known.bytes)?;
                 if part.is_whole() {
                     return Ok(Ended::Whole);
                 }
             }
             Ok(Piece::End) => {
-                let what = format!("it ended after {} of {} bytes", part.bytes(), known.bytes);
-                return Ok(Ended::Failed(what));
+                let why = format!("it ended after {} of {} bytes", part.bytes(), known.bytes);
+                return Ok(Ended::BrokenOff { why, loaded_bytes });
             }
             Err(Refusal::NoSuchRange) if part.bytes() > 0 => return Ok(Ended::NoRest),
             Err(Refusal::NoSuchRange) => {
                 let what = "HTTP status 416, though all of it was asked for".to_owned();
                 return Ok(Ended::Failed(what));
             }
+            Err(Refusal::BrokenOff(why)) => return Ok(Ended::BrokenOff { why, loaded_bytes }),
             Err(Refusal::Failed(why)) => return Ok(Ended::Failed(why)),
         }
     }
@@ -224,5 +224,9 @@ fn begun(
         part.restart()?;
         return Ok(None);
     }
-    Ok(Some(Ended::NoRest))
+    if part.bytes() > 0 {
+        return Ok(Some(Ended::NoRest));
+    }
+    let what = format!("it sends the bytes from {offset} on, though all were asked for");
+    Ok(Some(Ended::Failed(what)))
 }

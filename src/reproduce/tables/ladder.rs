@@ -84,16 +84,37 @@ pub fn measure_rungs(
             reports: Vec::new(),
         })
         .collect();
-    for repeat in 1..=ask.repeats {
-        for (number, rung) in runs.iter_mut().enumerate() {
+    run_in_turns(lab, ladder.experiment, &mut runs, ask.repeats)?;
+    Ok(runs)
+}
+
+/// Runs each of `rungs` so often, in turns.
+///
+/// # Errors
+/// The first run that fails.
+pub fn run_in_turns(
+    lab: &mut dyn Lab,
+    experiment: &str,
+    rungs: &mut [RungRuns],
+    repeats: usize,
+) -> Result<(), LabError> {
+    for repeat in 1..=repeats {
+        for (number, rung) in rungs.iter_mut().enumerate() {
             let report = lab.run(&Run {
                 name: &format!("rung{}-{repeat}", number + 1),
-                experiment: ladder.experiment,
+                experiment,
                 sets: &rung.set,
                 evaluate: false,
             })?;
             rung.reports.push(report);
         }
     }
-    Ok(runs)
+    Ok(())
+}
+
+/// What `key` is set to among `sets`, where it is.
+pub fn set_to<'a>(sets: &'a [String], key: &str) -> Option<&'a str> {
+    let values = sets.iter().rev();
+    let mut values = values.filter_map(|set| set.strip_prefix(key)?.strip_prefix('='));
+    values.next()
 }

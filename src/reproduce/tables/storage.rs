@@ -1,13 +1,15 @@
 //! The remedies of the lecture for data that lies on a slow disk, one row each. May use: nothing.
 
-use super::ladder::{Ladder, measure_rungs};
+mod explanation;
+
+use super::ladder::{Ladder, RungRuns, measure_rungs};
 use super::{Ask, Findings, Table};
 use crate::reproduce::evidence::Evidence;
-use crate::reproduce::explain::{held_by, percent};
+use crate::reproduce::explain::{bought, held_by, percent};
 use crate::reproduce::lab::{DataNeed, Lab, LabError};
 use crate::reproduce::outcome::{Cell, Column, Part, Row, Unit};
 use crate::reproduce::published;
-use serde_json::Value;
+use explanation::{Remedy, explanation};
 
 pub const TABLE: Table = Table {
     name: "storage",
@@ -19,128 +21,192 @@ pub const TABLE: Table = Table {
 
 const EXPERIMENT: &str = "storage.toml";
 
+/// A page cache with more of the data in it was not emptied.
+const COLD: f64 = 0.02;
+
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     let images = lab.data(&DataNeed::Images {
         experiment: EXPERIMENT,
     })?;
     let ladder = Ladder {
         experiment: EXPERIMENT,
-        sets: vec![images.set()],
+        sets: [vec![images.set()], device(ask)].concat(),
         cumulative: false,
     };
     let rungs = measure_rungs(lab, &ladder, ask)?;
-    let rows = rungs.iter().map(|rung| {
-        let figures = |figure: fn(Evidence<'_>) -> Option<f64>| rung.figures(figure);
-        Row {
-            name: rung.name.clone(),
-            settings: rung.set.clone(),
-            cells: vec![
-                Cell::measured(&figures(|run| run.device_busy())),
-                Cell::measured(&figures(|run| Some(run.samples_per_second()))),
-                Cell::measured(&figures(|run| Some(run.data_wait_share()))),
-            ],
-            reason: Some(held_by(rung.median())),
-        }
-    });
-    let column = |name: &str, unit| Column {
-        name: name.to_owned(),
-        unit,
-    };
-    let reports: Vec<&Value> = rungs.iter().map(|rung| rung.median().report()).collect();
+    let remedies: Vec<Remedy<'_>> = rungs.iter().map(remedy).collect();
+    let rows = rungs.iter().enumerate();
+    let rows = rows.map(|(number, rung)| row(rung, (number > 0).then(|| rungs[0].median())));
+    let mut notes = vec![
+        "The lecture names the remedies and prints no figures for them, so there is no published column."
+            .to_owned(),
+        "SSD stands for the disk that the data lies on, whatever it is: the rows measure it. A virtual machine's disk may \
+         answer from its host's memory."
+            .to_owned(),
+    ];
+    notes.extend(not_cold(&rungs));
     Ok(Findings {
         title: "Remedies for a slow disk".to_owned(),
         sources: vec![published::cs231n()],
         parts: vec![Part {
             name: "remedies".to_owned(),
-            title: "Device busy by where the data lies".to_owned(),
+            title: "Device busy by where the data lies and who reads it".to_owned(),
             rows_are: "remedy".to_owned(),
-            columns: vec![
-                column("device busy", Unit::Share),
-                column("samples/s", Unit::PerSecond),
-                column("data wait", Unit::Share),
-            ],
+            columns: columns(),
             rows: rows.collect(),
             charted: vec![0],
             ..Part::default()
         }],
-        explanation: explanation(&rungs.iter().map(|rung| rung.name.as_str()).collect::<Vec<_>>(), &reports),
-        notes: vec![
-            "The lecture names the remedies and prints no figures for them, so there is no published column.".to_owned(),
-        ],
+        explanation: explanation(&remedies),
+        notes,
         data: vec![images.used("photographs")],
     })
 }
 
-/// What the runs say of the disk: how much of the time each waits for it, and which remedy gave most.
-fn explanation(names: &[&str], reports: &[&Value]) -> Vec<String> {
-    let runs: Vec<Evidence<'_>> = reports.iter().map(|report| Evidence::of(report)).collect();
-    let mut lines = Vec::new();
-    let Some(first) = runs.first() else {
-        return lines;
+/// The device that was asked for, where one was.
+fn device(ask: &Ask) -> Vec<String> {
+    let devices = ask.devices.iter().take(1);
+    devices.map(|device| format!("device={device}")).collect()
+}
+
+fn columns() -> Vec<Column> {
+    let column = |name: &str, unit| Column {
+        name: name.to_owned(),
+        unit,
     };
-    let read = first.idle_by("read capacity");
-    lines.push(match read > 0.5 * (1.0 - first.device_busy().unwrap_or(0.0)) {
-        true => format!(
-            "With \"{}\" the disk is what starves the device: {} of the time it is idle since reading is slow.",
-            names[0], percent(read)
-        ),
-        false => format!(
-            "With \"{}\" the disk is not what starves the device: reading holds it for {} of the time only, and it is {}.",
-            names[0], percent(read), held_by(*first)
-        ),
-    });
-    let best = (0..runs.len()).max_by(|a, b| {
-        let rate = |at: &usize| runs[*at].samples_per_second();
-        rate(a).total_cmp(&rate(b))
-    });
-    if let Some(best) = best.filter(|best| *best > 0) {
-        lines.push(format!(
-            "Fastest is \"{}\", {:.2}x as fast as \"{}\"; there the {}.",
-            names[best],
-            runs[best].samples_per_second() / first.samples_per_second(),
-            names[0],
-            held_by(runs[best]),
-        ));
-    } else {
-        lines.push(format!("No remedy is faster than \"{}\".", names[0]));
+    vec![
+        column("device busy", Unit::Share),
+        column("samples/s", Unit::PerSecond),
+        column("data wait", Unit::Share),
+        column("read", Unit::Seconds),
+    ]
+}
+
+fn remedy(rung: &RungRuns) -> Remedy<'_> {
+    Remedy {
+        name: &rung.name,
+        run: rung.median(),
     }
-    lines
+}
+
+fn row(rung: &RungRuns, first: Option<Evidence<'_>>) -> Row {
+    let measured = |figure: fn(Evidence<'_>) -> Option<f64>| Cell::measured(&rung.figures(figure));
+    Row {
+        name: rung.name.clone(),
+        settings: rung.set.clone(),
+        cells: vec![
+            measured(|run| run.device_busy()),
+            measured(|run| Some(run.samples_per_second())),
+            measured(|run| Some(run.data_wait_share())),
+            measured(|run| Some(run.seconds_per_sample("read"))),
+        ],
+        reason: Some(match first {
+            None => held_by(rung.median()),
+            Some(first) => bought(first, rung.median()),
+        }),
+    }
+}
+
+/// Notes on runs that were to begin with an empty page cache, and did not.
+pub(super) fn not_cold(rungs: &[RungRuns]) -> Vec<String> {
+    let notes = rungs.iter().filter_map(|rung| {
+        let runs = rung.reports.iter().map(|report| Evidence::of(report));
+        let caches: Vec<_> = runs
+            .filter_map(|run| run.page_cache())
+            .filter(|cache| cache.asked == "cold")
+            .collect();
+        let name = &rung.name;
+        if let Some(why) = caches.iter().find_map(|cache| cache.unknown) {
+            return Some(format!("Whether the page cache was empty for \"{name}\" is not known: {why}."));
+        }
+        let left = caches.iter().filter_map(|cache| cache.resident);
+        let left = left.fold(0.0, f64::max);
+        (left > COLD).then(|| {
+            format!(
+                "The page cache was not empty for \"{name}\": {} of the data was still in it, and so much was not read \
+                 from the disk. Data on a tmpfs, or mapped by another program, stays.",
+                percent(left)
+            )
+        })
+    });
+    notes.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use serde_json::json;
+    use super::super::tests::{FakeLab, report, stage};
+    use serde_json::{Value, json};
 
-    fn report(rate: f64, busy: f64, cause: &str) -> Value {
-        json!({
-            "samples_per_second": rate, "window_ns": 1000, "steps": 10,
-            "device": {"busy_share": busy},
-            "idle_causes": [{"cause": cause, "ns": 1000.0 * (1.0 - busy)}],
+    /// A world whose disk serves one at a time where it is emulated, and whose page cache keeps `kept` of the data.
+    fn world(kept: f64) -> FakeLab {
+        FakeLab::new(move |config, _| {
+            let pipeline = &config.pipeline;
+            let slow = pipeline.storage.is_some();
+            let threads = format!("{:?}", pipeline.workers).contains("num_workers: 4");
+            let (rate, read) = match (slow, threads) {
+                (true, false) => (62.5, 13.0),
+                (true, true) => (77.0, 52.0),
+                (false, false) => (400.0, 0.5),
+                (false, true) => (800.0, 0.5),
+            };
+            let cause = if slow {
+                "read capacity"
+            } else {
+                "decode capacity"
+            };
+            let busy = rate / 920.0;
+            let mut report = report(rate, busy, &[(cause, 1.0 - busy)]);
+            report["stages"] = json!([
+                stage("read", rate, 1.0, read, 95e3),
+                stage("decode", rate, 1.0, 2.0, 5e5),
+            ]);
+            report["config"] = json!({"pipeline": {
+                "workers": {"whole-batch": {"num_workers": if threads { 4 } else { 0 }}},
+                "read": {"mode": "pread"},
+            }});
+            report["cache"] = json!({"asked": "cold", "epochs": [{"resident_share": kept}]});
+            if slow {
+                report["cache"] = Value::Null;
+                report["storage"] = json!({"name": "hdd", "source": "a disk", "latency_ns": 0, "seek_ns": 12_360_000,
+                    "bytes_per_second": 171_000_000});
+            }
+            report
         })
     }
 
     #[test]
-    fn the_disk_is_blamed_where_reading_holds_the_device_and_only_there() {
-        let (slow, fast) = (
-            report(70.0, 0.08, "read capacity"),
-            report(600.0, 0.6, "decode capacity"),
-        );
-        let said = explanation(&["hdd", "ram"], &[&slow, &fast]).join("\n");
+    fn each_remedy_is_a_row_of_three_runs() {
+        let mut lab = world(0.0);
+        let findings = lab.measure("storage", 3);
+        assert_eq!(lab.runs.len(), 18);
+        let rows = &findings.parts[0].rows;
+        assert_eq!(rows.len(), 6);
+        assert_eq!(rows[0].cells[1].measured.unwrap().runs, 3);
+        assert!(rows[0].settings.contains(&"storage.emulate=hdd".to_owned()));
         assert!(
-            said.contains("the disk is what starves the device: 92.0 %"),
+            rows.iter()
+                .all(|row| row.settings[0] == "source.path=data/images")
+        );
+        let reason = rows[1].reason.as_ref().unwrap();
+        assert!(
+            reason.contains("6.40x as fast: read capacity fell"),
+            "{reason}"
+        );
+        let said = findings.explanation.join("\n");
+        assert!(
+            said.contains("the disk is what starves the device"),
             "{said}"
         );
-        assert!(said.contains("Fastest is \"ram\", 8.57x"), "{said}");
-        let (slow, fast) = (
-            report(600.0, 0.6, "decode capacity"),
-            report(590.0, 0.59, "decode capacity"),
-        );
-        let said = explanation(&["hdd", "ram"], &[&slow, &fast]).join("\n");
+        assert_eq!(findings.notes.len(), 2, "{:?}", findings.notes);
+    }
+
+    #[test]
+    fn a_page_cache_that_was_not_emptied_is_told() {
+        let findings = world(0.6).measure("storage", 1);
+        let notes = findings.notes.join("\n");
         assert!(
-            said.contains("the disk is not what starves the device"),
-            "{said}"
+            notes.contains("60.0 % of the data was still in it"),
+            "{notes}"
         );
-        assert!(said.contains("No remedy is faster"), "{said}");
     }
 }

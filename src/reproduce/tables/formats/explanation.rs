@@ -1,0 +1,209 @@
+//! What a format costs and buys, from the runs. May use: nothing.
+
+use crate::reproduce::evidence::Evidence;
+use crate::reproduce::explain::{held_by, percent};
+
+/// A format, and its run.
+#[derive(Copy, Clone, Debug)]
+pub struct Format<'a> {
+    pub name: &'a str,
+    /// Of a sample on disk.
+    pub bytes: f64,
+    pub run: Evidence<'a>,
+}
+
+/// Figures closer together than this are as good as equal.
+const EQUAL: f64 = 0.05;
+
+/// What a row says beside its figures: what it takes of what `first` takes, and what holds the device.
+pub fn reason(first: Option<&Format<'_>>, this: &Format<'_>) -> String {
+    let held = held_by(this.run);
+    match first {
+        None => held,
+        Some(first) => format!("{}; {held}", against(first, this)),
+    }
+}
+
+/// What the runs of one part say, the first format against all others; `from` says where the bytes lie.
+pub fn explanation(from: &str, formats: &[Format<'_>]) -> Vec<String> {
+    let Some((first, others)) = formats.split_first() else {
+        return Vec::new();
+    };
+    let mut lines = vec![format!("{from}: {}", decoding(first))];
+    lines.extend(
+        others
+            .iter()
+            .map(|other| format!("{from}: {}", bought(first, other))),
+    );
+    let all = formats.iter();
+    let needs: Vec<String> = all.filter_map(to_feed_the_device).collect();
+    if !needs.is_empty() {
+        lines.push(format!(
+            "{from}: to keep this device busy, {}.",
+            needs.join("; ")
+        ));
+    }
+    lines
+}
+
+/// What loading a sample in the first format consists of.
+fn decoding(first: &Format<'_>) -> String {
+    let [read, decode, preprocess] =
+        ["read", "decode", "preprocess"].map(|stage| first.run.seconds_per_sample(stage));
+    let all = read + decode + preprocess;
+    let most = [
+        (read, "reading"),
+        (decode, "decoding"),
+        (preprocess, "preprocessing"),
+    ];
+    let most = most.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+    let (share, what) = most.map_or((f64::NAN, "loading"), |(time, what)| (time / all, what));
+    format!(
+        "{} of the time that {} take is {what}; the {}.",
+        percent(share),
+        first.name,
+        held_by(first.run)
+    )
+}
+
+/// What `other` takes and is worth, against `first`.
+fn bought(first: &Format<'_>, other: &Format<'_>) -> String {
+    let faster = other.run.samples_per_second() / first.run.samples_per_second();
+    let stages = ["read", "decode", "preprocess"];
+    let grew = stages
+        .map(|stage| other.run.seconds_per_sample(stage) - first.run.seconds_per_sample(stage));
+    let mut told: Vec<(f64, &str)> = grew.into_iter().zip(stages).collect();
+    told.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
+    let told = told.iter().take(2).map(|(time, stage)| {
+        let way = if *time < 0.0 { "less" } else { "more" };
+        format!("{:.2} ms {way} to {}", 1e3 * time.abs(), verb(stage))
+    });
+    let told: Vec<String> = told.collect();
+    let worth = match faster {
+        faster if faster > 1.0 + EQUAL => "it pays",
+        faster if faster < 1.0 - EQUAL => "it does not pay",
+        _ => "it makes no difference",
+    };
+    format!(
+        "{}, a sample takes {}, and the loader is {faster:.2}x as fast: {worth}.",
+        against(first, other),
+        told.join(" and ")
+    )
+}
+
+fn verb(stage: &str) -> &str {
+    match stage {
+        "read" => "read",
+        "decode" => "decode",
+        _ => "crop and resize",
+    }
+}
+
+/// Such as `raw pixels take 6.4 times the bytes and 1/4.8 of the CPU time of JPEG files`.
+fn against(first: &Format<'_>, other: &Format<'_>) -> String {
+    let cpu = |format: &Format<'_>| format.run.cpu_seconds_per_sample();
+    let cpu = match (cpu(first), cpu(other)) {
+        (Some(first), Some(other)) => format!(" and {} the CPU time", times(other / first)),
+        _ => String::new(),
+    };
+    format!(
+        "{} take {} the bytes{cpu} of {}",
+        other.name,
+        times(other.bytes / first.bytes),
+        first.name
+    )
+}
+
+/// Such as `6.4 times` or `1/4.8 of`.
+fn times(factor: f64) -> String {
+    match factor {
+        factor if factor < 1.0 - EQUAL => format!("1/{:.1} of", 1.0 / factor),
+        factor if factor < 2.0 => format!("{factor:.2} times"),
+        factor => format!("{factor:.1} times"),
+    }
+}
+
+/// The cores and the bandwidth without which the device waits.
+fn to_feed_the_device(format: &Format<'_>) -> Option<String> {
+    let rate = 1.0 / format.run.device_seconds_per_sample()?;
+    let cores = format.run.cpu_seconds_per_sample()? * rate;
+    Some(format!(
+        "{} would take {cores:.1} cores and {:.2} GB/s",
+        format.name,
+        format.bytes * rate / 1e9
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::tables::tests::{report, stage};
+    use serde_json::{Value, json};
+
+    /// A run at `rate` in which reading and decoding take so many milliseconds.
+    fn run(rate: f64, read: f64, decode: f64) -> Value {
+        let busy = rate / 10_000.0;
+        let cause = if read > decode {
+            "read capacity"
+        } else {
+            "decode capacity"
+        };
+        let mut run = report(rate, busy, &[(cause, 1.0 - busy)]);
+        run["process_cpu_ns"] = json!(1e6 * (0.3 + decode) * rate);
+        run["stages"] = json!([
+            stage("read", rate, 1.0, read, 95e3),
+            stage("decode", rate, 1.0, decode, 6e5),
+            stage("preprocess", rate, 1.0, 0.3, 6e5),
+        ]);
+        run
+    }
+
+    fn said(jpeg: &Value, raw: &Value) -> String {
+        let format = |name, bytes, run| Format {
+            name,
+            bytes,
+            run: Evidence::of(run),
+        };
+        explanation(
+            "From X",
+            &[format("JPEG", 100e3, jpeg), format("raw", 600e3, raw)],
+        )
+        .join("\n")
+    }
+
+    #[test]
+    fn pixels_pay_where_decoding_binds_and_do_not_where_bytes_do() {
+        let from_memory = said(&run(400.0, 0.1, 2.1), &run(1600.0, 0.2, 0.1));
+        assert!(
+            from_memory.contains("84.0 % of the time that JPEG take is decoding"),
+            "{from_memory}"
+        );
+        assert!(
+            from_memory.contains("raw take 6.0 times the bytes and 1/6.0 of the CPU time of JPEG"),
+            "{from_memory}"
+        );
+        assert!(
+            from_memory.contains("2.00 ms less to decode and 0.10 ms more to read"),
+            "{from_memory}"
+        );
+        assert!(
+            from_memory.contains("4.00x as fast: it pays"),
+            "{from_memory}"
+        );
+        assert!(
+            from_memory.contains(
+                "JPEG would take 24.0 cores and 1.00 GB/s; raw would take 4.0 cores and 6.00 GB/s"
+            ),
+            "{from_memory}"
+        );
+        // A disk of 60 MB/s.
+        let from_disk = said(&run(250.0, 1.6, 2.1), &run(95.0, 10.0, 0.1));
+        assert!(from_disk.contains("8.40 ms more to read"), "{from_disk}");
+        assert!(
+            from_disk.contains("0.38x as fast: it does not pay"),
+            "{from_disk}"
+        );
+        let alike = said(&run(400.0, 0.1, 2.1), &run(405.0, 0.1, 2.1));
+        assert!(alike.contains("it makes no difference"), "{alike}");
+    }
+}

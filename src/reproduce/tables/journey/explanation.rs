@@ -1,0 +1,262 @@
+//! Where a sample's bytes are touched first, and what mapping costs against reading, from the runs. May use: nothing.
+
+use crate::reproduce::evidence::{Evidence, Passage};
+use crate::reproduce::explain::percent;
+
+/// A way of reading, and its run.
+#[derive(Copy, Clone, Debug)]
+pub struct Way<'a> {
+    /// `mmap` or `pread`.
+    pub name: &'a str,
+    pub run: Evidence<'a>,
+}
+
+/// Bytes of a page, which a fault brings at least.
+const PAGE: f64 = 4096.0;
+/// CPU times closer together than this are as good as equal.
+const EQUAL: f64 = 0.1;
+
+/// What the runs of one part say; `title` says where the bytes lie.
+pub fn explanation(title: &str, ways: &[Way<'_>]) -> Vec<String> {
+    let mut lines: Vec<String> = ways.iter().filter_map(touched_first).collect();
+    let named = |name: &str| ways.iter().find(|way| way.name == name);
+    if let (Some(mapped), Some(read)) = (named("mmap"), named("pread")) {
+        lines.extend(costs(mapped, read));
+    }
+    lines.extend(ways.first().and_then(most_time));
+    lines
+        .iter()
+        .map(|line| format!("{title}: {line}"))
+        .collect()
+}
+
+/// At which stage the bytes come into memory, or into the program's sight.
+fn touched_first(way: &Way<'_>) -> Option<String> {
+    let (read, decode) = (way.run.passage("read")?, way.run.passage("decode")?);
+    let faults = |passage: &Passage| passage.major_faults + passage.minor_faults;
+    let bytes = read.bytes_out;
+    let name = way.name;
+    if decode.major_faults > read.major_faults.max(0.1) {
+        return Some(format!(
+            "with {name} the bytes are touched first in decode, which takes {:.2} major faults a sample and read {:.2}: \
+             what the disk costs is charged to the wrong stage.",
+            decode.major_faults, read.major_faults
+        ));
+    }
+    if faults(&read) * PAGE < 0.02 * bytes {
+        // Hardly a page in fifty.
+        return Some(format!(
+            "with {name} the kernel touches the {} of a sample in read and copies them into a buffer that is there already \
+             ({:.2} faults a sample, {:.1} waits); decode is the first to look at them.",
+            kilobytes(bytes),
+            faults(&read),
+            read.voluntary_switches
+        ));
+    }
+    let waits = match read.major_faults >= 0.1 {
+        true => format!(", {:.2} of which wait for the disk", read.major_faults),
+        false => String::new(),
+    };
+    Some(format!(
+        "with {name} the {} of a sample come into view in read, with {:.2} faults a sample{waits}, {} for each; decode, \
+         which looks at them, has {:.2}.",
+        kilobytes(bytes),
+        faults(&read),
+        kilobytes(bytes / faults(&read)),
+        faults(&decode)
+    ))
+}
+
+/// What faults cost against what copies cost, where the bytes come in and where they are let go.
+fn costs(mapped: &Way<'_>, read: &Way<'_>) -> Option<String> {
+    let (m, r) = (mapped.run.passage("read")?, read.run.passage("read")?);
+    let (md, rd) = (mapped.run.passage("decode")?, read.run.passage("decode")?);
+    let rate = r.bytes_out / r.cpu() / 1e9;
+    let all = |read: &Passage, decode: &Passage| read.cpu() + decode.kernel;
+    let (mapping, copying) = (all(&m, &md), all(&r, &rd));
+    let cheaper = match mapping / copying {
+        factor if factor > 1.0 + EQUAL => {
+            format!(
+                "mapping costs {} more CPU time a sample than copying",
+                time(mapping - copying)
+            )
+        }
+        factor if factor < 1.0 - EQUAL => {
+            format!(
+                "mapping saves {} of CPU time a sample over copying",
+                time(copying - mapping)
+            )
+        }
+        _ => "mapping and copying cost the same CPU time".to_owned(),
+    };
+    Some(format!(
+        "mmap takes {} of CPU time a sample in read for {:.2} faults, pread {} to copy {} ({rate:.1} GB/s). Who is done \
+         with the bytes unmaps them or gives the buffer back: decode's kernel time is {} and {}. Taken together {cheaper}, \
+         {} of the CPU time of a sample's whole way.",
+        time(m.cpu()),
+        m.major_faults + m.minor_faults,
+        time(r.cpu()),
+        kilobytes(r.bytes_out),
+        time(md.kernel),
+        time(rd.kernel),
+        percent((mapping - copying).abs() / whole(read.run)?),
+    ))
+}
+
+/// CPU time of all stages for a sample.
+fn whole(run: Evidence<'_>) -> Option<f64> {
+    let stages = super::STAGES.iter().filter_map(|stage| run.passage(stage));
+    Some(stages.reduce(|all, next| all.and(&next))?.cpu())
+}
+
+/// The stage that takes most of a sample's time, and what its bytes become.
+fn most_time(way: &Way<'_>) -> Option<String> {
+    let stages = super::STAGES.iter();
+    let passages = stages.filter_map(|stage| Some((*stage, way.run.passage(stage)?)));
+    let passages: Vec<(&str, Passage)> = passages.collect();
+    let (longest, most) = passages
+        .iter()
+        .max_by(|a, b| a.1.wall.total_cmp(&b.1.wall))?;
+    let all: f64 = passages.iter().map(|(_, passage)| passage.wall).sum();
+    let (first, last) = (passages.first()?, passages.last()?);
+    Some(format!(
+        "{longest} takes most of a sample's time in service ({} of {}, {}); on the way its {} become {}.",
+        time(most.wall),
+        time(all),
+        percent(most.wall / all),
+        kilobytes(first.1.bytes_in),
+        kilobytes(last.1.bytes_out)
+    ))
+}
+
+/// What stands beside a row: what the kernel did there that the other way did not.
+pub fn of_stage(stage: &str, way: &Way<'_>, ways: &[Way<'_>]) -> Option<String> {
+    let this = way.run.passage(stage)?;
+    let other = ways.iter().find(|other| other.name != way.name)?;
+    let that = other.run.passage(stage)?;
+    let faults = |passage: &Passage| passage.major_faults + passage.minor_faults;
+    let bytes = match (this.bytes_in - this.bytes_out).abs() < 1.0 {
+        true => format!("{} come and go", kilobytes(this.bytes_in)),
+        false => format!(
+            "{} become {}",
+            kilobytes(this.bytes_in),
+            kilobytes(this.bytes_out)
+        ),
+    };
+    let more = faults(&this) - faults(&that);
+    let faults = match more.abs() >= 0.5 {
+        true => format!(
+            "; {:.1} faults {} than with {}",
+            more.abs(),
+            if more > 0.0 { "more" } else { "fewer" },
+            other.name
+        ),
+        false => String::new(),
+    };
+    Some(format!("{bytes}{faults}"))
+}
+
+fn kilobytes(bytes: f64) -> String {
+    format!("{:.0} kB", bytes / 1e3)
+}
+
+/// A short time, in the unit that suits.
+fn time(seconds: f64) -> String {
+    match seconds < 1e-3 {
+        true => format!("{:.0} us", seconds * 1e6),
+        false => format!("{:.2} ms", seconds * 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// What a stage's thread did for each of 100 samples: user and kernel microseconds, major and minor faults.
+    type Did = (f64, f64, f64, f64);
+
+    fn run(read: Did, decode: Did) -> Value {
+        let stage = |name: &str, bytes_out: f64, mean: f64| {
+            json!({"stage": name, "items": 100, "service": {"mean_ns": mean}, "busy_ns": mean * 100.0,
+                "bytes_in": 9.5e6, "bytes_out": bytes_out})
+        };
+        let thread = |name: &str, (user, kernel, major, minor): Did| {
+            json!({"name": name, "usage": {"at": 1_000_000_000u64, "user": user * 1e5, "system": kernel * 1e5,
+                "voluntary_switches": 100, "involuntary_switches": 0,
+                "major_faults": major * 100.0, "minor_faults": minor * 100.0}})
+        };
+        json!({
+            "samples": 100, "steps": 10, "window_ns": 1_000_000_000u64,
+            "stages": [stage("read", 9.5e6, 50e3), stage("decode", 60e6, 1.5e6)],
+            "workers": [thread("read 0", read), thread("decode 0", decode)],
+        })
+    }
+
+    fn said(mapped: &Value, read: &Value) -> String {
+        let way = |name, run| Way {
+            name,
+            run: Evidence::of(run),
+        };
+        explanation("Warm", &[way("mmap", mapped), way("pread", read)]).join("\n")
+    }
+
+    #[test]
+    fn faults_and_copies_are_held_against_each_other() {
+        let mapped = run((10.0, 40.0, 0.0, 2.0), (1300.0, 30.0, 0.0, 0.0));
+        let read = run((5.0, 20.0, 0.0, 0.0), (1300.0, 10.0, 0.0, 0.0));
+        let told = said(&mapped, &read);
+        assert!(
+            told.contains("with mmap the 95 kB of a sample come into view in read, with 2.00 faults a sample, 48 kB for each"),
+            "{told}"
+        );
+        assert!(
+            told.contains(
+                "with pread the kernel touches the 95 kB of a sample in read and copies them"
+            ),
+            "{told}"
+        );
+        assert!(
+            told.contains("pread 25 us to copy 95 kB (3.8 GB/s)"),
+            "{told}"
+        );
+        assert!(
+            told.contains("mapping costs 45 us more CPU time a sample than copying, 3.4 %"),
+            "{told}"
+        );
+        assert!(
+            told.contains("decode takes most of a sample's time"),
+            "{told}"
+        );
+        // The other way about.
+        let contrary = said(
+            &run((5.0, 5.0, 0.0, 2.0), (1300.0, 10.0, 0.0, 0.0)),
+            &run((5.0, 60.0, 0.0, 0.0), (1300.0, 10.0, 0.0, 0.0)),
+        );
+        assert!(
+            contrary.contains("mapping saves 55 us of CPU time a sample over copying"),
+            "{contrary}"
+        );
+    }
+
+    #[test]
+    fn bytes_that_decode_touches_first_are_told() {
+        let read = run((5.0, 20.0, 0.0, 0.0), (1300.0, 10.0, 0.0, 0.0));
+        let cold = said(
+            &run((1.0, 100.0, 1.0, 1.0), (1300.0, 30.0, 0.0, 0.0)),
+            &read,
+        );
+        assert!(
+            cold.contains("2.00 faults a sample, 1.00 of which wait for the disk"),
+            "{cold}"
+        );
+        let lazy = said(
+            &run((1.0, 1.0, 0.0, 0.0), (1300.0, 130.0, 1.0, 23.0)),
+            &read,
+        );
+        assert!(
+            lazy.contains("with mmap the bytes are touched first in decode"),
+            "{lazy}"
+        );
+    }
+}

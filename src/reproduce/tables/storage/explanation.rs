@@ -1,0 +1,292 @@
+//! What the runs say of the disk: how much of the time each waits for it, what would hide it, and which remedy gave
+//! most. May use: nothing.
+
+use crate::reproduce::evidence::Evidence;
+use crate::reproduce::explain::{held_by, percent};
+
+/// A remedy, and its run.
+#[derive(Copy, Clone, Debug)]
+pub struct Remedy<'a> {
+    pub name: &'a str,
+    pub run: Evidence<'a>,
+}
+
+/// Reads that take this many times as long beside others as alone wait for each other.
+const IN_LINE: f64 = 1.5;
+/// Less of a sample's time is no wait worth hiding.
+const WORTH_HIDING: f64 = 0.1;
+
+/// The explanation of all remedies, the disk without any first.
+pub fn explanation(remedies: &[Remedy<'_>]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let Some((first, others)) = remedies.split_first() else {
+        return lines;
+    };
+    lines.push(blame(first));
+    lines.extend(to_hide(first));
+    for many in remedies {
+        let alone = remedies.iter().find(|alone| differ_in_threads(alone, many));
+        lines.extend(alone.and_then(|alone| threads(alone, many)));
+    }
+    let best = others.iter().max_by(|a, b| {
+        let rate = |remedy: &Remedy<'_>| remedy.run.samples_per_second();
+        rate(a).total_cmp(&rate(b))
+    });
+    let rate = first.run.samples_per_second();
+    match best.filter(|best| best.run.samples_per_second() > rate) {
+        Some(best) => lines.push(format!(
+            "Fastest is \"{}\", {:.2}x as fast as \"{}\": {}.",
+            best.name,
+            best.run.samples_per_second() / rate,
+            first.name,
+            held_by(best.run),
+        )),
+        None => lines.push(format!("No remedy is faster than \"{}\".", first.name)),
+    }
+    lines
+}
+
+/// Whether the disk is what the device waits for.
+fn blame(first: &Remedy<'_>) -> String {
+    let read = first.run.idle_by("read capacity");
+    let idle = 1.0 - first.run.device_busy().unwrap_or(0.0);
+    match read > 0.5 * idle {
+        true => format!(
+            "With \"{}\" the disk is what starves the device: {} of the time it is idle since reading is slow.",
+            first.name,
+            percent(read)
+        ),
+        false => format!(
+            "With \"{}\" the disk is not what starves the device: reading holds it for {} of the time only ({}).",
+            first.name,
+            percent(read),
+            held_by(first.run)
+        ),
+    }
+}
+
+/// How many reads would have to be under way at a time for nobody to notice the disk, and whether it serves so many.
+fn to_hide(first: &Remedy<'_>) -> Option<String> {
+    let (read, compute) = (net_read(first.run)?, compute(first.run));
+    let device = first.run.device_seconds_per_sample()?;
+    if read < WORTH_HIDING * (read + compute) {
+        return None;
+    }
+    // As fast as the device, or as all cores together decode.
+    let rate = (1.0 / device).min(first.run.cores() / compute);
+    let threads = ((read + compute) * rate).ceil();
+    let mut line = format!(
+        "There a sample takes {} to read and {} to compute, one after the other, and the device {}. At the {rate:.0} \
+         samples/s that the device and {} cores could do, {threads:.0} threads would have to be reading or computing, if \
+         the disk served so many at a time.",
+        time(read),
+        time(compute),
+        time(device),
+        first.run.cores(),
+    );
+    if let Some(each) = one_at_a_time(first.run) {
+        let way = match rate * each > 1.0 {
+            true => "so no number of threads hides it: only fewer seeks or another disk do",
+            false => "which is enough for that",
+        };
+        line += &format!(
+            " It does not: the head moves for each of them in turn, {} with the transfer, which is {:.0} samples/s for \
+             any number of threads, {way}.",
+            time(each),
+            1.0 / each,
+        );
+    }
+    Some(line)
+}
+
+/// What an emulated disk is taken by a sample, where it seeks for each: nobody else is served in the meantime.
+fn one_at_a_time(run: Evidence<'_>) -> Option<f64> {
+    let disk = run.emulated_disk().filter(|disk| disk.seek > 0.0)?;
+    let bytes = run.bytes_read_per_sample()?;
+    Some(disk.seek + disk.bytes_per_second.map_or(0.0, |rate| bytes / rate))
+}
+
+/// Whether the two read the same way from the same place, `many` with threads and `alone` without.
+fn differ_in_threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> bool {
+    let place = |run: Evidence<'_>| {
+        let disk = run.emulated_disk().map(|disk| disk.name.to_owned());
+        let cache = run.page_cache().map(|cache| cache.asked.to_owned());
+        (disk, cache, run.read_mode().to_owned())
+    };
+    let threads = |remedy: &Remedy<'_>| remedy.run.num_workers().unwrap_or(0.0);
+    threads(alone) == 0.0 && threads(many) > 0.0 && place(alone.run) == place(many.run)
+}
+
+/// What threads buy over none, with data at the same place.
+fn threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> Option<String> {
+    let (one, several) = (net_read(alone.run)?, net_read(many.run)?);
+    let compute = compute(alone.run);
+    let factor = many.run.samples_per_second() / alone.run.samples_per_second();
+    let longer = several / one;
+    let (threads, name) = (many.run.num_workers()?, many.name);
+    let from = format!("\"{name}\" is {factor:.2}x as fast as \"{}\"", alone.name);
+    if one < WORTH_HIDING * (one + compute) {
+        return Some(format!(
+            "{from}: there is next to no wait to hide ({} of {} a sample); what {threads} threads add is cores. Now {}.",
+            time(one),
+            time(one + compute),
+            held_by(many.run)
+        ));
+    }
+    let taken = many.run.samples_per_second() * one;
+    if longer >= IN_LINE && taken > 0.8 {
+        return Some(format!(
+            "{from} and no faster than the disk: with {threads} threads a read takes {longer:.1} times as long ({} instead \
+             of {}), so reads stand in line, and at {} each they take up {} of the disk's time. What threads buy is that \
+             computing no longer comes on top, which is {:.2}x at most; reading still is {} of the time.",
+            time(several),
+            time(one),
+            time(one),
+            percent(taken.min(1.0)),
+            (one + compute) / one,
+            percent(many.run.idle_by("read capacity")),
+        ));
+    }
+    let way = match longer >= IN_LINE {
+        true => format!("{longer:.1} times as long each"),
+        false => "no longer each for it".to_owned(),
+    };
+    Some(format!(
+        "{from}: {threads} threads read side by side, {way} ({} instead of {}), and {}.",
+        time(several),
+        time(one),
+        held_by(many.run)
+    ))
+}
+
+/// Seconds of a read, without what its thread waited for a core.
+fn net_read(run: Evidence<'_>) -> Option<f64> {
+    let read = run.stage("read")?;
+    let delay = run.run_delay_per_item("read");
+    let net = read.mean_seconds - delay;
+    (net.is_finite() && net > 0.0).then_some(net)
+}
+
+/// Seconds of a sample at the stages that compute, without what their threads waited for a core.
+fn compute(run: Evidence<'_>) -> f64 {
+    let stages = ["decode", "preprocess"].into_iter();
+    let net = |stage| (run.seconds_per_sample(stage) - run.run_delay_per_item(stage)).max(0.0);
+    stages.map(net).sum()
+}
+
+/// A short time, in the unit that suits.
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 1e-3 => format!("{:.0} us", seconds * 1e6),
+        seconds if seconds < 1.0 => format!("{:.2} ms", seconds * 1e3),
+        seconds => format!("{seconds:.2} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::tables::tests::{report, stage};
+    use serde_json::{Value, json};
+
+    /// A run with `threads`, in which a read takes `read` milliseconds, beside 2 of decoding.
+    fn run(rate: f64, threads: u32, read: f64, cause: &str) -> Value {
+        let busy = rate / 1000.0;
+        let mut run = report(rate, busy, &[(cause, 1.0 - busy)]);
+        run["stages"] = json!([
+            stage("read", rate, 1.0, read, 171e3),
+            stage("decode", rate, 1.0, 2.0, 5e5)
+        ]);
+        run["config"] = json!({"pipeline": {
+            "workers": {"whole-batch": {"num_workers": threads}}, "read": {"mode": "pread"},
+        }});
+        run
+    }
+
+    fn seeks(mut run: Value) -> Value {
+        run["storage"] = json!({"name": "hdd", "source": "a disk", "latency_ns": 0, "seek_ns": 12_000_000,
+            "bytes_per_second": 171_000_000});
+        run
+    }
+
+    fn said(runs: &[(&'static str, Value)]) -> String {
+        let remedies: Vec<Remedy<'_>> = runs
+            .iter()
+            .map(|(name, run)| Remedy {
+                name,
+                run: Evidence::of(run),
+            })
+            .collect();
+        explanation(&remedies).join("\n")
+    }
+
+    #[test]
+    fn the_disk_is_blamed_where_reading_holds_the_device_and_only_there() {
+        let read = "read capacity";
+        let said_of_slow = said(&[
+            ("hdd", run(80.0, 0, 10.0, read)),
+            ("ram", run(600.0, 0, 0.01, "decode capacity")),
+        ]);
+        assert!(
+            said_of_slow.contains("the disk is what starves the device: 92.0 %"),
+            "{said_of_slow}"
+        );
+        assert!(
+            said_of_slow.contains("Fastest is \"ram\", 7.50x"),
+            "{said_of_slow}"
+        );
+        let contrary = said(&[
+            ("hdd", run(600.0, 0, 0.01, "decode capacity")),
+            ("ram", run(590.0, 0, 0.01, "decode capacity")),
+        ]);
+        assert!(
+            contrary.contains("the disk is not what starves the device"),
+            "{contrary}"
+        );
+        assert!(!contrary.contains("threads would have to"), "{contrary}");
+        assert!(contrary.contains("No remedy is faster"), "{contrary}");
+    }
+
+    #[test]
+    fn threads_hide_no_seeks_but_they_hide_a_wait_that_others_share() {
+        let read = "read capacity";
+        let serial = said(&[
+            ("hdd", seeks(run(66.0, 0, 13.0, read))),
+            ("4 on hdd", seeks(run(76.0, 4, 51.0, read))),
+        ]);
+        // (13 + 2 ms) x the least of 1000 samples/s and 2 cores / 2 ms.
+        assert!(serial.contains("15 threads would have to be"), "{serial}");
+        assert!(
+            serial.contains("13.00 ms with the transfer, which is 77 samples/s"),
+            "{serial}"
+        );
+        assert!(serial.contains("no number of threads hides it"), "{serial}");
+        assert!(serial.contains("no faster than the disk"), "{serial}");
+        assert!(
+            serial.contains("take up 98.8 % of the disk's time"),
+            "{serial}"
+        );
+        // A store that serves them all at a time.
+        let shared = said(&[
+            ("store", run(66.0, 0, 13.0, read)),
+            ("4 on store", run(260.0, 4, 13.1, read)),
+        ]);
+        assert!(
+            shared.contains("4 threads read side by side, no longer each"),
+            "{shared}"
+        );
+        assert!(!shared.contains("in turn"), "{shared}");
+        assert!(!shared.contains("no faster than the disk"), "{shared}");
+    }
+
+    #[test]
+    fn waiting_for_a_core_is_not_waiting_for_the_disk() {
+        let mut crowded = run(260.0, 4, 39.0, "CPU contention");
+        crowded["stages"][0]["run_delay_ns"] = json!(26e6 * 260.0);
+        let said = said(&[
+            ("store", run(66.0, 0, 13.0, "read capacity")),
+            ("4 on store", crowded),
+        ]);
+        assert!(said.contains("read side by side, no longer each"), "{said}");
+    }
+}

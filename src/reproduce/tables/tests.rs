@@ -1,0 +1,184 @@
+//! A world made up for tests: every run has a report from a function, so that a table is measured from end to end in no
+//! time. The experiment files are the real ones, and what is set on top of them has to resolve.
+
+use super::{Ask, EXPERIMENTS, Findings, Table};
+use crate::config::{Resolved, Rung, Settings, rungs};
+use crate::reproduce::lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
+use crate::reproduce::outcome::{DataOrigin, Predicted};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What a run of these settings reports; the number counts runs from 0.
+type Reports = Box<dyn FnMut(&Resolved, usize) -> Value>;
+
+/// The made-up world, and what was asked of it.
+pub struct FakeLab {
+    folder: tempfile::TempDir,
+    reports: Reports,
+    /// What a prediction says, for any question.
+    pub forecast: Predicted,
+    /// What `stallscope time-kernels` says, for any arguments; `None`: too little memory.
+    pub kernels: Option<Value>,
+    /// Devices that there are not.
+    pub missing: Vec<&'static str>,
+    /// Data that cannot be had.
+    pub refused: Option<DataNeed>,
+    /// Name and settings of every run, in order.
+    pub runs: Vec<(String, Vec<String>)>,
+    pub kept: Vec<(String, Value)>,
+    pub asked: Vec<DataNeed>,
+}
+
+impl FakeLab {
+    pub fn new(reports: impl FnMut(&Resolved, usize) -> Value + 'static) -> FakeLab {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in EXPERIMENTS {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        FakeLab {
+            folder,
+            reports: Box::new(reports),
+            forecast: Predicted {
+                value: 100.0,
+                low: 90.0,
+                high: 110.0,
+            },
+            kernels: None,
+            missing: Vec::new(),
+            refused: None,
+            runs: Vec::new(),
+            kept: Vec::new(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// Measures the table of that name in this world, each row so often.
+    pub fn measure(&mut self, table: &str, repeats: usize) -> Findings {
+        let ask = Ask {
+            devices: Vec::new(),
+            repeats,
+            epochs: None,
+        };
+        let findings = Table::named(table).unwrap().measure(self, &ask).unwrap();
+        for part in &findings.parts {
+            for row in &part.rows {
+                let cells = row.cells.len();
+                assert_eq!(cells, part.columns.len(), "{}: {}", part.name, row.name);
+                for cell in &row.cells {
+                    let says = cell.measured.is_some() || cell.remark.is_some();
+                    assert!(says, "{}: an empty cell in {}", part.name, row.name);
+                }
+            }
+        }
+        findings
+    }
+
+    fn path(&self, experiment: &str) -> PathBuf {
+        self.folder.path().join(experiment)
+    }
+}
+
+impl Lab for FakeLab {
+    fn run(&mut self, run: &Run<'_>) -> Result<Arc<Value>, LabError> {
+        let settings = Settings::load(&self.path(run.experiment), run.sets);
+        let resolved = settings.and_then(|settings| settings.resolve());
+        let resolved = resolved.unwrap_or_else(|error| panic!("{}: {error}", run.name));
+        assert!(
+            self.runs.iter().all(|(name, _)| name != run.name),
+            "two runs are called {}, and share a folder",
+            run.name
+        );
+        self.runs.push((run.name.to_owned(), run.sets.to_vec()));
+        Ok(Arc::new((self.reports)(&resolved, self.runs.len() - 1)))
+    }
+
+    fn predict(&self, _: &Value, _: &Question) -> Result<Answer, LabError> {
+        Ok(Answer {
+            samples_per_second: self.forecast,
+            device_busy: None,
+            assumptions: Vec::new(),
+        })
+    }
+
+    fn rungs(&self, experiment: &str) -> Result<Vec<Rung>, LabError> {
+        Ok(rungs(&self.path(experiment)).unwrap())
+    }
+
+    fn keep(&mut self, name: &str, value: &Value) -> Result<(), LabError> {
+        self.kept.push((name.to_owned(), value.clone()));
+        Ok(())
+    }
+
+    fn data(&mut self, need: &DataNeed) -> Result<DataPlace, LabError> {
+        self.asked.push(need.clone());
+        if self.refused.as_ref() == Some(need) {
+            return Err(LabError::Refused("there is none".to_owned()));
+        }
+        let name = match need {
+            DataNeed::Images { .. } => "images".to_owned(),
+            DataNeed::Png { .. } => "images-png".to_owned(),
+            DataNeed::Packed { raw: None, .. } => "images-shards".to_owned(),
+            DataNeed::Packed {
+                raw: Some(side), ..
+            } => format!("images-raw{side}"),
+            other => format!("{other:?}").to_lowercase(),
+        };
+        Ok(DataPlace {
+            path: PathBuf::from("data").join(name),
+            origin: DataOrigin::Generated,
+            bytes_per_sample: Some(100_000.0),
+        })
+    }
+
+    fn time_kernels(&mut self, _: &[String]) -> Result<Option<Value>, LabError> {
+        Ok(self.kernels.clone())
+    }
+
+    fn lacks(&self, device: &str) -> Option<String> {
+        let missing = self.missing.contains(&device);
+        missing.then(|| format!("there is no {device}"))
+    }
+
+    fn say(&mut self, _: &str) {}
+}
+
+/// A report of `rate` samples/s on a device busy for `busy` of the time and idle by `causes`, of these shares of the
+/// time. A step has 32 samples, and the window a second.
+pub fn report(rate: f64, busy: f64, causes: &[(&str, f64)]) -> Value {
+    let causes = causes.iter();
+    let causes: Vec<Value> = causes
+        .map(|(cause, share)| json!({"cause": cause, "ns": share * 1e9}))
+        .collect();
+    json!({
+        "samples_per_second": rate, "window_ns": 1_000_000_000u64, "steps": rate / 32.0, "samples": rate,
+        "data_wait_share": 1.0 - busy, "device": {"name": "emulated", "busy_share": busy},
+        "machine": {"cores": 2.0}, "idle_causes": causes, "stages": [], "workers": [],
+    })
+}
+
+/// A stage of a report of `rate` samples/s that takes `milliseconds` for each of `per_item` samples together.
+pub fn stage(name: &str, rate: f64, per_item: f64, milliseconds: f64, bytes: f64) -> Value {
+    let items = rate / per_item;
+    json!({
+        "stage": name, "items": items, "busy_ns": items * milliseconds * 1e6,
+        "service": {"mean_ns": milliseconds * 1e6},
+        "bytes_in": bytes * rate, "bytes_out": bytes * rate,
+    })
+}
+
+#[test]
+fn every_table_has_its_experiment_files_and_every_file_a_table() {
+    for (name, _) in EXPERIMENTS {
+        let used = Table::ALL
+            .iter()
+            .any(|table| table.experiments.contains(name));
+        assert!(used, "no table uses {name}");
+    }
+    for table in Table::ALL {
+        for experiment in table.experiments {
+            let found = EXPERIMENTS.iter().any(|(name, _)| name == experiment);
+            assert!(found, "{} has no {experiment}", table.name);
+        }
+    }
+}
