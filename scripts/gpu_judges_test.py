@@ -239,6 +239,16 @@ class Judgements(unittest.TestCase):
         self.holds(judges.products(cpu, timed(50, 50, 700), timed(50, 50, 120)), False, False)
         self.lacks("matmul", judges.products, cpu, {}, cpu)
 
+    def test_table(self):
+        def reproduced(remark, measured):
+            cells = [{"remark": remark, "measured": measured}]
+            return {"table": "gpu-util", "parts": [{"rows": [{"name": "num_workers", "cells": cells}]}]}
+        figure = {"median": 0.5}
+        self.holds(judges.table(reproduced(None, figure)), True)
+        self.holds(judges.table(reproduced("not predicted: no", figure)), True)
+        self.holds(judges.table(reproduced("not run: no driver", None)), False)
+        self.lacks("parts", judges.table, {"table": "gpu-util"})
+
     def test_memory(self):
         self.holds(judges.out_of_memory(3, "", 64), True, True)
         self.holds(judges.out_of_memory(1, "panicked", None), False, False)
