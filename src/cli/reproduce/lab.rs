@@ -126,9 +126,10 @@ impl Lab for ThisMachine {
         let own = self.data.as_deref();
         match need {
             DataNeed::Images { experiment } => data::images(&config(experiment)?, own),
-            DataNeed::Png { experiment } => data::png(&config(experiment)?),
+            DataNeed::Png { experiment } => data::png(&config(experiment)?, own),
             DataNeed::Packed { experiment, raw } => {
-                data::packed(&data::images(&config(experiment)?, own)?, *raw)
+                let config = config(experiment)?;
+                data::packed(&data::images(&config, own)?, *raw, &config, &self.stop)
             }
             DataNeed::Mnist | DataNeed::Cifar100 => Err(LabError::Refused("not yet".to_owned())),
         }
