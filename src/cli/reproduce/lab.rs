@@ -150,9 +150,10 @@ impl Lab for ThisMachine {
         let own = self.data.as_deref();
         match need {
             DataNeed::Images { experiment } => data::images(&config(experiment)?, own),
-            DataNeed::Png { experiment } => data::png(&config(experiment)?),
+            DataNeed::Png { experiment } => data::png(&config(experiment)?, own),
             DataNeed::Packed { experiment, raw } => {
-                data::packed(&data::images(&config(experiment)?, own)?, *raw)
+                let config = config(experiment)?;
+                data::packed(&data::images(&config, own)?, *raw, &config, &self.stop)
             }
             DataNeed::Mnist => small_sets::find(&small_sets::MNIST, own),
             DataNeed::Cifar100 => small_sets::find(&small_sets::CIFAR100, own),

@@ -103,13 +103,14 @@ impl<'a> Evidence<'a> {
         })
     }
 
-    /// Of the service of an item, what its thread waited for a core, in seconds.
-    pub fn run_delay_per_item(&self, stage: &str) -> f64 {
+    /// The same without what the stage's thread waited for a core.
+    pub fn net_seconds_per_sample(&self, stage: &str) -> f64 {
         let delay = self.stage_row(stage).and_then(|row| {
             let each = row["run_delay_ns"].as_f64()? / row["items"].as_f64()?;
             each.is_finite().then_some(each / 1e9)
         });
-        delay.unwrap_or(0.0)
+        let delay = delay.unwrap_or(0.0) / self.samples_per_item(stage);
+        (self.seconds_per_sample(stage) - delay).max(0.0)
     }
 
     /// Bytes of a sample as it comes from the disk.

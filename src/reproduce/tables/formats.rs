@@ -10,7 +10,7 @@ use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::{DataNeed, DataPlace, Lab, LabError};
 use crate::reproduce::outcome::{Cell, Column, DataUsed, Part, Row, Unit};
 use crate::reproduce::published;
-use explanation::{Format, explanation, reason};
+use explanation::{Format, explanation, needs, reason};
 
 pub const TABLE: Table = Table {
     name: "formats",
@@ -70,6 +70,8 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
         parts.push(part(cache, title, &of_part));
         lines.extend(explanation(from, &formats(&of_part)));
     }
+    let warm: Vec<&Outcome> = outcomes.iter().filter(|o| cached(o) == "warm").collect();
+    lines.extend(needs(&formats(&warm)));
     Ok(Findings {
         title: "The same pictures as JPEG, PNG and raw pixels".to_owned(),
         sources: vec![published::cs231n()],

@@ -70,7 +70,7 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
         lines.extend(explanation(title, &ways));
     }
     let mut notes = vec![
-        "There are no published figures: nobody's source prints them per stage.".to_owned(),
+        "There are no published figures: no source prints them per stage.".to_owned(),
         "Each figure is of one sample, on average. What the kernel counts is of the stage's thread, its queues included; \
          how CPU time divides into user and kernel time the kernel samples at its timer's ticks, so that a few \
          microseconds of it say little."

@@ -35,21 +35,19 @@ pub fn explanation(from: &str, formats: &[Format<'_>]) -> Vec<String> {
             .iter()
             .map(|other| format!("{from}: {}", bought(first, other))),
     );
-    let all = formats.iter();
-    let needs: Vec<String> = all.filter_map(to_feed_the_device).collect();
-    if !needs.is_empty() {
-        lines.push(format!(
-            "{from}: to keep this device busy, {}.",
-            needs.join("; ")
-        ));
-    }
     lines
+}
+
+/// The cores and the bandwidth without which the device waits, of each format.
+pub fn needs(formats: &[Format<'_>]) -> Option<String> {
+    let needs: Vec<String> = formats.iter().filter_map(to_feed_the_device).collect();
+    (!needs.is_empty()).then(|| format!("To keep this device busy, {}.", needs.join("; ")))
 }
 
 /// What loading a sample in the first format consists of.
 fn decoding(first: &Format<'_>) -> String {
     let [read, decode, preprocess] =
-        ["read", "decode", "preprocess"].map(|stage| first.run.seconds_per_sample(stage));
+        ["read", "decode", "preprocess"].map(|stage| first.run.net_seconds_per_sample(stage));
     let all = read + decode + preprocess;
     let most = [
         (read, "reading"),
@@ -59,7 +57,7 @@ fn decoding(first: &Format<'_>) -> String {
     let most = most.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
     let (share, what) = most.map_or((f64::NAN, "loading"), |(time, what)| (time / all, what));
     format!(
-        "{} of the time that {} take is {what}; the {}.",
+        "{} of the time that {} take is {what}; {}.",
         percent(share),
         first.name,
         held_by(first.run)
@@ -70,8 +68,9 @@ fn decoding(first: &Format<'_>) -> String {
 fn bought(first: &Format<'_>, other: &Format<'_>) -> String {
     let faster = other.run.samples_per_second() / first.run.samples_per_second();
     let stages = ["read", "decode", "preprocess"];
-    let grew = stages
-        .map(|stage| other.run.seconds_per_sample(stage) - first.run.seconds_per_sample(stage));
+    let grew = stages.map(|stage| {
+        other.run.net_seconds_per_sample(stage) - first.run.net_seconds_per_sample(stage)
+    });
     let mut told: Vec<(f64, &str)> = grew.into_iter().zip(stages).collect();
     told.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
     let told = told.iter().take(2).map(|(time, stage)| {
@@ -123,7 +122,6 @@ fn times(factor: f64) -> String {
     }
 }
 
-/// The cores and the bandwidth without which the device waits.
 fn to_feed_the_device(format: &Format<'_>) -> Option<String> {
     let rate = 1.0 / format.run.device_seconds_per_sample()?;
     let cores = format.run.cpu_seconds_per_sample()? * rate;
@@ -164,11 +162,10 @@ mod tests {
             bytes,
             run: Evidence::of(run),
         };
-        explanation(
-            "From X",
-            &[format("JPEG", 100e3, jpeg), format("raw", 600e3, raw)],
-        )
-        .join("\n")
+        let formats = [format("JPEG", 100e3, jpeg), format("raw", 600e3, raw)];
+        let mut lines = explanation("From X", &formats);
+        lines.extend(needs(&formats));
+        lines.join("\n")
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub fn explanation(title: &str, ways: &[Way<'_>]) -> Vec<String> {
     if let (Some(mapped), Some(read)) = (named("mmap"), named("pread")) {
         lines.extend(costs(mapped, read));
     }
+    lines.extend(ways.iter().filter_map(new_memory));
     lines.extend(ways.first().and_then(most_time));
     lines
         .iter()
@@ -48,7 +49,7 @@ fn touched_first(way: &Way<'_>) -> Option<String> {
         return Some(format!(
             "with {name} the kernel touches the {} of a sample in read and copies them into a buffer that is there already \
              ({:.2} faults a sample, {:.1} waits); decode is the first to look at them.",
-            kilobytes(bytes),
+            kibibytes(bytes),
             faults(&read),
             read.voluntary_switches
         ));
@@ -60,9 +61,9 @@ fn touched_first(way: &Way<'_>) -> Option<String> {
     Some(format!(
         "with {name} the {} of a sample come into view in read, with {:.2} faults a sample{waits}, {} for each; decode, \
          which looks at them, has {:.2}.",
-        kilobytes(bytes),
+        kibibytes(bytes),
         faults(&read),
-        kilobytes(bytes / faults(&read)),
+        kibibytes(bytes / faults(&read)),
         faults(&decode)
     ))
 }
@@ -71,7 +72,15 @@ fn touched_first(way: &Way<'_>) -> Option<String> {
 fn costs(mapped: &Way<'_>, read: &Way<'_>) -> Option<String> {
     let (m, r) = (mapped.run.passage("read")?, read.run.passage("read")?);
     let (md, rd) = (mapped.run.passage("decode")?, read.run.passage("decode")?);
-    let rate = r.bytes_out / r.cpu() / 1e9;
+    // From the disk the same time has the request in it.
+    let cold = read
+        .run
+        .page_cache()
+        .is_some_and(|cache| cache.asked == "cold");
+    let rate = match cold {
+        true => "with what asking the disk takes".to_owned(),
+        false => format!("{:.1} GB/s", r.bytes_out / r.cpu() / 1e9),
+    };
     let all = |read: &Passage, decode: &Passage| read.cpu() + decode.kernel;
     let (mapping, copying) = (all(&m, &md), all(&r, &rd));
     let cheaper = match mapping / copying {
@@ -90,16 +99,32 @@ fn costs(mapped: &Way<'_>, read: &Way<'_>) -> Option<String> {
         _ => "mapping and copying cost the same CPU time".to_owned(),
     };
     Some(format!(
-        "mmap takes {} of CPU time a sample in read for {:.2} faults, pread {} to copy {} ({rate:.1} GB/s). Who is done \
+        "mmap takes {} of CPU time a sample in read for {:.2} faults, pread {} to copy {} ({rate}). Who is done \
          with the bytes unmaps them or gives the buffer back: decode's kernel time is {} and {}. Taken together {cheaper}, \
          {} of the CPU time of a sample's whole way.",
         time(m.cpu()),
         m.major_faults + m.minor_faults,
         time(r.cpu()),
-        kilobytes(r.bytes_out),
+        kibibytes(r.bytes_out),
         time(md.kernel),
         time(rd.kernel),
         percent((mapping - copying).abs() / whole(read.run)?),
+    ))
+}
+
+/// The stage that writes most into memory that is new to it, where one does.
+fn new_memory(way: &Way<'_>) -> Option<String> {
+    let stages = super::STAGES.iter().filter(|stage| **stage != "read");
+    let passages = stages.filter_map(|stage| Some((*stage, way.run.passage(stage)?)));
+    let most = passages.max_by(|a, b| a.1.minor_faults.total_cmp(&b.1.minor_faults));
+    let (stage, passage) = most.filter(|(_, passage)| passage.minor_faults >= 1.0)?;
+    Some(format!(
+        "with {} {stage} is given new memory for what it writes, which takes {:.1} minor faults a sample, {} for each; \
+         its kernel time is {}.",
+        way.name,
+        passage.minor_faults,
+        kibibytes(passage.bytes_out / passage.minor_faults),
+        time(passage.kernel)
     ))
 }
 
@@ -124,8 +149,8 @@ fn most_time(way: &Way<'_>) -> Option<String> {
         time(most.wall),
         time(all),
         percent(most.wall / all),
-        kilobytes(first.1.bytes_in),
-        kilobytes(last.1.bytes_out)
+        kibibytes(first.1.bytes_in),
+        kibibytes(last.1.bytes_out)
     ))
 }
 
@@ -136,11 +161,11 @@ pub fn of_stage(stage: &str, way: &Way<'_>, ways: &[Way<'_>]) -> Option<String> 
     let that = other.run.passage(stage)?;
     let faults = |passage: &Passage| passage.major_faults + passage.minor_faults;
     let bytes = match (this.bytes_in - this.bytes_out).abs() < 1.0 {
-        true => format!("{} come and go", kilobytes(this.bytes_in)),
+        true => format!("{} in and out", kibibytes(this.bytes_in)),
         false => format!(
             "{} become {}",
-            kilobytes(this.bytes_in),
-            kilobytes(this.bytes_out)
+            kibibytes(this.bytes_in),
+            kibibytes(this.bytes_out)
         ),
     };
     let more = faults(&this) - faults(&that);
@@ -156,8 +181,9 @@ pub fn of_stage(stage: &str, way: &Way<'_>, ways: &[Way<'_>]) -> Option<String> 
     Some(format!("{bytes}{faults}"))
 }
 
-fn kilobytes(bytes: f64) -> String {
-    format!("{:.0} kB", bytes / 1e3)
+/// As the table shows bytes.
+fn kibibytes(bytes: f64) -> String {
+    format!("{:.0} KiB", bytes / 1024.0)
 }
 
 /// A short time, in the unit that suits.
@@ -207,17 +233,17 @@ mod tests {
         let read = run((5.0, 20.0, 0.0, 0.0), (1300.0, 10.0, 0.0, 0.0));
         let told = said(&mapped, &read);
         assert!(
-            told.contains("with mmap the 95 kB of a sample come into view in read, with 2.00 faults a sample, 48 kB for each"),
+            told.contains("with mmap the 93 KiB of a sample come into view in read, with 2.00 faults a sample, 46 KiB for each"),
             "{told}"
         );
         assert!(
             told.contains(
-                "with pread the kernel touches the 95 kB of a sample in read and copies them"
+                "with pread the kernel touches the 93 KiB of a sample in read and copies them"
             ),
             "{told}"
         );
         assert!(
-            told.contains("pread 25 us to copy 95 kB (3.8 GB/s)"),
+            told.contains("pread 25 us to copy 93 KiB (3.8 GB/s)"),
             "{told}"
         );
         assert!(
@@ -228,6 +254,7 @@ mod tests {
             told.contains("decode takes most of a sample's time"),
             "{told}"
         );
+        assert!(!told.contains("new memory"), "{told}");
         // The other way about.
         let contrary = said(
             &run((5.0, 5.0, 0.0, 2.0), (1300.0, 10.0, 0.0, 0.0)),
@@ -249,6 +276,11 @@ mod tests {
         assert!(
             cold.contains("2.00 faults a sample, 1.00 of which wait for the disk"),
             "{cold}"
+        );
+        let fresh = said(&run((5.0, 5.0, 0.0, 2.0), (1300.0, 90.0, 0.0, 10.0)), &read);
+        assert!(
+            fresh.contains("with mmap decode is given new memory for what it writes, which takes 10.0 minor faults"),
+            "{fresh}"
         );
         let lazy = said(
             &run((1.0, 1.0, 0.0, 0.0), (1300.0, 130.0, 1.0, 23.0)),

@@ -13,6 +13,8 @@ pub struct Remedy<'a> {
 
 /// Reads that take this many times as long beside others as alone wait for each other.
 const IN_LINE: f64 = 1.5;
+/// Less is no gain to speak of.
+const WORTH_SAYING: f64 = 1.05;
 /// Less of a sample's time is no wait worth hiding.
 const WORTH_HIDING: f64 = 0.1;
 
@@ -133,26 +135,33 @@ fn threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> Option<String> {
             held_by(many.run)
         ));
     }
-    let taken = many.run.samples_per_second() * one;
-    if longer >= IN_LINE && taken > 0.8 {
+    let taken = |remedy: &Remedy<'_>| (remedy.run.samples_per_second() * one).min(1.0);
+    if longer >= IN_LINE && taken(many) > 0.8 {
         return Some(format!(
-            "{from} and no faster than the disk: with {threads} threads a read takes {longer:.1} times as long ({} instead \
-             of {}), so reads stand in line, and at {} each they take up {} of the disk's time. What threads buy is that \
-             computing no longer comes on top, which is {:.2}x at most; reading still is {} of the time.",
+            "{from} and no faster than the disk: a read takes {longer:.1} times as long ({} instead of {}), so the {threads} \
+             threads stand in line, and {} of the time is waited for reading. What they buy is that the disk no longer \
+             rests while a sample is computed: it is taken {} of the time instead of {}, and more there is not to have.",
             time(several),
             time(one),
-            time(one),
-            percent(taken.min(1.0)),
-            (one + compute) / one,
             percent(many.run.idle_by("read capacity")),
+            percent(taken(many)),
+            percent(taken(alone)),
+        ));
+    }
+    if factor < WORTH_SAYING {
+        return Some(format!(
+            "{from}: {threads} threads buy nothing there, a read takes {} instead of {}, and the {}.",
+            time(several),
+            time(one),
+            held_by(many.run)
         ));
     }
     let way = match longer >= IN_LINE {
         true => format!("{longer:.1} times as long each"),
-        false => "no longer each for it".to_owned(),
+        false => "hardly longer each for it".to_owned(),
     };
     Some(format!(
-        "{from}: {threads} threads read side by side, {way} ({} instead of {}), and {}.",
+        "{from}: {threads} threads read side by side, {way} ({} instead of {}); now {}.",
         time(several),
         time(one),
         held_by(many.run)
@@ -161,17 +170,13 @@ fn threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> Option<String> {
 
 /// Seconds of a read, without what its thread waited for a core.
 fn net_read(run: Evidence<'_>) -> Option<f64> {
-    let read = run.stage("read")?;
-    let delay = run.run_delay_per_item("read");
-    let net = read.mean_seconds - delay;
-    (net.is_finite() && net > 0.0).then_some(net)
+    let net = run.net_seconds_per_sample("read");
+    (net > 0.0).then_some(net)
 }
 
 /// Seconds of a sample at the stages that compute, without what their threads waited for a core.
 fn compute(run: Evidence<'_>) -> f64 {
-    let stages = ["decode", "preprocess"].into_iter();
-    let net = |stage| (run.seconds_per_sample(stage) - run.run_delay_per_item(stage)).max(0.0);
-    stages.map(net).sum()
+    run.net_seconds_per_sample("decode") + run.net_seconds_per_sample("preprocess")
 }
 
 /// A short time, in the unit that suits.
@@ -263,7 +268,7 @@ mod tests {
         assert!(serial.contains("no number of threads hides it"), "{serial}");
         assert!(serial.contains("no faster than the disk"), "{serial}");
         assert!(
-            serial.contains("take up 98.8 % of the disk's time"),
+            serial.contains("it is taken 98.8 % of the time instead of 85.8 %"),
             "{serial}"
         );
         // A store that serves them all at a time.
@@ -272,10 +277,15 @@ mod tests {
             ("4 on store", run(260.0, 4, 13.1, read)),
         ]);
         assert!(
-            shared.contains("4 threads read side by side, no longer each"),
+            shared.contains("4 threads read side by side, hardly longer each"),
             "{shared}"
         );
         assert!(!shared.contains("in turn"), "{shared}");
+        let in_vain = said(&[
+            ("store", run(66.0, 0, 13.0, read)),
+            ("4 on store", run(66.0, 4, 14.0, "CPU contention")),
+        ]);
+        assert!(in_vain.contains("4 threads buy nothing there"), "{in_vain}");
         assert!(!shared.contains("no faster than the disk"), "{shared}");
     }
 
@@ -287,6 +297,9 @@ mod tests {
             ("store", run(66.0, 0, 13.0, "read capacity")),
             ("4 on store", crowded),
         ]);
-        assert!(said.contains("read side by side, no longer each"), "{said}");
+        assert!(
+            said.contains("read side by side, hardly longer each"),
+            "{said}"
+        );
     }
 }
