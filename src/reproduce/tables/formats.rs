@@ -36,10 +36,18 @@ enum Outcome {
 }
 
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
+    let device = ask.one_device(lab)?;
+    if let Some(other) = device.as_ref().filter(|set| !set.contains("=emulated:")) {
+        return Err(LabError::Refused(format!(
+            "formats needs a device that is faster than any loader, so that it is emulated, and not {}\n  try: without \
+             --device",
+            other.trim_start_matches("device=")
+        )));
+    }
     let rungs = lab.rungs(EXPERIMENT)?;
     let mut outcomes = Vec::new();
     for rung in rungs {
-        outcomes.push(prepare(lab, rung, ask)?);
+        outcomes.push(prepare(lab, rung, &device)?);
     }
     let mut runs: Vec<RungRuns> = outcomes.iter().filter_map(runs_of).cloned().collect();
     run_in_turns(lab, EXPERIMENT, &mut runs, ask.repeats)?;
@@ -83,7 +91,7 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
 }
 
 /// Has the data of `rung` made.
-fn prepare(lab: &mut dyn Lab, rung: Rung, ask: &Ask) -> Result<Outcome, LabError> {
+fn prepare(lab: &mut dyn Lab, rung: Rung, device: &Option<String>) -> Result<Outcome, LabError> {
     let need = need(&rung)?;
     let data = match (lab.data(&need), &need) {
         // Where the pictures are the user's, there may be no way to them in another format.
@@ -98,12 +106,7 @@ fn prepare(lab: &mut dyn Lab, rung: Rung, ask: &Ask) -> Result<Outcome, LabError
         .filter(|set| !set.starts_with("source.path="));
     let mut set: Vec<String> = own.cloned().collect();
     set.push(data.set());
-    set.extend(
-        ask.devices
-            .iter()
-            .take(1)
-            .map(|device| format!("device={device}")),
-    );
+    set.extend(device.clone());
     let runs = RungRuns {
         name: rung.name,
         set,
