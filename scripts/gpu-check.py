@@ -194,6 +194,40 @@ def check_memory(bench):
     return rows + judges.size_fits(size, again, judges.get(found, "limited_by"))
 
 
+def check_kernels(bench):
+    """On cuda:0 in any case: nothing else has plain kernels."""
+    def timed(device, *arguments):
+        return parsed(bench.must("time-kernels", "--json", "--device", device, *arguments))
+    kinds = [["--kernels", kind] for kind in ("optimised", "plain")]
+    rows = []
+    for model in ("vgg16", "resnet50"):
+        rows += judged(f"{model}: optimised against plain kernels", lambda: judges.kernels(
+            model, *(timed("cuda:0", "--model", model, *kind) for kind in kinds)))
+    sizes = ["--matmul", "64,128,256,512,1024,2048"]
+    return rows + judged("matrix products", lambda: judges.products(
+        timed("cpu", *sizes, "--repeats", "5"), *(timed("cuda:0", *sizes, *kind) for kind in kinds)))
+
+
+# Each with what keeps it short; DIR/reproduce-TABLE has the table, to be committed under benches/results.
+TABLES = [
+    ("gpu-util", ["--repeats", "1", "--device"]),
+    ("mnist-linear", ["--repeats", "1", "--device", "cpu", "--device"]),
+    ("mnist-dense", ["--repeats", "1", "--epochs", "1", "--device", "cpu", "--device"]),
+    ("cifar100-dense", ["--repeats", "1", "--epochs", "1", "--device", "cpu", "--device"]),
+]
+
+
+def check_tables(bench):
+    """The published tables whose columns need a GPU; `cnn` takes longer, and p measures what it is about."""
+    rows = []
+    for name, options in TABLES:
+        def measured():
+            out = bench.path(f"reproduce-{name}")
+            return judges.table(parsed(bench.must("reproduce", name, "--json", "--out", out, *options, bench.device)))
+        rows += judged(f"reproduce {name}", measured)
+    return rows
+
+
 def make_data(bench):
     """What most checks run on, so that none of them pays for it."""
     for kind in ("jpeg", "raw", "digits"):
@@ -219,7 +253,9 @@ CHECKS = [
     ("l", "gpu.timeline = events and host", 40, check_fallbacks),
     ("n", "NVML against nvidia-smi", 30, check_smi),
     ("m", "bf16 and f16 against f32", 50, check_precision),
+    ("p", "optimised against plain kernels, and matrix products on CPU and GPU", 150, check_kernels),
     ("i", "out of memory, and the batch size that fits", 130, check_memory),
+    ("q", "published tables on the GPU", 200, check_tables),
     ("d", "what CUPTI costs, in interleaved pairs", 250, check_cupti),
 ]
 
@@ -302,7 +338,7 @@ def arguments():
     unknown = [letter for letter in letters if letter not in {check[0] for check in CHECKS}]
     if unknown:
         parser.error(f"no check {', '.join(unknown)}; --list shows them")
-    if set(letters) - {"a", "c"}:
+    if set(letters) - {"a", "c", "p"}:
         letters.append("data")
     wanted = [check for check in CHECKS if not letters or check[0] in letters]
     return options, wanted

@@ -269,6 +269,44 @@ def copied_as_asked(key, off, on):
                 f"{percent(shares[0])} -> {percent(shares[1])}", "5 % at most, 95 % at least")]
 
 
+def kernels(model, optimised, plain):
+    """What fusion and tuning are worth in a model's passes; how much is a finding and no failure."""
+    def median(timed, *directions):
+        passes = get(timed, "passes")
+        return statistics.median(sum(one[f"{direction}_ns"] for direction in directions) for one in passes) / 1e6
+    both = [median(timed, "forward", "backward") for timed in (optimised, plain)]
+    parts = [f"{median(timed, 'forward'):.1f} + {median(timed, 'backward'):.1f} ms" for timed in (optimised, plain)]
+    figure = f"{parts[0]}, plain {parts[1]}: {both[1] / both[0]:.2f}x"
+    return [Row(f"{model}: optimised against plain kernels", both[0] <= both[1], figure, "no slower")]
+
+
+def table(reproduced):
+    """A published table: all that was to be run has figures. What they are is a finding and no failure."""
+    name = get(reproduced, "table")
+    rows = [row for part in get(reproduced, "parts") for row in part["rows"]]
+    missing = [f"{row['name']}: {cell['remark']}" for row in rows for cell in row["cells"]
+               if (cell["remark"] or "").startswith("not run")]
+    found = sum(cell["measured"] is not None for row in rows for cell in row["cells"])
+    figure = f"{found} figures" + (f"; {missing[0]}" if missing else "")
+    return [Row(f"reproduce {name}", found > 0 and not missing, figure, "all that was to be run")]
+
+
+def products(cpu, optimised, plain):
+    """Matrix products: from which size on the GPU is the faster, and what tuning is worth at the largest."""
+    times = [{one["n"]: statistics.median(one["ns"]) for one in get(timed, "matmul")}
+             for timed in (cpu, optimised, plain)]
+    sizes = sorted(times[0])
+    slower = [n for n in sizes if times[1][n] >= times[0][n]]
+    crossover = next((n for n in sizes if not slower or n > slower[-1]), None)
+    largest = sizes[-1]
+    figure = ", ".join(f"{n}: {times[0][n] / 1e6:.3g} / {times[1][n] / 1e6:.3g}" for n in sizes)
+    rows = [Row("matrix products: the GPU is faster", crossover is not None,
+                f"from {crossover} rows on; CPU / GPU in ms: {figure}", f"at {largest} rows")]
+    gain = times[2][largest] / times[1][largest]
+    return rows + [Row(f"matrix products: tuned against plain at {largest} rows", gain >= 0.97, f"{gain:.2f}x",
+                       "no slower (3 %)")]
+
+
 def out_of_memory(status, said, size):
     status = "no answer in time" if status is None else status
     return [Row("out of memory: exit status", status == 3, str(status), "3"),

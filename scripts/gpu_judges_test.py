@@ -217,6 +217,38 @@ class Judgements(unittest.TestCase):
         self.holds(judges.precision("f16", REPORT, report(training__losses=[float("nan")] * 20)), False)
         self.holds(judges.precision("f16", REPORT, report(training__losses=[])), False)
 
+    def test_kernels(self):
+        def timed(forward, *backward):
+            return {"passes": [{"forward_ns": forward * 10**6, "backward_ns": one * 10**6} for one in backward]}
+        rows = judges.kernels("vgg16", timed(10, 20, 20, 90), timed(30, 60))
+        self.holds(rows, True)
+        self.assertIn("10.0 + 20.0 ms, plain 30.0 + 60.0 ms: 3.00x", rows[0].figure)
+        self.holds(judges.kernels("vgg16", timed(30, 61), timed(30, 60)), False)
+        self.lacks("passes", judges.kernels, "vgg16", timed(1, 1), {})
+
+    def test_products(self):
+        def timed(*times):
+            return {"matmul": [{"n": 64 << place, "ns": [one, one, 99 * one]} for place, one in enumerate(times)]}
+        cpu = timed(10, 80, 640)
+        rows = judges.products(cpu, timed(50, 50, 60), timed(50, 50, 120))
+        self.holds(rows, True, True)
+        self.assertIn("from 128 rows on", rows[0].figure)
+        self.assertIn("2.00x", rows[1].figure)
+        self.assertIn("from 64 rows on", judges.products(cpu, timed(5, 5, 5), cpu)[0].figure)
+        # Faster in the middle alone is no crossover.
+        self.holds(judges.products(cpu, timed(50, 50, 700), timed(50, 50, 120)), False, False)
+        self.lacks("matmul", judges.products, cpu, {}, cpu)
+
+    def test_table(self):
+        def reproduced(remark, measured):
+            cells = [{"remark": remark, "measured": measured}]
+            return {"table": "gpu-util", "parts": [{"rows": [{"name": "num_workers", "cells": cells}]}]}
+        figure = {"median": 0.5}
+        self.holds(judges.table(reproduced(None, figure)), True)
+        self.holds(judges.table(reproduced("not predicted: no", figure)), True)
+        self.holds(judges.table(reproduced("not run: no driver", None)), False)
+        self.lacks("parts", judges.table, {"table": "gpu-util"})
+
     def test_memory(self):
         self.holds(judges.out_of_memory(3, "", 64), True, True)
         self.holds(judges.out_of_memory(1, "panicked", None), False, False)

@@ -4,7 +4,7 @@ use clap::Parser;
 use stallscope::cli::args::{Cli, Command};
 use stallscope::cli::{
     batch_size, completions, config, data, diagnose, doctor, error_chain, failure, fit_search,
-    predict, reproduce, run, sweep, tune,
+    predict, reproduce, run, sweep, time_kernels, tune,
 };
 use std::io;
 use std::process::ExitCode;
@@ -39,6 +39,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tune(args) => return tune::tune(&args, out),
         Command::Reproduce(args) => return reproduce::reproduce(&args, out),
         Command::FitSearch(args) => return fit_search::fit_search(&args),
+        Command::TimeKernels(args) => return time_kernels::time_kernels(&args, out),
         Command::Data { command } => return data::data(&command, out),
         Command::Doctor(args) => return doctor::doctor(&args, out),
         Command::Config(args) => config::config(&args, out)?,

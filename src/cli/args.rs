@@ -4,8 +4,10 @@
 //! stand for a configuration key become `--set` texts (see [`RunArgs::overrides`]), so that a
 //! key's grammar and its errors live in `config` alone.
 //!
-//! May use: `config` (the image formats), `tune` (the objectives).
+//! May use: `config` (the image formats), `data` (the published data sets), `session`, `tune` (the objectives).
 
+mod data;
+mod timing;
 mod tuning;
 
 use std::path::PathBuf;
@@ -13,7 +15,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::config::ImageFormat;
+pub use data::{DataCommand, DataSetArg, FetchArgs, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
+pub use timing::{KernelsArg, TimeKernelsArgs, TimedModel};
 pub use tuning::{
     BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, ReproduceArgs,
     SweepArgs, TuneArgs,
@@ -68,7 +71,10 @@ pub enum Command {
     /// After a run that was out of memory: look for a batch size that fits.
     #[command(hide = true)]
     FitSearch(FitSearchArgs),
-    /// Make or look at data.
+    /// Time a model's passes, or matrix products, on a device and nothing else.
+    #[command(hide = true)]
+    TimeKernels(TimeKernelsArgs),
+    /// Fetch, make or look at data.
     Data {
         #[command(subcommand)]
         command: DataCommand,
@@ -180,111 +186,6 @@ impl ModeArg {
             ModeArg::DeviceOnly => "device-only",
         }
     }
-}
-
-#[derive(Debug, Subcommand)]
-pub enum DataCommand {
-    /// Make an image folder (one folder a class) to measure with.
-    Generate(GenerateArgs),
-    /// Pack an image folder, or WebDataset's tar files, into shards that are read without seeking.
-    Pack(PackArgs),
-    /// Read shards to their last byte and list every damaged record.
-    Verify(VerifyArgs),
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stallscope data generate data/quickstart
-  stallscope data generate data/large --images 50000 --classes 100 --jobs 8
-  stallscope data generate data/png --format png --seed 7")]
-pub struct GenerateArgs {
-    /// The folder to make: absent, empty, or made before with the same options.
-    pub out: PathBuf,
-
-    /// How many images.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one)]
-    pub images: usize,
-
-    /// How many classes to spread them over.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
-    pub classes: usize,
-
-    /// The images' file format.
-    #[arg(long, value_enum, default_value_t = ImageFormat::Jpeg)]
-    pub format: ImageFormat,
-
-    /// The same seed makes the same images.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
-
-    /// Threads to make them with [default: one a usable core].
-    #[arg(long, value_name = "N", value_parser = threads)]
-    pub jobs: Option<usize>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stallscope data pack data/train shards/train                  (the JPEG files' bytes, in a few large files)
-  stallscope data pack data/train shards/raw --raw 256          (pixels: nothing to decode any more)
-  stallscope data pack data/train shards/mixed --shuffle 7      (in random order, to be read front to back)
-
-The same command again goes on where it was interrupted. The shards are used with
-  --set source.kind=shard --set source.path=shards/train")]
-pub struct PackArgs {
-    /// An image folder (one folder a class), a tar file, or a folder of tar files.
-    pub source: PathBuf,
-
-    /// The folder to write the shards to.
-    pub out: PathBuf,
-
-    /// What the source is; needed only where a folder could be either.
-    #[arg(long, value_enum)]
-    pub from: Option<PackFrom>,
-
-    /// Pack pixels instead of files: pictures whose longer side is at most this long.
-    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=16384))]
-    pub raw: Option<u32>,
-
-    /// Pack in an order shuffled with this seed.
-    #[arg(long, value_name = "SEED")]
-    pub shuffle: Option<u64>,
-
-    /// Samples in a shard [default: 8192].
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub samples_per_shard: Option<usize>,
-
-    /// Threads [default: one a usable core].
-    #[arg(long, value_name = "N", value_parser = threads)]
-    pub jobs: Option<usize>,
-
-    /// Leave out samples that cannot be packed, and name them, instead of stopping.
-    #[arg(long)]
-    pub skip_bad: bool,
-}
-
-/// What is packed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PackFrom {
-    /// One folder a class, JPEG or PNG files inside.
-    ImageFolder,
-    /// Tar files in WebDataset's layout.
-    Webdataset,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stallscope data verify shards/train
-  stallscope data verify shards/train/data-00000-of-00003.shard")]
-pub struct VerifyArgs {
-    /// A shard, or a folder of them.
-    pub path: PathBuf,
-
-    /// Threads [default: one a usable core].
-    #[arg(long, value_name = "N", value_parser = threads)]
-    pub jobs: Option<usize>,
 }
 
 #[derive(Debug, Args)]

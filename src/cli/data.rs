@@ -1,11 +1,15 @@
 //! `stallscope data`: data to measure with.
 
-use super::args::{DataCommand, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
+use super::args::{DataCommand, DataSetArg, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
+use super::fetch::fetch_data;
 use super::interruption::{INTERRUPTED, on_interrupt};
 use super::progress;
 use crate::config::{GenerateConfig, ImageFormat as ConfigFormat, SourceKind};
 use crate::data::shard::{PackOutcome, PackSummary, verify};
-use crate::data::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, generate};
+use crate::data::{
+    GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, StandInOptions, generate,
+    generate_stand_in,
+};
 use crate::device::cgroup::usable_threads;
 use crate::session::PackRequest;
 use std::io::Write;
@@ -20,7 +24,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Options, data or a folder that cannot be used.
 pub fn data(command: &DataCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
+        DataCommand::Fetch(args) => fetch_data(args, out),
         DataCommand::Generate(args) => {
+            if let Some(like) = args.like {
+                return generate_like(like, args, out);
+            }
             let report = generate_with_progress(&options(args), false)?;
             writeln!(out, "{}", in_words(&report, &args.out))?;
             Ok(ExitCode::SUCCESS)
@@ -31,7 +39,7 @@ pub fn data(command: &DataCommand, out: &mut dyn Write) -> anyhow::Result<ExitCo
 }
 
 /// A switch that Ctrl-C turns on.
-fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
+pub(super) fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let switch = stop.clone();
     on_interrupt(move || switch.store(true, Ordering::Relaxed))?;
@@ -136,6 +144,31 @@ pub(super) fn in_words(report: &GenerateReport, folder: &Path) -> String {
     let megabytes = report.bytes as f64 / 1e6;
     let each = report.bytes as f64 / 1e3 / images.max(1) as f64;
     format!("{verb} {images} images in {folder} ({megabytes:.1} MB, {each:.0} KB each)")
+}
+
+/// Generates files in the format of a published data set.
+fn generate_like(
+    like: DataSetArg,
+    args: &GenerateArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    let options = StandInOptions {
+        out: args.out.clone(),
+        like: like.set(),
+        seed: args.seed,
+        jobs: args.jobs.unwrap_or_else(usable_threads),
+    };
+    let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]", false);
+    bar.set_message(format!("generating {}:", args.out.display()));
+    let report = generate_stand_in(&options, &progress::shown(&bar));
+    bar.finish_and_clear();
+    let title = options.like.title();
+    writeln!(
+        out,
+        "{}\nin the format of {title}, and not {title}: accuracies cannot be compared with published ones",
+        in_words(&report?, &args.out)
+    )?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn options(args: &GenerateArgs) -> GenerateOptions {

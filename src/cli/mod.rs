@@ -10,6 +10,7 @@ pub mod data;
 pub mod diagnose;
 pub mod doctor;
 mod exit_status;
+mod fetch;
 mod file_limit;
 pub mod fit_search;
 mod interruption;
@@ -18,6 +19,7 @@ mod progress;
 pub mod reproduce;
 pub mod run;
 pub mod sweep;
+pub mod time_kernels;
 pub mod tune;
 
 pub use crate::pipeline::error_chain;

@@ -25,6 +25,8 @@ pub fn predict(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
     let what_if = WhatIf {
         cores: args.cores,
         device_speedup: args.device_speedup,
+        free: args.free_stages(),
+        stored_bytes: args.stored_bytes.map(|bytes| bytes as f64),
     };
     let prediction = predictor.predict(&args.set, what_if)?;
     if args.json {
@@ -146,6 +148,8 @@ fn print_json(
         "set": args.set,
         "cores": args.cores,
         "device_speedup": args.device_speedup,
+        "free": args.free.iter().map(|stage| stage.word()).collect::<Vec<_>>(),
+        "stored_bytes": args.stored_bytes,
         "measured": from.measured(),
         "model_bias": from.bias(),
         "prediction": prediction,

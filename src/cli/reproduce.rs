@@ -6,11 +6,15 @@
 mod data;
 mod hardware;
 mod lab;
+mod small_sets;
 
 use super::args::ReproduceArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{date_and_time, default_run_dir};
-use crate::reproduce::{Ask, EXPERIMENTS, LabError, Provenance, Reproduction, Table};
+use crate::reproduce::{
+    Ask, DataUsed, EXPERIMENTS, LabError, Provenance, Reproduction, Table, chart_file, json,
+    markdown, svg, terminal,
+};
 use crate::tune::TrialError;
 use anyhow::{Context, bail};
 use lab::ThisMachine;
@@ -54,7 +58,7 @@ pub fn reproduce(args: &ReproduceArgs, out: &mut dyn Write) -> anyhow::Result<Ex
         }
         findings => findings?,
     };
-    let made = provenance(args, table, findings.data);
+    let made = provenance(args, table, findings.data, lab.seed(table.experiments)?);
     let reproduction = Reproduction {
         schema: Reproduction::SCHEMA.to_owned(),
         schema_version: Reproduction::SCHEMA_VERSION,
@@ -130,11 +134,7 @@ fn write(path: &PathBuf, text: &str) -> anyhow::Result<()> {
 }
 
 /// How the figures come about.
-fn provenance(
-    args: &ReproduceArgs,
-    table: &Table,
-    data: Vec<crate::reproduce::DataUsed>,
-) -> Provenance {
+fn provenance(args: &ReproduceArgs, table: &Table, data: Vec<DataUsed>, seed: u64) -> Provenance {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let stamp = date_and_time(now.map_or(0, |since| since.as_secs()));
     let configs = table
@@ -146,24 +146,8 @@ fn provenance(
         date: format!("{}-{}-{}", &stamp[..4], &stamp[4..6], &stamp[6..8]),
         stallscope_version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: hardware::hardware(),
-        seed: 0,
+        seed,
         data,
         configs: configs.collect(),
     }
-}
-
-fn json(r: &Reproduction) -> String {
-    serde_json::to_string_pretty(r).unwrap_or_default()
-}
-fn markdown(r: &Reproduction) -> String {
-    json(r)
-}
-fn terminal(r: &Reproduction) -> String {
-    json(r)
-}
-fn svg(_: &Reproduction, _: &crate::reproduce::Part) -> Option<String> {
-    None
-}
-fn chart_file(_: &crate::reproduce::Part) -> Option<String> {
-    None
 }

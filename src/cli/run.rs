@@ -226,7 +226,7 @@ fn show(bar: &ProgressBar, progress: &Progress) {
 
 /// Runs `body`, and reports a panic of its own as an error. Those of workers and of the device are caught
 /// where they happen and told with their sample or step; the default message would come on top.
-fn catching_panics<T>(body: impl FnOnce() -> T) -> anyhow::Result<T> {
+pub(super) fn catching_panics<T>(body: impl FnOnce() -> T) -> anyhow::Result<T> {
     let default = take_hook();
     if std::env::var_os("RUST_BACKTRACE").is_none() {
         set_hook(Box::new(note_panic));

@@ -194,7 +194,9 @@ impl Reader<'_> {
             ("lenet", ModelKind::LeNet),
             ("resnet18", ModelKind::ResNet18),
             ("resnet50", ModelKind::ResNet50),
+            ("resnet200", ModelKind::ResNet200),
             ("vgg16", ModelKind::Vgg16),
+            ("vgg19", ModelKind::Vgg19),
         ];
         let precisions = [
             ("f32", Precision::F32),

@@ -314,7 +314,10 @@ pub enum ModelKind {
     ResNet18,
     #[serde(rename = "resnet50")]
     ResNet50,
+    #[serde(rename = "resnet200")]
+    ResNet200,
     Vgg16,
+    Vgg19,
 }
 
 /// In which type the model computes.

@@ -249,8 +249,8 @@ pub(super) const PIPELINE: &[Key] = &[
 pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("pipeline", Kind::Path, Default::Unset("the pipeline's keys stand in this file"),
         "The pipeline file, relative to the file that names it (with `--set`: to the current directory)."),
-    Key::new("model.kind", Kind::Choice(&["linear", DENSE, "small-cnn", "lenet", "resnet18", "resnet50", "vgg16"]), Default::Toml("\"small-cnn\""),
-        "What is trained: one linear layer, a dense network, three convolutions and a linear layer, LeNet-5, ResNet-18, ResNet-50, or VGG-16."),
+    Key::new("model.kind", Kind::Choice(&["linear", DENSE, "small-cnn", "lenet", "resnet18", "resnet50", "resnet200", "vgg16", "vgg19"]), Default::Toml("\"small-cnn\""),
+        "What is trained: one linear layer, a dense network, three convolutions and a linear layer, LeNet-5, ResNet-18, ResNet-50, ResNet-200, VGG-16, or VGG-19."),
     Key::new("model.hidden", Kind::Sizes, Default::Toml("[300, 100]"),
         "Units of each hidden layer of a dense network, first to last.")
         .only_when(MODEL_IS_DENSE),

@@ -85,7 +85,15 @@ fn defaults_fill_everything_but_the_source() {
 
 #[test]
 fn a_model_is_written_down_as_it_was_typed() {
-    for kind in ["small-cnn", "lenet", "resnet18", "resnet50", "vgg16"] {
+    for kind in [
+        "small-cnn",
+        "lenet",
+        "resnet18",
+        "resnet50",
+        "resnet200",
+        "vgg16",
+        "vgg19",
+    ] {
         for precision in ["f32", "bf16", "f16"] {
             let sets = [
                 format!("model.kind={kind}"),

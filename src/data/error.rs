@@ -190,6 +190,10 @@ pub enum DataError {
         "another process is packing into {path} right now; wait for it, or choose another folder"
     )]
     PackBusy { path: PathBuf },
+    #[error(
+        "another process is fetching into {path} right now; wait for it, or choose another folder"
+    )]
+    FetchBusy { path: PathBuf },
     #[error("cannot pack {name}: {reason}; repair or remove it, or let packing skip bad images")]
     BadSample { name: String, reason: String },
     // end of shards

@@ -23,7 +23,7 @@ use super::painting::{Canvas, Painter, Subject, span};
 use super::sampler::{below, mix_all, sample_rng};
 use manifest::{Manifest, partial_folder, prepare_partial, report_existing};
 
-mod manifest;
+pub(in crate::data) mod manifest;
 
 pub use manifest::MANIFEST_NAME;
 

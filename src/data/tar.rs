@@ -18,6 +18,7 @@ mod members;
 mod pax;
 mod samples;
 mod source;
+pub(super) mod unpack;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

@@ -25,6 +25,8 @@ pub struct Run<'a> {
 pub enum DataNeed {
     /// MNIST's four files.
     Mnist,
+    /// MNIST's training images as an image folder of PNG files.
+    MnistPng,
     /// CIFAR-100's two files.
     Cifar100,
     /// The pictures that an experiment's own keys make.
@@ -67,8 +69,8 @@ impl DataPlace {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Question {
     pub sets: Vec<String>,
-    /// Stages that would cost nothing, such as `decode`.
-    pub free: Vec<&'static str>,
+    /// Whether decode and preprocess would cost the host nothing: pixels are stored, and the device preprocesses.
+    pub free_loader: bool,
     /// What a sample would take on disk, where the data is another.
     pub bytes_per_sample: Option<f64>,
 }

@@ -4,12 +4,17 @@
 //! from the reports of runs; explanations are functions of those reports. A table runs nothing itself: it asks a
 //! [`Lab`]. May use: `config`, `tune`.
 
+mod cpu_or_gpu;
+mod crossover;
 mod evidence;
 mod explain;
+mod faster_device;
 mod lab;
 mod outcome;
 pub mod published;
+mod render;
 mod tables;
+mod training;
 
 pub use evidence::{EmulatedDisk, Evidence, IdleCause, PageCache, Passage, StageCost};
 pub use lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
@@ -17,4 +22,5 @@ pub use outcome::{
     Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Predicted,
     Provenance, Reproduction, Row, Source, Span, Unit,
 };
+pub use render::{chart_file, json, markdown, svg, terminal};
 pub use tables::{Ask, EXPERIMENTS, Findings, Table};

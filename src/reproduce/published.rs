@@ -2,6 +2,10 @@
 //!
 //! Invariant: figures are as printed in their source, converted to the unit of their column and nothing else.
 
+pub mod cnn;
+pub mod dense;
+pub mod gpu_util;
+
 use super::outcome::Source;
 
 /// The lecture whose benchmarks and remedies several tables are about.

@@ -1,8 +1,15 @@
 //! The tables there are. May use: `config`.
 
+mod cifar100_dense;
+mod cnn;
+mod dense;
+mod devices;
 mod formats;
+mod gpu_util;
 mod journey;
 mod ladder;
+mod mnist_dense;
+mod mnist_linear;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -10,20 +17,26 @@ mod tests;
 use super::lab::{Lab, LabError};
 use super::outcome::{DataUsed, Part, Source};
 
+/// A file of `configs/reproduce/`: its name and its text.
+macro_rules! experiment {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../../configs/reproduce/", $name)),
+        )
+    };
+}
+
 /// The experiment files of the tables: their names in `configs/reproduce/`, and their texts.
 pub const EXPERIMENTS: &[(&str, &str)] = &[
-    (
-        "formats.toml",
-        include_str!("../../configs/reproduce/formats.toml"),
-    ),
-    (
-        "journey.toml",
-        include_str!("../../configs/reproduce/journey.toml"),
-    ),
-    (
-        "storage.toml",
-        include_str!("../../configs/reproduce/storage.toml"),
-    ),
+    experiment!("gpu-util.toml"),
+    experiment!("gpu-util-cuda.toml"),
+    experiment!("storage.toml"),
+    experiment!("mnist-linear.toml"),
+    experiment!("mnist-dense.toml"),
+    experiment!("cifar100-dense.toml"),
+    experiment!("formats.toml"),
+    experiment!("journey.toml"),
 ];
 
 /// What is asked of a table, beside its experiment files.
@@ -93,7 +106,16 @@ pub struct Table {
 }
 
 impl Table {
-    pub const ALL: &'static [Table] = &[storage::TABLE, formats::TABLE, journey::TABLE];
+    pub const ALL: &'static [Table] = &[
+        gpu_util::TABLE,
+        mnist_linear::TABLE,
+        mnist_dense::TABLE,
+        cifar100_dense::TABLE,
+        cnn::TABLE,
+        storage::TABLE,
+        formats::TABLE,
+        journey::TABLE,
+    ];
 
     /// The table of that name.
     pub fn named(name: &str) -> Option<&'static Table> {

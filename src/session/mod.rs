@@ -27,6 +27,8 @@ pub use collector::{OnProgress, Progress};
 pub use error::SessionError;
 pub use images::ImageWork;
 pub use packing::PackRequest;
-pub use predict::{MeasuredRun, PredictError, Prediction, Predictor, WhatIf, simulated_loader};
+pub use predict::{
+    FreeStages, MeasuredRun, PredictError, Prediction, Predictor, WhatIf, simulated_loader,
+};
 pub use run::{Outcome, RunOptions, Session};
 pub use source::{fits_in_memory, training_samples};

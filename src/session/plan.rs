@@ -192,7 +192,9 @@ pub(super) fn model_spec(config: &Resolved, source: &Source) -> ModelSpec {
             ModelKind::LeNet => Architecture::LeNet,
             ModelKind::ResNet18 => Architecture::ResNet18,
             ModelKind::ResNet50 => Architecture::ResNet50,
+            ModelKind::ResNet200 => Architecture::ResNet200,
             ModelKind::Vgg16 => Architecture::Vgg16,
+            ModelKind::Vgg19 => Architecture::Vgg19,
         },
         precision: match model.precision {
             config::Precision::F32 => Precision::F32,

@@ -57,6 +57,17 @@ pub struct WhatIf {
     pub cores: Option<f64>,
     /// How many times as fast a device executes steps.
     pub device_speedup: f64,
+    /// What would cost the host nothing: as where pixels are stored, or the device preprocesses.
+    pub free: FreeStages,
+    /// What a sample would take on the disk, where the data is another; only an emulated disk's time depends on it.
+    pub stored_bytes: Option<f64>,
+}
+
+/// Stages that cost nothing.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct FreeStages {
+    pub decode: bool,
+    pub preprocess: bool,
 }
 
 impl Default for WhatIf {
@@ -64,6 +75,8 @@ impl Default for WhatIf {
         WhatIf {
             cores: None,
             device_speedup: 1.0,
+            free: FreeStages::default(),
+            stored_bytes: None,
         }
     }
 }
@@ -254,8 +267,12 @@ impl Predictor {
     /// # Errors
     /// A configuration that is wrong, or whose costs were not measured.
     pub fn resolve(&self, sets: &[String]) -> Result<Resolved, PredictError> {
+        self.resolve_what_if(sets, WhatIf::default())
+    }
+
+    fn resolve_what_if(&self, sets: &[String], what_if: WhatIf) -> Result<Resolved, PredictError> {
         let config = Settings::recorded(&self.name, &self.typed, sets).resolve()?;
-        scenario::modelled(&self.config, &config, sets)?;
+        scenario::modelled(&self.config, &config, sets, what_if)?;
         Ok(config)
     }
 
@@ -264,7 +281,7 @@ impl Predictor {
     /// # Errors
     /// As of [`resolve`](Self::resolve).
     pub fn predict(&self, sets: &[String], what_if: WhatIf) -> Result<Prediction, PredictError> {
-        let config = self.resolve(sets)?;
+        let config = self.resolve_what_if(sets, what_if)?;
         let scenario = self.scenario(&config, what_if)?;
         let mut forecast = forecast(&scenario, &self.doubts());
         forecast.first_batch_ns = forecast.first_batch_ns.later_by(self.start);
@@ -284,7 +301,7 @@ impl Predictor {
     /// # Errors
     /// As of [`resolve`](Self::resolve).
     pub fn rate(&self, sets: &[String], what_if: WhatIf) -> Result<(f64, f64), PredictError> {
-        let config = self.resolve(sets)?;
+        let config = self.resolve_what_if(sets, what_if)?;
         let (rate, busy) = expected(&self.scenario(&config, what_if)?);
         Ok((rate, busy * self.busy_in_step))
     }

@@ -263,7 +263,7 @@ fn wrap(
 }
 
 /// An image that is too small for the model's layers makes burn panic.
-fn require_size(spec: &ModelSpec) -> Result<(), TrainError> {
+pub(super) fn require_size(spec: &ModelSpec) -> Result<(), TrainError> {
     let [_, height, width] = spec.input;
     let least = spec.architecture.least_side();
     if height.min(width) >= least {

@@ -21,6 +21,28 @@ pub enum NoRoomFor {
     Step(u64),
     /// A batch that is held out.
     Evaluation,
+    /// What was to be timed.
+    Timed(TimedWork),
+}
+
+/// Work on a device that is timed by itself.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimedWork {
+    /// A model's passes.
+    Passes,
+    /// The product of two matrices of so many rows and columns.
+    Product(usize),
+}
+
+impl fmt::Display for TimedWork {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TimedWork::Passes => formatter.write_str("the model's passes"),
+            TimedWork::Product(side) => {
+                write!(formatter, "the product of two {side}x{side} matrices")
+            }
+        }
+    }
 }
 
 /// The device ran out of memory.
@@ -49,6 +71,10 @@ impl fmt::Display for OutOfMemory {
         let (device, size) = (&self.device, self.batch_size);
         match self.no_room_for {
             NoRoomFor::Model => write!(formatter, "the model does not fit in the ")?,
+            NoRoomFor::Timed(TimedWork::Passes) => {
+                write!(formatter, "a batch of {size} does not fit in the ")?;
+            }
+            NoRoomFor::Timed(product) => write!(formatter, "{product} does not fit in the ")?,
             _ => write!(formatter, "batch.size = {size} does not fit in the ")?,
         }
         match self.total_bytes {
@@ -56,7 +82,7 @@ impl fmt::Display for OutOfMemory {
             None => write!(formatter, "memory of {device}")?,
         }
         match self.no_room_for {
-            NoRoomFor::Model => {}
+            NoRoomFor::Model | NoRoomFor::Timed(_) => {}
             NoRoomFor::Copy(batch) => write!(formatter, ", at the copy of batch {batch}")?,
             NoRoomFor::Step(step) => write!(formatter, ", at step {step}")?,
             NoRoomFor::Evaluation => write!(formatter, ", at the evaluation")?,
@@ -69,6 +95,9 @@ impl fmt::Display for OutOfMemory {
 impl OutOfMemory {
     fn advise(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.fits {
+            _ if matches!(self.no_room_for, NoRoomFor::Timed(_)) => formatter.write_str(
+                "  try: less at a time, or see with nvidia-smi whether another process has the memory",
+            ),
             _ if !self.smaller_batch_helps() => formatter.write_str(
                 "  try: a smaller model.kind, or see with nvidia-smi whether another process has the memory",
             ),
@@ -118,6 +147,7 @@ impl TrainError {
             TrainError::Step { step, reason } => (NoRoomFor::Step(*step), reason),
             TrainError::Preparation { reason } => (NoRoomFor::Step(0), reason),
             TrainError::Evaluation { reason } => (NoRoomFor::Evaluation, reason),
+            TrainError::Timing { work, reason } => (NoRoomFor::Timed(*work), reason),
             TrainError::Device { reason, .. } => (NoRoomFor::Model, reason),
             TrainError::Pipeline(PipelineError::Copy { batch, reason }) => {
                 (NoRoomFor::Copy(*batch), reason)
@@ -207,5 +237,15 @@ mod tests {
         let text = error.to_string();
         assert!(text.starts_with("the model does not fit in the 8.00 GiB"));
         assert!(text.contains("try: a smaller model.kind"), "{text}");
+        for (work, subject) in [
+            (TimedWork::Passes, "a batch of 256"),
+            (TimedWork::Product(9), "the product of two 9x9 matrices"),
+        ] {
+            error.no_room_for = NoRoomFor::Timed(work);
+            let text = error.to_string();
+            let begins = format!("{subject} does not fit in the 8.00 GiB of cuda:0: can't");
+            assert!(text.starts_with(&begins), "{text}");
+            assert!(text.contains("try: less at a time"), "{text}");
+        }
     }
 }

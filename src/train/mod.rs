@@ -9,6 +9,7 @@ mod gpu;
 mod memory;
 mod panics;
 mod step;
+mod timing;
 
 pub use burning::{
     Architecture, BurnCopy, BurnTrainer, CopyOptions, Crop, DeviceBatch, DevicePreprocess, Learned,
@@ -16,6 +17,7 @@ pub use burning::{
 };
 pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
 pub use gpu::{GpuTrainer, Launch};
-pub use memory::{DeviceMemory, NoRoomFor, OutOfMemory};
+pub use memory::{DeviceMemory, NoRoomFor, OutOfMemory, TimedWork};
 pub use panics::note_panic;
 pub use step::{Outcome, StepDone, TrainError, TrainStep, train};
+pub use timing::{Kernels, PassTimes, Timed, TimedDevice, Times, time_passes, time_products};

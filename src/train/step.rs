@@ -1,7 +1,7 @@
 //! The training loop, generic over what a step does: the same loop runs burn and the tests' planted
 //! steps.
 
-use super::memory::{DeviceMemory, OutOfMemory};
+use super::memory::{DeviceMemory, OutOfMemory, TimedWork};
 use crate::device::probe::Missing;
 use crate::pipeline::{Delivered, Feed, HostToDevice, Logbook, PipelineError, SampleWork};
 use crate::timeline::{HostWork, Nanos, UnitRef};
@@ -22,6 +22,9 @@ pub enum TrainError {
     /// The model or the device refused a batch that is held out.
     #[error("the evaluation failed: {reason}")]
     Evaluation { reason: String },
+    /// The device refused what was to be timed.
+    #[error("{work} could not be timed: {reason}")]
+    Timing { work: TimedWork, reason: String },
     /// The model does not fit the data.
     #[error("the model cannot be trained on this data: {reason}")]
     Model { reason: String },

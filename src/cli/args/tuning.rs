@@ -3,6 +3,7 @@
 use super::at_least_one;
 use crate::cli::batch_size::quoted;
 use crate::config::parse_bytes;
+use crate::session::FreeStages;
 use crate::tune::tuning::Objective;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -307,6 +308,7 @@ Examples:
   stallscope predict traces/quickstart-1/report.json --set decode.workers=2
   stallscope predict traces/quickstart-1 --set num_workers=8 --set batch.size=256 --cores 32
   stallscope predict traces/quickstart-1 --device-speedup 2 --json
+  stallscope predict traces/quickstart-1 --free decode               (pixels instead of JPEG)
 
 Nothing is run: the report's run is simulated with the changes. docs/prediction.md says how, and how exact it is.")]
 pub struct PredictArgs {
@@ -325,9 +327,44 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = above_zero)]
     pub device_speedup: f64,
 
+    /// As if this stage cost the host nothing: pixels are stored, or the device preprocesses. Then keys that change
+    /// what it does are no reason to refuse.
+    #[arg(long, value_enum, value_name = "STAGE")]
+    pub free: Vec<FreeStage>,
+
+    /// What a sample takes on an emulated disk, such as 150KiB, where `source.*` is changed.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub stored_bytes: Option<u64>,
+
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// A stage that may be taken to cost nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FreeStage {
+    Decode,
+    Preprocess,
+}
+
+impl FreeStage {
+    pub fn word(self) -> &'static str {
+        match self {
+            FreeStage::Decode => "decode",
+            FreeStage::Preprocess => "preprocess",
+        }
+    }
+}
+
+impl PredictArgs {
+    /// Of `--free`.
+    pub fn free_stages(&self) -> FreeStages {
+        FreeStages {
+            decode: self.free.contains(&FreeStage::Decode),
+            preprocess: self.free.contains(&FreeStage::Preprocess),
+        }
+    }
 }
 
 #[derive(Debug, Args)]

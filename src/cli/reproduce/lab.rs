@@ -1,19 +1,22 @@
 //! The world that tables are measured in: this machine. May use: `config`, `device`, `reproduce`, `session`, `tune`.
 
-use super::data;
+use super::{data, small_sets};
 use crate::analysis::predict::Estimate;
 use crate::cli::args::ReproduceArgs;
-use crate::config::{Rung, Settings, rungs};
+use crate::config::{Resolved, Rung, Settings, rungs};
 use crate::device::probe;
 use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Predicted, Question, Run};
-use crate::session::{Predictor, WhatIf};
-use crate::tune::{TrialResult, TrialRunner};
+use crate::session::{FreeStages, Predictor, WhatIf};
+use crate::tune::{OUT_OF_MEMORY, TrialError, TrialResult, TrialRunner};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 pub struct ThisMachine {
     /// Of the results.
@@ -48,6 +51,23 @@ impl ThisMachine {
 
     fn experiment(&self, name: &str) -> PathBuf {
         self.folder.join("configs").join(name)
+    }
+
+    /// The seed of the first of `experiments`.
+    ///
+    /// # Errors
+    /// Settings that cannot be resolved.
+    pub fn seed(&self, experiments: &[&str]) -> Result<u64, LabError> {
+        let Some(first) = experiments.first() else {
+            return Ok(0);
+        };
+        Ok(self.config(first)?.seed)
+    }
+
+    /// An experiment's configuration, the user's settings on top.
+    fn config(&self, experiment: &str) -> Result<Resolved, LabError> {
+        let settings = Settings::load(&self.experiment(experiment), &self.sets).map_err(refused)?;
+        settings.resolve().map_err(refused)
     }
 
     fn runner(&self, run: &Run<'_>) -> TrialRunner {
@@ -98,9 +118,17 @@ impl Lab for ThisMachine {
 
     fn predict(&self, report: &Value, question: &Question) -> Result<Answer, LabError> {
         let predictor = Predictor::from_report(report).map_err(refused)?;
-        let prediction = predictor
-            .predict(&question.sets, WhatIf::default())
-            .map_err(refused)?;
+        let what_if = WhatIf {
+            free: FreeStages {
+                decode: question.free_loader,
+                preprocess: question.free_loader,
+            },
+            stored_bytes: question.bytes_per_sample,
+            ..WhatIf::default()
+        };
+        let mut sets = question.sets.clone();
+        sets.extend(self.sets.iter().cloned());
+        let prediction = predictor.predict(&sets, what_if).map_err(refused)?;
         Ok(Answer {
             samples_per_second: predicted(prediction.forecast.samples_per_second),
             device_busy: prediction.forecast.device_busy.map(predicted),
@@ -118,11 +146,7 @@ impl Lab for ThisMachine {
     }
 
     fn data(&mut self, need: &DataNeed) -> Result<DataPlace, LabError> {
-        let config = |name: &str| {
-            let path = self.experiment(name);
-            let settings = Settings::load(&path, &self.sets).map_err(refused)?;
-            settings.resolve().map_err(refused)
-        };
+        let config = |name: &str| self.config(name);
         let own = self.data.as_deref();
         match need {
             DataNeed::Images { experiment } => data::images(&config(experiment)?, own),
@@ -131,12 +155,31 @@ impl Lab for ThisMachine {
                 let config = config(experiment)?;
                 data::packed(&data::images(&config, own)?, *raw, &config, &self.stop)
             }
-            DataNeed::Mnist | DataNeed::Cifar100 => Err(LabError::Refused("not yet".to_owned())),
+            DataNeed::Mnist => small_sets::find(&small_sets::MNIST, own),
+            DataNeed::Cifar100 => small_sets::find(&small_sets::CIFAR100, own),
+            DataNeed::MnistPng => small_sets::mnist_png(own),
         }
     }
 
     fn time_kernels(&mut self, arguments: &[String]) -> Result<Option<Value>, LabError> {
-        Err(LabError::Refused(format!("not yet: {arguments:?}")))
+        let mut command = Command::new(&self.program);
+        command.args(["time-kernels", "--json"]).args(arguments);
+        let output = output_unless_stopped(command, &self.stop)?;
+        match output.status.code() {
+            Some(0) => serde_json::from_slice(&output.stdout)
+                .map(Some)
+                .map_err(refused),
+            Some(code) if code == i32::from(OUT_OF_MEMORY) => Ok(None),
+            _ => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                let said = said.trim().trim_start_matches("error: ");
+                let what = arguments.join(" ");
+                Err(LabError::Refused(format!(
+                    "timing {what} failed: {said} ({})",
+                    output.status
+                )))
+            }
+        }
     }
 
     fn lacks(&self, device: &str) -> Option<String> {
@@ -149,6 +192,28 @@ impl Lab for ThisMachine {
     fn say(&mut self, what: &str) {
         eprintln!("{what}");
     }
+}
+
+/// How often a process that times kernels is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Runs `command` to its end, or until `stop`.
+fn output_unless_stopped(mut command: Command, stop: &AtomicBool) -> Result<Output, LabError> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(refused)?;
+    // What it prints fits the pipes' buffers, so that it ends without a reader.
+    while child.try_wait().map_err(refused)?.is_none() {
+        if stop.load(Ordering::Relaxed) {
+            child.kill().ok();
+            child.wait().ok();
+            return Err(TrialError::Stopped.into());
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    child.wait_with_output().map_err(refused)
 }
 
 fn predicted(estimate: Estimate) -> Predicted {

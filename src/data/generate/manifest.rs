@@ -74,15 +74,11 @@ impl Manifest {
     }
 }
 
-/// A report when `out` already holds what is asked for, an error when it holds anything else.
-pub(super) fn report_existing(
-    out: &Path,
-    asked: &Manifest,
-) -> Result<Option<GenerateReport>, DataError> {
-    let manifest_path = out.join(MANIFEST_NAME);
-    let text = match fs::read_to_string(&manifest_path) {
-        Ok(text) => text,
-        Err(_) if !out.exists() => return Ok(None),
+/// The text of the manifest in `out`; none where there is nothing in `out`, and an error where there is something else.
+pub(in crate::data) fn existing_manifest(out: &Path) -> Result<Option<String>, DataError> {
+    match fs::read_to_string(out.join(MANIFEST_NAME)) {
+        Ok(text) => Ok(Some(text)),
+        Err(_) if !out.exists() => Ok(None),
         Err(_)
             if out.is_dir()
                 && fs::read_dir(out)
@@ -90,16 +86,24 @@ pub(super) fn report_existing(
                     .next()
                     .is_none() =>
         {
-            return Ok(None);
+            Ok(None)
         }
-        Err(_) => {
-            return Err(DataError::NotOurs {
-                path: out.to_path_buf(),
-            });
-        }
+        Err(_) => Err(DataError::NotOurs {
+            path: out.to_path_buf(),
+        }),
+    }
+}
+
+/// A report when `out` already holds what is asked for, an error when it holds anything else.
+pub(super) fn report_existing(
+    out: &Path,
+    asked: &Manifest,
+) -> Result<Option<GenerateReport>, DataError> {
+    let Some(text) = existing_manifest(out)? else {
+        return Ok(None);
     };
     let there: Manifest = serde_json::from_str(&text).map_err(|source| DataError::Manifest {
-        path: manifest_path,
+        path: out.join(MANIFEST_NAME),
         source,
     })?;
     if there != *asked {
@@ -124,7 +128,7 @@ pub(super) fn report_existing(
 }
 
 /// The hidden sibling that is filled before it takes the name of `out`.
-pub(super) fn partial_folder(out: &Path) -> Result<PathBuf, DataError> {
+pub(in crate::data) fn partial_folder(out: &Path) -> Result<PathBuf, DataError> {
     let Some(name) = out.file_name() else {
         return Err(DataError::BadOption {
             option: "out",
@@ -155,7 +159,7 @@ pub(super) fn prepare_partial(
     let resumable = read.is_ok()
         && serde_json::from_str::<Manifest>(&text).is_ok_and(|there| there == *manifest);
     if !resumable {
-        remove_class_folders(partial)?;
+        remove_leftovers(partial)?;
         let json =
             serde_json::to_string_pretty(manifest).map_err(|source| DataError::Manifest {
                 path: path.clone(),
@@ -174,12 +178,18 @@ pub(super) fn prepare_partial(
     Ok(file)
 }
 
-fn remove_class_folders(partial: &Path) -> Result<(), DataError> {
+/// Removes all but the manifest, which is locked.
+pub(in crate::data) fn remove_leftovers(partial: &Path) -> Result<(), DataError> {
     for entry in fs::read_dir(partial).map_err(DataError::io("list", partial))? {
         let path = entry.map_err(DataError::io("list", partial))?.path();
-        if path.is_dir() {
-            fs::remove_dir_all(&path).map_err(DataError::io("remove", path))?;
-        }
+        let removed = if path.is_dir() {
+            fs::remove_dir_all(&path)
+        } else if path.ends_with(MANIFEST_NAME) {
+            Ok(())
+        } else {
+            fs::remove_file(&path)
+        };
+        removed.map_err(DataError::io("remove", path))?;
     }
     Ok(())
 }

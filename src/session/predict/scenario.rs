@@ -25,8 +25,9 @@ pub(super) fn modelled(
     before: &Resolved,
     config: &Resolved,
     sets: &[String],
+    what_if: WhatIf,
 ) -> Result<(), PredictError> {
-    let Some(part) = unmodelled(before, config) else {
+    let Some(part) = unmodelled(before, config, what_if) else {
         return Ok(());
     };
     let keys = sets.iter().rev().filter_map(|set| set.split_once('='));
@@ -42,7 +43,10 @@ pub(super) fn modelled(
 
 /// The part of `config` that makes its costs other than those of `before`, by its keys. What is not known to be
 /// modelled is not.
-fn unmodelled(before: &Resolved, config: &Resolved) -> Option<&'static str> {
+fn unmodelled(before: &Resolved, config: &Resolved, what_if: WhatIf) -> Option<&'static str> {
+    let free = what_if.free;
+    // Of what else lies on the disk only the size tells, and that it costs nothing from there on.
+    let source_known = free.decode && free.preprocess && what_if.stored_bytes.is_some();
     let (one, other) = (&before.pipeline, &config.pipeline);
     let preprocess = PreprocessStageConfig {
         stage: one.preprocess.stage,
@@ -73,11 +77,14 @@ fn unmodelled(before: &Resolved, config: &Resolved) -> Option<&'static str> {
     };
     let differences = [
         ("mode", !mode_known),
-        ("source", one.source != other.source),
+        ("source", one.source != other.source && !source_known),
         ("split", one.split != other.split),
         ("read", one.read.mode != other.read.mode),
-        ("decode", one.decode != decode),
-        ("preprocess", one.preprocess != preprocess),
+        ("decode", one.decode != decode && !free.decode),
+        (
+            "preprocess",
+            one.preprocess != preprocess && !free.preprocess,
+        ),
         ("on_error", one.on_error != other.on_error),
         ("cache", before.cache != config.cache),
         ("train", !loader_only && stops_training),
@@ -120,6 +127,15 @@ pub(super) fn assumptions(before: &Resolved, config: &Resolved, what_if: WhatIf)
     if config.emulated.is_none() && matches!(config.device, DeviceConfig::Cuda(_)) {
         assumptions
             .push("launching a step takes what the quickest tenth of the launches took".to_owned());
+    }
+    let free = what_if.free;
+    for (is_free, stage) in [(free.decode, "decode"), (free.preprocess, "preprocess")] {
+        if is_free {
+            assumptions.push(format!("{stage} costs the host nothing"));
+        }
+    }
+    if before.pipeline.source != config.pipeline.source {
+        assumptions.push("reading and copying a sample cost the host what they did".to_owned());
     }
     if before.pipeline.storage.is_some() && config.pipeline.storage.is_none() {
         assumptions.push(
@@ -176,7 +192,7 @@ pub(super) fn scenario(
         steps,
         later: plan.batches.saturating_sub(warmup + steps),
         cores: what_if.cores.unwrap_or(from.cores),
-        storage: storage(from, config, plan),
+        storage: storage(from, config, plan, what_if),
         costs,
         device,
         waking: from.profile.waking(),
@@ -210,17 +226,16 @@ pub fn simulated_loader(plan: &Plan) -> Loader {
 }
 
 /// The disk that is emulated in `config`.
-fn storage(from: &Predictor, config: &Resolved, plan: &Plan) -> Option<Storage> {
+fn storage(from: &Predictor, config: &Resolved, plan: &Plan, what_if: WhatIf) -> Option<Storage> {
     let storage = config.pipeline.storage?;
     let (runs, seeks) = match config.pipeline.order {
         OrderConfig::Sequential => (0.0, 0.0),
         OrderConfig::Block { block, window: 1 } => (1.0 / block as f64, 1.0 / block as f64),
         _ => (1.0, 1.0),
     };
-    let bytes = from
-        .profile
-        .service(Stage::Read)
-        .map_or(0.0, |read| read.bytes_out);
+    let read = from.profile.service(Stage::Read);
+    let bytes = what_if.stored_bytes;
+    let bytes = bytes.unwrap_or(read.map_or(0.0, |read| read.bytes_out));
     let transfer = storage
         .bytes_per_second
         .map_or(0.0, |rate| bytes * 1e9 / rate.max(1) as f64);
@@ -244,13 +259,20 @@ fn costs_and_device(
         .emulated
         .map_or(0.0, |device| device.launch_ns as f64);
     let mut costs = from.calibrated(profile.costs(launched_before));
-    if let Some(storage) = storage(from, &from.config, &from.plan(&from.config)) {
+    let own = from.plan(&from.config);
+    if let Some(storage) = storage(from, &from.config, &own, WhatIf::default()) {
         // What was waited for is what the emulated disk took, which the simulation knows; the rest is work.
         let took = storage.latency * storage.requests_per_sample + storage.taken_per_sample;
         let read = costs.read.mean() + costs.read_wait.mean();
         let work = costs.read.mean().min((read - took).max(0.0));
         costs.read = Costs::fixed(work);
         costs.read_wait = Costs::default();
+    }
+    if what_if.free.decode {
+        costs.decode = Costs::default();
+    }
+    if what_if.free.preprocess {
+        costs.preprocess = Costs::default();
     }
     // Beside a device the thread that copies waits for the copy engine, which is simulated.
     let mean = |stage| profile.service(stage).map(|service| service.mean_ns);
@@ -331,6 +353,7 @@ fn emulated_device(
 
 #[cfg(test)]
 mod tests {
+    use super::super::FreeStages;
     use super::*;
     use crate::config::Settings;
 
@@ -345,11 +368,46 @@ mod tests {
     fn refused(before: &[&str], sets: &[&str]) -> Option<String> {
         let after: Vec<&str> = before.iter().chain(sets).copied().collect();
         let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
-        match modelled(&resolved(before), &resolved(&after), &sets) {
+        match modelled(
+            &resolved(before),
+            &resolved(&after),
+            &sets,
+            WhatIf::default(),
+        ) {
             Ok(()) => None,
             Err(PredictError::NotModelled { key, .. }) => Some(key),
             Err(other) => panic!("{other}"),
         }
+    }
+
+    #[test]
+    fn what_costs_nothing_need_not_have_been_measured() {
+        let free = |decode, preprocess, stored_bytes| WhatIf {
+            free: FreeStages { decode, preprocess },
+            stored_bytes,
+            ..WhatIf::default()
+        };
+        let before = resolved(&["device=emulated:resnet50-a100"]);
+        let after = resolved(&[
+            "device=emulated:resnet50-a100",
+            "source.kind=shard",
+            "preprocess.on=device",
+        ]);
+        let refused = |what_if| match modelled(&before, &after, &[], what_if) {
+            Ok(()) => None,
+            Err(PredictError::NotModelled { key, .. }) => Some(key),
+            Err(other) => panic!("{other}"),
+        };
+        assert_eq!(refused(free(true, true, Some(1e5))), None);
+        assert_eq!(refused(free(true, true, None)).as_deref(), Some("source"));
+        assert_eq!(
+            refused(free(true, false, Some(1e5))).as_deref(),
+            Some("source")
+        );
+        assert_eq!(
+            refused(free(false, true, Some(1e5))).as_deref(),
+            Some("source")
+        );
     }
 
     #[test]

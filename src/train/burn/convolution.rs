@@ -1,5 +1,6 @@
 //! Small networks of convolutions.
 
+use super::layers::Layers;
 use burn::module::{Initializer, Module};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
@@ -48,12 +49,14 @@ impl<B: Backend> SmallCnn<B> {
             head: LinearConfig::new(third, classes).init(device),
         }
     }
+}
 
+impl<B: Layers> SmallCnn<B> {
     pub(super) fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
-        let features = relu(self.patches.forward(images));
-        let features = relu(self.middle.forward(features));
-        let features = relu(self.deep.forward(features));
-        self.head.forward(mean_over_image(features))
+        let features = relu(B::convolve(&self.patches, images));
+        let features = relu(B::convolve(&self.middle, features));
+        let features = relu(B::convolve(&self.deep, features));
+        B::project(&self.head, mean_over_image(features))
     }
 }
 
@@ -97,11 +100,13 @@ impl<B: Backend> LeNet<B> {
             head: LinearConfig::new(84, classes).init(device),
         }
     }
+}
 
+impl<B: Layers> LeNet<B> {
     pub(super) fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
-        let features = self.pool.forward(relu(self.first.forward(images)));
-        let features = self.pool.forward(relu(self.second.forward(features)));
-        let features = relu(self.wide.forward(features.flatten(1, 3)));
-        self.head.forward(relu(self.narrow.forward(features)))
+        let features = self.pool.forward(relu(B::convolve(&self.first, images)));
+        let features = self.pool.forward(relu(B::convolve(&self.second, features)));
+        let features = relu(B::project(&self.wide, features.flatten(1, 3)));
+        B::project(&self.head, relu(B::project(&self.narrow, features)))
     }
 }

@@ -11,6 +11,7 @@
 //! pinned buffer belong to one `CudaCopying`.
 
 use super::engine::{Held, Images, Tensors, Training, learned};
+use super::plain::PlainCuda;
 use super::preprocess::Pixels;
 use super::{
     Copier, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, Pending, Phase, PixelPlan, Trainer,
@@ -18,7 +19,6 @@ use super::{
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
-use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::cuda::CudaRuntime;
@@ -34,7 +34,6 @@ use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
 
-type Inner = CubeBackend<CudaRuntime, f32, i32, u8>;
 type Learning = Autodiff<Cuda>;
 
 /// How batches are copied to the device.
@@ -138,7 +137,7 @@ fn hold(tensor: CubeTensor<CudaRuntime>) -> Held {
 fn hold_floats<const D: usize>(tensor: Tensor<Cuda, D>) -> Held {
     let lazy = tensor.into_primitive().tensor();
     let client = lazy.client.clone();
-    hold(client.resolve_tensor_float::<Inner>(lazy))
+    hold(client.resolve_tensor_float::<PlainCuda>(lazy))
 }
 
 /// A step whose outcome is on its way to the host.
@@ -167,7 +166,7 @@ fn read_later(
     let lazy = outcome.into_primitive().tensor();
     let fusion = lazy.client.clone();
     // Of the two references the second, dropped as usual, clears what fusion remembers of the tensor.
-    let tensor = into_contiguous_aligned(fusion.resolve_tensor_float::<Inner>(lazy.clone()));
+    let tensor = into_contiguous_aligned(fusion.resolve_tensor_float::<PlainCuda>(lazy.clone()));
     drop(lazy);
     let (shape, dtype, size) = (
         tensor.meta.shape().clone(),
@@ -219,7 +218,10 @@ impl Copier for CudaCopying {
         let tensor = Tensor::<Cuda, 1>::empty([images.len()], &self.device);
         let lazy = tensor.clone().into_primitive().tensor();
         let client = lazy.client.clone();
-        let memory = self.write(client.resolve_tensor_float::<Inner>(lazy), bytes_of(images))?;
+        let memory = self.write(
+            client.resolve_tensor_float::<PlainCuda>(lazy),
+            bytes_of(images),
+        )?;
         let images = Tensor::from_inner(tensor).reshape(shape);
         self.batch(Images::Finished(images), labels, vec![memory])
     }
@@ -235,7 +237,7 @@ impl Copier for CudaCopying {
         let tensor = Tensor::<Cuda, 1, Int>::empty([pixels.len()], options);
         let lazy = tensor.clone().into_primitive();
         let client = lazy.client.clone();
-        let memory = self.write(client.resolve_tensor_int::<Inner>(lazy), pixels)?;
+        let memory = self.write(client.resolve_tensor_int::<PlainCuda>(lazy), pixels)?;
         let pixels = Pixels::on_device(plan, Tensor::from_inner(tensor), crops);
         let memory = vec![memory, hold_floats(pixels.crops().inner())];
         self.batch(Images::Pixels(pixels), labels, memory)
@@ -255,7 +257,7 @@ impl CudaCopying {
         let targets: Tensor<Learning, 1, Int> = Tensor::from_data(targets, &self.device);
         let lazy = targets.clone().inner().into_primitive();
         let client = lazy.client.clone();
-        memory.push(hold(client.resolve_tensor_int::<Inner>(lazy)));
+        memory.push(hold(client.resolve_tensor_int::<PlainCuda>(lazy)));
         Cuda::<f32, i32>::sync(&self.device).map_err(|error| format!("{error:?}"))?;
         // What was copied is kept until a kernel runs on this stream, which none does, or until it is flushed.
         let flushed = CudaRuntime::client(&self.device).flush();

@@ -1,5 +1,6 @@
 //! The copy, the optimizer step and the evaluation, generic over burn's backends.
 
+use super::layers::Learns;
 use super::model::{Model, trainable};
 use super::precision::{self, forward};
 use super::preprocess::Pixels;
@@ -124,7 +125,7 @@ impl<B: AutodiffBackend> AnyOptimizer<B> {
 }
 
 /// Trains a model on the cross-entropy loss.
-pub(super) struct Training<B: AutodiffBackend> {
+pub(super) struct Training<B: Learns> {
     device: B::Device,
     spec: ModelSpec,
     /// `None` after a failed step.
@@ -133,7 +134,7 @@ pub(super) struct Training<B: AutodiffBackend> {
     loss: CrossEntropyLoss<B>,
 }
 
-impl<B: AutodiffBackend> Training<B> {
+impl<B: Learns> Training<B> {
     /// On a device that computes in the precision of `spec`.
     pub(super) fn new(spec: &ModelSpec, device: B::Device) -> Training<B> {
         B::seed(&device, spec.seed);
@@ -213,7 +214,7 @@ impl Pending for Done {
     }
 }
 
-impl<B: AutodiffBackend> Trainer for Training<B> {
+impl<B: Learns> Trainer for Training<B> {
     fn step(
         &mut self,
         batch: DeviceBatch,

@@ -6,10 +6,14 @@
 mod convolution;
 mod cuda;
 mod engine;
+mod layers;
 mod model;
+mod plain;
+mod preactivation;
 mod precision;
 mod preprocess;
 mod residual;
+mod timing;
 mod vgg;
 
 use burn::backend::flex::FlexDevice;
@@ -19,6 +23,7 @@ use engine::Training;
 use std::any::Any;
 
 pub use cuda::CopyOptions;
+pub use timing::{Kernels, PassTimes, TimedDevice, Times, time_model, time_products};
 
 /// What to train.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +52,9 @@ pub enum Architecture {
     LeNet,
     ResNet18,
     ResNet50,
+    ResNet200,
     Vgg16,
+    Vgg19,
 }
 
 impl Architecture {
@@ -55,10 +62,10 @@ impl Architecture {
     pub fn least_side(&self) -> usize {
         match self {
             Architecture::Linear | Architecture::Dense(_) => 1,
-            Architecture::ResNet18 | Architecture::ResNet50 => 1,
+            Architecture::ResNet18 | Architecture::ResNet50 | Architecture::ResNet200 => 1,
             Architecture::SmallCnn => 4,
             Architecture::LeNet => convolution::LENET_LEAST_SIDE,
-            Architecture::Vgg16 => vgg::VGG_LEAST_SIDE,
+            Architecture::Vgg16 | Architecture::Vgg19 => vgg::VGG_LEAST_SIDE,
         }
     }
 }

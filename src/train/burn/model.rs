@@ -1,8 +1,10 @@
 //! The models that can be trained, as one type.
 
 use super::convolution::{LeNet, SmallCnn};
+use super::layers::Layers;
+use super::preactivation::PreactResNet;
 use super::residual::ResNet;
-use super::vgg::Vgg16;
+use super::vgg::Vgg;
 use super::{Architecture, ModelSpec};
 use burn::backend::Flex;
 use burn::backend::flex::FlexDevice;
@@ -21,7 +23,8 @@ pub(super) enum Model<B: Backend> {
     SmallCnn(SmallCnn<B>),
     LeNet(LeNet<B>),
     ResNet(ResNet<B>),
-    Vgg16(Vgg16<B>),
+    PreactResNet(PreactResNet<B>),
+    Vgg(Vgg<B>),
 }
 
 impl<B: Backend> Model<B> {
@@ -35,7 +38,11 @@ impl<B: Backend> Model<B> {
             Architecture::LeNet => Model::LeNet(LeNet::new(input, classes, device)),
             Architecture::ResNet18 => Model::ResNet(ResNet::resnet18(input, classes, device)),
             Architecture::ResNet50 => Model::ResNet(ResNet::resnet50(input, classes, device)),
-            Architecture::Vgg16 => Model::Vgg16(Vgg16::new(input, classes, device)),
+            Architecture::ResNet200 => {
+                Model::PreactResNet(PreactResNet::resnet200(input, classes, device))
+            }
+            Architecture::Vgg16 => Model::Vgg(Vgg::vgg16(input, classes, device)),
+            Architecture::Vgg19 => Model::Vgg(Vgg::vgg19(input, classes, device)),
         }
     }
 
@@ -47,7 +54,9 @@ impl<B: Backend> Model<B> {
         Model::<Flex>::new(spec, &FlexDevice).visit(&mut weights);
         Model::new(spec, device).map(&mut weights)
     }
+}
 
+impl<B: Layers> Model<B> {
     /// From images `[batch, channels, height, width]` to logits `[batch, classes]`.
     pub(super) fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
         match self {
@@ -55,7 +64,8 @@ impl<B: Backend> Model<B> {
             Model::SmallCnn(model) => model.forward(images),
             Model::LeNet(model) => model.forward(images),
             Model::ResNet(model) => model.forward(images),
-            Model::Vgg16(model) => model.forward(images),
+            Model::PreactResNet(model) => model.forward(images),
+            Model::Vgg(model) => model.forward(images),
         }
     }
 }
@@ -135,14 +145,16 @@ impl<B: Backend> Dense<B> {
             layers: sizes.windows(2).map(layer).collect(),
         }
     }
+}
 
+impl<B: Layers> Dense<B> {
     /// From `[batch, inputs]` to logits.
     fn forward(&self, mut values: Tensor<B, 2>) -> Tensor<B, 2> {
         for (number, layer) in self.layers.iter().enumerate() {
             if number > 0 {
                 values = relu(values);
             }
-            values = layer.forward(values);
+            values = B::project(layer, values);
         }
         values
     }

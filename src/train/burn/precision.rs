@@ -6,6 +6,7 @@
 //! and computes in it, and so do means over an image. Logits are cast back before the loss.
 
 use super::Precision;
+use super::layers::Layers;
 use super::model::Model;
 use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -59,7 +60,7 @@ pub(super) fn require<B: Backend>(precision: Precision, device: &B::Device) -> R
 
 /// From images `[batch, channels, height, width]` to logits `[batch, classes]` in f32, computed in `precision`.
 /// The weights must be drawn: a copy of a weight that is not drawn yet would draw another.
-pub(super) fn forward<B: Backend>(
+pub(super) fn forward<B: Layers>(
     model: &Model<B>,
     images: Tensor<B, 4>,
     precision: Precision,

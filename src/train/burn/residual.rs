@@ -8,6 +8,7 @@
 //! larger by n / (n - 1) for n values of a channel in a batch.
 
 use super::convolution::{RECTIFIED, mean_over_image};
+use super::layers::Layers;
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
@@ -18,32 +19,63 @@ use burn::tensor::{FloatDType, Tensor};
 
 /// A convolution without bias and its batch normalisation.
 #[derive(Module, Debug)]
-struct Normed<B: Backend> {
+pub(super) struct Normed<B: Backend> {
     convolution: Conv2d<B>,
     norm: BatchNorm<B>,
 }
 
 impl<B: Backend> Normed<B> {
-    /// `from` to `to` channels, `side` x `side` pixels, padded so that stride 1 keeps the size.
-    fn new(from: usize, to: usize, side: usize, stride: usize, device: &B::Device) -> Normed<B> {
-        let edge = side / 2;
+    /// `from` to `to` channels, `side` x `side` pixels.
+    pub(super) fn new(
+        from: usize,
+        to: usize,
+        side: usize,
+        stride: usize,
+        device: &B::Device,
+    ) -> Normed<B> {
         Normed {
-            convolution: Conv2dConfig::new([from, to], [side, side])
-                .with_stride([stride, stride])
-                .with_padding(PaddingConfig2d::Explicit(edge, edge, edge, edge))
-                .with_bias(false)
-                .with_initializer(RECTIFIED)
-                .init(device),
+            convolution: convolution(from, to, side, stride, device),
             norm: BatchNormConfig::new(to).init(device),
         }
     }
+}
 
-    /// The convolution computes in the type of `features`; the normalisation and its statistics in f32.
-    fn forward(&self, features: Tensor<B, 4>) -> Tensor<B, 4> {
-        let computed_in = features.dtype();
-        let features = self.convolution.forward(features).cast(FloatDType::F32);
-        self.norm.forward(features).cast(computed_in)
+impl<B: Layers> Normed<B> {
+    pub(super) fn forward(&self, features: Tensor<B, 4>) -> Tensor<B, 4> {
+        normed(&self.norm, B::convolve(&self.convolution, features))
     }
+}
+
+/// A convolution without bias, padded so that stride 1 keeps the size.
+pub(super) fn convolution<B: Backend>(
+    from: usize,
+    to: usize,
+    side: usize,
+    stride: usize,
+    device: &B::Device,
+) -> Conv2d<B> {
+    let edge = side / 2;
+    Conv2dConfig::new([from, to], [side, side])
+        .with_stride([stride, stride])
+        .with_padding(PaddingConfig2d::Explicit(edge, edge, edge, edge))
+        .with_bias(false)
+        .with_initializer(RECTIFIED)
+        .init(device)
+}
+
+/// The normalisation and its statistics are computed in f32, whatever the type of `features`.
+pub(super) fn normed<B: Backend>(norm: &BatchNorm<B>, features: Tensor<B, 4>) -> Tensor<B, 4> {
+    let computed_in = features.dtype();
+    norm.forward(features.cast(FloatDType::F32))
+        .cast(computed_in)
+}
+
+/// The pooling after the first convolution.
+pub(super) fn stem_pool() -> MaxPool2d {
+    MaxPool2dConfig::new([3, 3])
+        .with_strides([2, 2])
+        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
+        .init()
 }
 
 /// Convolutions with rectifiers between, and a way around them.
@@ -84,7 +116,9 @@ impl<B: Backend> Block<B> {
         let changes = stride != 1 || from != to;
         changes.then(|| Normed::new(from, to, 1, stride, device))
     }
+}
 
+impl<B: Layers> Block<B> {
     fn forward(&self, features: Tensor<B, 4>) -> Tensor<B, 4> {
         let mut through = features.clone();
         for (number, layer) in self.through.iter().enumerate() {
@@ -111,10 +145,10 @@ pub(super) struct ResNet<B: Backend> {
 }
 
 /// Channels of the stem and of the four groups of blocks.
-const CHANNELS: [usize; 4] = [64, 128, 256, 512];
+pub(super) const CHANNELS: [usize; 4] = [64, 128, 256, 512];
 
 /// How many times the channels of its group a bottleneck block puts out.
-const EXPANSION: usize = 4;
+pub(super) const EXPANSION: usize = 4;
 
 impl<B: Backend> ResNet<B> {
     /// ResNet-18 for images `[channels, height, width]`, with `classes` outputs.
@@ -152,21 +186,20 @@ impl<B: Backend> ResNet<B> {
         }
         ResNet {
             stem: Normed::new(input[0], CHANNELS[0], 7, 2, device),
-            pool: MaxPool2dConfig::new([3, 3])
-                .with_strides([2, 2])
-                .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
-                .init(),
+            pool: stem_pool(),
             blocks,
             head: LinearConfig::new(from, classes).init(device),
         }
     }
+}
 
+impl<B: Layers> ResNet<B> {
     pub(super) fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
         let mut features = self.pool.forward(relu(self.stem.forward(images)));
         for block in &self.blocks {
             features = block.forward(features);
         }
-        self.head.forward(mean_over_image(features))
+        B::project(&self.head, mean_over_image(features))
     }
 }
 

@@ -1,10 +1,11 @@
-//! VGG-16 (Simonyan and Zisserman 2014, "Very Deep Convolutional Networks for Large-Scale Image
-//! Recognition", table 1, D), as torchvision builds it, without batch normalisation.
+//! VGG-16 and VGG-19 (Simonyan and Zisserman 2014, "Very Deep Convolutional Networks for Large-Scale Image
+//! Recognition", table 1, D and E), as torchvision builds them, without batch normalisation.
 //!
 //! Weights are drawn as torchvision draws them: convolutions as [`RECTIFIED`] says, linear layers normally with
 //! a standard deviation of 0.01, biases 0.
 
 use super::convolution::RECTIFIED;
+use super::layers::Layers;
 use burn::module::{Initializer, Module};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, MaxPool2d, MaxPool2dConfig};
@@ -13,11 +14,15 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 
-/// Convolutions of each group and their channels; a pooling that halves the sides ends the group.
-const GROUPS: [(usize, usize); 5] = [(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)];
+/// Channels of the convolutions of each group; a pooling that halves the sides ends the group.
+const CHANNELS: [usize; 5] = [64, 128, 256, 512, 512];
+
+/// Convolutions in each group.
+const VGG16: [usize; 5] = [2, 2, 3, 3, 3];
+const VGG19: [usize; 5] = [2, 2, 4, 4, 4];
 
 /// Least height and width of an image that something is left of after the last pooling.
-pub(super) const VGG_LEAST_SIDE: usize = 1 << GROUPS.len();
+pub(super) const VGG_LEAST_SIDE: usize = 1 << CHANNELS.len();
 
 /// Height and width to which the features are averaged before the linear layers.
 const POOLED: usize = 7;
@@ -26,7 +31,7 @@ const POOLED: usize = 7;
 const UNITS: usize = 4096;
 
 #[derive(Module, Debug)]
-pub(super) struct Vgg16<B: Backend> {
+pub(super) struct Vgg<B: Backend> {
     groups: Vec<Vec<Conv2d<B>>>,
     halve: MaxPool2d,
     average: AdaptiveAvgPool2d,
@@ -35,21 +40,32 @@ pub(super) struct Vgg16<B: Backend> {
     head: Linear<B>,
 }
 
-impl<B: Backend> Vgg16<B> {
-    /// A model of images `[channels, height, width]`, with `classes` outputs and random weights.
-    pub(super) fn new(input: [usize; 3], classes: usize, device: &B::Device) -> Vgg16<B> {
-        Vgg16::with_units(input, classes, UNITS, device)
+impl<B: Backend> Vgg<B> {
+    /// VGG-16 for images `[channels, height, width]`, with `classes` outputs and random weights.
+    pub(super) fn vgg16(input: [usize; 3], classes: usize, device: &B::Device) -> Vgg<B> {
+        Vgg::new(input, classes, VGG16, UNITS, device)
     }
 
-    fn with_units(input: [usize; 3], classes: usize, units: usize, device: &B::Device) -> Vgg16<B> {
+    /// VGG-19 for the same.
+    pub(super) fn vgg19(input: [usize; 3], classes: usize, device: &B::Device) -> Vgg<B> {
+        Vgg::new(input, classes, VGG19, UNITS, device)
+    }
+
+    fn new(
+        input: [usize; 3],
+        classes: usize,
+        groups: [usize; 5],
+        units: usize,
+        device: &B::Device,
+    ) -> Vgg<B> {
         let mut from = input[0];
-        let mut group = |(count, to): (usize, usize)| {
+        let group = |(count, to): (usize, usize)| {
             let layers =
                 (0..count).map(|_| convolution(std::mem::replace(&mut from, to), to, device));
             layers.collect()
         };
-        let groups = GROUPS.map(&mut group).into();
-        Vgg16 {
+        let groups = groups.into_iter().zip(CHANNELS).map(group).collect();
+        Vgg {
             groups,
             halve: MaxPool2dConfig::new([2, 2]).init(),
             average: AdaptiveAvgPool2dConfig::new([POOLED, POOLED]).init(),
@@ -61,21 +77,23 @@ impl<B: Backend> Vgg16<B> {
             head: linear(units, classes, device),
         }
     }
+}
 
+impl<B: Layers> Vgg<B> {
     /// Drops half of the hidden units where gradients are tracked, none otherwise.
     pub(super) fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
         let mut features = images;
         for group in &self.groups {
             for layer in group {
-                features = relu(layer.forward(features));
+                features = relu(B::convolve(layer, features));
             }
             features = self.halve.forward(features);
         }
         let mut values = self.average.forward(features).flatten(1, 3);
         for layer in &self.hidden {
-            values = self.dropout.forward(relu(layer.forward(values)));
+            values = self.dropout.forward(relu(B::project(layer, values)));
         }
-        self.head.forward(values)
+        B::project(&self.head, values)
     }
 }
 
@@ -110,13 +128,15 @@ mod tests {
 
     #[test]
     fn as_many_parameters_as_torchvisions() {
-        let model = Vgg16::<Flex>::new([3, 224, 224], 1000, &FlexDevice);
-        assert_eq!(trainable(&model), 138_357_544);
+        let vgg16 = Vgg::<Flex>::vgg16([3, 224, 224], 1000, &FlexDevice);
+        assert_eq!(trainable(&vgg16), 138_357_544);
+        let vgg19 = Vgg::<Flex>::vgg19([3, 224, 224], 1000, &FlexDevice);
+        assert_eq!(trainable(&vgg19), 143_667_240);
     }
 
     #[test]
     fn an_output_for_each_class_and_dropout_only_in_training() {
-        let model = Vgg16::<Autodiff<Flex>>::with_units([3, 32, 32], 10, 64, &FlexDevice);
+        let model = Vgg::<Autodiff<Flex>>::new([3, 32, 32], 10, VGG16, 64, &FlexDevice);
         let images = Tensor::random(
             [2, 3, 32, 32],
             burn::tensor::Distribution::Default,

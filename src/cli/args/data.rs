@@ -1,0 +1,182 @@
+//! The arguments of `data`: fetching, generating, packing, verifying.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{at_least_one, threads};
+use crate::config::ImageFormat;
+use crate::data::PublishedSet;
+
+#[derive(Debug, Subcommand)]
+pub enum DataCommand {
+    /// Fetch MNIST, CIFAR-10 or CIFAR-100, from a mirror or from a folder, and check it.
+    Fetch(FetchArgs),
+    /// Make an image folder (one folder a class) to measure with, or files in the format of MNIST or CIFAR.
+    Generate(GenerateArgs),
+    /// Pack an image folder, or WebDataset's tar files, into shards that are read without seeking.
+    Pack(PackArgs),
+    /// Read shards to their last byte and list every damaged record.
+    Verify(VerifyArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope data fetch mnist                              (into data/mnist)
+  stallscope data fetch cifar10 /data/cifar10
+  stallscope data fetch mnist --mirror https://example.org/mnist --mirror http://localhost:8000
+  stallscope data fetch cifar100 --from ~/Downloads        (files that are here already)
+
+What was interrupted goes on where it was. Every file is checked against its SHA-256. The files are used with
+  --set source.kind=idx --set source.path=data/mnist       (or cifar10, cifar100)
+
+Without a network and without the files, `stallscope data generate data/mnist --like mnist` makes data in the same format.")]
+pub struct FetchArgs {
+    /// The data set.
+    #[arg(value_enum)]
+    pub data: DataSetArg,
+
+    /// The folder to fetch it into [default: data/NAME].
+    pub out: Option<PathBuf>,
+
+    /// Fetch from here instead of the usual places: the address that the files lie directly below. May be given again
+    /// and again; tried in this order. STALLSCOPE_MIRRORS does the same, with commas in between.
+    #[arg(long = "mirror", value_name = "URL", conflicts_with = "from")]
+    pub mirrors: Vec<String>,
+
+    /// Take the files from a folder, as they are published or unpacked.
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<PathBuf>,
+
+    /// Print no progress, only the result.
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A data set that is published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DataSetArg {
+    /// 70,000 grey pictures of 28x28 in 10 classes (12 MB).
+    Mnist,
+    /// 60,000 colour pictures of 32x32 in 10 classes (170 MB, unpacked 184 MB).
+    Cifar10,
+    /// 60,000 colour pictures of 32x32 in 100 classes (169 MB, unpacked 184 MB).
+    Cifar100,
+}
+
+impl DataSetArg {
+    /// What `data` calls it.
+    pub fn set(self) -> PublishedSet {
+        match self {
+            DataSetArg::Mnist => PublishedSet::Mnist,
+            DataSetArg::Cifar10 => PublishedSet::Cifar10,
+            DataSetArg::Cifar100 => PublishedSet::Cifar100,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope data generate data/quickstart
+  stallscope data generate data/large --images 50000 --classes 100 --jobs 8
+  stallscope data generate data/png --format png --seed 7
+  stallscope data generate data/mnist --like mnist           (its format, and not its pictures)")]
+pub struct GenerateArgs {
+    /// The folder to make: absent, empty, or made before with the same options.
+    pub out: PathBuf,
+
+    /// How many images.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one)]
+    pub images: usize,
+
+    /// How many classes to spread them over.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one)]
+    pub classes: usize,
+
+    /// The images' file format.
+    #[arg(long, value_enum, default_value_t = ImageFormat::Jpeg)]
+    pub format: ImageFormat,
+
+    /// Instead of an image folder make files in the format of a published data set, with as many samples. A model can
+    /// learn them, but its accuracy cannot be compared with one on the real data.
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["images", "classes", "format"])]
+    pub like: Option<DataSetArg>,
+
+    /// The same seed makes the same images.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+
+    /// Threads to make them with [default: one a usable core].
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub jobs: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope data pack data/train shards/train                  (the JPEG files' bytes, in a few large files)
+  stallscope data pack data/train shards/raw --raw 256          (pixels: nothing to decode any more)
+  stallscope data pack data/train shards/mixed --shuffle 7      (in random order, to be read front to back)
+
+The same command again goes on where it was interrupted. The shards are used with
+  --set source.kind=shard --set source.path=shards/train")]
+pub struct PackArgs {
+    /// An image folder (one folder a class), a tar file, or a folder of tar files.
+    pub source: PathBuf,
+
+    /// The folder to write the shards to.
+    pub out: PathBuf,
+
+    /// What the source is; needed only where a folder could be either.
+    #[arg(long, value_enum)]
+    pub from: Option<PackFrom>,
+
+    /// Pack pixels instead of files: pictures whose longer side is at most this long.
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub raw: Option<u32>,
+
+    /// Pack in an order shuffled with this seed.
+    #[arg(long, value_name = "SEED")]
+    pub shuffle: Option<u64>,
+
+    /// Samples in a shard [default: 8192].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub samples_per_shard: Option<usize>,
+
+    /// Threads [default: one a usable core].
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub jobs: Option<usize>,
+
+    /// Leave out samples that cannot be packed, and name them, instead of stopping.
+    #[arg(long)]
+    pub skip_bad: bool,
+}
+
+/// What is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PackFrom {
+    /// One folder a class, JPEG or PNG files inside.
+    ImageFolder,
+    /// Tar files in WebDataset's layout.
+    Webdataset,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope data verify shards/train
+  stallscope data verify shards/train/data-00000-of-00003.shard")]
+pub struct VerifyArgs {
+    /// A shard, or a folder of them.
+    pub path: PathBuf,
+
+    /// Threads [default: one a usable core].
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub jobs: Option<usize>,
+}

@@ -1,0 +1,114 @@
+//! MNIST and CIFAR-100 for tables: the user's, those in `data/`, or generated ones. May use: `data`, `device`.
+
+use crate::cli::progress;
+use crate::data::{
+    IdxImages, IdxPart, Provenance, PublishedSet, StandInOptions, generate_stand_in, provenance,
+    write_png_folder,
+};
+use crate::device::cgroup::usable_threads;
+use crate::reproduce::{DataOrigin, DataPlace, LabError};
+use std::path::{Path, PathBuf};
+
+/// A data set of small pictures.
+pub struct SmallSet {
+    /// As `stallscope data fetch` names it.
+    name: &'static str,
+    published: PublishedSet,
+    /// Where it lies unless the user says otherwise.
+    folder: &'static str,
+    /// What a sample takes in its file.
+    sample_bytes: f64,
+}
+
+pub const MNIST: SmallSet = SmallSet {
+    name: "mnist",
+    published: PublishedSet::Mnist,
+    folder: "data/mnist",
+    sample_bytes: 785.0,
+};
+
+pub const CIFAR100: SmallSet = SmallSet {
+    name: "cifar100",
+    published: PublishedSet::Cifar100,
+    folder: "data/cifar100",
+    sample_bytes: 3074.0,
+};
+
+/// Where MNIST's pictures are put as PNG files.
+const MNIST_PNG: &str = "data/mnist-png";
+
+/// The set: what the user named, or what is in its folder in `data/`.
+pub fn find(set: &SmallSet, own: Option<&Path>) -> Result<DataPlace, LabError> {
+    let path = own.map_or_else(|| PathBuf::from(set.folder), Path::to_owned);
+    let origin = match path.exists() {
+        true => origin(set, &path)?,
+        false if own.is_some() => {
+            return Err(LabError::Refused(format!(
+                "{} is not there\n  try: without --data, or stallscope data fetch {}",
+                path.display(),
+                set.name
+            )));
+        }
+        false => make(set)?,
+    };
+    Ok(DataPlace {
+        path,
+        origin,
+        bytes_per_sample: Some(set.sample_bytes),
+    })
+}
+
+/// Whether the files in `path` are the published ones.
+fn origin(set: &SmallSet, path: &Path) -> Result<DataOrigin, LabError> {
+    let found = provenance(set.published, path).map_err(refused)?;
+    Ok(match found {
+        Provenance::Real => DataOrigin::Real,
+        Provenance::Generated => DataOrigin::Generated,
+        Provenance::Unknown => DataOrigin::Unknown,
+    })
+}
+
+/// Generates a set of the same format into its folder, where there is none.
+fn make(set: &SmallSet) -> Result<DataOrigin, LabError> {
+    eprintln!(
+        "{} is not there, so data of its format is generated; `stallscope data fetch {}` fetches the real one",
+        set.folder, set.name
+    );
+    let options = StandInOptions {
+        out: PathBuf::from(set.folder),
+        like: set.published,
+        seed: 0,
+        jobs: usable_threads(),
+    };
+    let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]", false);
+    bar.set_message(format!("generating {}:", set.folder));
+    let made = generate_stand_in(&options, &progress::shown(&bar));
+    bar.finish_and_clear();
+    made.map_err(refused)?;
+    Ok(DataOrigin::Generated)
+}
+
+/// MNIST's training images as PNG files, made on first use.
+pub fn mnist_png(own: Option<&Path>) -> Result<DataPlace, LabError> {
+    let files = find(&MNIST, own)?;
+    let images = IdxImages::open(&files.path, IdxPart::Train).map_err(refused)?;
+    let path = PathBuf::from(MNIST_PNG);
+    let bar = progress::bar(
+        images.len() as u64,
+        "{bar:30} {msg} {pos}/{len}  [{elapsed}, {eta} left]",
+        false,
+    );
+    bar.set_message(format!("writing {}:", path.display()));
+    let written = write_png_folder(&images, &path, || bar.inc(1));
+    bar.finish_and_clear();
+    written.map_err(refused)?;
+    Ok(DataPlace {
+        path,
+        origin: files.origin,
+        bytes_per_sample: None,
+    })
+}
+
+fn refused(error: impl Into<anyhow::Error>) -> LabError {
+    LabError::Refused(format!("{:#}", error.into()))
+}

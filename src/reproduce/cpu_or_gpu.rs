@@ -1,0 +1,199 @@
+//! Why a small network is faster on a CPU or on a GPU: from the attribution of a run on each. May use: nothing.
+
+use super::evidence::Evidence;
+use super::explain::{held_by, percent};
+use super::outcome::Span;
+use super::training::{factor, seconds};
+
+/// A run, and what an epoch takes with its validation.
+#[derive(Copy, Clone, Debug)]
+pub struct Measured<'a> {
+    pub run: Evidence<'a>,
+    pub epoch_seconds: f64,
+}
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub struct Compared<'a> {
+    pub cpu: Option<Measured<'a>>,
+    pub gpu: Option<Measured<'a>>,
+    /// Seconds of an epoch, on the CPU and on the GPU.
+    pub published: [Option<Span>; 2],
+    /// As on the command line.
+    pub table: &'static str,
+}
+
+/// What binds a run.
+fn binding(run: Evidence<'_>) -> String {
+    let (wait, busy) = (run.data_wait_share(), run.device_busy().unwrap_or(0.0));
+    let host = (1.0 - wait - busy).max(0.0);
+    let what = if busy >= wait && busy >= host {
+        "the network's own arithmetic decides"
+    } else if wait >= host {
+        "waiting for data decides"
+    } else {
+        "the host's part of a step decides, not the device's"
+    };
+    format!(
+        "On {} {what}: a step takes {}, {} of it wait for data; {}.",
+        run.device_name(),
+        seconds(run.step_seconds()),
+        percent(wait),
+        held_by(run)
+    )
+}
+
+/// What the runs say: what binds each, which is faster, and whether that is as published.
+pub fn explanation(compared: Compared<'_>) -> Vec<String> {
+    let both = [compared.cpu, compared.gpu];
+    let mut lines: Vec<String> = both
+        .iter()
+        .flatten()
+        .map(|measured| binding(measured.run))
+        .collect();
+    let published = match compared.published {
+        [Some(cpu), Some(gpu)] => Some((cpu.low + cpu.high) / (gpu.low + gpu.high)),
+        _ => None,
+    };
+    match (compared.cpu, compared.gpu) {
+        (Some(cpu), Some(gpu)) => lines.push(verdict(cpu, gpu, published)),
+        _ => lines.push(missing(&compared, published)),
+    }
+    lines
+}
+
+/// `gain` of the GPU over the CPU, in words.
+fn told(gain: f64) -> String {
+    match gain >= 1.0 {
+        true => format!("{} as fast as the CPU", factor(gain)),
+        false => format!("{} as slow as the CPU", factor(1.0 / gain)),
+    }
+}
+
+fn verdict(cpu: Measured<'_>, gpu: Measured<'_>, published: Option<f64>) -> String {
+    let gain = cpu.epoch_seconds / gpu.epoch_seconds;
+    let busy = gpu.run.device_busy().unwrap_or(0.0);
+    let why = match (gain < 1.0, busy < 0.5) {
+        (true, true) => format!(
+            "it works for {} of the time only, so what makes it slower is what surrounds its kernels, not their speed",
+            percent(busy)
+        ),
+        (true, false) => format!(
+            "it works for {} of the time, so the arithmetic itself is slower there",
+            percent(busy)
+        ),
+        (false, true) => format!(
+            "it works for {} of the time only, and could be faster still",
+            percent(busy)
+        ),
+        (false, false) => format!("it works for {} of the time", percent(busy)),
+    };
+    let agreement = published.map(|published| {
+        let same = (published >= 1.0) == (gain >= 1.0);
+        let how = if same { "as" } else { "other than" };
+        format!(", {how} published ({})", told(published))
+    });
+    format!(
+        "An epoch on {} is {}{}: {why}.",
+        gpu.run.device_name(),
+        told(gain),
+        agreement.unwrap_or_default()
+    )
+}
+
+fn missing(compared: &Compared<'_>, published: Option<f64>) -> String {
+    let device = match (compared.cpu, compared.gpu) {
+        (None, None) => "neither was",
+        (None, _) => "the CPU was not",
+        _ => "the GPU was not",
+    };
+    let published =
+        published.map(|published| format!(" (published: the GPU is {})", told(published)));
+    format!(
+        "Which of the two is faster{} is not answered here, since {device} measured; on a machine with both: \
+         stallscope reproduce {} --device cpu --device cuda:0.",
+        published.unwrap_or_default(),
+        compared.table
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn report(device: &str, busy: f64, wait: f64, cause: &str) -> Value {
+        json!({
+            "steps": 10, "window_ns": 1e7, "data_wait_share": wait,
+            "device": {"name": device, "busy_share": busy},
+            "idle_causes": [{"cause": cause, "ns": 1e7 * (1.0 - busy)}],
+        })
+    }
+
+    fn said(cpu: (&Value, f64), gpu: Option<(&Value, f64)>) -> String {
+        let measured = |(report, epoch_seconds)| Measured {
+            run: Evidence::of(report),
+            epoch_seconds,
+        };
+        explanation(Compared {
+            cpu: Some(measured(cpu)),
+            gpu: gpu.map(measured),
+            published: [Some(Span::of(10.0)), Some(Span::of(13.0))],
+            table: "mnist-dense",
+        })
+        .join("\n")
+    }
+
+    #[test]
+    fn a_gpu_that_mostly_waits_for_launches_is_slower_by_them() {
+        let cpu = report("cpu", 0.95, 0.03, "copy");
+        let gpu = report("cuda:0", 0.2, 0.1, "host: launch");
+        let said = said((&cpu, 1.0), Some((&gpu, 2.0)));
+        for part in [
+            "On cpu the network's own arithmetic decides",
+            "On cuda:0 the host's part of a step decides, not the device's",
+            "idle by host: launch (80.0 %)",
+            "An epoch on cuda:0 is 2.00x as slow as the CPU, as published (1.30x as slow as the CPU)",
+            "what surrounds its kernels",
+        ] {
+            assert!(said.contains(part), "{part:?} is not in {said}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_faster_is_said_to_be() {
+        let cpu = report("cpu", 0.1, 0.85, "decode capacity");
+        let gpu = report("cuda:0", 0.9, 0.05, "copy");
+        let said = said((&cpu, 8.0), Some((&gpu, 2.0)));
+        for part in [
+            "On cpu waiting for data decides",
+            "On cuda:0 the network's own arithmetic decides",
+            "is 4.00x as fast as the CPU, other than published",
+        ] {
+            assert!(said.contains(part), "{part:?} is not in {said}");
+        }
+        assert!(!said.contains("surrounds"), "{said}");
+    }
+
+    #[test]
+    fn slow_kernels_are_blamed_where_they_run_most_of_the_time() {
+        let cpu = report("cpu", 0.95, 0.03, "copy");
+        let gpu = report("cuda:0", 0.9, 0.05, "copy");
+        let said = said((&cpu, 1.0), Some((&gpu, 2.0)));
+        assert!(
+            said.contains("the arithmetic itself is slower there"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn without_a_gpu_the_question_stays_open() {
+        let cpu = report("cpu", 0.95, 0.03, "copy");
+        let said = said((&cpu, 1.0), None);
+        assert!(said.contains("is not answered here"), "{said}");
+        assert!(
+            said.contains("stallscope reproduce mnist-dense --device cpu --device cuda:0"),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,306 @@
+//! What a faster device can gain with a loader: the answer to "why is the GPU no faster?". May use: nothing.
+//!
+//! A device `k` times as fast shortens the time that does not wait for data to a k-th and nothing else (Amdahl), so
+//! where a share `w` of the time waits for data the whole gets `1 / (w + (1 - w) / k)` times as fast.
+
+use super::evidence::Evidence;
+use super::explain::{held_by, percent};
+use super::outcome::Span;
+use super::training::{epoch_seconds, factor, seconds};
+
+/// What a device `times` as fast gains where `wait` of the time, 0 to 1, waits for data.
+pub fn gain(wait: f64, times: f64) -> f64 {
+    1.0 / (wait + (1.0 - wait) / times)
+}
+
+/// A loader, and the runs with it.
+#[derive(Clone, Debug)]
+pub struct Loader<'a> {
+    pub name: &'a str,
+    pub run: Evidence<'a>,
+    /// Of emulated devices: how many times as fast as that of `run`, and what it gained.
+    pub emulated: Vec<(f64, f64)>,
+    /// The same loader before a GPU.
+    pub gpu: Option<Evidence<'a>>,
+}
+
+/// What is published of the question.
+#[derive(Copy, Clone, Debug)]
+pub struct Puzzle {
+    /// Seconds of an epoch.
+    pub cpu: Span,
+    pub gpu: Span,
+    /// How many times as fast a GPU is said to be when it works properly.
+    pub claim: Span,
+}
+
+/// Which of the two binds.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Binds {
+    Data,
+    Both,
+    Device,
+}
+
+/// A gain below this is called none: between two of the published epochs lies as much.
+const NO_GAIN: f64 = 1.5;
+
+impl Loader<'_> {
+    fn gain(&self, times: f64) -> f64 {
+        gain(self.run.data_wait_share(), times)
+    }
+
+    fn binds(&self, claim: Span) -> Binds {
+        match self.gain(claim.high) {
+            gain if gain < NO_GAIN => Binds::Data,
+            gain if gain < claim.low => Binds::Both,
+            _ => Binds::Device,
+        }
+    }
+
+    fn told(&self, claim: Span) -> String {
+        let wait = percent(self.run.data_wait_share());
+        let (half, most) = (claim.high / 2.0, claim.high);
+        let gains = format!(
+            "a device {half} times as fast gains {} and one {most} times as fast {}{}",
+            factor(self.gain(half)),
+            factor(self.gain(most)),
+            self.tried()
+        );
+        match self.binds(claim) {
+            Binds::Data => format!(
+                "With \"{}\" data binds: {wait} of an epoch waits for it ({}), so {gains}.",
+                self.name,
+                held_by(self.run)
+            ),
+            Binds::Both => format!(
+                "With \"{}\" data binds in part: {wait} of an epoch waits for it ({}), so {gains}: less than the {} to \
+                 {} times that are claimed.",
+                self.name,
+                held_by(self.run),
+                claim.low,
+                claim.high
+            ),
+            Binds::Device => format!(
+                "With \"{}\" the device binds: only {wait} of an epoch waits for data, so a faster one pays: {gains}.",
+                self.name
+            ),
+        }
+    }
+
+    fn tried(&self) -> String {
+        let tried: Vec<String> = self
+            .emulated
+            .iter()
+            .map(|(times, gain)| format!("{} with {times} times", factor(*gain)))
+            .collect();
+        match tried.is_empty() {
+            true => String::new(),
+            false => format!(" (tried with emulated ones: {})", tried.join(", ")),
+        }
+    }
+
+    fn told_of_gpu(&self) -> Option<String> {
+        let gpu = self.gpu?;
+        let gain = gpu.samples_per_second() / self.run.samples_per_second();
+        Some(format!(
+            "Measured with \"{}\": {} is {} as fast as {}; there {} of an epoch waits for data.",
+            self.name,
+            gpu.device_name(),
+            factor(gain),
+            self.run.device_name(),
+            percent(gpu.data_wait_share())
+        ))
+    }
+}
+
+/// What the runs say of the published question.
+pub fn explanation(loaders: &[Loader<'_>], puzzle: Puzzle) -> Vec<String> {
+    let claim = puzzle.claim;
+    let mut lines: Vec<String> = loaders.iter().map(|loader| loader.told(claim)).collect();
+    lines.extend(loaders.iter().filter_map(Loader::told_of_gpu));
+    let mid = |span: Span| f64::midpoint(span.low, span.high);
+    let published = format!(
+        "Published, the GPU is {} as fast as the CPU",
+        factor(mid(puzzle.cpu) / mid(puzzle.gpu))
+    );
+    let slowest = loaders
+        .iter()
+        .filter(|loader| loader.binds(claim) == Binds::Data)
+        .max_by(|a, b| wait(a).total_cmp(&wait(b)));
+    let fastest = loaders
+        .iter()
+        .filter(|loader| loader.binds(claim) != Binds::Data)
+        .min_by(|a, b| epoch_seconds(a.run).total_cmp(&epoch_seconds(b.run)));
+    lines.push(match (slowest, fastest) {
+        (Some(slow), Some(fast)) => format!(
+            "{published}: what a loader like \"{}\" lets any GPU be, {} at most here. Another loader does what another \
+             device cannot: with \"{}\" an epoch takes {} in place of {}, on the same device.",
+            slow.name,
+            factor(slow.gain(claim.high)),
+            fast.name,
+            seconds(epoch_seconds(fast.run)),
+            seconds(epoch_seconds(slow.run)),
+        ),
+        (Some(slow), None) => format!(
+            "{published}: with each loader here, too, data binds; \"{}\" waits most.",
+            slow.name
+        ),
+        (None, _) => format!(
+            "{published}; waiting for data does not explain it here: with each loader here a faster device gains."
+        ),
+    });
+    lines.push(claimed(loaders, claim));
+    lines
+}
+
+/// Whether a GPU can be as much faster as is claimed.
+fn claimed(loaders: &[Loader<'_>], claim: Span) -> String {
+    let best = loaders.iter().min_by(|a, b| wait(a).total_cmp(&wait(b)));
+    let Some(best) = best else {
+        return "No loader was measured.".to_owned();
+    };
+    let most = 1.0 / wait(best).max(f64::MIN_POSITIVE);
+    let claim_told = format!(
+        "That a GPU is {} to {} times as fast when it works properly",
+        claim.low, claim.high
+    );
+    match best.binds(claim) {
+        Binds::Device => format!(
+            "{claim_told} can come true with \"{}\": {} of an epoch does not wait for data.",
+            best.name,
+            percent(1.0 - wait(best))
+        ),
+        _ => format!(
+            "{claim_told} cannot come true with any of these loaders: with the best, \"{}\", even a device that takes no \
+             time at all gains {}.",
+            best.name,
+            factor(most)
+        ),
+    }
+}
+
+fn wait(loader: &Loader<'_>) -> f64 {
+    loader.run.data_wait_share()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const PUZZLE: Puzzle = Puzzle {
+        cpu: Span {
+            low: 14.4,
+            high: 15.2,
+        },
+        gpu: Span {
+            low: 14.1,
+            high: 15.8,
+        },
+        claim: Span {
+            low: 5.0,
+            high: 20.0,
+        },
+    };
+
+    fn report(device: &str, step_ns: f64, wait: f64, cause: &str) -> Value {
+        json!({
+            "config": {"pipeline": {"batch": {"size": 100}, "drop_last": false}},
+            "data": {"samples": 10_000}, "steps": 1, "window_ns": step_ns,
+            "samples_per_second": 1e11 / step_ns, "data_wait_share": wait,
+            "device": {"name": device, "busy_share": 1.0 - wait},
+            "idle_causes": [{"cause": cause, "ns": wait * step_ns}],
+        })
+    }
+
+    fn loader<'a>(name: &'a str, report: &'a Value) -> Loader<'a> {
+        Loader {
+            name,
+            run: Evidence::of(report),
+            emulated: Vec::new(),
+            gpu: None,
+        }
+    }
+
+    #[test]
+    fn a_device_shortens_only_what_does_not_wait() {
+        assert_eq!(gain(0.0, 20.0), 20.0);
+        assert_eq!(gain(1.0, 20.0), 1.0);
+        assert!((gain(0.5, 10.0) - 1.0 / 0.55).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_slow_loader_is_the_answer_where_there_is_one() {
+        let slow = report("cpu", 4e6, 0.95, "decode capacity");
+        let fast = report("cpu", 0.25e6, 0.02, "copy");
+        let said = explanation(&[loader("fast", &fast), loader("slow", &slow)], PUZZLE).join("\n");
+        for part in [
+            "With \"slow\" data binds: 95.0 % of an epoch waits for it (device busy 5.0 %; idle by decode capacity",
+            "gains 1.05x",
+            "With \"fast\" the device binds: only 2.0 % of an epoch waits for data, so a faster one pays",
+            "what a loader like \"slow\" lets any GPU be, 1.05x at most",
+            "an epoch takes 25.0 ms in place of 400 ms",
+            "can come true with \"fast\"",
+        ] {
+            assert!(said.contains(part), "{part:?} is not in {said}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_waits_for_data_the_device_is_what_binds() {
+        let (one, other) = (
+            report("cpu", 4e6, 0.01, "copy"),
+            report("cpu", 2e6, 0.0, "copy"),
+        );
+        let said = explanation(&[loader("one", &one), loader("other", &other)], PUZZLE).join("\n");
+        for part in [
+            "With \"one\" the device binds",
+            "With \"other\" the device binds",
+            "one 20 times as fast 20.0x",
+            "waiting for data does not explain it here",
+            "can come true with \"other\"",
+        ] {
+            assert!(said.contains(part), "{part:?} is not in {said}");
+        }
+        assert!(!said.contains("data binds"), "{said}");
+    }
+
+    #[test]
+    fn where_everything_waits_the_claim_cannot_come_true() {
+        let (one, other) = (
+            report("cpu", 4e6, 0.9, "read capacity"),
+            report("cpu", 2e6, 0.8, "copy"),
+        );
+        let said = explanation(&[loader("one", &one), loader("other", &other)], PUZZLE).join("\n");
+        for part in [
+            "with each loader here, too, data binds; \"one\" waits most",
+            "cannot come true with any of these loaders: with the best, \"other\", even a device that takes no time at \
+             all gains 1.25x",
+        ] {
+            assert!(said.contains(part), "{part:?} is not in {said}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_was_measured_is_told() {
+        let (cpu, gpu) = (
+            report("cpu", 4e6, 0.3, "copy"),
+            report("cuda:0", 2e6, 0.6, "copy"),
+        );
+        let loader = Loader {
+            gpu: Some(Evidence::of(&gpu)),
+            emulated: vec![(20.0, 2.75)],
+            ..loader("one", &cpu)
+        };
+        let said = explanation(&[loader], PUZZLE).join("\n");
+        for part in [
+            "data binds in part",
+            "less than the 5 to 20 times",
+            "(tried with emulated ones: 2.75x with 20 times)",
+            "cuda:0 is 2.00x as fast as cpu; there 60.0 % of an epoch waits for data",
+        ] {
+            assert!(said.contains(part), "{part:?} is not in {said}");
+        }
+    }
+}

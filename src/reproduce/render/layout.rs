@@ -1,0 +1,154 @@
+//! What the columns of a table are, and where its remarks are told: the same in every format. May use: the data
+//! model.
+
+use super::figure;
+use crate::reproduce::{Cell, Part, Unit};
+
+/// What a column is divided into.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Published,
+    Predicted,
+    Measured,
+}
+
+impl Field {
+    pub(super) const ALL: [Field; 3] = [Field::Published, Field::Predicted, Field::Measured];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Field::Published => "published",
+            Field::Predicted => "predicted",
+            Field::Measured => "measured",
+        }
+    }
+
+    /// Whether `cell` has it; a remark stands in the place of what was measured.
+    pub(super) fn is_in(self, cell: &Cell) -> bool {
+        match self {
+            Field::Published => cell.published.is_some(),
+            Field::Predicted => cell.predicted.is_some(),
+            Field::Measured => cell.measured.is_some() || cell.remark.is_some(),
+        }
+    }
+}
+
+/// What is written of one field of one cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) figure: String,
+    /// Its range in brackets, where it has one.
+    pub(super) range: Option<String>,
+    /// The number of the remark.
+    pub(super) remark: Option<usize>,
+}
+
+/// The fields that any cell of a column has; measured where none has any.
+pub(super) fn fields(part: &Part, column: usize) -> Vec<Field> {
+    let cells = || part.rows.iter().filter_map(|row| row.cells.get(column));
+    let mut found = Field::ALL.to_vec();
+    found.retain(|field| cells().any(|cell| field.is_in(cell)));
+    if found.is_empty() {
+        found.push(Field::Measured);
+    }
+    found
+}
+
+/// The remarks of a part's cells, each told once, in the order of the rows.
+pub(super) struct Remarks<'a>(Vec<&'a str>);
+
+impl<'a> Remarks<'a> {
+    pub(super) fn of(part: &'a Part) -> Remarks<'a> {
+        let mut told = Vec::new();
+        let cells = part.rows.iter().flat_map(|row| &row.cells);
+        for remark in cells.filter_map(|cell| cell.remark.as_deref()) {
+            if !told.contains(&remark) {
+                told.push(remark);
+            }
+        }
+        Remarks(told)
+    }
+
+    /// Of `cell`'s, from 1.
+    fn number(&self, cell: &Cell) -> Option<usize> {
+        let remark = cell.remark.as_deref()?;
+        let place = self.0.iter().position(|told| *told == remark)?;
+        Some(place + 1)
+    }
+
+    /// With their numbers.
+    pub(super) fn all(&self) -> impl Iterator<Item = (usize, &'a str)> + '_ {
+        self.0
+            .iter()
+            .zip(1..)
+            .map(|(remark, number)| (number, *remark))
+    }
+}
+
+/// What stands in `field` of `cell`; a dash where that is nothing.
+pub(super) fn written(
+    cell: Option<&Cell>,
+    field: Field,
+    unit: Unit,
+    remarks: &Remarks<'_>,
+) -> Written {
+    let nothing = Written {
+        figure: "-".to_owned(),
+        ..Written::default()
+    };
+    let Some(cell) = cell else {
+        return nothing;
+    };
+    let found = match field {
+        Field::Published => cell.published.map(|span| Written {
+            figure: figure::published(unit, span),
+            ..Written::default()
+        }),
+        Field::Predicted => cell.predicted.map(|predicted| {
+            let figure = figure::measured(unit, predicted.value);
+            let range = figure::range_beside(&figure, unit, predicted.low, predicted.high);
+            Written {
+                figure,
+                range: range.map(|range| format!("[{range}]")),
+                remark: None,
+            }
+        }),
+        Field::Measured => cell.measured.map(|measured| {
+            let figure = figure::measured(unit, measured.median);
+            let range = figure::range_beside(&figure, unit, measured.low, measured.high);
+            let range = range.filter(|_| measured.runs > 1);
+            Written {
+                figure,
+                range: range.map(|range| format!("({range})")),
+                remark: None,
+            }
+        }),
+    };
+    Written {
+        remark: remarks.number(cell).filter(|_| field == Field::Measured),
+        ..found.unwrap_or(nothing)
+    }
+}
+
+/// Of how many runs the figures of a part are, such as `1 to 3 runs`; `None` where none has several.
+pub(super) fn runs(part: &Part) -> Option<String> {
+    let cells = part.rows.iter().flat_map(|row| &row.cells);
+    let runs = cells.filter_map(|cell| Some(cell.measured?.runs));
+    let (fewest, most) = (runs.clone().min()?, runs.max()?);
+    let runs = match fewest {
+        fewest if fewest == most => format!("{most} runs"),
+        fewest => format!("{fewest} to {most} runs"),
+    };
+    (most > 1).then_some(runs)
+}
+
+/// How the figures of a part are to be read: of how many runs they are, and what is in brackets.
+pub(super) fn reading(part: &Part) -> Option<String> {
+    let measured = runs(part).map(|runs| format!("measured: the median of {runs} (least..most)"));
+    let mut cells = part.rows.iter().flat_map(|row| &row.cells);
+    let any = cells.any(|cell| cell.predicted.is_some());
+    let predicted =
+        any.then(|| "predicted: before anything of the row was measured [interval]".to_owned());
+    let told: Vec<String> = measured.into_iter().chain(predicted).collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}

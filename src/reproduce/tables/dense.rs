@@ -1,0 +1,156 @@
+//! What the tables of dense networks have in common: a row for each training, CPU against GPU. May use: nothing.
+
+use super::devices::{OnDevice, column};
+use crate::reproduce::cpu_or_gpu::{Compared, Measured};
+use crate::reproduce::evidence::Evidence;
+use crate::reproduce::lab::DataPlace;
+use crate::reproduce::outcome::{Cell, Column, DataOrigin, Part, Row, Unit};
+use crate::reproduce::published::dense::{Kind, Training};
+use crate::reproduce::training::{
+    accuracy_note, accuracy_remark, beside_published, epoch_seconds, epoch_seconds_with,
+};
+
+/// A training on a device, beside the published one.
+#[derive(Clone, Debug)]
+pub struct Trained {
+    pub on: OnDevice,
+    /// None of a device that nothing was published for.
+    pub published: Option<Training>,
+    /// As many as the row is about.
+    pub epochs: u64,
+    /// As many as were run.
+    pub run_epochs: u64,
+}
+
+impl Trained {
+    fn epoch(&self) -> impl Fn(Evidence<'_>) -> Option<f64> + use<> {
+        |run| epoch_seconds_with(run, &["validation"])
+    }
+
+    fn total_cell(&self) -> Cell {
+        let (epoch, epochs) = (self.epoch(), self.epochs as f64);
+        let total = self.published.map(|published| published.total);
+        let cell = self.on.cell(total, |run| Some(epochs * epoch(run)?));
+        let extrapolated = self.epochs != self.run_epochs && cell.measured.is_some();
+        match extrapolated {
+            true => Cell {
+                remark: Some(format!(
+                    "extrapolated from {}",
+                    epochs_told(self.run_epochs)
+                )),
+                ..cell
+            },
+            false => cell,
+        }
+    }
+
+    fn accuracy_cell(&self, cell: Cell, origin: DataOrigin) -> Cell {
+        match cell.measured {
+            Some(_) => Cell {
+                remark: accuracy_remark(origin, self.run_epochs, self.epochs),
+                ..cell
+            },
+            None => cell,
+        }
+    }
+
+    fn row(&self, origin: DataOrigin) -> Row {
+        let (on, published) = (&self.on, self.published);
+        let training = published.and_then(|published| published.training_accuracy);
+        let validation = published.map(|published| published.validation_accuracy);
+        let epoch = published.and_then(|published| published.epoch);
+        let step = published.and_then(|published| published.step);
+        Row {
+            name: format!("{}, {}", on.device, epochs_told(self.epochs)),
+            settings: on.set.clone(),
+            cells: vec![
+                on.cell(None, |run| Some(epoch_seconds(run))),
+                on.cell(epoch, self.epoch()),
+                on.cell(step, |run| Some(run.step_seconds())),
+                self.total_cell(),
+                self.accuracy_cell(on.cell(training, |run| run.training_accuracy()), origin),
+                self.accuracy_cell(
+                    on.cell(validation, |run| run.accuracy("validation")),
+                    origin,
+                ),
+                on.cell(None, |run| Some(run.data_wait_share())),
+                on.cell(None, |run| run.device_busy()),
+            ],
+            reason: on.reason(|run| match step {
+                Some(step) => beside_published("step", Some(step), run.step_seconds(), run),
+                None => {
+                    let seconds = self.epoch()(run).unwrap_or_else(|| epoch_seconds(run));
+                    beside_published("epoch", epoch, seconds, run)
+                }
+            }),
+        }
+    }
+}
+
+fn epochs_told(epochs: u64) -> String {
+    match epochs {
+        1 => "1 epoch".to_owned(),
+        _ => format!("{epochs} epochs"),
+    }
+}
+
+fn columns() -> Vec<Column> {
+    vec![
+        column("epoch, training only", Unit::Seconds),
+        column("epoch", Unit::Seconds),
+        column("step", Unit::Seconds),
+        column("in all", Unit::Seconds),
+        column("training accuracy", Unit::Accuracy),
+        column("validation accuracy", Unit::Accuracy),
+        column("data wait", Unit::Share),
+        column("device busy", Unit::Share),
+    ]
+}
+
+/// The part that holds `trained`.
+pub fn part(trained: &[Trained], origin: DataOrigin) -> Part {
+    Part {
+        name: "devices".to_owned(),
+        title: "Training and validation on each device".to_owned(),
+        rows_are: "device".to_owned(),
+        columns: columns(),
+        rows: trained.iter().map(|one| one.row(origin)).collect(),
+        charted: vec![1, 3],
+        ..Part::default()
+    }
+}
+
+/// What is compared: the first training on a CPU and the first on a GPU.
+pub fn compared<'a>(
+    trained: &'a [Trained],
+    published: fn(Kind) -> Training,
+    table: &'static str,
+) -> Compared<'a> {
+    let first = |kind| {
+        trained
+            .iter()
+            .find(|one| Kind::of(&one.on.device) == Some(kind))
+    };
+    let measured = |one: &'a Trained| {
+        let run = one.on.median()?;
+        let epoch_seconds = one.epoch()(run).unwrap_or_else(|| epoch_seconds(run));
+        Some(Measured { run, epoch_seconds })
+    };
+    Compared {
+        cpu: first(Kind::Cpu).and_then(measured),
+        gpu: first(Kind::Gpu).and_then(measured),
+        published: [Kind::Cpu, Kind::Gpu].map(|kind| published(kind).epoch),
+        table,
+    }
+}
+
+/// How to read the part.
+pub fn notes(data: &DataPlace, name: &str, parameters: u64) -> Vec<String> {
+    let mut notes = vec![format!(
+        "An epoch of training is its steps times the mean step of the window, which leaves out 5 warm-up steps; `epoch` \
+         and `in all` add a validation after each epoch, as Keras does, timed once after the training. {parameters} \
+         parameters; the training accuracy is that of the last epoch, each sample before the step that learned from it."
+    )];
+    notes.extend(accuracy_note(data.origin, name));
+    notes
+}

@@ -1,0 +1,185 @@
+//! What runs that train come to: an epoch, with and without evaluation; and how that is told beside what was
+//! published. May use: nothing.
+//!
+//! The warm-up steps lie outside a run's window, so an epoch is computed: its steps times the mean step of the window.
+
+use super::evidence::Evidence;
+use super::explain::{held_by, percent};
+use super::outcome::{DataOrigin, Span};
+
+/// Steps of an epoch.
+pub fn steps_per_epoch(run: Evidence<'_>) -> f64 {
+    let pipeline = &run.report()["config"]["pipeline"];
+    let batch = pipeline["batch"]["size"].as_f64().unwrap_or(f64::NAN);
+    let batches = run.training_samples() / batch;
+    match pipeline["drop_last"].as_bool() {
+        Some(true) => batches.floor(),
+        _ => batches.ceil(),
+    }
+}
+
+/// Seconds of an epoch of training alone.
+pub fn epoch_seconds(run: Evidence<'_>) -> f64 {
+    steps_per_epoch(run) * run.step_seconds()
+}
+
+/// The same and an evaluation of `parts`; `None` where one of them was not evaluated.
+pub fn epoch_seconds_with(run: Evidence<'_>, parts: &[&str]) -> Option<f64> {
+    let evaluations = parts.iter().map(|part| run.evaluation_seconds(part));
+    let evaluations: Option<f64> = evaluations.sum();
+    Some(epoch_seconds(run) + evaluations?)
+}
+
+/// A time in the unit that suits, with three digits.
+pub fn seconds(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s >= 120.0 => return minutes(s),
+        s if s >= 1.0 => (s, "s"),
+        s if s >= 1e-3 => (s * 1e3, "ms"),
+        s => (s * 1e6, "us"),
+    };
+    let places = match value {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.places$} {unit}")
+}
+
+fn minutes(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    format!("{} min {} s", whole / 60, whole % 60)
+}
+
+/// A published time, such as `6.00 ms to 7.00 ms`.
+pub fn span_of_seconds(span: Span) -> String {
+    match span.low == span.high {
+        true => seconds(span.low),
+        false => format!("{} to {}", seconds(span.low), seconds(span.high)),
+    }
+}
+
+/// A factor, with digits as it has weight: `1.04`, `23.1`, `112`.
+pub fn factor(factor: f64) -> String {
+    match factor {
+        f if f >= 100.0 => format!("{f:.0}x"),
+        f if f >= 10.0 => format!("{f:.1}x"),
+        f => format!("{f:.2}x"),
+    }
+}
+
+/// Why `measured` seconds of `what` stand beside the published ones: how many times as fast, and where the time of a
+/// step of `run` goes.
+pub fn beside_published(
+    what: &str,
+    published: Option<Span>,
+    measured: f64,
+    run: Evidence<'_>,
+) -> String {
+    let step = format!(
+        "a step takes {}, {} of it wait for data; {}",
+        seconds(run.step_seconds()),
+        percent(run.data_wait_share()),
+        held_by(run)
+    );
+    let Some(published) = published else {
+        return step;
+    };
+    let ratio = f64::midpoint(published.low, published.high) / measured;
+    let faster = match ratio >= 1.0 {
+        true => format!("{} as fast", factor(ratio)),
+        false => format!("{} as slow", factor(1.0 / ratio)),
+    };
+    let (published, measured) = (span_of_seconds(published), seconds(measured));
+    format!("published {what} {published}, here {measured}, {faster}: {step}")
+}
+
+/// What stands beside an accuracy that cannot be held against the published one, and why.
+pub fn accuracy_remark(origin: DataOrigin, epochs: u64, published: u64) -> Option<String> {
+    let data = match origin {
+        DataOrigin::Real => None,
+        DataOrigin::Generated => Some("on generated data".to_owned()),
+        DataOrigin::Unknown => Some("on data whose files were not checked".to_owned()),
+    };
+    let fewer = (epochs != published).then(|| format!("after {epochs} of {published} epochs"));
+    match (data, fewer) {
+        (Some(data), Some(fewer)) => Some(format!("{fewer}, {data}")),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The same in a sentence, for the notes under a table.
+pub fn accuracy_note(origin: DataOrigin, name: &str) -> Option<String> {
+    match origin {
+        DataOrigin::Real => None,
+        DataOrigin::Generated => Some(format!(
+            "The data is generated in the format of {name}: its accuracies cannot be compared with the published ones."
+        )),
+        DataOrigin::Unknown => Some(format!(
+            "Whether the data is the published {name} is not known, so its accuracies can be compared only if it is."
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn report() -> Value {
+        json!({
+            "config": {"pipeline": {"batch": {"size": 128}, "drop_last": false}},
+            "data": {"samples": 50_000}, "steps": 386, "window_ns": 386_000_000u64, "data_wait_share": 0.25,
+            "device": {"busy_share": 0.7},
+            "idle_causes": [{"cause": "copy", "ns": 96_500_000u64}],
+            "training": {"evaluations": [{"part": "test", "elapsed_ns": 9_000_000u64, "accuracy": 0.9}]},
+        })
+    }
+
+    #[test]
+    fn an_epoch_is_its_steps_times_the_mean_step() {
+        let mut report = report();
+        let run = Evidence::of(&report);
+        assert_eq!(steps_per_epoch(run), 391.0);
+        assert!((epoch_seconds(run) - 0.391).abs() < 1e-9);
+        assert_eq!(epoch_seconds_with(run, &["test"]), Some(0.400));
+        assert_eq!(epoch_seconds_with(run, &["validation", "test"]), None);
+        report["config"]["pipeline"]["drop_last"] = true.into();
+        assert_eq!(steps_per_epoch(Evidence::of(&report)), 390.0);
+    }
+
+    #[test]
+    fn the_reason_says_which_is_faster_and_what_held_the_device() {
+        let report = report();
+        let run = Evidence::of(&report);
+        let said = beside_published("epoch", Some(Span::range(14.0, 16.0)), 0.4, run);
+        let wanted = "published epoch 14.0 s to 16.0 s, here 400 ms, 37.5x as fast: a step takes 1.00 ms, 25.0 % of it \
+                      wait for data; device busy 70.0 %; idle by copy (25.0 %)";
+        assert_eq!(said, wanted);
+        let said = beside_published("step", Some(Span::of(0.000_5)), 0.001, run);
+        assert!(
+            said.starts_with("published step 500 us, here 1.00 ms, 2.00x as slow"),
+            "{said}"
+        );
+        let said = beside_published("step", None, 0.001, run);
+        assert!(said.starts_with("a step takes"), "{said}");
+    }
+
+    #[test]
+    fn accuracies_are_compared_of_the_published_data_and_epochs_only() {
+        assert_eq!(accuracy_remark(DataOrigin::Real, 20, 20), None);
+        let said = accuracy_remark(DataOrigin::Generated, 1, 20);
+        assert_eq!(
+            said.as_deref(),
+            Some("after 1 of 20 epochs, on generated data")
+        );
+        assert_eq!(accuracy_note(DataOrigin::Real, "MNIST"), None);
+        assert!(accuracy_note(DataOrigin::Generated, "MNIST").is_some());
+    }
+
+    #[test]
+    fn times_have_the_unit_that_suits() {
+        let told: Vec<String> = [194.0, 14.4, 0.006, 0.000_35].map(seconds).to_vec();
+        assert_eq!(told, ["3 min 14 s", "14.4 s", "6.00 ms", "350 us"]);
+    }
+}
