@@ -58,6 +58,26 @@ impl Ask {
             false => self.devices.clone(),
         }
     }
+
+    /// The setting for the device that was asked for, of a table that is measured on one; none: the experiment's own.
+    ///
+    /// # Errors
+    /// Several devices, or one that there is not.
+    fn one_device(&self, lab: &dyn Lab) -> Result<Option<String>, LabError> {
+        match &self.devices[..] {
+            [] => Ok(None),
+            [device] => match lab.lacks(device) {
+                None => Ok(Some(format!("device={device}"))),
+                Some(why) => Err(LabError::Refused(format!(
+                    "{device} cannot be used: {why}\n  try: without --device"
+                ))),
+            },
+            several => Err(LabError::Refused(format!(
+                "this table is measured on one device at a time, and {} were given\n  try: one --device",
+                several.len()
+            ))),
+        }
+    }
 }
 
 /// What a table's runs came to.

@@ -1,4 +1,4 @@
-//! Data to measure tables with: found, or made on first use. May use: `config`, `data`, `session`.
+//! Data to measure tables with: found, or made on first use. May use: `config`, `data`, `reproduce`, `session`, `tune`.
 
 use crate::cli::data::{generate_options, generate_with_progress};
 use crate::cli::progress;

@@ -35,55 +35,82 @@ enum Outcome {
     Missing(Rung, String),
 }
 
+/// The parts: what a rung of each does to the page cache, its title, and how its explanation begins.
+const PARTS: [(&str, &str, &str); 2] = [
+    (WARM, "From the page cache", "From the page cache"),
+    (
+        "cold",
+        "From this machine's disk, page cache emptied",
+        "From the disk",
+    ),
+];
+const WARM: &str = "warm";
+
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
-    let rungs = lab.rungs(EXPERIMENT)?;
-    let mut outcomes = Vec::new();
-    for rung in rungs {
-        outcomes.push(prepare(lab, rung, ask)?);
-    }
-    let mut runs: Vec<RungRuns> = outcomes.iter().filter_map(runs_of).cloned().collect();
-    run_in_turns(lab, EXPERIMENT, &mut runs, ask.repeats)?;
+    let device = device(lab, ask)?;
+    let outcomes = outcomes(lab, &device, ask.repeats)?;
+    let of =
+        |cache: &str| -> Vec<&Outcome> { outcomes.iter().filter(|o| cached(o) == cache).collect() };
+    let parts = PARTS.map(|(cache, title, _)| part(cache, title, &of(cache)));
+    let lines = PARTS.map(|(cache, _, from)| explanation(from, &formats(&of(cache))));
     let mut notes = vec![
         "There are no published figures: the lecture that names the formats prints none.".to_owned(),
         "Bytes are those of the files on disk. CPU time is the whole process's; a record of a shard is checked against its \
          checksum when it is first read, which is in it."
             .to_owned(),
     ];
+    let runs: Vec<RungRuns> = outcomes.iter().filter_map(runs_of).cloned().collect();
     notes.extend(not_cold(&runs));
-    let mut runs = runs.into_iter();
-    for outcome in &mut outcomes {
-        if let Outcome::Measured(measured) = outcome {
-            measured.runs = runs.next().unwrap_or_else(|| measured.runs.clone());
-        }
-    }
-    let mut parts = Vec::new();
-    let mut lines = Vec::new();
-    for (cache, title, from) in [
-        ("warm", "From the page cache", "From the page cache"),
-        (
-            "cold",
-            "From this machine's disk, page cache emptied",
-            "From the disk",
-        ),
-    ] {
-        let of_part: Vec<&Outcome> = outcomes.iter().filter(|o| cached(o) == cache).collect();
-        parts.push(part(cache, title, &of_part));
-        lines.extend(explanation(from, &formats(&of_part)));
-    }
-    let warm: Vec<&Outcome> = outcomes.iter().filter(|o| cached(o) == "warm").collect();
-    lines.extend(needs(&formats(&warm)));
     Ok(Findings {
         title: "The same pictures as JPEG, PNG and raw pixels".to_owned(),
         sources: vec![published::cs231n()],
-        parts,
-        explanation: lines,
+        parts: parts.into(),
+        explanation: lines
+            .into_iter()
+            .flatten()
+            .chain(needs(&formats(&of(WARM))))
+            .collect(),
         notes,
         data: used(&outcomes),
     })
 }
 
+/// The setting for the device, which has to be faster than any loader.
+fn device(lab: &dyn Lab, ask: &Ask) -> Result<Option<String>, LabError> {
+    let device = ask.one_device(lab)?;
+    match device.as_ref().and_then(|set| set.strip_prefix("device=")) {
+        Some(other) if !other.starts_with("emulated:") => Err(LabError::Refused(format!(
+            "formats needs a device that is faster than any loader, so that it is emulated, and not {other}\n  try: \
+             without --device"
+        ))),
+        _ => Ok(device),
+    }
+}
+
+/// Has the data of every rung made, and runs all for which there is some.
+fn outcomes(
+    lab: &mut dyn Lab,
+    device: &Option<String>,
+    repeats: usize,
+) -> Result<Vec<Outcome>, LabError> {
+    let mut outcomes = Vec::new();
+    for rung in lab.rungs(EXPERIMENT)? {
+        outcomes.push(prepare(lab, rung, device)?);
+    }
+    let mut runs: Vec<RungRuns> = outcomes.iter().filter_map(runs_of).cloned().collect();
+    run_in_turns(lab, EXPERIMENT, &mut runs, repeats)?;
+    let measured = outcomes.iter_mut().filter_map(|outcome| match outcome {
+        Outcome::Measured(measured) => Some(measured),
+        Outcome::Missing(..) => None,
+    });
+    for (measured, runs) in measured.zip(runs) {
+        measured.runs = runs;
+    }
+    Ok(outcomes)
+}
+
 /// Has the data of `rung` made.
-fn prepare(lab: &mut dyn Lab, rung: Rung, ask: &Ask) -> Result<Outcome, LabError> {
+fn prepare(lab: &mut dyn Lab, rung: Rung, device: &Option<String>) -> Result<Outcome, LabError> {
     let need = need(&rung)?;
     let data = match (lab.data(&need), &need) {
         // Where the pictures are the user's, there may be no way to them in another format.
@@ -98,12 +125,7 @@ fn prepare(lab: &mut dyn Lab, rung: Rung, ask: &Ask) -> Result<Outcome, LabError
         .filter(|set| !set.starts_with("source.path="));
     let mut set: Vec<String> = own.cloned().collect();
     set.push(data.set());
-    set.extend(
-        ask.devices
-            .iter()
-            .take(1)
-            .map(|device| format!("device={device}")),
-    );
+    set.extend(device.clone());
     let runs = RungRuns {
         name: rung.name,
         set,
@@ -151,7 +173,7 @@ fn cached(outcome: &Outcome) -> &str {
         Outcome::Measured(measured) => &measured.runs.set,
         Outcome::Missing(rung, _) => &rung.set,
     };
-    set_to(set, "cache").unwrap_or("warm")
+    set_to(set, "cache").unwrap_or(WARM)
 }
 
 fn part(name: &str, title: &str, outcomes: &[&Outcome]) -> Part {

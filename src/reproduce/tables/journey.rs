@@ -6,7 +6,7 @@ mod explanation;
 use super::ladder::{Ladder, RungRuns, measure_rungs, set_to};
 use super::storage::not_cold;
 use super::{Ask, Findings, Table};
-use crate::reproduce::evidence::Passage;
+use crate::reproduce::evidence::{Evidence, Passage};
 use crate::reproduce::explain::held_by;
 use crate::reproduce::lab::{DataNeed, Lab, LabError};
 use crate::reproduce::outcome::{Cell, Column, Part, Row, Unit};
@@ -26,6 +26,10 @@ const EXPERIMENT: &str = "journey.toml";
 /// The stages that a sample comes through, in order.
 const STAGES: [&str; 5] = ["read", "decode", "preprocess", "batch", "copy"];
 
+/// Where a stage's thread told nothing.
+const NO_FIGURES: &str =
+    "no figures: the window is too short, or the stage has no thread of its own";
+
 /// A column, and its figure of a passage.
 type Figure = (&'static str, Unit, fn(&Passage) -> f64);
 
@@ -44,11 +48,10 @@ const FIGURES: [Figure; 9] = [
 ];
 
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
+    let device = ask.one_device(lab)?;
     let images = lab.data(&DataNeed::Images {
         experiment: EXPERIMENT,
     })?;
-    let device = ask.devices.iter().take(1);
-    let device = device.map(|device| format!("device={device}"));
     let ladder = Ladder {
         experiment: EXPERIMENT,
         sets: std::iter::once(images.set()).chain(device).collect(),
@@ -109,8 +112,9 @@ fn part(name: &str, title: &str, rungs: &[&RungRuns], ways: &[Way<'_>]) -> Part 
     rows.extend(rungs.iter().map(|rung| Row {
         reason: Some(held_by(rung.median())),
         ..row("the whole way", rung, |run| {
-            let stages = STAGES.iter().filter_map(|stage| run.passage(stage));
-            stages.reduce(|all, next| all.and(&next))
+            let stages = STAGES.iter().map(|stage| run.passage(stage));
+            let stages: Option<Vec<Passage>> = stages.collect();
+            stages?.into_iter().reduce(|all, next| all.and(&next))
         })
     }));
     let column = |(name, unit, _): &Figure| Column {
@@ -128,15 +132,11 @@ fn part(name: &str, title: &str, rungs: &[&RungRuns], ways: &[Way<'_>]) -> Part 
     }
 }
 
-fn row(
-    stage: &str,
-    rung: &RungRuns,
-    passage: impl Fn(crate::reproduce::evidence::Evidence<'_>) -> Option<Passage>,
-) -> Row {
+fn row(stage: &str, rung: &RungRuns, passage: impl Fn(Evidence<'_>) -> Option<Passage>) -> Row {
     let cells = FIGURES.iter().map(|(_, _, figure)| {
         let figures = rung.figures(|run| passage(run).map(|passage| figure(&passage)));
         match figures.is_empty() {
-            true => Cell::not_run("no thread of its own"),
+            true => Cell::not_run(NO_FIGURES),
             false => Cell::measured(&figures),
         }
     });
@@ -223,10 +223,7 @@ mod tests {
         let mut lab = FakeLab::new(|_, _| report(640.0, 0.5, &[]));
         let findings = lab.measure("journey", 1);
         let read = &findings.parts[0].rows[0];
-        assert_eq!(
-            read.cells[0].remark.as_deref(),
-            Some("no thread of its own")
-        );
+        assert_eq!(read.cells[0].remark.as_deref(), Some(super::NO_FIGURES));
         assert!(
             findings.explanation.is_empty(),
             "{:?}",

@@ -25,12 +25,13 @@ const EXPERIMENT: &str = "storage.toml";
 const COLD: f64 = 0.02;
 
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
+    let device = ask.one_device(lab)?;
     let images = lab.data(&DataNeed::Images {
         experiment: EXPERIMENT,
     })?;
     let ladder = Ladder {
         experiment: EXPERIMENT,
-        sets: [vec![images.set()], device(ask)].concat(),
+        sets: std::iter::once(images.set()).chain(device).collect(),
         cumulative: false,
     };
     let rungs = measure_rungs(lab, &ladder, ask)?;
@@ -61,12 +62,6 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
         notes,
         data: vec![images.used("photographs")],
     })
-}
-
-/// The device that was asked for, where one was.
-fn device(ask: &Ask) -> Vec<String> {
-    let devices = ask.devices.iter().take(1);
-    devices.map(|device| format!("device={device}")).collect()
 }
 
 fn columns() -> Vec<Column> {

@@ -55,12 +55,22 @@ impl FakeLab {
 
     /// Measures the table of that name in this world, each row so often.
     pub fn measure(&mut self, table: &str, repeats: usize) -> Findings {
+        self.measure_on(table, &[], repeats).unwrap()
+    }
+
+    /// The same on these devices.
+    pub fn measure_on(
+        &mut self,
+        table: &str,
+        devices: &[&str],
+        repeats: usize,
+    ) -> Result<Findings, LabError> {
         let ask = Ask {
-            devices: Vec::new(),
+            devices: devices.iter().map(|device| (*device).to_owned()).collect(),
             repeats,
             epochs: None,
         };
-        let findings = Table::named(table).unwrap().measure(self, &ask).unwrap();
+        let findings = Table::named(table).unwrap().measure(self, &ask)?;
         for part in &findings.parts {
             for row in &part.rows {
                 let cells = row.cells.len();
@@ -71,7 +81,7 @@ impl FakeLab {
                 }
             }
         }
-        findings
+        Ok(findings)
     }
 
     fn path(&self, experiment: &str) -> PathBuf {
@@ -152,7 +162,7 @@ pub fn report(rate: f64, busy: f64, causes: &[(&str, f64)]) -> Value {
         .collect();
     json!({
         "samples_per_second": rate, "window_ns": 1_000_000_000u64, "steps": rate / 32.0, "samples": rate,
-        "data_wait_share": 1.0 - busy, "device": {"name": "emulated", "busy_share": busy},
+        "data_wait_share": 1.0 - busy, "process_cpu_ns": 1_000_000_000u64, "device": {"name": "emulated", "busy_share": busy},
         "machine": {"cores": 2.0}, "idle_causes": causes, "stages": [], "workers": [],
     })
 }
@@ -181,4 +191,42 @@ fn every_table_has_its_experiment_files_and_every_file_a_table() {
             assert!(found, "{} has no {experiment}", table.name);
         }
     }
+}
+
+#[test]
+fn a_table_of_one_device_runs_on_it_or_says_why_not() {
+    let on = |table: &str, devices: &[&str]| {
+        let mut lab = FakeLab::new(|_, _| report(100.0, 0.1, &[("read capacity", 0.9)]));
+        lab.missing.push("cuda:1");
+        let findings = lab.measure_on(table, devices, 1);
+        (findings.map_err(|error| error.to_string()), lab.runs)
+    };
+    for table in ["storage", "journey"] {
+        for device in ["cuda:0", "cpu", "emulated:resnet50-h100"] {
+            let (findings, runs) = on(table, &[device]);
+            findings.unwrap();
+            let set = format!("device={device}");
+            assert!(runs.iter().all(|(_, sets)| sets.contains(&set)), "{table}");
+        }
+        let (refused, runs) = on(table, &["cuda:1"]);
+        assert!(
+            refused
+                .unwrap_err()
+                .contains("cuda:1 cannot be used: there is no cuda:1")
+        );
+        assert!(runs.is_empty());
+        let (refused, _) = on(table, &["cpu", "cuda:0"]);
+        assert!(
+            refused
+                .unwrap_err()
+                .contains("one device at a time, and 2 were given")
+        );
+    }
+    on("formats", &["emulated:resnet50-a100"]).0.unwrap();
+    let (refused, _) = on("formats", &["cuda:0"]);
+    assert!(
+        refused
+            .unwrap_err()
+            .contains("so that it is emulated, and not cuda:0")
+    );
 }

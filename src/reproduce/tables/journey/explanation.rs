@@ -72,44 +72,46 @@ fn touched_first(way: &Way<'_>) -> Option<String> {
 fn costs(mapped: &Way<'_>, read: &Way<'_>) -> Option<String> {
     let (m, r) = (mapped.run.passage("read")?, read.run.passage("read")?);
     let (md, rd) = (mapped.run.passage("decode")?, read.run.passage("decode")?);
-    // From the disk the same time has the request in it.
-    let cold = read
-        .run
-        .page_cache()
-        .is_some_and(|cache| cache.asked == "cold");
-    let rate = match cold {
-        true => "with what asking the disk takes".to_owned(),
-        false => format!("{:.1} GB/s", r.bytes_out / r.cpu() / 1e9),
-    };
     let all = |read: &Passage, decode: &Passage| read.cpu() + decode.kernel;
     let (mapping, copying) = (all(&m, &md), all(&r, &rd));
-    let cheaper = match mapping / copying {
-        factor if factor > 1.0 + EQUAL => {
-            format!(
-                "mapping costs {} more CPU time a sample than copying",
-                time(mapping - copying)
-            )
-        }
-        factor if factor < 1.0 - EQUAL => {
-            format!(
-                "mapping saves {} of CPU time a sample over copying",
-                time(copying - mapping)
-            )
-        }
-        _ => "mapping and copying cost the same CPU time".to_owned(),
-    };
+    let cheaper = cheaper(mapping, copying);
     Some(format!(
-        "mmap takes {} of CPU time a sample in read for {:.2} faults, pread {} to copy {} ({rate}). Who is done \
+        "mmap takes {} of CPU time a sample in read for {:.2} faults, pread {} to copy {} ({}). Who is done \
          with the bytes unmaps them or gives the buffer back: decode's kernel time is {} and {}. Taken together {cheaper}, \
          {} of the CPU time of a sample's whole way.",
         time(m.cpu()),
         m.major_faults + m.minor_faults,
         time(r.cpu()),
         kibibytes(r.bytes_out),
+        rate(read.run, &r),
         time(md.kernel),
         time(rd.kernel),
         percent((mapping - copying).abs() / whole(read.run)?),
     ))
+}
+
+/// How fast `passage` copies; from the disk the same time has the request in it.
+fn rate(run: Evidence<'_>, passage: &Passage) -> String {
+    let cold = run.page_cache().is_some_and(|cache| cache.asked == "cold");
+    match cold {
+        true => "with what asking the disk takes".to_owned(),
+        false => format!("{:.1} GB/s", passage.bytes_out / passage.cpu() / 1e9),
+    }
+}
+
+/// Which takes less CPU time, and by how much.
+fn cheaper(mapping: f64, copying: f64) -> String {
+    match mapping / copying {
+        factor if factor > 1.0 + EQUAL => format!(
+            "mapping costs {} more CPU time a sample than copying",
+            time(mapping - copying)
+        ),
+        factor if factor < 1.0 - EQUAL => format!(
+            "mapping saves {} of CPU time a sample over copying",
+            time(copying - mapping)
+        ),
+        _ => "mapping and copying cost the same CPU time within a tenth".to_owned(),
+    }
 }
 
 /// The stage that writes most into memory that is new to it, where one does.
