@@ -35,7 +35,7 @@ fn binding(run: Evidence<'_>) -> String {
         "the host's part of a step decides, not the device's"
     };
     format!(
-        "On {} {what}: a step takes {}, {} of it wait for data; {}.",
+        "On {} {what}: a step takes {}, {} of it waits for data; {}.",
         run.device_name(),
         seconds(run.step_seconds()),
         percent(wait),

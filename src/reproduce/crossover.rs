@@ -3,7 +3,7 @@
 
 use super::explain::percent;
 use super::outcome::Span;
-use super::training::seconds;
+use super::training::{seconds, thousands};
 
 /// Steps on one device.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,8 +123,8 @@ pub fn explanation(
     match (cpu, gpu) {
         (Some(cpu), Some(gpu)) => lines.extend(judged(cpu, gpu)),
         (Some(_), None) => lines.push(
-            "The crossover is not found here, since no GPU was measured; what is judged of the source's explanation \
-             is the CPU's side alone."
+            "The crossover is not found here, and the source's explanation, which compares the two, not judged, since no \
+             GPU was measured."
                 .to_owned(),
         ),
         _ => lines.push("The crossover is not found here, since the CPU was not measured.".to_owned()),
@@ -145,26 +145,23 @@ fn published_line(published: &[PublishedSteps; 2]) -> String {
             .collect(),
     };
     let (cpu, gpu) = (steps("CPU", |one| one.cpu), steps("GPU", |one| one.gpu));
-    let costs = match (cpu.cost(), gpu.cost()) {
-        (Some(cpu), Some(gpu)) => format!(
-            "a step costs the CPU {} and {} for each million parameters, and the GPU {} and {}",
-            seconds(cpu.fixed),
-            seconds(1e6 * cpu.per_parameter),
-            seconds(gpu.fixed),
-            seconds(1e6 * gpu.per_parameter)
-        ),
-        _ => "the two have the same size".to_owned(),
+    let (Some(c), Some(g)) = (cpu.cost(), gpu.cost()) else {
+        return "The published steps are of one size, so no line leads through them.".to_owned();
     };
-    let crossing = match crossover(&cpu, &gpu) {
-        Some(Crossover::At(parameters)) => {
-            format!("they would be equal at {} parameters", count(parameters))
-        }
-        Some(Crossover::AlwaysGpu) => "the GPU is faster in both".to_owned(),
-        _ => "the CPU is faster with more parameters".to_owned(),
+    let equal = (g.fixed - c.fixed) / (c.per_parameter - g.per_parameter);
+    let crossing = match equal.is_finite() && equal > 0.0 {
+        true => format!("they would be equal at {} parameters", count(equal)),
+        false => "one of them is faster at every size".to_owned(),
     };
     format!(
-        "By the published steps of mnist-dense and cifar100-dense together (two points, so a line and no test), {costs}; \
-         {crossing}."
+        "By the published steps of mnist-dense and cifar100-dense together (two points, so a line and no test), a step \
+         costs the CPU {} and {} for each million parameters, and the GPU {} and {}; {crossing}, and {} of the GPU's \
+         smaller step would be there whatever the size.",
+        seconds(c.fixed),
+        seconds(1e6 * c.per_parameter),
+        seconds(g.fixed),
+        seconds(1e6 * g.per_parameter),
+        gpu.fixed_share().map_or_else(String::new, percent),
     )
 }
 
@@ -241,8 +238,7 @@ fn many(cpu: &Steps, gpu: &Steps) -> Option<String> {
 fn count(parameters: f64) -> String {
     match parameters {
         p if p >= 1e6 => format!("{:.2} million", p / 1e6),
-        p if p >= 1e3 => format!("{},{:03}", p as u64 / 1000, p as u64 % 1000),
-        p => format!("{p:.0}"),
+        p => thousands(p.round() as u64),
     }
 }
 
@@ -325,7 +321,8 @@ mod tests {
             "cuda:0 overtakes cpu at 1",
             "\"core speed decides\": contradicted. 99.8 % of the smallest step on cuda:0",
             "\"core count decides\": borne out. A further parameter costs cpu 100.0 times as much",
-            "they would be equal at",
+            "they would be equal at 504,",
+            "99.7 % of the GPU's smaller step",
         ] {
             assert!(said.contains(part), "{part:?} is not in {said}");
         }
@@ -333,16 +330,7 @@ mod tests {
 
     #[test]
     fn arithmetic_that_is_slower_on_the_gpu_bears_it_out() {
-        let (cpu, gpu) = (
-            Steps {
-                device: "cpu".to_owned(),
-                points: vec![(5e4, 0.001), (2e5, 0.004), (8e5, 0.016), (3.2e6, 0.064)],
-            },
-            Steps {
-                device: "cuda:0".to_owned(),
-                points: vec![(5e4, 0.002), (2e5, 0.006), (8e5, 0.015), (3.2e6, 0.040)],
-            },
-        );
+        let (cpu, gpu) = (steps("cpu", 0.0, 1e-8), steps("cuda:0", 0.000_1, 9e-9));
         let said = explanation(Some(&cpu), Some(&gpu), &PUBLISHED).join("\n");
         assert!(said.contains("\"core speed decides\": borne out"), "{said}");
         let said = explanation(Some(&steps("cpu", 0.01, 1e-8)), Some(&gpu), &PUBLISHED).join("\n");

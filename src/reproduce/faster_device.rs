@@ -50,8 +50,15 @@ impl Loader<'_> {
         gain(self.run.data_wait_share(), times)
     }
 
+    /// What came of a device `times` as fast: as tried, else by the data wait. A loader that works while the device
+    /// does may deliver no more than now, which the wait does not show.
+    fn attained(&self, times: f64) -> f64 {
+        let tried = self.emulated.iter().find(|(tried, _)| *tried == times);
+        tried.map_or_else(|| self.gain(times), |(_, gain)| *gain)
+    }
+
     fn binds(&self, claim: Span) -> Binds {
-        match self.gain(claim.high) {
+        match self.attained(claim.high) {
             gain if gain < NO_GAIN => Binds::Data,
             gain if gain < claim.low => Binds::Both,
             _ => Binds::Device,
@@ -60,43 +67,42 @@ impl Loader<'_> {
 
     fn told(&self, claim: Span) -> String {
         let wait = percent(self.run.data_wait_share());
-        let (half, most) = (claim.high / 2.0, claim.high);
-        let gains = format!(
-            "a device {half} times as fast gains {} and one {most} times as fast {}{}",
-            factor(self.gain(half)),
-            factor(self.gain(most)),
-            self.tried()
-        );
-        match self.binds(claim) {
-            Binds::Data => format!(
-                "With \"{}\" data binds: {wait} of an epoch waits for it ({}), so {gains}.",
-                self.name,
-                held_by(self.run)
-            ),
+        let gains = self.told_gains(claim);
+        let (low, high) = (claim.low, claim.high);
+        let what = match self.binds(claim) {
+            Binds::Data => format!("data binds: {wait} of an epoch waits for it. {gains}"),
             Binds::Both => format!(
-                "With \"{}\" data binds in part: {wait} of an epoch waits for it ({}), so {gains}: less than the {} to \
-                 {} times that are claimed.",
-                self.name,
-                held_by(self.run),
-                claim.low,
-                claim.high
+                "data binds in part: {wait} of an epoch waits for it. {gains}: less than the {low} to {high} times that \
+                 are claimed"
             ),
             Binds::Device => format!(
-                "With \"{}\" the device binds: only {wait} of an epoch waits for data, so a faster one pays: {gains}.",
-                self.name
+                "the device binds: only {wait} of an epoch waits for data, so a faster one pays. {gains}"
             ),
-        }
+        };
+        let (name, held) = (self.name, held_by(self.run));
+        format!("With \"{name}\" {what} ({held}).")
     }
 
-    fn tried(&self) -> String {
+    /// By the data wait, and as tried.
+    fn told_gains(&self, claim: Span) -> String {
+        let (half, most) = (claim.high / 2.0, claim.high);
+        let by_wait = format!(
+            "By that share a device {half} times as fast gains {} and one {most} times as fast {}",
+            factor(self.gain(half)),
+            factor(self.gain(most)),
+        );
         let tried: Vec<String> = self
             .emulated
             .iter()
-            .map(|(times, gain)| format!("{} with {times} times", factor(*gain)))
+            .map(|(times, gain)| format!("the one {times} times as fast gained {}", factor(*gain)))
             .collect();
+        let limit = match self.attained(most) < 0.7 * self.gain(most) {
+            true => ", since the loader delivers no more",
+            false => "",
+        };
         match tried.is_empty() {
-            true => String::new(),
-            false => format!(" (tried with emulated ones: {})", tried.join(", ")),
+            true => by_wait,
+            false => format!("{by_wait}; emulated, {}{limit}", tried.join(" and ")),
         }
     }
 
@@ -156,26 +162,25 @@ pub fn explanation(loaders: &[Loader<'_>], puzzle: Puzzle) -> Vec<String> {
 
 /// Whether a GPU can be as much faster as is claimed.
 fn claimed(loaders: &[Loader<'_>], claim: Span) -> String {
-    let best = loaders.iter().min_by(|a, b| wait(a).total_cmp(&wait(b)));
+    let attained = |loader: &&Loader<'_>| loader.attained(claim.high);
+    let best = loaders
+        .iter()
+        .max_by(|a, b| attained(a).total_cmp(&attained(b)));
     let Some(best) = best else {
         return "No loader was measured.".to_owned();
     };
-    let most = 1.0 / wait(best).max(f64::MIN_POSITIVE);
-    let claim_told = format!(
-        "That a GPU is {} to {} times as fast when it works properly",
-        claim.low, claim.high
-    );
+    let (low, high) = (claim.low, claim.high);
+    let told = format!("That a GPU is {low} to {high} times as fast when it works properly");
+    let gain = factor(best.attained(high));
     match best.binds(claim) {
         Binds::Device => format!(
-            "{claim_told} can come true with \"{}\": {} of an epoch does not wait for data.",
-            best.name,
-            percent(1.0 - wait(best))
+            "{told} can come true with \"{}\": a device {high} times as fast gains {gain} there.",
+            best.name
         ),
         _ => format!(
-            "{claim_told} cannot come true with any of these loaders: with the best, \"{}\", even a device that takes no \
-             time at all gains {}.",
-            best.name,
-            factor(most)
+            "{told} cannot come true with any of these loaders: with the best, \"{}\", a device {high} times as fast \
+             gains {gain}.",
+            best.name
         ),
     }
 }
@@ -236,12 +241,13 @@ mod tests {
         let fast = report("cpu", 0.25e6, 0.02, "copy");
         let said = explanation(&[loader("fast", &fast), loader("slow", &slow)], PUZZLE).join("\n");
         for part in [
-            "With \"slow\" data binds: 95.0 % of an epoch waits for it (device busy 5.0 %; idle by decode capacity",
-            "gains 1.05x",
+            "With \"slow\" data binds: 95.0 % of an epoch waits for it.",
+            "(device busy 5.0 %; idle by decode capacity (95.0 %)).",
+            "10 times as fast gains 1.05x",
             "With \"fast\" the device binds: only 2.0 % of an epoch waits for data, so a faster one pays",
             "what a loader like \"slow\" lets any GPU be, 1.05x at most",
             "an epoch takes 25.0 ms in place of 400 ms",
-            "can come true with \"fast\"",
+            "can come true with \"fast\": a device 20 times as fast gains 14.5x there",
         ] {
             assert!(said.contains(part), "{part:?} is not in {said}");
         }
@@ -275,11 +281,30 @@ mod tests {
         let said = explanation(&[loader("one", &one), loader("other", &other)], PUZZLE).join("\n");
         for part in [
             "with each loader here, too, data binds; \"one\" waits most",
-            "cannot come true with any of these loaders: with the best, \"other\", even a device that takes no time at \
-             all gains 1.25x",
+            "cannot come true with any of these loaders: with the best, \"other\", a device 20 times as fast gains 1.23x",
         ] {
             assert!(said.contains(part), "{part:?} is not in {said}");
         }
+    }
+
+    #[test]
+    fn a_loader_that_keeps_pace_and_no_more_is_found_by_trying() {
+        let cpu = report("cpu", 4e6, 0.05, "copy");
+        let tried = |gain| Loader {
+            emulated: vec![(20.0, gain)],
+            ..loader("one", &cpu)
+        };
+        let said = explanation(&[tried(1.1)], PUZZLE).join("\n");
+        for part in [
+            "With \"one\" data binds: 5.0 %",
+            "gained 1.10x, since the loader delivers no more",
+            "cannot come true",
+        ] {
+            assert!(said.contains(part), "{part:?} is not in {said}");
+        }
+        let said = explanation(&[tried(9.8)], PUZZLE).join("\n");
+        assert!(said.contains("With \"one\" the device binds"), "{said}");
+        assert!(!said.contains("delivers no more"), "{said}");
     }
 
     #[test]
@@ -297,7 +322,7 @@ mod tests {
         for part in [
             "data binds in part",
             "less than the 5 to 20 times",
-            "(tried with emulated ones: 2.75x with 20 times)",
+            "emulated, the one 20 times as fast gained 2.75x: less than",
             "cuda:0 is 2.00x as fast as cpu; there 60.0 % of an epoch waits for data",
         ] {
             assert!(said.contains(part), "{part:?} is not in {said}");

@@ -68,6 +68,19 @@ pub fn factor(factor: f64) -> String {
     }
 }
 
+/// A number with its thousands apart: `3,623,600`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut told = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            told.push(',');
+        }
+        told.push(digit);
+    }
+    told
+}
+
 /// Why `measured` seconds of `what` stand beside the published ones: how many times as fast, and where the time of a
 /// step of `run` goes.
 pub fn beside_published(
@@ -77,7 +90,7 @@ pub fn beside_published(
     run: Evidence<'_>,
 ) -> String {
     let step = format!(
-        "a step takes {}, {} of it wait for data; {}",
+        "a step takes {}, {} of it waits for data; {}",
         seconds(run.step_seconds()),
         percent(run.data_wait_share()),
         held_by(run)
@@ -154,7 +167,7 @@ mod tests {
         let run = Evidence::of(&report);
         let said = beside_published("epoch", Some(Span::range(14.0, 16.0)), 0.4, run);
         let wanted = "published epoch 14.0 s to 16.0 s, here 400 ms, 37.5x as fast: a step takes 1.00 ms, 25.0 % of it \
-                      wait for data; device busy 70.0 %; idle by copy (25.0 %)";
+                      waits for data; device busy 70.0 %; idle by copy (25.0 %)";
         assert_eq!(said, wanted);
         let said = beside_published("step", Some(Span::of(0.000_5)), 0.001, run);
         assert!(
@@ -181,5 +194,7 @@ mod tests {
     fn times_have_the_unit_that_suits() {
         let told: Vec<String> = [194.0, 14.4, 0.006, 0.000_35].map(seconds).to_vec();
         assert_eq!(told, ["3 min 14 s", "14.4 s", "6.00 ms", "350 us"]);
+        let told: Vec<String> = [999, 7_850, 3_623_600].map(thousands).to_vec();
+        assert_eq!(told, ["999", "7,850", "3,623,600"]);
     }
 }

@@ -7,7 +7,7 @@ use crate::reproduce::lab::DataPlace;
 use crate::reproduce::outcome::{Cell, Column, DataOrigin, Part, Row, Unit};
 use crate::reproduce::published::dense::{Kind, Training};
 use crate::reproduce::training::{
-    accuracy_note, accuracy_remark, beside_published, epoch_seconds, epoch_seconds_with,
+    accuracy_note, accuracy_remark, beside_published, epoch_seconds, epoch_seconds_with, thousands,
 };
 
 /// A training on a device, beside the published one.
@@ -148,8 +148,9 @@ pub fn compared<'a>(
 pub fn notes(data: &DataPlace, name: &str, parameters: u64) -> Vec<String> {
     let mut notes = vec![format!(
         "An epoch of training is its steps times the mean step of the window, which leaves out 5 warm-up steps; `epoch` \
-         and `in all` add a validation after each epoch, as Keras does, timed once after the training. {parameters} \
-         parameters; the training accuracy is that of the last epoch, each sample before the step that learned from it."
+         and `in all` add a validation after each epoch, as Keras does, timed once after the training. {} \
+         parameters; the training accuracy is that of the last epoch, each sample before the step that learned from it.",
+        thousands(parameters)
     )];
     notes.extend(accuracy_note(data.origin, name));
     notes

@@ -63,7 +63,11 @@ impl OnDevice {
     /// What is said of the row: `of` its run, or why it was not run.
     pub fn reason(&self, of: impl Fn(Evidence<'_>) -> String) -> Option<String> {
         match &self.lacking {
-            Some(why) => Some(format!("not run: {why}")),
+            // What to try about each thing that is missing, `stallscope doctor` says.
+            Some(why) => Some(format!(
+                "not run: {}",
+                why.lines().next().unwrap_or_default()
+            )),
             None => self.median().map(of),
         }
     }

@@ -11,6 +11,7 @@ use crate::reproduce::outcome::{Cell, Measurement, Part, Predicted, Row, Unit};
 use crate::reproduce::published::dense::{Kind, mnist_linear as published};
 use crate::reproduce::training::{
     accuracy_note, accuracy_remark, beside_published, epoch_seconds, epoch_seconds_with, factor,
+    thousands,
 };
 
 pub const TABLE: Table = Table {
@@ -324,7 +325,7 @@ fn notes(mnist: &DataPlace) -> Vec<String> {
             .to_owned(),
         format!(
             "The accuracy after each epoch is that of a run that ends there, of the same seed; {} parameters.",
-            published::PARAMETERS
+            thousands(published::PARAMETERS)
         ),
         "The slow loader reads the same digits from PNG files as ImageFolder does, which makes three equal channels of \
          grey: its model has 23,530 parameters. It is timed over one epoch and not evaluated."
