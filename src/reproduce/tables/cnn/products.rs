@@ -1,0 +1,166 @@
+//! Products of square matrices, and from which size on a GPU is faster. May use: nothing.
+
+use super::{CPU, GPU, Lacking, column};
+use crate::reproduce::explain::percent;
+use crate::reproduce::lab::{Lab, LabError};
+use crate::reproduce::outcome::{Cell, ChartKind, Measurement, Part, Row, Unit};
+use crate::reproduce::tables::Ask;
+use serde_json::Value;
+
+/// Rows of the square matrices.
+const SIDES: [usize; 10] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
+/// A CPU is not asked for larger products than this: they only take time, and the crossover lies far below.
+const LARGEST_ON_CPU: usize = 2048;
+
+/// A size and the seconds that a product took on each device.
+pub(super) struct Product {
+    pub side: usize,
+    pub cpu: Vec<f64>,
+    pub gpu: Vec<f64>,
+    pub no_cpu: Option<String>,
+    pub no_gpu: Option<String>,
+}
+
+pub(super) fn measure_products(
+    lab: &mut dyn Lab,
+    ask: &Ask,
+    lacking: &Lacking,
+) -> Result<Vec<Product>, LabError> {
+    lab.say("matrix products");
+    let mut time = |device: &str, sides: &[usize], missing: &Option<String>| {
+        if missing.is_some() {
+            return Ok(Value::Null);
+        }
+        let sides: Vec<String> = sides.iter().map(usize::to_string).collect();
+        let repeats = (3 * ask.repeats).to_string();
+        let words = [
+            "--matmul",
+            &sides.join(","),
+            "--device",
+            device,
+            "--repeats",
+            &repeats,
+        ];
+        let said = lab.time_kernels(&words.map(str::to_owned))?;
+        Ok::<Value, LabError>(said.unwrap_or_default())
+    };
+    let small: Vec<usize> = SIDES
+        .into_iter()
+        .filter(|side| *side <= LARGEST_ON_CPU)
+        .collect();
+    let cpu = time(CPU, &small, &lacking.cpu)?;
+    let gpu = time(GPU, &SIDES, &lacking.gpu)?;
+    let of = |said: &Value, side: usize| -> Vec<f64> {
+        let products = said["matmul"].as_array();
+        let found = products
+            .into_iter()
+            .flatten()
+            .find(|product| product["n"] == side);
+        let times = found.and_then(|product| product["ns"].as_array());
+        times
+            .into_iter()
+            .flatten()
+            .filter_map(|ns| Some(ns.as_f64()? / 1e9))
+            .collect()
+    };
+    let not_run = |missing: &Option<String>| missing.as_ref().map(|why| format!("not run: {why}"));
+    let product = |side| Product {
+        side,
+        cpu: of(&cpu, side),
+        gpu: of(&gpu, side),
+        no_cpu: not_run(&lacking.cpu)
+            .or((side > LARGEST_ON_CPU).then(|| "not run: it would only take long".to_owned())),
+        no_gpu: not_run(&lacking.gpu),
+    };
+    Ok(SIDES.into_iter().map(product).collect())
+}
+
+pub(super) fn products_part(products: &[Product]) -> Part {
+    let cell = |times: &[f64], missing: &Option<String>| match missing {
+        Some(why) => Cell::not_run(why.as_str()),
+        None => Cell::measured(times),
+    };
+    let rows = products.iter().map(|product| Row {
+        name: product.side.to_string(),
+        cells: vec![
+            cell(&product.cpu, &product.no_cpu),
+            cell(&product.gpu, &product.no_gpu),
+        ],
+        ..Row::default()
+    });
+    Part {
+        name: "products".to_owned(),
+        title: "Products of square matrices, f32".to_owned(),
+        rows_are: "rows".to_owned(),
+        columns: vec![column("CPU", Unit::Seconds), column("GPU", Unit::Seconds)],
+        rows: rows.collect(),
+        charted: vec![0, 1],
+        chart: ChartKind::Lines,
+    }
+}
+
+/// What the products say.
+pub(super) fn explain_products(products: &[Product]) -> Vec<String> {
+    let both = products.iter().filter_map(|product| {
+        let cpu = Measurement::of(&product.cpu)?.median;
+        Some((product.side, cpu, Measurement::of(&product.gpu)?.median))
+    });
+    let both: Vec<(usize, f64, f64)> = both.collect();
+    if both.is_empty() {
+        return explain_cpu(products).into_iter().collect();
+    }
+    vec![explain_crossover(&both)]
+}
+
+/// How fast the CPU alone is.
+fn explain_cpu(products: &[Product]) -> Option<String> {
+    let rates = products.iter().filter_map(|product| {
+        let seconds = Measurement::of(&product.cpu)?.median;
+        Some((
+            product.side,
+            2.0 * (product.side as f64).powi(3) / seconds / 1e9,
+        ))
+    });
+    let rates: Vec<(usize, f64)> = rates.collect();
+    let best = rates.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    rates.first().zip(best).map(|(first, best)| {
+        format!(
+            "On the CPU products reach {:.1} Gflop/s at {} rows and {:.0} at {}: {} of the time of the small ones is \
+             not arithmetic. The crossover with a GPU takes a GPU.",
+            first.1,
+            first.0,
+            best.1,
+            best.0,
+            percent((1.0 - first.1 / best.1).max(0.0))
+        )
+    })
+}
+
+/// From which size on the GPU is faster, of sizes with their seconds on the CPU and on the GPU.
+fn explain_crossover(both: &[(usize, f64, f64)]) -> String {
+    let first_won = both.iter().position(|(_, cpu, gpu)| gpu < cpu);
+    match first_won {
+        None => format!(
+            "The CPU is faster at every size up to {} rows: launching a product costs the GPU {:.0} us whatever its size.",
+            both[both.len() - 1].0,
+            1e6 * both[0].2
+        ),
+        Some(0) => format!(
+            "The GPU is faster at every size from {} rows on.",
+            both[0].0
+        ),
+        Some(at) => {
+            let ((small, cpu, gpu), (large, cpu_large, gpu_large)) = (both[at - 1], both[at]);
+            // Straight lines between the two sizes, on logarithmic axes.
+            let (before, after) = ((cpu / gpu).ln(), (cpu_large / gpu_large).ln());
+            let part = before / (before - after);
+            let crossover = (small as f64).ln() + part * (large as f64 / small as f64).ln();
+            format!(
+                "The GPU is faster from about {:.0} rows on: below, a product costs it {:.0} us whatever its size, and the \
+                 CPU is done sooner.",
+                crossover.exp(),
+                1e6 * both[0].2
+            )
+        }
+    }
+}

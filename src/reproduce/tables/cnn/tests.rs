@@ -1,0 +1,98 @@
+use super::products::{Product, explain_products};
+use super::*;
+use serde_json::json;
+
+fn timing(forward: f64, backward: f64) -> Timing {
+    Timing {
+        forward: vec![forward],
+        backward: vec![backward],
+        threads: Some(1),
+        missing: None,
+    }
+}
+
+fn timed(cpu: Timing, tuned: Timing, plain: Timing) -> Vec<Timed> {
+    let network = NETWORKS[0];
+    vec![Timed {
+        network,
+        cpu,
+        tuned,
+        plain,
+    }]
+}
+
+fn product(side: usize, cpu: f64, gpu: f64) -> Product {
+    Product {
+        side,
+        cpu: vec![cpu],
+        gpu: vec![gpu],
+        no_cpu: None,
+        no_gpu: None,
+    }
+}
+
+#[test]
+fn what_is_said_follows_the_times() {
+    let said = explain_networks(&timed(
+        timing(10.0, 20.0),
+        timing(0.1, 0.2),
+        timing(0.3, 0.6),
+    ))
+    .join("\n");
+    for part in [
+        "100 to 100 times as fast",
+        "3.0 to 3.0 times as fast as plain",
+        "is the longer one",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let said =
+        explain_networks(&timed(timing(0.2, 0.1), timing(1.0, 2.0), timing(1.0, 2.0))).join("\n");
+    for part in [
+        "slower than this CPU: 0.10",
+        "buys nothing here: 1.00",
+        "is the shorter one",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn the_crossover_lies_between_the_sizes_around_it() {
+    let products = [
+        product(16, 1e-6, 2e-5),
+        product(64, 1e-5, 2e-5),
+        product(256, 4e-5, 2e-5),
+    ];
+    let said = explain_products(&products).join("\n");
+    assert!(said.contains("from about 128 rows on"), "{said}");
+    let said = explain_products(&[product(16, 1e-6, 2e-5), product(64, 1e-5, 2e-5)]).join("\n");
+    assert!(said.contains("CPU is faster at every size"), "{said}");
+    let said = explain_products(&[product(16, 3e-5, 2e-5)]).join("\n");
+    assert!(said.contains("GPU is faster at every size"), "{said}");
+}
+
+#[test]
+fn a_device_that_is_not_there_leaves_the_published_figures() {
+    let absent = || Timing::missing("not run: no driver");
+    let part = networks_part(&timed(timing(10.0, 20.0), absent(), absent()));
+    let row = &part.rows[0];
+    assert_eq!(row.cells.len(), part.columns.len());
+    assert_eq!(row.cells[2].measured.unwrap().median, 30.0);
+    assert_eq!(row.cells[5].published, Some(Span::of(0.12862)));
+    assert_eq!(row.cells[5].remark.as_deref(), Some("not run: no driver"));
+    assert!(row.cells[9].remark.is_some());
+    let reason = row.reason.as_deref().unwrap();
+    assert!(
+        reason.contains("3.5 times the published time with 1 thread"),
+        "{reason}"
+    );
+    assert!(reason.contains("4.5 times less core-seconds"), "{reason}");
+}
+
+#[test]
+fn passes_are_read_as_they_are_printed() {
+    let said = json!({"threads": 2, "passes": [{"forward_ns": 1e9, "backward_ns": 2e9}]});
+    assert_eq!(Timing::of(&said).median(), Some(3.0));
+    assert_eq!(Timing::of(&said).threads, Some(2));
+}
