@@ -44,11 +44,15 @@ fn touched_first(way: &Way<'_>) -> Option<String> {
             decode.major_faults, read.major_faults
         ));
     }
-    if faults(&read) * PAGE < 0.02 * bytes {
+    if way.name == "pread" {
         // Hardly a page in fifty.
+        let buffer = match faults(&read) * PAGE < 0.02 * bytes {
+            true => "a buffer that is there already",
+            false => "buffers whose memory is new",
+        };
         return Some(format!(
-            "with {name} the kernel touches the {} of a sample in read and copies them into a buffer that is there already \
-             ({:.2} faults a sample, {:.1} waits); decode is the first to look at them.",
+            "with {name} the kernel touches the {} of a sample in read and copies them into {buffer} ({:.2} faults a \
+             sample, {:.1} waits); decode is the first to look at them.",
             kibibytes(bytes),
             faults(&read),
             read.voluntary_switches
@@ -156,31 +160,19 @@ fn most_time(way: &Way<'_>) -> Option<String> {
     ))
 }
 
-/// What stands beside a row: what the kernel did there that the other way did not.
+/// What stands beside a row: what the kernel did there that it does not with the other way of reading.
 pub fn of_stage(stage: &str, way: &Way<'_>, ways: &[Way<'_>]) -> Option<String> {
     let this = way.run.passage(stage)?;
     let other = ways.iter().find(|other| other.name != way.name)?;
     let that = other.run.passage(stage)?;
-    let faults = |passage: &Passage| passage.major_faults + passage.minor_faults;
-    let bytes = match (this.bytes_in - this.bytes_out).abs() < 1.0 {
-        true => format!("{} in and out", kibibytes(this.bytes_in)),
-        false => format!(
-            "{} become {}",
-            kibibytes(this.bytes_in),
-            kibibytes(this.bytes_out)
-        ),
-    };
-    let more = faults(&this) - faults(&that);
-    let faults = match more.abs() >= 0.5 {
-        true => format!(
-            "; {:.1} faults {} than with {}",
-            more.abs(),
-            if more > 0.0 { "more" } else { "fewer" },
-            other.name
-        ),
-        false => String::new(),
-    };
-    Some(format!("{bytes}{faults}"))
+    let major = this.major_faults - that.major_faults;
+    let minor = this.minor_faults - that.minor_faults;
+    let told = [(major, "major"), (minor, "minor")];
+    let told = told.iter().filter(|(more, _)| *more >= 0.5);
+    let told: Vec<String> = told
+        .map(|(more, kind)| format!("{more:.1} {kind} faults"))
+        .collect();
+    (!told.is_empty()).then(|| format!("{} more than with {}", told.join(" and "), other.name))
 }
 
 /// As the table shows bytes.
@@ -269,6 +261,26 @@ mod tests {
     }
 
     #[test]
+    fn a_row_tells_of_faults_that_the_other_way_does_not_have() {
+        let (mapped, read) = (
+            run((5.0, 5.0, 1.0, 1.5), (1300.0, 10.0, 0.0, 0.0)),
+            run((5.0, 60.0, 0.0, 0.1), (1300.0, 10.0, 0.0, 0.0)),
+        );
+        let way = |name, run| Way {
+            name,
+            run: Evidence::of(run),
+        };
+        let ways = [way("mmap", &mapped), way("pread", &read)];
+        let told = |stage: &str, at: usize| of_stage(stage, &ways[at], &ways);
+        assert_eq!(
+            told("read", 0).as_deref(),
+            Some("1.0 major faults and 1.4 minor faults more than with pread")
+        );
+        assert_eq!(told("read", 1), None);
+        assert_eq!(told("decode", 0), None);
+    }
+
+    #[test]
     fn bytes_that_decode_touches_first_are_told() {
         let read = run((5.0, 20.0, 0.0, 0.0), (1300.0, 10.0, 0.0, 0.0));
         let cold = said(
@@ -283,6 +295,14 @@ mod tests {
         assert!(
             fresh.contains("with mmap decode is given new memory for what it writes, which takes 10.0 minor faults"),
             "{fresh}"
+        );
+        let growing = said(
+            &read,
+            &run((5.0, 60.0, 0.0, 24.0), (1300.0, 10.0, 0.0, 0.0)),
+        );
+        assert!(
+            growing.contains("into buffers whose memory is new (24.00 faults"),
+            "{growing}"
         );
         let lazy = said(
             &run((1.0, 1.0, 0.0, 0.0), (1300.0, 130.0, 1.0, 23.0)),
