@@ -98,3 +98,6 @@ impl Table {
         (self.measure)(lab, ask)
     }
 }
+
+#[cfg(test)]
+mod tests;
