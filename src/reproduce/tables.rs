@@ -13,6 +13,8 @@ mod mnist_linear;
 mod storage;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod training_tests;
 
 use super::lab::{Lab, LabError};
 use super::outcome::{DataUsed, Part, Source};
