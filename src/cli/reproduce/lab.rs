@@ -185,8 +185,9 @@ impl Lab for ThisMachine {
     fn lacks(&self, device: &str) -> Option<String> {
         let ordinal = device.strip_prefix("cuda:")?.parse().ok()?;
         let missing = probe::cuda().require(ordinal).err()?;
-        let reasons: Vec<String> = missing.iter().map(|missing| missing.to_string()).collect();
-        Some(reasons.join("; "))
+        // The first is what the others follow from; `stallscope doctor` has them all.
+        let first = missing.first()?;
+        Some(format!("{}: {}", first.piece, first.detail))
     }
 
     fn say(&mut self, what: &str) {
