@@ -7,6 +7,7 @@
 //! May use: `config` (the image formats), `data` (the published data sets), `session`, `tune` (the objectives).
 
 mod data;
+mod reproduce;
 mod timing;
 mod tuning;
 
@@ -16,10 +17,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use data::{DataCommand, DataSetArg, FetchArgs, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
+pub use reproduce::ReproduceArgs;
 pub use timing::{KernelsArg, TimeKernelsArgs, TimedModel};
 pub use tuning::{
-    BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, ReproduceArgs,
-    SweepArgs, TuneArgs,
+    BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, SweepArgs, TuneArgs,
 };
 
 /// Profile the input pipeline of a training job: which loader stage starves the device, and what

@@ -16,7 +16,7 @@ use crate::reproduce::{
     markdown, svg, terminal,
 };
 use crate::tune::TrialError;
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use lab::ThisMachine;
 use std::fs;
 use std::io::Write;
@@ -39,6 +39,15 @@ pub fn reproduce(args: &ReproduceArgs, out: &mut dyn Write) -> anyhow::Result<Ex
             names.join(", ")
         );
     };
+    ensure!(
+        args.epochs.is_none() || table.trains,
+        "{name} does not train for epochs\n  try: without --epochs"
+    );
+    ensure!(
+        args.set.is_empty() && args.data.is_none() || !table.experiments.is_empty(),
+        "{name} times kernels and runs no experiment, so there is nothing to set and no data\n  \
+         try: without --set and --data"
+    );
     let folder = args.out.clone();
     let folder = folder.unwrap_or_else(|| default_run_dir(&format!("reproduce-{name}")));
     write_experiments(&folder, table)?;

@@ -102,6 +102,8 @@ pub struct Table {
     pub about: &'static str,
     /// Those of [`EXPERIMENTS`] that it runs.
     pub experiments: &'static [&'static str],
+    /// Whether it trains for a number of epochs.
+    pub trains: bool,
     /// How often each row is run, unless the user says so.
     pub repeats: usize,
     measure: fn(&mut dyn Lab, &Ask) -> Result<Findings, LabError>,

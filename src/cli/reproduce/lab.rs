@@ -10,13 +10,17 @@ use crate::session::{FreeStages, Predictor, WhatIf};
 use crate::tune::{OUT_OF_MEMORY, TrialError, TrialResult, TrialRunner};
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+
+/// How often a process that times kernels is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub struct ThisMachine {
     /// Of the results.
@@ -68,6 +72,38 @@ impl ThisMachine {
     fn config(&self, experiment: &str) -> Result<Resolved, LabError> {
         let settings = Settings::load(&self.experiment(experiment), &self.sets).map_err(refused)?;
         settings.resolve().map_err(refused)
+    }
+
+    /// Runs `command` to its end, or until the user stops it: how it ended, and what it printed on both outputs.
+    fn finished(&self, mut command: Command) -> Result<(ExitStatus, String, String), LabError> {
+        let (said, errors) = (
+            self.trials.path().join("said"),
+            self.trials.path().join("errors"),
+        );
+        let file = |path: &Path| File::create(path).map_err(refused);
+        command
+            .stdin(Stdio::null())
+            .stdout(file(&said)?)
+            .stderr(file(&errors)?);
+        let mut child = command.spawn().map_err(refused)?;
+        let status = loop {
+            let status = child.try_wait().map_err(refused)?;
+            // Ctrl-C reaches the child too, and it may be the first to end.
+            if self.stop.load(Ordering::Relaxed) {
+                child.kill().ok();
+                child.wait().ok();
+                return Err(TrialError::Stopped.into());
+            }
+            match status {
+                Some(status) if status.signal() == Some(libc::SIGINT) => {
+                    return Err(TrialError::Stopped.into());
+                }
+                Some(status) => break status,
+                None => thread::sleep(LOOK_EVERY),
+            }
+        };
+        let text = |path: &Path| fs::read_to_string(path).map_err(refused);
+        Ok((status, text(&said)?, text(&errors)?))
     }
 
     fn runner(&self, run: &Run<'_>) -> TrialRunner {
@@ -164,19 +200,17 @@ impl Lab for ThisMachine {
     fn time_kernels(&mut self, arguments: &[String]) -> Result<Option<Value>, LabError> {
         let mut command = Command::new(&self.program);
         command.args(["time-kernels", "--json"]).args(arguments);
-        let output = output_unless_stopped(command, &self.stop)?;
-        match output.status.code() {
-            Some(0) => serde_json::from_slice(&output.stdout)
-                .map(Some)
-                .map_err(refused),
+        let (status, said, errors) = self.finished(command)?;
+        match status.code() {
+            Some(0) => serde_json::from_str(&said).map(Some).map_err(refused),
             Some(code) if code == i32::from(OUT_OF_MEMORY) => Ok(None),
+            // A CPU's memory is the machine's: the kernel ends who wants more.
+            None if status.signal() == Some(libc::SIGKILL) => Ok(None),
             _ => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                let said = said.trim().trim_start_matches("error: ");
+                let errors = errors.trim().trim_start_matches("error: ");
                 let what = arguments.join(" ");
                 Err(LabError::Refused(format!(
-                    "timing {what} failed: {said} ({})",
-                    output.status
+                    "timing {what} failed: {errors} ({status})"
                 )))
             }
         }
@@ -193,28 +227,6 @@ impl Lab for ThisMachine {
     fn say(&mut self, what: &str) {
         eprintln!("{what}");
     }
-}
-
-/// How often a process that times kernels is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// Runs `command` to its end, or until `stop`.
-fn output_unless_stopped(mut command: Command, stop: &AtomicBool) -> Result<Output, LabError> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(refused)?;
-    // What it prints fits the pipes' buffers, so that it ends without a reader.
-    while child.try_wait().map_err(refused)?.is_none() {
-        if stop.load(Ordering::Relaxed) {
-            child.kill().ok();
-            child.wait().ok();
-            return Err(TrialError::Stopped.into());
-        }
-        thread::sleep(LOOK_EVERY);
-    }
-    child.wait_with_output().map_err(refused)
 }
 
 fn predicted(estimate: Estimate) -> Predicted {

@@ -16,6 +16,7 @@ pub const TABLE: Table = Table {
     name: "cifar100-dense",
     about: "a dense network on CIFAR-100: CPU against GPU, and where they cross over the layer width",
     experiments: &[EXPERIMENT],
+    trains: true,
     repeats: 1,
     measure,
 };

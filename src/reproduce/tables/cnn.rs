@@ -15,26 +15,17 @@ pub const TABLE: Table = Table {
     name: "cnn",
     about: "VGG and ResNet passes and matrix products, CPU against GPU, tuned against plain kernels",
     experiments: &[],
+    trains: false,
     repeats: 3,
     measure,
 };
 
 const CPU: &str = "cpu";
-const GPU: &str = "cuda:0";
 
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
-    let devices = ask.devices_or(&[CPU, GPU]);
-    let wanted = |device: &str| devices.iter().any(|wanted| wanted == device);
-    let not_run = |device: &str| match wanted(device) {
-        false => Some("not asked for".to_owned()),
-        true => lab.lacks(device),
-    };
-    let lacking = Lacking {
-        cpu: not_run(CPU),
-        gpu: not_run(GPU),
-    };
-    let passes = networks(lab, ask, &lacking)?;
-    let products = measure_products(lab, ask, &lacking)?;
+    let devices = devices(lab, &ask.devices_or(&[CPU, "cuda:0"]))?;
+    let passes = networks(lab, ask, &devices)?;
+    let products = measure_products(lab, ask, &devices)?;
     let mut explanation = explain_networks(&passes);
     explanation.extend(explain_products(&products));
     Ok(Findings {
@@ -55,10 +46,36 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     })
 }
 
-/// Why a device was not measured.
-struct Lacking {
-    cpu: Option<String>,
-    gpu: Option<String>,
+/// What is measured on.
+struct Devices {
+    /// Of the GPU, as `cuda:0`.
+    gpu: String,
+    /// Why the CPU, or the GPU, is not measured.
+    no_cpu: Option<String>,
+    no_gpu: Option<String>,
+}
+
+/// Of the devices that are `wanted`, those that there are.
+fn devices(lab: &dyn Lab, wanted: &[String]) -> Result<Devices, LabError> {
+    let is_gpu = |device: &&String| device.starts_with("cuda:");
+    if let Some(other) = wanted
+        .iter()
+        .find(|device| *device != CPU && !is_gpu(device))
+    {
+        return Err(LabError::Refused(format!(
+            "kernels are timed on the CPU and on a GPU, not on {other}\n  try: --device cpu, or --device cuda:0"
+        )));
+    }
+    let not_asked_for = || Some("not asked for".to_owned());
+    let gpu = wanted.iter().find(is_gpu);
+    Ok(Devices {
+        no_cpu: match wanted.iter().any(|device| device == CPU) {
+            true => None,
+            false => not_asked_for(),
+        },
+        no_gpu: gpu.map_or_else(not_asked_for, |gpu| lab.lacks(gpu)),
+        gpu: gpu.cloned().unwrap_or_default(),
+    })
 }
 
 /// Passes, in seconds, and how many threads computed them.
@@ -124,7 +141,7 @@ struct Timed {
     plain: Timing,
 }
 
-fn networks(lab: &mut dyn Lab, ask: &Ask, lacking: &Lacking) -> Result<Vec<Timed>, LabError> {
+fn networks(lab: &mut dyn Lab, ask: &Ask, devices: &Devices) -> Result<Vec<Timed>, LabError> {
     let mut all = Vec::new();
     for network in NETWORKS {
         lab.say(network.name);
@@ -145,9 +162,9 @@ fn networks(lab: &mut dyn Lab, ask: &Ask, lacking: &Lacking) -> Result<Vec<Timed
         };
         all.push(Timed {
             network,
-            cpu: time(CPU, None, &lacking.cpu)?,
-            tuned: time(GPU, Some("optimised"), &lacking.gpu)?,
-            plain: time(GPU, Some("plain"), &lacking.gpu)?,
+            cpu: time(CPU, None, &devices.no_cpu)?,
+            tuned: time(&devices.gpu, Some("optimised"), &devices.no_gpu)?,
+            plain: time(&devices.gpu, Some("plain"), &devices.no_gpu)?,
         });
     }
     Ok(all)

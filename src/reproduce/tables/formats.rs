@@ -16,6 +16,7 @@ pub const TABLE: Table = Table {
     name: "formats",
     about: "JPEG, PNG and raw pixels: bytes, CPU time and device busy for each",
     experiments: &[EXPERIMENT],
+    trains: false,
     repeats: 3,
     measure,
 };

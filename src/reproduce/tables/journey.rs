@@ -17,6 +17,7 @@ pub const TABLE: Table = Table {
     name: "journey",
     about: "a sample on its way to the device: time, switches, page faults and bytes per stage",
     experiments: &[EXPERIMENT],
+    trains: false,
     repeats: 3,
     measure,
 };

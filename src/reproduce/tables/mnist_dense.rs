@@ -11,6 +11,7 @@ pub const TABLE: Table = Table {
     name: "mnist-dense",
     about: "a dense network on MNIST: CPU against GPU, where the GPU was slower",
     experiments: &[EXPERIMENT],
+    trains: true,
     repeats: 1,
     measure,
 };

@@ -18,6 +18,7 @@ pub const TABLE: Table = Table {
     name: "mnist-linear",
     about: "softmax regression on MNIST, CPU against GPU: why is the GPU no faster?",
     experiments: &[EXPERIMENT],
+    trains: true,
     repeats: 3,
     measure,
 };

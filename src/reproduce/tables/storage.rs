@@ -15,6 +15,7 @@ pub const TABLE: Table = Table {
     name: "storage",
     about: "slow disk, SSD, RAM, prefetching threads: device busy for each",
     experiments: &[EXPERIMENT],
+    trains: false,
     repeats: 3,
     measure,
 };

@@ -1,6 +1,6 @@
 //! Products of square matrices, and from which size on a GPU is faster. May use: nothing.
 
-use super::{CPU, GPU, Lacking, column};
+use super::{CPU, Devices, column};
 use crate::reproduce::explain::percent;
 use crate::reproduce::lab::{Lab, LabError};
 use crate::reproduce::outcome::{Cell, ChartKind, Measurement, Part, Row, Unit};
@@ -24,7 +24,7 @@ pub(super) struct Product {
 pub(super) fn measure_products(
     lab: &mut dyn Lab,
     ask: &Ask,
-    lacking: &Lacking,
+    devices: &Devices,
 ) -> Result<Vec<Product>, LabError> {
     lab.say("matrix products");
     let mut time = |device: &str, sides: &[usize], missing: &Option<String>| {
@@ -48,8 +48,8 @@ pub(super) fn measure_products(
         .into_iter()
         .filter(|side| *side <= LARGEST_ON_CPU)
         .collect();
-    let cpu = time(CPU, &small, &lacking.cpu)?;
-    let gpu = time(GPU, &SIDES, &lacking.gpu)?;
+    let cpu = time(CPU, &small, &devices.no_cpu)?;
+    let gpu = time(&devices.gpu, &SIDES, &devices.no_gpu)?;
     let of = |said: &Value, side: usize| -> Vec<f64> {
         let products = said["matmul"].as_array();
         let found = products
@@ -68,9 +68,9 @@ pub(super) fn measure_products(
         side,
         cpu: of(&cpu, side),
         gpu: of(&gpu, side),
-        no_cpu: not_run(&lacking.cpu)
+        no_cpu: not_run(&devices.no_cpu)
             .or((side > LARGEST_ON_CPU).then(|| "not run: it would only take long".to_owned())),
-        no_gpu: not_run(&lacking.gpu),
+        no_gpu: not_run(&devices.no_gpu),
     };
     Ok(SIDES.into_iter().map(product).collect())
 }
@@ -138,28 +138,33 @@ fn explain_cpu(products: &[Product]) -> Option<String> {
 
 /// From which size on the GPU is faster, of sizes with their seconds on the CPU and on the GPU.
 fn explain_crossover(both: &[(usize, f64, f64)]) -> String {
-    let first_won = both.iter().position(|(_, cpu, gpu)| gpu < cpu);
-    match first_won {
+    // The small ones cost the GPU alike: what is not arithmetic.
+    let small: Vec<f64> = both.iter().take(3).map(|(.., gpu)| *gpu).collect();
+    let alike = Measurement::of(&small).filter(|small| small.high <= 1.5 * small.low);
+    let launching = alike.map_or_else(String::new, |small| {
+        format!(
+            ": a small product costs the GPU {:.0} us whatever its size",
+            1e6 * small.median
+        )
+    });
+    match both.iter().rposition(|(_, cpu, gpu)| cpu <= gpu) {
         None => format!(
-            "The CPU is faster at every size up to {} rows: launching a product costs the GPU {:.0} us whatever its size.",
-            both[both.len() - 1].0,
-            1e6 * both[0].2
-        ),
-        Some(0) => format!(
             "The GPU is faster at every size from {} rows on.",
             both[0].0
         ),
-        Some(at) => {
-            let ((small, cpu, gpu), (large, cpu_large, gpu_large)) = (both[at - 1], both[at]);
+        Some(last) if last + 1 == both.len() => format!(
+            "The CPU is not slower than the GPU up to {} rows{launching}.",
+            both[last].0
+        ),
+        Some(last) => {
+            let ((small, cpu, gpu), (large, cpu_large, gpu_large)) = (both[last], both[last + 1]);
             // Straight lines between the two sizes, on logarithmic axes.
             let (before, after) = ((cpu / gpu).ln(), (cpu_large / gpu_large).ln());
             let part = before / (before - after);
             let crossover = (small as f64).ln() + part * (large as f64 / small as f64).ln();
             format!(
-                "The GPU is faster from about {:.0} rows on: below, a product costs it {:.0} us whatever its size, and the \
-                 CPU is done sooner.",
-                crossover.exp(),
-                1e6 * both[0].2
+                "The GPU is faster from about {:.0} rows on{launching}.",
+                crossover.exp()
             )
         }
     }

@@ -138,7 +138,7 @@ fn threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> Option<String> {
     let taken = |remedy: &Remedy<'_>| (remedy.run.samples_per_second() * one).min(1.0);
     if longer >= IN_LINE && taken(many) > 0.8 {
         return Some(format!(
-            "{from} and no faster than the disk: a read takes {longer:.1} times as long ({} instead of {}), so the {threads} \
+            "{from} and no faster than the disk: a read takes {longer:.1} times as long ({} instead of {} without waiting for a core), so the {threads} \
              threads stand in line, and {} of the time is waited for reading. What they buy is that the disk no longer \
              rests while a sample is computed: it is taken {} of the time instead of {}, and more there is not to have.",
             time(several),
@@ -161,7 +161,7 @@ fn threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> Option<String> {
         false => "hardly longer each for it".to_owned(),
     };
     Some(format!(
-        "{from}: {threads} threads read side by side, {way} ({} instead of {}); now {}.",
+        "{from}: {threads} threads read side by side, {way} ({} instead of {} without waiting for a core); now {}.",
         time(several),
         time(one),
         held_by(many.run)

@@ -1,0 +1,74 @@
+//! Arguments of `stallscope reproduce`.
+
+use super::tuning::repeats;
+use crate::cli::batch_size::quoted;
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope reproduce                          (which tables there are)
+  stallscope reproduce gpu-util                 (on an emulated accelerator)
+  stallscope reproduce gpu-util --device cuda:0
+  stallscope reproduce mnist-linear --data data/mnist --out results/mnist-linear
+
+Each row is a run in a process of its own. The folder gets the table as Markdown, JSON and SVG, the experiment files,
+the predictions as they were before anything was measured, and every run's report.")]
+pub struct ReproduceArgs {
+    /// Which table; none: list them.
+    pub table: Option<String>,
+
+    /// What executes the steps, as in `run`; may be given again where a table compares devices [default: the table's,
+    /// and cuda:0 where it compares and there is one].
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Vec<String>,
+
+    /// How often each row is run [default: the table's].
+    #[arg(long, value_name = "N", value_parser = repeats)]
+    pub repeats: Option<usize>,
+
+    /// Passes over the data, where the table trains [default: as many as were published].
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<u64>,
+
+    /// The data, where it is not in data/ and not to be generated: the folder of MNIST's or CIFAR's files, or an
+    /// image folder.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+
+    /// Override a configuration key in every run, as in `run`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// The folder of the results [default: traces/reproduce-TABLE-TIMESTAMP].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Print JSON: what DIR/TABLE.json has.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ReproduceArgs {
+    /// The command that does the same, for a shell.
+    pub fn command(&self) -> String {
+        let mut words = vec!["stallscope".to_owned(), "reproduce".to_owned()];
+        words.extend(self.table.clone());
+        let mut flag = |name: &str, value: String| words.extend([name.to_owned(), value]);
+        self.device
+            .iter()
+            .for_each(|device| flag("--device", device.clone()));
+        self.repeats
+            .iter()
+            .for_each(|repeats| flag("--repeats", repeats.to_string()));
+        self.epochs
+            .iter()
+            .for_each(|epochs| flag("--epochs", epochs.to_string()));
+        self.data
+            .iter()
+            .for_each(|data| flag("--data", quoted(&data.display().to_string())));
+        self.set.iter().for_each(|set| flag("--set", quoted(set)));
+        words.join(" ")
+    }
+}
