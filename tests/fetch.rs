@@ -77,7 +77,7 @@ fn what_was_stopped_goes_on_the_next_time() {
     };
     let mirrors = [server.url()];
     let from = FetchFrom::Mirrors(&mirrors);
-    let stopped = fetch(&one.release, one.folder.path(), from, &watch).unwrap_err();
+    let stopped = fetch(&one.release, &one.out(), from, &watch).unwrap_err();
     assert!(matches!(stopped, FetchError::Stopped), "{stopped}");
     assert!(!one.path("a.gz").exists());
     let part = fs::metadata(one.path("a.gz.part")).unwrap().len();
@@ -92,6 +92,7 @@ fn what_was_stopped_goes_on_the_next_time() {
 fn servers_without_ranges_send_all_of_it_again() {
     for manner in [Manner::Whole, Manner::RefusesRanges] {
         let one = One::new();
+        fs::create_dir(one.out()).unwrap();
         fs::write(one.path("a.gz.part"), &one.file[..50_000]).unwrap();
         let server = one.server(manner);
         one.succeeds(&[server.url()]);
@@ -104,6 +105,7 @@ fn servers_without_ranges_send_all_of_it_again() {
 #[test]
 fn a_server_without_ranges_is_asked_again_when_it_breaks_off() {
     let one = One::new();
+    fs::create_dir(one.out()).unwrap();
     fs::write(one.path("a.gz.part"), &one.file[..50_000]).unwrap();
     let server = one.server(Manner::WholeCutOnce(30_000));
     let (_, failed) = one.succeeds(&[server.url()]);
@@ -116,6 +118,7 @@ fn a_server_without_ranges_is_asked_again_when_it_breaks_off() {
 fn a_part_that_is_wrong_is_thrown_away_and_the_mirror_asked_again() {
     let one = One::new();
     let server = one.server(Manner::Ranges);
+    fs::create_dir(one.out()).unwrap();
     fs::write(one.path("a.gz.part"), vec![7; 50_000]).unwrap();
     let (_, failed) = one.succeeds(&[server.url()]);
     assert_eq!(failed.len(), 0);
@@ -149,6 +152,7 @@ fn redirects_are_followed_with_the_range() {
     let one = One::new();
     let server = one.server(Manner::Ranges);
     let gate = FileServer::new(Manner::Redirects(server.url()), &[]);
+    fs::create_dir(one.out()).unwrap();
     fs::write(one.path("a.gz.part"), &one.file[..50_000]).unwrap();
     one.succeeds(&[gate.url()]);
     assert_eq!(server.asked(), [("/a.gz".to_owned(), Some(50_000))]);
@@ -166,7 +170,7 @@ fn where_all_mirrors_fail_each_is_listed_with_its_reason() {
     let error = one.fetch(&mirrors).unwrap_err().to_string();
     for part in [
         "a.gz of NOISE".to_owned(),
-        one.folder.path().display().to_string(),
+        one.out().display().to_string(),
         format!(
             "{}a.gz: what it serves is another file: its SHA-256",
             liar.url()
@@ -180,9 +184,8 @@ fn where_all_mirrors_fail_each_is_listed_with_its_reason() {
     ] {
         assert!(error.contains(&part), "{part:?} is not in {error}");
     }
-    let left = fs::read_dir(one.folder.path()).unwrap();
-    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, [".stallscope-fetch.lock"]);
+    // Nothing came, so that nothing stands where data would.
+    assert!(!one.out().exists());
     for (mirrors, part) in [
         (vec!["/data/mnist".to_owned()], "--from"),
         (vec!["https://".to_owned()], "https://"),
@@ -215,7 +218,7 @@ fn an_archive_is_unpacked_and_not_kept() {
     let server = FileServer::new(Manner::Ranges, &[("a.tar.gz", &archive)]);
     let mirrors = [server.url()];
     let folder = tempfile::tempdir().unwrap();
-    let at = folder.path();
+    let at = &folder.path().join("out");
     let fetch = || fetch(&release, at, FetchFrom::Mirrors(&mirrors), &Watch::ALONE).unwrap();
     let all = || {
         let entries = fs::read_dir(at).unwrap();
@@ -226,13 +229,19 @@ fn an_archive_is_unpacked_and_not_kept() {
     assert_eq!(kept(&fetch().files[0].origin), 0);
     assert!(fs::read(at.join("one.bin")).unwrap() == one);
     assert!(fs::read(at.join("other.bin")).unwrap() == other);
-    assert_eq!(all(), [".stallscope-fetch.lock", "one.bin", "other.bin"]);
+    assert_eq!(all(), ["one.bin", "other.bin"]);
     assert_eq!(fetch().files[0].origin, FetchedFrom::AlreadyThere);
-    // Interrupted while it was unpacked: the archive is there already.
+    // Interrupted while it was unpacked: all of the archive is loaded.
     fs::remove_file(at.join("other.bin")).unwrap();
+    fs::write(at.join("a.tar.gz.part"), &archive).unwrap();
+    assert_eq!(fetch().files[0].origin, FetchedFrom::Part);
+    assert_eq!(all(), ["one.bin", "other.bin"]);
+    // The user's archive stays.
+    fs::remove_file(at.join("one.bin")).unwrap();
     fs::write(at.join("a.tar.gz"), &archive).unwrap();
     assert_eq!(fetch().files[0].origin, FetchedFrom::Part);
-    assert_eq!(all(), [".stallscope-fetch.lock", "one.bin", "other.bin"]);
+    assert_eq!(all(), ["a.tar.gz", "one.bin", "other.bin"]);
+    assert!(fs::read(at.join("a.tar.gz")).unwrap() == archive);
     assert_eq!(server.asked().len(), 1);
 }
 
@@ -406,6 +415,22 @@ fn what_cannot_be_fetched_says_what_to_try() {
         fs::read(at.join("fashion/train-images-idx3-ubyte.gz")).unwrap(),
         b"other"
     );
+}
+
+#[test]
+fn a_fetch_that_failed_leaves_room_for_a_stand_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    // Nobody listens there.
+    let offline = ["data", "fetch", "mnist", "--mirror", "http://127.0.0.1:1/"];
+    let output = command(at, &offline).output().unwrap();
+    assert!(!output.status.success());
+    assert!(!at.join("data/mnist").exists());
+    // The user's own folder is not removed, and stays empty.
+    fs::create_dir(at.join("data/mnist")).unwrap();
+    assert!(!command(at, &offline).output().unwrap().status.success());
+    assert_eq!(fs::read_dir(at.join("data/mnist")).unwrap().count(), 0);
+    succeeds(at, &["data", "generate", "data/mnist", "--like", "mnist"]);
 }
 
 /// The stand-in is used as the real one would be, and cannot be taken for it.

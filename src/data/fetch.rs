@@ -6,7 +6,9 @@
 //!
 //! May use: `data::{error, lock, provenance, tar}`.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -34,8 +36,8 @@ pub use error::FetchError;
 pub use provenance::{Provenance, provenance};
 pub use watch::{FetchProgress, Watch};
 
-/// Hidden, so that nobody takes it for data. It stays there: removing it would let two processes lock two files.
-const LOCK_NAME: &str = ".stallscope-fetch.lock";
+/// Ends the name of the lock. It stays there: removing it would let two processes lock two files.
+const LOCK_SUFFIX: &str = ".stallscope-fetch.lock";
 
 /// Where a data set is to come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,8 +84,8 @@ pub enum FetchedFrom {
     },
 }
 
-/// Brings the files of `release` into the folder `out`, which is made where it is not there. Archives are unpacked and
-/// not kept.
+/// Brings the files of `release` into the folder `out`, which is made where it is not there, and removed again where it
+/// stays empty. Archives are unpacked; what was downloaded of them is not kept.
 ///
 /// # Errors
 /// No mirror that serves a file, a folder without it, files in the way, another fetch into the same folder, whatever
@@ -103,25 +105,70 @@ pub fn fetch(
             title: release.title.clone(),
         });
     }
-    fs::create_dir_all(out).map_err(DataError::io("create", out))?;
     let _lock = lock(out)?;
+    let was_there = out.exists();
+    fs::create_dir_all(out).map_err(DataError::io("create", out))?;
     let fetch = Fetch {
         release,
         out,
         watch,
     };
-    let todo = fetch.todo()?;
-    match from {
-        FetchFrom::Mirrors(mirrors) => fetch.load_all(&todo, mirrors),
-        FetchFrom::Folder(folder) => fetch.copy_all(&todo, folder),
+    let fetched = fetch.from(from);
+    if fetched.is_err() && !was_there {
+        // Only of an empty one: what was loaded stays.
+        fs::remove_dir(out).ok();
     }
+    fetched
 }
 
+/// Whether `folder` has something other than what a fetch has begun: files to be taken for data.
+///
+/// # Errors
+/// A folder that cannot be listed.
+pub fn has_files(folder: &Path) -> Result<bool, DataError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        entries => entries.map_err(DataError::io("list", folder))?,
+    };
+    for entry in entries {
+        let name = entry.map_err(DataError::io("list", folder))?.file_name();
+        if Path::new(&name).extension() != Some("part".as_ref()) && name != LOCK_SUFFIX {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Locks `out` for this process, by a hidden file beside it: in it, the file would make it look like data.
 fn lock(out: &Path) -> Result<File, FetchError> {
-    let busy = DataError::FetchBusy {
+    let busy = || DataError::FetchBusy {
         path: out.to_path_buf(),
     };
-    Ok(lock_file(&out.join(LOCK_NAME), busy)?)
+    // `.` and a link have another folder beside them than their names say.
+    let whole = out.canonicalize().unwrap_or_else(|_| out.to_path_buf());
+    if let (Some(parent), Some(name)) = (whole.parent(), whole.file_name()) {
+        fs::create_dir_all(parent).map_err(DataError::io("create", out))?;
+        let mut hidden = OsString::from(".");
+        hidden.push(name);
+        hidden.push(LOCK_SUFFIX);
+        match lock_file(&parent.join(hidden), busy()) {
+            Err(error) if whole.is_dir() && is_read_only(&error) => {}
+            locked => return Ok(locked?),
+        }
+    }
+    // A mount point, whose parent is not the user's to write to.
+    Ok(lock_file(&whole.join(LOCK_SUFFIX), busy())?)
+}
+
+fn is_read_only(error: &DataError) -> bool {
+    let kind = match error {
+        DataError::Io { source, .. } => source.kind(),
+        _ => return false,
+    };
+    matches!(
+        kind,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 struct Fetch<'a> {
@@ -134,6 +181,14 @@ struct Fetch<'a> {
 type Todo<'a> = (&'a Download, bool);
 
 impl<'a> Fetch<'a> {
+    fn from(&self, from: FetchFrom) -> Result<FetchSummary, FetchError> {
+        let todo = self.todo()?;
+        match from {
+            FetchFrom::Mirrors(mirrors) => self.load_all(&todo, mirrors),
+            FetchFrom::Folder(folder) => self.copy_all(&todo, folder),
+        }
+    }
+
     /// What the folder has of each download; refuses a file that is something else.
     fn todo(&self) -> Result<Vec<Todo<'a>>, FetchError> {
         let looked = self.release.downloads.iter().map(|download| {
@@ -176,29 +231,41 @@ impl<'a> Fetch<'a> {
     ) -> Result<FetchedFrom, FetchError> {
         let known = &download.file;
         let path = self.out.join(&known.name);
-        let origin = if path.is_file() {
-            // An archive: of anything else it is known that it is not there.
+        if path.is_file() {
+            // An archive: of anything else it is known that it is not there. It is the user's, and stays.
             if let Some(what) = Member::plain(known).fault(&path, self.watch)? {
                 return Err(self.in_the_way(path, what));
             }
-            FetchedFrom::Part
-        } else {
-            let title = &self.release.title;
-            let served = mirror::download(mirrors, known, title, self.out, self.watch)?;
-            failed.extend(served.failed);
-            match served.url {
-                Some(url) => FetchedFrom::Mirror {
-                    url,
-                    kept_bytes: served.kept_bytes,
-                },
-                None => FetchedFrom::Part,
-            }
-        };
-        if let Packing::TarGz { folder, members } = &download.packing {
-            archive::unpack(&path, folder, members, self.out, self.watch)?;
-            fs::remove_file(&path).map_err(DataError::io("remove", path))?;
+            self.unpack(&path, &download.packing)?;
+            return Ok(FetchedFrom::Part);
         }
-        Ok(origin)
+        let title = &self.release.title;
+        let served = mirror::download(mirrors, known, title, self.out, self.watch)?;
+        failed.extend(served.failed);
+        match &download.packing {
+            packing @ Packing::TarGz { .. } => {
+                self.unpack(served.part.path(), packing)?;
+                served.part.discard()?;
+            }
+            _ => served.part.publish()?,
+        }
+        Ok(match served.url {
+            Some(url) => FetchedFrom::Mirror {
+                url,
+                kept_bytes: served.kept_bytes,
+            },
+            None => FetchedFrom::Part,
+        })
+    }
+
+    /// Unpacks `path`, if it is an archive.
+    fn unpack(&self, path: &Path, packing: &Packing) -> Result<(), FetchError> {
+        match packing {
+            Packing::TarGz { folder, members } => {
+                archive::unpack(path, folder, members, self.out, self.watch)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Looks for everything before the first file is copied.

@@ -48,6 +48,7 @@ pub fn release(downloads: Vec<Download>) -> Release {
 pub struct One {
     pub file: Vec<u8>,
     pub release: Release,
+    /// What is fetched goes to `out` in it.
     pub folder: tempfile::TempDir,
 }
 
@@ -79,13 +80,19 @@ impl One {
         FileServer::new(Manner::Ranges, &[("a.gz", &wrong)])
     }
 
+    /// A file that is or will be fetched.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.out().join(name)
+    }
+
+    /// The folder that it is fetched into.
+    pub fn out(&self) -> PathBuf {
+        self.folder.path().join("out")
     }
 
     pub fn fetch(&self, mirrors: &[String]) -> Result<FetchSummary, FetchError> {
         let from = FetchFrom::Mirrors(mirrors);
-        fetch(&self.release, self.folder.path(), from, &Watch::ALONE)
+        fetch(&self.release, &self.out(), from, &Watch::ALONE)
     }
 
     /// Fetches and checks what came; returns where from, and which mirrors failed.

@@ -106,7 +106,8 @@ fn own_in(made: &Path, images: &DataPlace) -> PathBuf {
     made.with_file_name(format!("own-{name}"))
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// A folder beside `path`, named after it.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{name}-{suffix}"))
 }

@@ -1,12 +1,15 @@
 //! MNIST and CIFAR-100 for tables: the user's, those in `data/`, or generated ones. May use: `data`, `device`.
 
+use super::data::beside;
 use crate::cli::progress;
+use crate::data::fetch::has_files;
 use crate::data::{
     IdxImages, IdxPart, Provenance, PublishedSet, StandInOptions, generate_stand_in, provenance,
     write_png_folder,
 };
 use crate::device::cgroup::usable_threads;
 use crate::reproduce::{DataOrigin, DataPlace, LabError};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A data set of small pictures.
@@ -40,22 +43,38 @@ const MNIST_PNG: &str = "data/mnist-png";
 /// The set: what the user named, or what is in its folder in `data/`.
 pub fn find(set: &SmallSet, own: Option<&Path>) -> Result<DataPlace, LabError> {
     let path = own.map_or_else(|| PathBuf::from(set.folder), Path::to_owned);
-    let origin = match path.exists() {
-        true => origin(set, &path)?,
+    let (path, origin) = match has_files(&path).map_err(refused)? {
+        true => {
+            let origin = origin(set, &path)?;
+            (path, origin)
+        }
         false if own.is_some() => {
             return Err(LabError::Refused(format!(
-                "{} is not there\n  try: without --data, or stallscope data fetch {}",
+                "{} is not there or has no data\n  try: without --data, or stallscope data fetch {}",
                 path.display(),
                 set.name
             )));
         }
-        false => make(set)?,
+        false => {
+            let path = room_for_generated(path);
+            make(set, &path)?;
+            (path, DataOrigin::Generated)
+        }
     };
     Ok(DataPlace {
         path,
         origin,
         bytes_per_sample: Some(set.sample_bytes),
     })
+}
+
+/// Where generated data goes: not among what a fetch into `path` has begun, since that is still to be gone on with.
+fn room_for_generated(path: PathBuf) -> PathBuf {
+    let is_begun = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some());
+    match is_begun {
+        true => beside(&path, "generated"),
+        false => path,
+    }
 }
 
 /// Whether the files in `path` are the published ones.
@@ -68,24 +87,24 @@ fn origin(set: &SmallSet, path: &Path) -> Result<DataOrigin, LabError> {
     })
 }
 
-/// Generates a set of the same format into its folder, where there is none.
-fn make(set: &SmallSet) -> Result<DataOrigin, LabError> {
+/// Generates a set of the same format into `path`.
+fn make(set: &SmallSet, path: &Path) -> Result<(), LabError> {
     eprintln!(
-        "{} is not there, so data of its format is generated; `stallscope data fetch {}` fetches the real one",
+        "{} has no data, so data of its format is generated; `stallscope data fetch {}` fetches the real one",
         set.folder, set.name
     );
     let options = StandInOptions {
-        out: PathBuf::from(set.folder),
+        out: path.to_owned(),
         like: set.published,
         seed: 0,
         jobs: usable_threads(),
     };
     let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]", false);
-    bar.set_message(format!("generating {}:", set.folder));
+    bar.set_message(format!("generating {}:", path.display()));
     let made = generate_stand_in(&options, &progress::shown(&bar));
     bar.finish_and_clear();
     made.map_err(refused)?;
-    Ok(DataOrigin::Generated)
+    Ok(())
 }
 
 /// MNIST's training images as PNG files, made on first use.
@@ -111,4 +130,26 @@ pub fn mnist_png(own: Option<&Path>) -> Result<DataPlace, LabError> {
 
 fn refused(error: impl Into<anyhow::Error>) -> LabError {
     LabError::Refused(format!("{:#}", error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_fetch_has_begun_is_neither_taken_for_data_nor_written_into() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("mnist");
+        assert_eq!(room_for_generated(folder.clone()), folder);
+        fs::create_dir(&folder).unwrap();
+        assert_eq!(room_for_generated(folder.clone()), folder);
+        fs::write(folder.join("train-images-idx3-ubyte.gz.part"), "begun").unwrap();
+        let refused = find(&MNIST, Some(&folder)).unwrap_err().to_string();
+        assert!(refused.contains("has no data"), "{refused}");
+        let beside = place.path().join("mnist-generated");
+        assert_eq!(room_for_generated(folder.clone()), beside);
+        fs::write(folder.join("train-images-idx3-ubyte.gz"), "other").unwrap();
+        let found = find(&MNIST, Some(&folder)).unwrap();
+        assert_eq!((found.path, found.origin), (folder, DataOrigin::Unknown));
+    }
 }

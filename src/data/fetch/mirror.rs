@@ -1,6 +1,6 @@
 //! Downloads one file from the first mirror that serves it right.
 //!
-//! Invariants: bytes that are there are not asked for again where a server sends parts; a file is published only where
+//! Invariants: bytes that are there are not asked for again where a server sends parts; a file is whole only where
 //! its checksum is right, and bytes with a wrong one are thrown away.
 //!
 //! May use: `fetch::{catalog, error, http, part, watch}`.
@@ -20,8 +20,10 @@ use super::watch::Watch;
 const MORE_TRIES: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Who served a file.
-pub(super) struct Served {
+/// A file, and who served it.
+pub(super) struct Served<'a> {
+    /// Whole and right, and not yet published.
+    pub(super) part: PartFile<'a>,
     /// The address of the file; none where all of it was in the part file.
     pub(super) url: Option<String>,
     /// How much of it was there before.
@@ -48,13 +50,13 @@ enum Ended {
 ///
 /// # Errors
 /// A mirror that is no address, none that serves it, whatever the file system refuses, an end that `watch` asks for.
-pub(super) fn download(
+pub(super) fn download<'a>(
     mirrors: &[String],
-    known: &KnownFile,
+    known: &'a KnownFile,
     title: &str,
     folder: &Path,
     watch: &Watch,
-) -> Result<Served, FetchError> {
+) -> Result<Served<'a>, FetchError> {
     let mut part = PartFile::resume(folder, known)?;
     if part.is_whole() && part.fault().is_some() {
         part.restart()?;
@@ -65,12 +67,18 @@ pub(super) fn download(
         let agent = agent();
         for mirror in mirrors {
             let address = address(mirror, known);
-            match from_mirror(&agent, &address, &mut part, known, watch)? {
-                Ok(()) => {
+            match from_mirror(&agent, &address, &mut part, known, watch) {
+                Ok(Ok(())) => {
                     url = Some(address);
                     break;
                 }
-                Err(why) => failed.push((address, why)),
+                Ok(Err(why)) => failed.push((address, why)),
+                Err(error) => {
+                    if part.bytes() == 0 {
+                        part.discard()?;
+                    }
+                    return Err(error);
+                }
             }
         }
         if url.is_none() {
@@ -85,8 +93,8 @@ pub(super) fn download(
             });
         }
     }
-    part.publish()?;
     Ok(Served {
+        part,
         url,
         kept_bytes,
         failed,

@@ -179,7 +179,8 @@ fn a_folder_that_lacks_files_is_told_what_it_lacks_and_nothing_is_copied() {
 #[test]
 fn nothing_is_touched_that_is_something_else() {
     let place = tempfile::tempdir().unwrap();
-    let out = place.path();
+    let out = &place.path().join("out");
+    fs::create_dir(out).unwrap();
     let fetched = || from_folder(&gzipped(), out, Path::new("/nowhere"));
     fs::write(out.join("labels"), "LABELS").unwrap();
     refused(
