@@ -9,6 +9,7 @@ mod svg;
 mod terminal;
 mod words;
 
+pub(super) use figure::published as published_figure;
 pub use markdown::markdown;
 pub use svg::svg;
 pub use terminal::terminal;

@@ -1,11 +1,12 @@
 //! What runs that train come to: an epoch, with and without evaluation; and how that is told beside what was
-//! published. May use: nothing.
+//! published. May use: how `render` writes a published figure.
 //!
 //! The warm-up steps lie outside a run's window, so an epoch is computed: its steps times the mean step of the window.
 
 use super::evidence::Evidence;
 use super::explain::{held_by, percent};
-use super::outcome::{DataOrigin, Span};
+use super::outcome::{DataOrigin, Span, Unit};
+use super::render::published_figure;
 
 /// Steps of an epoch.
 pub fn steps_per_epoch(run: Evidence<'_>) -> f64 {
@@ -49,14 +50,6 @@ pub fn seconds(seconds: f64) -> String {
 fn minutes(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     format!("{} min {} s", whole / 60, whole % 60)
-}
-
-/// A published time, such as `6.00 ms to 7.00 ms`.
-pub fn span_of_seconds(span: Span) -> String {
-    match span.low == span.high {
-        true => seconds(span.low),
-        false => format!("{} to {}", seconds(span.low), seconds(span.high)),
-    }
 }
 
 /// A factor, with digits as it has weight: `1.04`, `23.1`, `112`.
@@ -103,8 +96,50 @@ pub fn beside_published(
         true => format!("{} as fast", factor(ratio)),
         false => format!("{} as slow", factor(1.0 / ratio)),
     };
-    let (published, measured) = (span_of_seconds(published), seconds(measured));
+    let published = published_figure(Unit::Seconds, published);
+    let measured = seconds(measured);
     format!("published {what} {published}, here {measured}, {faster}: {step}")
+}
+
+/// How an epoch of training is computed, of a run of it; for the notes under a table, as those that follow.
+pub fn epoch_note(run: Evidence<'_>) -> String {
+    let warm_up = match run.report()["config"]["warmup_steps"].as_u64() {
+        Some(steps) => format!("{} warm-up steps", thousands(steps)),
+        None => "the warm-up steps".to_owned(),
+    };
+    let steps = steps_per_epoch(run);
+    let steps = match steps.is_finite() {
+        true => format!("its {} steps", thousands(steps as u64)),
+        false => "its steps".to_owned(),
+    };
+    format!(
+        "An epoch of training is {steps} times the mean step of the window, which leaves out {warm_up}"
+    )
+}
+
+/// Over how many images a run was evaluated.
+pub fn evaluation_note(run: Evidence<'_>) -> String {
+    let parts = run.report()["training"]["evaluations"].as_array();
+    let parts = parts.into_iter().flatten().filter_map(|one| {
+        let samples = thousands(one["samples"].as_u64()?);
+        Some(format!("{samples} {} images", one["part"].as_str()?))
+    });
+    let parts: Vec<String> = parts.collect();
+    match parts.is_empty() {
+        true => "nothing was evaluated".to_owned(),
+        false => format!(
+            "with evaluation, one pass over {} after the training is added",
+            parts.join(" and ")
+        ),
+    }
+}
+
+/// How many parameters the model of a run has, such as `7,850 parameters`.
+pub fn parameters_told(run: Evidence<'_>) -> String {
+    match run.parameters() {
+        Some(parameters) => format!("{} parameters", thousands(parameters)),
+        None => "parameters that were not reported".to_owned(),
+    }
 }
 
 /// What stands beside an accuracy that cannot be held against the published one, and why.
@@ -166,7 +201,7 @@ mod tests {
         let report = report();
         let run = Evidence::of(&report);
         let said = beside_published("epoch", Some(Span::range(14.0, 16.0)), 0.4, run);
-        let wanted = "published epoch 14.0 s to 16.0 s, here 400 ms, 37.5x as fast: a step takes 1.00 ms, 25.0 % of it \
+        let wanted = "published epoch 14..16 s, here 400 ms, 37.5x as fast: a step takes 1.00 ms, 25.0 % of it \
                       waits for data; device busy 70.0 %; idle by copy (25.0 %)";
         assert_eq!(said, wanted);
         let said = beside_published("step", Some(Span::of(0.000_5)), 0.001, run);
@@ -174,8 +209,31 @@ mod tests {
             said.starts_with("published step 500 us, here 1.00 ms, 2.00x as slow"),
             "{said}"
         );
+        let said = beside_published("step", Some(Span::range(0.006, 0.007)), 0.001, run);
+        assert!(said.starts_with("published step 6..7 ms, here"), "{said}");
         let said = beside_published("step", None, 0.001, run);
         assert!(said.starts_with("a step takes"), "{said}");
+    }
+
+    #[test]
+    fn notes_have_the_figures_of_the_run() {
+        let mut report = report();
+        assert_eq!(
+            parameters_told(Evidence::of(&report)),
+            "parameters that were not reported"
+        );
+        report["config"]["warmup_steps"] = 7.into();
+        report["training"]["parameters"] = 23_530.into();
+        report["training"]["evaluations"][0]["samples"] = 9_000.into();
+        let run = Evidence::of(&report);
+        assert_eq!(
+            epoch_note(run),
+            "An epoch of training is its 391 steps times the mean step of the window, which leaves out 7 warm-up steps"
+        );
+        let evaluated =
+            "with evaluation, one pass over 9,000 test images after the training is added";
+        assert_eq!(evaluation_note(run), evaluated);
+        assert_eq!(parameters_told(run), "23,530 parameters");
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(super) fn range_beside(figure: &str, unit: Unit, low: f64, high: f64) -> Opt
 }
 
 /// What was published, such as `9..11 s`.
-pub(super) fn published(unit: Unit, span: Span) -> String {
+pub(in crate::reproduce) fn published(unit: Unit, span: Span) -> String {
     between(unit, span, Digits::Printed)
 }
 

@@ -31,7 +31,7 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     let mut explanation =
         cpu_or_gpu::explanation(dense::compared(&trained, published::training, TABLE.name));
     explanation.extend(explained(&widths));
-    let mut notes = dense::notes(&cifar, "CIFAR-100", published::PARAMETERS);
+    let mut notes = dense::notes(&trained, &cifar, "CIFAR-100");
     notes.push(
         "The sweep trains on batches that stay on the device, so nothing is loaded or copied in it.".to_owned(),
     );

@@ -7,7 +7,8 @@ use crate::reproduce::lab::DataPlace;
 use crate::reproduce::outcome::{Cell, Column, DataOrigin, Part, Row, Unit};
 use crate::reproduce::published::dense::{Kind, Training};
 use crate::reproduce::training::{
-    accuracy_note, accuracy_remark, beside_published, epoch_seconds, epoch_seconds_with, thousands,
+    accuracy_note, accuracy_remark, beside_published, epoch_note, epoch_seconds,
+    epoch_seconds_with, parameters_told,
 };
 
 /// A training on a device, beside the published one.
@@ -145,13 +146,18 @@ pub fn compared<'a>(
 }
 
 /// How to read the part.
-pub fn notes(data: &DataPlace, name: &str, parameters: u64) -> Vec<String> {
-    let mut notes = vec![format!(
-        "An epoch of training is its steps times the mean step of the window, which leaves out 5 warm-up steps; `epoch` \
-         and `in all` add a validation after each epoch, as Keras does, timed once after the training. {} \
-         parameters; the training accuracy is that of the last epoch, each sample before the step that learned from it.",
-        thousands(parameters)
-    )];
+pub fn notes(trained: &[Trained], data: &DataPlace, name: &str) -> Vec<String> {
+    let run = trained.iter().find_map(|one| one.on.median());
+    let mut notes: Vec<String> = run.into_iter().map(read_as).collect();
     notes.extend(accuracy_note(data.origin, name));
     notes
+}
+
+fn read_as(run: Evidence<'_>) -> String {
+    format!(
+        "{}; `epoch` and `in all` add a validation after each epoch, as Keras does, timed once after the training. {}; \
+         the training accuracy is that of the last epoch, each sample before the step that learned from it.",
+        epoch_note(run),
+        parameters_told(run)
+    )
 }

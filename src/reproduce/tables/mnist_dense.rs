@@ -42,7 +42,7 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
         sources: vec![published::source()],
         parts: vec![dense::part(&trained, mnist.origin)],
         explanation: explanation(dense::compared(&trained, published::training, TABLE.name)),
-        notes: dense::notes(&mnist, "MNIST", published::PARAMETERS),
+        notes: dense::notes(&trained, &mnist, "MNIST"),
         data: vec![mnist.used("MNIST")],
     })
 }

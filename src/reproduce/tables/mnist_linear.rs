@@ -5,13 +5,13 @@ use super::devices::{Job, OnDevice, column, run_on};
 use super::{Ask, Findings, Table};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::held_by;
-use crate::reproduce::faster_device::{Loader, Puzzle, explanation, gain};
+use crate::reproduce::faster_device::{Loader, Puzzle, Tried, explanation, gain};
 use crate::reproduce::lab::{DataNeed, DataPlace, Lab, LabError};
-use crate::reproduce::outcome::{Cell, Measurement, Part, Predicted, Row, Unit};
+use crate::reproduce::outcome::{Cell, Measurement, Part, Row, Unit};
 use crate::reproduce::published::dense::{Kind, mnist_linear as published};
 use crate::reproduce::training::{
-    accuracy_note, accuracy_remark, beside_published, epoch_seconds, epoch_seconds_with, factor,
-    thousands,
+    accuracy_note, accuracy_remark, beside_published, epoch_note, epoch_seconds,
+    epoch_seconds_with, evaluation_note, factor, parameters_told,
 };
 
 pub const TABLE: Table = Table {
@@ -31,6 +31,7 @@ const TIMES: [f64; 2] = [10.0, 20.0];
 
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     let mnist = lab.data(&DataNeed::Mnist)?;
+    let png = lab.data(&DataNeed::MnistPng)?;
     let devices = ask.devices_or(&["cpu", "cuda:0"]);
     let epochs = ask.epochs.unwrap_or(published::EPOCHS).max(1);
     lab.say("epochs with evaluation, on each device");
@@ -41,7 +42,6 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     }
     by_epoch.push(trained.clone());
     lab.say("the same model with other loaders");
-    let png = lab.data(&DataNeed::MnistPng)?;
     let loaders = loaders(lab, [&mnist, &png], &devices, ask.repeats)?;
     Ok(Findings {
         title: "Softmax regression on MNIST, CPU against GPU".to_owned(),
@@ -52,7 +52,7 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
             loader_part(&loaders),
         ],
         explanation: explained(&loaders),
-        notes: notes(&mnist),
+        notes: notes(&trained, &loaders, &mnist),
         data: vec![
             mnist.used("MNIST"),
             png.used("MNIST's training images as PNG files"),
@@ -151,15 +151,23 @@ fn accuracy_part(by_epoch: &[Vec<OnDevice>], mnist: &DataPlace) -> Part {
 /// A loader before each device, and before emulated ones that are faster than the first.
 struct Loaded {
     name: String,
+    /// Whether each digit is a file.
+    files: bool,
     on: Vec<OnDevice>,
-    /// How many times as fast, and what was gained in each run.
-    emulated: Vec<(f64, Vec<f64>)>,
+    /// How many times as fast, and its runs.
+    emulated: Vec<(f64, OnDevice)>,
 }
 
 impl Loaded {
     /// The first device that is there.
     fn base(&self) -> Option<&OnDevice> {
         self.on.iter().find(|on| on.lacking.is_none())
+    }
+
+    /// How many times as fast as the first device each run with `emulated` was.
+    fn gained(&self, emulated: &OnDevice) -> Option<Measurement> {
+        let rate = self.base()?.median()?.samples_per_second();
+        Measurement::of(&emulated.figures(|run| Some(run.samples_per_second() / rate)))
     }
 }
 
@@ -183,13 +191,15 @@ fn loaders(
         let on = run_on(lab, &job, devices, repeats)?;
         let mut loaded = Loaded {
             name: rung.name,
+            files,
             on,
             emulated: Vec::new(),
         };
         let mut emulated = Vec::new();
         if let Some(base) = loaded.base().and_then(OnDevice::median) {
             for times in TIMES {
-                emulated.push((times, faster(lab, &job, base, times, repeats)?));
+                let runs = faster(lab, &job, base, times, repeats)?;
+                emulated.extend(runs.into_iter().map(|on| (times, on)));
             }
         }
         loaded.emulated = emulated;
@@ -198,14 +208,14 @@ fn loaders(
     Ok(all)
 }
 
-/// What a device gains that takes a part of the time of `base`: emulated, with copies that take as long as there.
+/// A device that takes a part of the time of `base`: emulated, with copies that take as long as there.
 fn faster(
     lab: &mut dyn Lab,
     job: &Job<'_>,
     base: Evidence<'_>,
     times: f64,
     repeats: usize,
-) -> Result<Vec<f64>, LabError> {
+) -> Result<Vec<OnDevice>, LabError> {
     let nanoseconds = |seconds: f64| format!("{}ns", (1e9 * seconds).round().max(1.0) as u64);
     let step = base.step_seconds() * (1.0 - base.data_wait_share()) / times;
     let copy = base.stage("copy").map_or(0.0, |copy| copy.mean_seconds);
@@ -224,12 +234,7 @@ fn faster(
         ..job.clone()
     };
     let devices = ["emulated:custom".to_owned()];
-    let runs = run_on(lab, &job, &devices, repeats)?;
-    let rate = base.samples_per_second();
-    Ok(runs
-        .iter()
-        .flat_map(|on| on.figures(|run| Some(run.samples_per_second() / rate)))
-        .collect())
+    run_on(lab, &job, &devices, repeats)
 }
 
 fn loader_part(loaders: &[Loaded]) -> Part {
@@ -244,10 +249,14 @@ fn loader_part(loaders: &[Loaded]) -> Part {
                 on.cell(None, |run| run.device_busy()),
             ]
             .into_iter()
-            .chain(TIMES.map(|times| match base == Some(on.device.as_str()) {
-                true => gain_cell(loaded, on, times),
-                false => Cell::default(),
-            }))
+            .chain(
+                TIMES
+                    .into_iter()
+                    .flat_map(|times| match base == Some(on.device.as_str()) {
+                        true => gain_cells(loaded, on, times),
+                        false => [Cell::default(), Cell::default()],
+                    }),
+            )
             .collect(),
             reason: on.reason(|run| match loaded.base().and_then(OnDevice::median) {
                 Some(first) if base != Some(on.device.as_str()) => format!(
@@ -262,42 +271,47 @@ fn loader_part(loaders: &[Loaded]) -> Part {
     });
     Part {
         name: "loaders".to_owned(),
-        title: "What waits for data, and what a faster device gains: predicted from the data wait, measured with an \
-                emulated one"
+        title: "What waits for data, and what a faster device gains: by the data wait, and with an emulated one"
             .to_owned(),
         rows_are: "loader and device".to_owned(),
         columns: vec![
             column("training only", Unit::Seconds),
             column("data wait", Unit::Share),
             column("device busy", Unit::Share),
-            column("gain of 10x", Unit::Factor),
-            column("gain of 20x", Unit::Factor),
+            column("gain of 10x, by the data wait", Unit::Factor),
+            column("gain of 10x, emulated", Unit::Factor),
+            column("gain of 20x, by the data wait", Unit::Factor),
+            column("gain of 20x, emulated", Unit::Factor),
         ],
         rows: rows.collect(),
-        charted: vec![1, 4],
+        charted: vec![1, 5, 6],
         ..Part::default()
     }
 }
 
-/// What a device gains that is `times` as fast: by the data wait of the runs, and as an emulated one did.
-fn gain_cell(loaded: &Loaded, on: &OnDevice, times: f64) -> Cell {
-    let gains = on.figures(|run| Some(gain(run.data_wait_share(), times)));
+/// What a device gains that is `times` as fast: by the data wait of each run on `on`, and as an emulated one did.
+fn gain_cells(loaded: &Loaded, on: &OnDevice, times: f64) -> [Cell; 2] {
     let emulated = loaded.emulated.iter().find(|(tried, _)| *tried == times);
-    Cell {
-        predicted: Measurement::of(&gains).map(|gains| Predicted {
-            value: gains.median,
-            low: gains.low,
-            high: gains.high,
-        }),
-        measured: emulated.and_then(|(_, gained)| Measurement::of(gained)),
+    let emulated = Cell {
+        measured: emulated.and_then(|(_, emulated)| loaded.gained(emulated)),
         ..Cell::default()
-    }
+    };
+    [
+        on.cell(None, |run| Some(gain(run.data_wait_share(), times))),
+        emulated,
+    ]
 }
 
 fn explained(loaders: &[Loaded]) -> Vec<String> {
     let told = loaders.iter().filter_map(|loaded| {
         let base = loaded.base()?;
-        let gained = loaded.emulated.iter();
+        let emulated = loaded.emulated.iter().filter_map(|(times, on)| {
+            Some(Tried {
+                times: *times,
+                gain: loaded.gained(on)?.median,
+                run: on.median()?,
+            })
+        });
         let gpu = loaded
             .on
             .iter()
@@ -305,9 +319,7 @@ fn explained(loaders: &[Loaded]) -> Vec<String> {
         Some(Loader {
             name: &loaded.name,
             run: base.median()?,
-            emulated: gained
-                .filter_map(|(times, gained)| Some((*times, Measurement::of(gained)?.median)))
-                .collect(),
+            emulated: emulated.collect(),
             gpu: gpu.and_then(OnDevice::median),
         })
     });
@@ -319,22 +331,30 @@ fn explained(loaders: &[Loaded]) -> Vec<String> {
     explanation(&told.collect::<Vec<_>>(), puzzle)
 }
 
-fn notes(mnist: &DataPlace) -> Vec<String> {
-    let mut notes = vec![
-        "An epoch of training is its 391 steps times the mean step of the window, which leaves out 5 warm-up steps; \
-         with evaluation, one pass over 10,000 validation and 10,000 test images after the training is added."
+fn notes(trained: &[OnDevice], loaders: &[Loaded], mnist: &DataPlace) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(run) = trained.iter().find_map(OnDevice::median) {
+        notes.push(format!("{}; {}.", epoch_note(run), evaluation_note(run)));
+        notes.push(format!(
+            "The accuracy after each epoch is that of a run that ends there, of the same seed; {}.",
+            parameters_told(run)
+        ));
+    }
+    let from_files = loaders.iter().filter(|loaded| loaded.files);
+    let from_files = from_files.filter_map(|loaded| loaded.base()?.median());
+    if let Some(run) = from_files.into_iter().next() {
+        notes.push(format!(
+            "The slow loader reads the same digits from PNG files as ImageFolder does, which makes three equal channels \
+             of grey: its model has {}. It is timed over one epoch and not evaluated.",
+            parameters_told(run)
+        ));
+    }
+    notes.push(
+        "A gain by the data wait is 1 / (w + (1 - w) / k) for the data wait w of each run and a device k times as \
+         fast; the emulated device takes a k-th of the time that a step does not wait for data, and as long to copy a \
+         batch."
             .to_owned(),
-        format!(
-            "The accuracy after each epoch is that of a run that ends there, of the same seed; {} parameters.",
-            thousands(published::PARAMETERS)
-        ),
-        "The slow loader reads the same digits from PNG files as ImageFolder does, which makes three equal channels of \
-         grey: its model has 23,530 parameters. It is timed over one epoch and not evaluated."
-            .to_owned(),
-        "A predicted gain is 1 / (w + (1 - w) / k) for a data wait w and a device k times as fast; the emulated device \
-         takes a k-th of the time that a step does not wait for data, and as long to copy a batch."
-            .to_owned(),
-    ];
+    );
     notes.extend(accuracy_note(mnist.origin, "MNIST"));
     notes
 }
