@@ -223,7 +223,8 @@ fn network_row(timed: &Timed) -> Row {
             (None, Some(why)) => Cell::not_run(why.as_str()),
             (None, None) => Cell::default(),
         };
-        cell.beside(Span::of(published))
+        // Of printed figures: no more digits than they bear.
+        cell.beside(Span::of((100.0 * published).round() / 100.0))
     };
     let mut cells = Vec::new();
     cells.extend(of(cpu, network.cpu));
