@@ -7,8 +7,8 @@ use super::progress;
 use crate::config::{GenerateConfig, ImageFormat as ConfigFormat, SourceKind};
 use crate::data::shard::{PackOutcome, PackSummary, verify};
 use crate::data::{
-    GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, StandInOptions, generate,
-    generate_stand_in,
+    GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, StandInOptions,
+    generate_stand_in, generate_until,
 };
 use crate::device::cgroup::usable_threads;
 use crate::session::PackRequest;
@@ -29,7 +29,7 @@ pub fn data(command: &DataCommand, out: &mut dyn Write) -> anyhow::Result<ExitCo
             if let Some(like) = args.like {
                 return generate_like(like, args, out);
             }
-            let report = generate_with_progress(&options(args), false)?;
+            let report = generate_with_progress(&options(args), false, &|| false)?;
             writeln!(out, "{}", in_words(&report, &args.out))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -160,7 +160,7 @@ fn generate_like(
     };
     let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]", false);
     bar.set_message(format!("generating {}:", args.out.display()));
-    let report = generate_stand_in(&options, &progress::shown(&bar));
+    let report = generate_stand_in(&options, &progress::shown(&bar), &|| false);
     bar.finish_and_clear();
     let title = options.like.title();
     writeln!(
@@ -199,18 +199,19 @@ pub(super) fn generate_options(wanted: &GenerateConfig, out: &Path) -> GenerateO
     }
 }
 
-/// Generates with a progress bar on standard error.
+/// Generates with a progress bar on standard error, until `stop`.
 ///
 /// # Errors
-/// Options or a folder that cannot be used.
+/// Options or a folder that cannot be used, and [`DataError::Stopped`](crate::data::DataError::Stopped).
 pub(super) fn generate_with_progress(
     options: &GenerateOptions,
     quiet: bool,
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> anyhow::Result<GenerateReport> {
     let template = "{bar:30} {msg} {pos}/{len}  [{elapsed}]";
     let bar = progress::bar(options.images as u64, template, quiet);
     bar.set_message(format!("generating {}:", options.out.display()));
-    let report = generate(options, &|done| bar.set_position(done));
+    let report = generate_until(options, &|done| bar.set_position(done), stop);
     bar.finish_and_clear();
     Ok(report?)
 }

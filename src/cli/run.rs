@@ -113,7 +113,7 @@ pub(super) fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()>
         && !path.exists()
     {
         require_device(config)?;
-        let made = generate_with_progress(&generate_options(generate, path), quiet)?;
+        let made = generate_with_progress(&generate_options(generate, path), quiet, &|| false)?;
         if !quiet {
             eprintln!("{}", in_words(&made, path));
         }

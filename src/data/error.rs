@@ -194,6 +194,8 @@ pub enum DataError {
         "another process is fetching into {path} right now; wait for it, or choose another folder"
     )]
     FetchBusy { path: PathBuf },
+    #[error("stopped; the same command goes on from there")]
+    Stopped,
     #[error("cannot pack {name}: {reason}; repair or remove it, or let packing skip bad images")]
     BadSample { name: String, reason: String },
     // end of shards

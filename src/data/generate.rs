@@ -105,6 +105,18 @@ pub fn generate(
     options: &GenerateOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<GenerateReport, DataError> {
+    generate_until(options, progress, &|| false)
+}
+
+/// The same, until `stop`, which is asked before each image.
+///
+/// # Errors
+/// As [`generate`], and [`DataError::Stopped`].
+pub fn generate_until(
+    options: &GenerateOptions,
+    progress: &(dyn Fn(u64) + Sync),
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<GenerateReport, DataError> {
     check(options)?;
     let manifest = Manifest::of(options);
     if let Some(report) = report_existing(&options.out, &manifest)? {
@@ -112,7 +124,7 @@ pub fn generate(
     }
     let partial = partial_folder(&options.out)?;
     let _lock = prepare_partial(&partial, options, &manifest)?;
-    let bytes = write_images(&partial, options, progress)?;
+    let bytes = write_images(&partial, options, progress, stop)?;
     fs::rename(&partial, &options.out)
         .map_err(DataError::io("rename the finished folder to", &options.out))?;
     Ok(GenerateReport {
@@ -181,23 +193,27 @@ fn write_images(
     folder: &Path,
     options: &GenerateOptions,
     progress: &(dyn Fn(u64) + Sync),
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<u64, DataError> {
     let painter = Painter::new(
         mix_all(GRAIN_DOMAIN, &[options.seed]),
         *options.width_range.end() as usize,
     );
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
-    let stop = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let work = || {
         let mut brush = Brush::new(options, &painter);
         let mut bytes = 0;
-        while !stop.load(Ordering::Relaxed) {
+        while !is_over.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= options.images as u64 {
                 break;
             }
-            let written = brush.write(folder, index as usize);
-            bytes += written.inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+            let written = match stop() {
+                true => Err(DataError::Stopped),
+                false => brush.write(folder, index as usize),
+            };
+            bytes += written.inspect_err(|_| is_over.store(true, Ordering::Relaxed))?;
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
         Ok(bytes)

@@ -29,6 +29,7 @@ pub use fetch::{Provenance, PublishedSet, provenance};
 pub use folder::ImageFolder;
 pub use generate::{
     GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, MANIFEST_NAME, generate,
+    generate_until,
 };
 pub use idx::{IdxImages, IdxPart};
 pub use png_folder::write_png_folder;

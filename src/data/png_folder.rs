@@ -41,14 +41,16 @@ impl Manifest {
     }
 }
 
-/// Writes `images` as `OUT/LABEL/NUMBER.png`, unless they are there; `progress` hears of each one written.
+/// Writes `images` as `OUT/LABEL/NUMBER.png`, unless they are there; `progress` hears of each one written, and
+/// `stop` is asked before it.
 ///
 /// # Errors
-/// A folder that holds something else, or that cannot be written to.
+/// A folder that holds something else, or that cannot be written to, and [`DataError::Stopped`].
 pub fn write_png_folder(
     images: &IdxImages,
     out: &Path,
     progress: impl Fn(),
+    stop: impl Fn() -> bool,
 ) -> Result<(), DataError> {
     let manifest = Manifest::of(images);
     if is_there(out, &manifest)? {
@@ -66,6 +68,9 @@ pub fn write_png_folder(
         fs::create_dir_all(&class).map_err(DataError::io("create", &class))?;
     }
     for i in 0..images.len() {
+        if stop() {
+            return Err(DataError::Stopped);
+        }
         let class = partial.join(images.label(i).to_string());
         write_png(images, i, &class.join(format!("{i:05}.png")))?;
         progress();
@@ -138,8 +143,10 @@ mod tests {
         let out = place.path().join("png");
         let pixels: Vec<u8> = (0..18).map(|value| value * 14).collect();
         let images = images(&pixels, &[1, 0, 1]);
-        write_png_folder(&images, &out, || ()).unwrap();
-        write_png_folder(&images, &out, || unreachable!("they are there")).unwrap();
+        let stopped = write_png_folder(&images, &out, || (), || true);
+        assert!(matches!(stopped, Err(DataError::Stopped)) && !out.exists());
+        write_png_folder(&images, &out, || (), || false).unwrap();
+        write_png_folder(&images, &out, || unreachable!("they are there"), || false).unwrap();
         let folder = ImageFolder::open(&out).unwrap();
         assert_eq!(folder.classes(), ["0", "1"]);
         assert_eq!(folder.len(), 3);
@@ -154,13 +161,13 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let out = place.path().join("png");
         let others = images(&[7; 12], &[0, 1]);
-        write_png_folder(&images(&[0; 12], &[0, 1]), &out, || ()).unwrap();
-        let error = write_png_folder(&others, &out, || ())
+        write_png_folder(&images(&[0; 12], &[0, 1]), &out, || (), || false).unwrap();
+        let error = write_png_folder(&others, &out, || (), || false)
             .unwrap_err()
             .to_string();
         assert!(error.contains("made with other options"), "{error}");
         fs::remove_file(out.join(MANIFEST_NAME)).unwrap();
-        let error = write_png_folder(&others, &out, || ()).unwrap_err();
+        let error = write_png_folder(&others, &out, || (), || false).unwrap_err();
         assert!(matches!(error, DataError::NotOurs { .. }), "{error}");
     }
 }

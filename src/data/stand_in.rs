@@ -87,13 +87,16 @@ pub(super) fn is_stand_in(folder: &Path) -> bool {
     folder.join(MANIFEST_NAME).is_file()
 }
 
-/// Generates what `options` describe. `progress` is called with the samples done and all samples.
+/// Generates what `options` describe. `progress` is called with the samples done and all samples; `stop` is asked when
+/// some are done.
 ///
 /// # Errors
-/// A folder that holds something else, or that another process generates into, and whatever the file system refuses.
+/// A folder that holds something else, or that another process generates into, whatever the file system refuses, and
+/// [`DataError::Stopped`].
 pub fn generate_stand_in(
     options: &StandInOptions,
     progress: &(dyn Fn(u64, u64) + Sync),
+    stop: &dyn Fn() -> bool,
 ) -> Result<GenerateReport, DataError> {
     let asked = Manifest::of(options);
     let volumes = volumes(options.like);
@@ -114,6 +117,10 @@ pub fn generate_stand_in(
         bytes += volume.write(&partial, options, &pictures, &mut |written| {
             done += written as u64;
             progress(done, images);
+            match stop() {
+                true => Err(DataError::Stopped),
+                false => Ok(()),
+            }
         })?;
     }
     fs::rename(&partial, &options.out)

@@ -3,6 +3,7 @@
 use crate::cli::data::{generate_options, generate_with_progress};
 use crate::cli::progress;
 use crate::config::{GenerateConfig, ImageFormat, Resolved};
+use crate::data::DataError;
 use crate::data::shard::PackOutcome;
 use crate::reproduce::{DataOrigin, DataPlace, LabError};
 use crate::session::PackRequest;
@@ -12,7 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The pictures that `config` is about: the user's, or made.
-pub fn images(config: &Resolved, own: Option<&Path>) -> Result<DataPlace, LabError> {
+pub fn images(
+    config: &Resolved,
+    own: Option<&Path>,
+    stop: &AtomicBool,
+) -> Result<DataPlace, LabError> {
     if let Some(own) = own {
         return Ok(place(own.to_owned(), DataOrigin::Unknown));
     }
@@ -23,11 +28,15 @@ pub fn images(config: &Resolved, own: Option<&Path>) -> Result<DataPlace, LabErr
             config.name
         )));
     };
-    made(generate, &path)
+    made(generate, &path, stop)
 }
 
 /// The same pictures as PNG files; of the user's there are none.
-pub fn png(config: &Resolved, own: Option<&Path>) -> Result<DataPlace, LabError> {
+pub fn png(
+    config: &Resolved,
+    own: Option<&Path>,
+    stop: &AtomicBool,
+) -> Result<DataPlace, LabError> {
     if let Some(own) = own {
         return Err(LabError::Refused(format!(
             "only generated pictures are made as PNG, and not those in {}",
@@ -43,11 +52,12 @@ pub fn png(config: &Resolved, own: Option<&Path>) -> Result<DataPlace, LabError>
     };
     generate.format = ImageFormat::Png;
     let path = beside(&config.pipeline.source.path, "png");
-    made(&generate, &path)
+    made(&generate, &path, stop)
 }
 
-fn made(generate: &GenerateConfig, path: &Path) -> Result<DataPlace, LabError> {
-    generate_with_progress(&generate_options(generate, path), false).map_err(refused)?;
+fn made(generate: &GenerateConfig, path: &Path, stop: &AtomicBool) -> Result<DataPlace, LabError> {
+    let options = generate_options(generate, path);
+    generate_with_progress(&options, false, &|| stop.load(Ordering::Relaxed)).map_err(refused)?;
     Ok(place(path.to_owned(), DataOrigin::Generated))
 }
 
@@ -137,8 +147,13 @@ fn mean_file(path: &Path) -> Option<f64> {
     (!sizes.is_empty()).then(|| sizes.iter().sum::<u64>() as f64 / sizes.len() as f64)
 }
 
-fn refused(error: impl Into<anyhow::Error>) -> LabError {
-    LabError::Refused(format!("{:#}", error.into()))
+/// Why there is no data.
+pub(super) fn refused(error: impl Into<anyhow::Error>) -> LabError {
+    let error = error.into();
+    match error.downcast_ref() {
+        Some(DataError::Stopped) => TrialError::Stopped.into(),
+        _ => LabError::Refused(format!("{error:#}")),
+    }
 }
 
 #[cfg(test)]
@@ -163,9 +178,12 @@ mod tests {
     fn each_format_is_made_of_the_same_pictures_and_its_bytes_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let config = config(folder.path());
-        let jpeg = images(&config, None).unwrap();
-        let png = png(&config, None).unwrap();
+        let stopped = images(&config, None, &AtomicBool::new(true));
+        assert!(matches!(stopped, Err(LabError::Trial(TrialError::Stopped))));
+        assert!(!folder.path().join("pictures").exists());
         let go_on = AtomicBool::new(false);
+        let jpeg = images(&config, None, &go_on).unwrap();
+        let png = png(&config, None, &go_on).unwrap();
         let raw = packed(&jpeg, Some(64), &config, &go_on).unwrap();
         assert_eq!(png.path, folder.path().join("pictures-png"));
         assert_eq!(raw.path, folder.path().join("pictures-raw64"));
@@ -189,13 +207,14 @@ mod tests {
         let picture = own.join("class/a.png");
         let pixels = image::RgbImage::from_pixel(9, 9, image::Rgb([1, 2, 3]));
         pixels.save(&picture).unwrap();
-        let theirs = images(&config, Some(&own)).unwrap();
+        let go_on = AtomicBool::new(false);
+        let theirs = images(&config, Some(&own), &go_on).unwrap();
         assert_eq!(theirs.origin, DataOrigin::Unknown);
         let length = File::open(&picture).unwrap().metadata().unwrap().len();
         assert_eq!(theirs.bytes_per_sample, Some(length as f64));
-        let shards = packed(&theirs, None, &config, &AtomicBool::new(false)).unwrap();
+        let shards = packed(&theirs, None, &config, &go_on).unwrap();
         assert_eq!(shards.path, folder.path().join("own-photos-shards"));
-        let said = png(&config, Some(&own)).unwrap_err().to_string();
+        let said = png(&config, Some(&own), &go_on).unwrap_err().to_string();
         assert!(said.contains("only generated pictures"), "{said}");
         let stopped = packed(&theirs, Some(8), &config, &AtomicBool::new(true));
         assert!(matches!(stopped, Err(LabError::Trial(TrialError::Stopped))));

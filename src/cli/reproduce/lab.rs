@@ -185,15 +185,20 @@ impl Lab for ThisMachine {
         let config = |name: &str| self.config(name);
         let own = self.data.as_deref();
         match need {
-            DataNeed::Images { experiment } => data::images(&config(experiment)?, own),
-            DataNeed::Png { experiment } => data::png(&config(experiment)?, own),
+            DataNeed::Images { experiment } => data::images(&config(experiment)?, own, &self.stop),
+            DataNeed::Png { experiment } => data::png(&config(experiment)?, own, &self.stop),
             DataNeed::Packed { experiment, raw } => {
                 let config = config(experiment)?;
-                data::packed(&data::images(&config, own)?, *raw, &config, &self.stop)
+                data::packed(
+                    &data::images(&config, own, &self.stop)?,
+                    *raw,
+                    &config,
+                    &self.stop,
+                )
             }
-            DataNeed::Mnist => small_sets::find(&small_sets::MNIST, own),
-            DataNeed::Cifar100 => small_sets::find(&small_sets::CIFAR100, own),
-            DataNeed::MnistPng => small_sets::mnist_png(own),
+            DataNeed::Mnist => small_sets::find(&small_sets::MNIST, own, &self.stop),
+            DataNeed::Cifar100 => small_sets::find(&small_sets::CIFAR100, own, &self.stop),
+            DataNeed::MnistPng => small_sets::mnist_png(own, &self.stop),
         }
     }
 

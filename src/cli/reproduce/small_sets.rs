@@ -1,6 +1,6 @@
 //! MNIST and CIFAR-100 for tables: the user's, those in `data/`, or generated ones. May use: `data`, `device`.
 
-use super::data::beside;
+use super::data::{beside, refused};
 use crate::cli::progress;
 use crate::data::fetch::has_files;
 use crate::data::{
@@ -11,6 +11,7 @@ use crate::device::cgroup::usable_threads;
 use crate::reproduce::{DataOrigin, DataPlace, LabError};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A data set of small pictures.
 pub struct SmallSet {
@@ -41,7 +42,7 @@ pub const CIFAR100: SmallSet = SmallSet {
 const MNIST_PNG: &str = "data/mnist-png";
 
 /// The set: what the user named, or what is in its folder in `data/`.
-pub fn find(set: &SmallSet, own: Option<&Path>) -> Result<DataPlace, LabError> {
+pub fn find(set: &SmallSet, own: Option<&Path>, stop: &AtomicBool) -> Result<DataPlace, LabError> {
     let path = own.map_or_else(|| PathBuf::from(set.folder), Path::to_owned);
     let (path, origin) = match has_files(&path).map_err(refused)? {
         true => {
@@ -57,7 +58,7 @@ pub fn find(set: &SmallSet, own: Option<&Path>) -> Result<DataPlace, LabError> {
         }
         false => {
             let path = room_for_generated(path);
-            make(set, &path)?;
+            make(set, &path, stop)?;
             (path, DataOrigin::Generated)
         }
     };
@@ -88,7 +89,7 @@ fn origin(set: &SmallSet, path: &Path) -> Result<DataOrigin, LabError> {
 }
 
 /// Generates a set of the same format into `path`.
-fn make(set: &SmallSet, path: &Path) -> Result<(), LabError> {
+fn make(set: &SmallSet, path: &Path, stop: &AtomicBool) -> Result<(), LabError> {
     eprintln!(
         "{} has no data, so data of its format is generated; `stallscope data fetch {}` fetches the real one",
         set.folder, set.name
@@ -101,15 +102,17 @@ fn make(set: &SmallSet, path: &Path) -> Result<(), LabError> {
     };
     let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]", false);
     bar.set_message(format!("generating {}:", path.display()));
-    let made = generate_stand_in(&options, &progress::shown(&bar));
+    let made = generate_stand_in(&options, &progress::shown(&bar), &|| {
+        stop.load(Ordering::Relaxed)
+    });
     bar.finish_and_clear();
     made.map_err(refused)?;
     Ok(())
 }
 
 /// MNIST's training images as PNG files, made on first use.
-pub fn mnist_png(own: Option<&Path>) -> Result<DataPlace, LabError> {
-    let files = find(&MNIST, own)?;
+pub fn mnist_png(own: Option<&Path>, stop: &AtomicBool) -> Result<DataPlace, LabError> {
+    let files = find(&MNIST, own, stop)?;
     let images = IdxImages::open(&files.path, IdxPart::Train).map_err(refused)?;
     let path = PathBuf::from(MNIST_PNG);
     let bar = progress::bar(
@@ -118,7 +121,12 @@ pub fn mnist_png(own: Option<&Path>) -> Result<DataPlace, LabError> {
         false,
     );
     bar.set_message(format!("writing {}:", path.display()));
-    let written = write_png_folder(&images, &path, || bar.inc(1));
+    let written = write_png_folder(
+        &images,
+        &path,
+        || bar.inc(1),
+        || stop.load(Ordering::Relaxed),
+    );
     bar.finish_and_clear();
     written.map_err(refused)?;
     Ok(DataPlace {
@@ -128,13 +136,10 @@ pub fn mnist_png(own: Option<&Path>) -> Result<DataPlace, LabError> {
     })
 }
 
-fn refused(error: impl Into<anyhow::Error>) -> LabError {
-    LabError::Refused(format!("{:#}", error.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tune::TrialError;
 
     #[test]
     fn what_a_fetch_has_begun_is_neither_taken_for_data_nor_written_into() {
@@ -144,12 +149,22 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         assert_eq!(room_for_generated(folder.clone()), folder);
         fs::write(folder.join("train-images-idx3-ubyte.gz.part"), "begun").unwrap();
-        let refused = find(&MNIST, Some(&folder)).unwrap_err().to_string();
+        let go_on = AtomicBool::new(false);
+        let refused = find(&MNIST, Some(&folder), &go_on).unwrap_err().to_string();
         assert!(refused.contains("has no data"), "{refused}");
         let beside = place.path().join("mnist-generated");
         assert_eq!(room_for_generated(folder.clone()), beside);
         fs::write(folder.join("train-images-idx3-ubyte.gz"), "other").unwrap();
-        let found = find(&MNIST, Some(&folder)).unwrap();
+        let found = find(&MNIST, Some(&folder), &go_on).unwrap();
         assert_eq!((found.path, found.origin), (folder, DataOrigin::Unknown));
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_making_of_data() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("mnist");
+        let stopped = make(&MNIST, &folder, &AtomicBool::new(true));
+        assert!(matches!(stopped, Err(LabError::Trial(TrialError::Stopped))));
+        assert!(!folder.exists());
     }
 }

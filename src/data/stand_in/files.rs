@@ -100,13 +100,13 @@ impl Volume {
     /// Draws and writes its samples; returns the bytes. `progress` is called with samples as they are written.
     ///
     /// # Errors
-    /// Whatever the file system refuses.
+    /// Whatever the file system or `progress` refuses.
     pub(super) fn write(
         &self,
         folder: &Path,
         options: &StandInOptions,
         pictures: &Pictures,
-        progress: &mut dyn FnMut(usize),
+        progress: &mut dyn FnMut(usize) -> Result<(), DataError>,
     ) -> Result<u64, DataError> {
         let labels = self.sample_labels(options.seed);
         if let Some(name) = self.labels {
@@ -125,7 +125,7 @@ impl Volume {
             let first = self.first + number * BLOCK_SAMPLES;
             self.draw(labels, first, pictures, options.jobs, records);
             write(records)?;
-            progress(labels.len());
+            progress(labels.len())?;
         }
         Ok(self.bytes())
     }

@@ -112,10 +112,10 @@ fn a_mnist_of_our_own_is_read_as_the_real_one_is_and_says_what_it_is() {
     fs::create_dir_all(partial.join("class_00")).unwrap();
     fs::write(partial.join("leftover"), "x").unwrap();
     let wanted = options(PublishedSet::Mnist, out.clone());
-    let report = generate_stand_in(&wanted, &|done, all| {
-        assert!(done <= all && all == 70_000);
-    })
-    .unwrap();
+    let watched = |done, all| assert!(done <= all && all == 70_000);
+    let stopped = generate_stand_in(&wanted, &watched, &|| true);
+    assert!(matches!(stopped, Err(DataError::Stopped)) && !out.exists());
+    let report = generate_stand_in(&wanted, &watched, &|| false).unwrap();
     assert_eq!(
         (report.outcome, report.images),
         (GenerateOutcome::Written, 70_000)
@@ -160,7 +160,7 @@ fn a_mnist_of_our_own_is_read_as_the_real_one_is_and_says_what_it_is() {
 
 /// The same again is there already; anything else is refused.
 fn again(wanted: &StandInOptions) {
-    let generate = |options: &StandInOptions| generate_stand_in(options, &|_, _| {});
+    let generate = |options: &StandInOptions| generate_stand_in(options, &|_, _| {}, &|| false);
     let report = generate(wanted).unwrap();
     assert_eq!(
         (report.outcome, report.bytes),
@@ -200,7 +200,7 @@ fn cifar_files_are_read_as_the_real_ones_are() {
         let options = options(like, folder.path().to_path_buf());
         let pictures = Pictures::new(like, options.seed);
         let volume = volumes(like).pop().unwrap();
-        let bytes = volume.write(folder.path(), &options, &pictures, &mut |_| {});
+        let bytes = volume.write(folder.path(), &options, &pictures, &mut |_| Ok(()));
         assert_eq!(bytes.unwrap(), volume.bytes());
         let images = CifarImages::open(folder.path(), kind, part).unwrap();
         assert_eq!(images.len(), 10_000);
@@ -227,7 +227,7 @@ fn bytes_do_not_depend_on_jobs() {
             ..options(like, folder.path().to_path_buf())
         };
         volume
-            .write(folder.path(), &options, &pictures, &mut |_| {})
+            .write(folder.path(), &options, &pictures, &mut |_| Ok(()))
             .unwrap();
         fs::read(folder.path().join("t10k-images-idx3-ubyte")).unwrap()
     });
