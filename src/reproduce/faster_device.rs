@@ -135,23 +135,21 @@ impl Loader<'_> {
         let wait = percent(self.run.data_wait_share());
         let gains = self.told_gains(claim);
         let (low, high) = (claim.low, claim.high);
+        let (name, held) = (self.name, held_by(self.run));
         let what = match self.binds(claim) {
-            Binds::Data => format!("data binds: {wait} of an epoch waits for it. {gains}"),
+            Binds::Data => format!("data binds: {wait} of an epoch waits for it ({held}). {gains}"),
             Binds::Both => format!(
-                "data binds in part: {wait} of an epoch waits for it. {gains}: less than the {low} to {high} times that \
-                 are claimed"
+                "data binds in part: {wait} of an epoch waits for it ({held}). {gains}: less than the {low} to {high} \
+                 times that are claimed"
             ),
             Binds::Device => format!(
-                "the device binds: only {wait} of an epoch waits for data, so a faster one pays. {gains}"
+                "the device binds: only {wait} of an epoch waits for data ({held}), so a faster one pays. {gains}"
             ),
-            Binds::Unknown => {
-                format!(
-                    "what binds a faster device is open: {wait} of an epoch waits for data. {gains}"
-                )
-            }
+            Binds::Unknown => format!(
+                "what binds a faster device is open: {wait} of an epoch waits for data ({held}). {gains}"
+            ),
         };
-        let (name, held) = (self.name, held_by(self.run));
-        format!("With \"{name}\" {what} ({held}).")
+        format!("With \"{name}\" {what}.")
     }
 
     /// By the data wait, and as tried.

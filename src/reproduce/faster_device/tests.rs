@@ -58,10 +58,10 @@ fn a_slow_loader_is_the_answer_where_there_is_one() {
     let fast = report("cpu", 0.25e6, 0.02, "copy");
     let said = explanation(&[loader("fast", &fast), loader("slow", &slow)], PUZZLE).join("\n");
     for part in [
-        "With \"slow\" data binds: 95.0 % of an epoch waits for it.",
-        "(device busy 5.0 %; idle by decode capacity (95.0 %)).",
+        "With \"slow\" data binds: 95.0 % of an epoch waits for it (device busy 5.0 %;",
+        "(device busy 5.0 %; idle by decode capacity (95.0 %)). By that share",
         "10 times as fast gains 1.05x",
-        "With \"fast\" the device binds: only 2.0 % of an epoch waits for data, so a faster one pays",
+        "With \"fast\" the device binds: only 2.0 % of an epoch waits for data (device busy 98.0 %; idle by copy (2.0 %)), so a faster one pays",
         "what a loader like \"slow\" lets any GPU be, 1.05x by its data wait.",
         "an epoch takes 25.0 ms in place of 400 ms",
         "can come true with \"fast\": a device 20 times as fast gains 14.5x by its data wait there",
