@@ -247,6 +247,10 @@ class Judgements(unittest.TestCase):
         self.holds(judges.table(reproduced(None, figure)), True)
         self.holds(judges.table(reproduced("not predicted: no", figure)), True)
         self.holds(judges.table(reproduced("not run: no driver", None)), False)
+        self.holds(judges.table(reproduced("not run: not asked for", None)), False)
+        both = reproduced("not run: not asked for", None)
+        both["parts"] += reproduced(None, figure)["parts"]
+        self.holds(judges.table(both), True)
         self.lacks("parts", judges.table, {"table": "gpu-util"})
 
     def test_memory(self):
