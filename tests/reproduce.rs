@@ -57,6 +57,7 @@ fn the_ladder_is_climbed_and_written_down() {
         "1",
         "--out",
         "out",
+        "--json",
     ];
     for set in small {
         arguments.extend(["--set", set]);
