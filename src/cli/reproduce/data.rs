@@ -147,7 +147,7 @@ fn mean_file(path: &Path) -> Option<f64> {
     (!sizes.is_empty()).then(|| sizes.iter().sum::<u64>() as f64 / sizes.len() as f64)
 }
 
-/// Why there is no data.
+/// What was refused, in its own words.
 pub(super) fn refused(error: impl Into<anyhow::Error>) -> LabError {
     let error = error.into();
     match error.downcast_ref() {

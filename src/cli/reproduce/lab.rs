@@ -1,6 +1,7 @@
 //! The world that tables are measured in: this machine. May use: `config`, `device`, `reproduce`, `session`, `tune`.
 
-use super::{data, small_sets};
+use super::data::{self, refused};
+use super::small_sets;
 use crate::analysis::predict::Estimate;
 use crate::cli::args::ReproduceArgs;
 use crate::config::{Resolved, Rung, Settings, rungs};
@@ -240,8 +241,4 @@ fn predicted(estimate: Estimate) -> Predicted {
         low: estimate.low,
         high: estimate.high,
     }
-}
-
-fn refused(error: impl Into<anyhow::Error>) -> LabError {
-    LabError::Refused(format!("{:#}", error.into()))
 }
