@@ -2,7 +2,7 @@
 
 use super::args::{DataCommand, DataSetArg, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
 use super::fetch::fetch_data;
-use super::interruption::{INTERRUPTED, on_interrupt};
+use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::progress;
 use crate::config::{GenerateConfig, ImageFormat as ConfigFormat, SourceKind};
 use crate::data::shard::{PackOutcome, PackSummary, verify};
@@ -15,8 +15,7 @@ use crate::session::PackRequest;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Carries out `command`.
 ///
@@ -38,14 +37,6 @@ pub fn data(command: &DataCommand, out: &mut dyn Write) -> anyhow::Result<ExitCo
     }
 }
 
-/// A switch that Ctrl-C turns on.
-pub(super) fn interrupted() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let switch = stop.clone();
-    on_interrupt(move || switch.store(true, Ordering::Relaxed))?;
-    Ok(stop)
-}
-
 fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let request = PackRequest {
         source: &args.source,
@@ -60,7 +51,7 @@ fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         jobs: args.jobs,
         skip_bad: args.skip_bad,
     };
-    let stop = interrupted()?;
+    let stop = interrupt_switch()?;
     let bar = progress::bar(
         0,
         "{bar:30} {msg} {pos}/{len}  [{elapsed}, {eta} left]",
@@ -101,7 +92,7 @@ fn packed(summary: &PackSummary, folder: &Path) -> String {
 }
 
 fn verify_data(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let stop = interrupted()?;
+    let stop = interrupt_switch()?;
     let bar = progress::bar(
         0,
         "{bar:30} {msg} {bytes}/{total_bytes}  [{elapsed}]",

@@ -1,8 +1,7 @@
 //! `stallscope data fetch`: MNIST and CIFAR from a mirror, or from a folder that has them.
 
 use super::args::FetchArgs;
-use super::data::interrupted;
-use super::interruption::INTERRUPTED;
+use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::progress;
 use crate::data::fetch::{
     FetchError, FetchFrom, FetchProgress, FetchSummary, FetchedFrom, Release, Watch, fetch,
@@ -94,7 +93,7 @@ fn with_progress(
     from: FetchFrom,
     quiet: bool,
 ) -> anyhow::Result<FetchSummary> {
-    let stop = interrupted()?;
+    let stop = interrupt_switch()?;
     let template = "{bar:30} {msg} {bytes}/{total_bytes}  [{elapsed}, {bytes_per_sec}, {eta} left]";
     let bar = progress::bar(0, template, quiet);
     let watch = Watch {

@@ -114,17 +114,6 @@ pub trait Lab {
     /// A run that failed, or was stopped.
     fn run(&mut self, run: &Run<'_>) -> Result<Arc<Value>, LabError>;
 
-    /// The same, where a want of memory is a result: `None`.
-    ///
-    /// # Errors
-    /// A run that failed for another reason, or was stopped.
-    fn run_if_it_fits(&mut self, run: &Run<'_>) -> Result<Option<Arc<Value>>, LabError> {
-        match self.run(run) {
-            Err(LabError::Memory { .. }) => Ok(None),
-            report => report.map(Some),
-        }
-    }
-
     /// Predicts a run from the report of another.
     ///
     /// # Errors

@@ -123,6 +123,15 @@ pub struct Column {
     pub unit: Unit,
 }
 
+impl Column {
+    pub fn of(name: impl Into<String>, unit: Unit) -> Column {
+        Column {
+            name: name.into(),
+            unit,
+        }
+    }
+}
+
 /// In what a figure is, and how it is shown.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

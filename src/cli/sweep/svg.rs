@@ -1,8 +1,9 @@
-//! Heat maps as one SVG file that needs no other, readable on a light and on a dark page. May use: `tune`.
+//! Heat maps as one SVG file that needs no other, readable on a light and on a dark page. May use: `reproduce`, `tune`.
 
 use super::Shown;
 use super::heatmap::{Heatmap, Panel, heatmap, range, rate, short, word};
 use super::ramp::Colour;
+use crate::reproduce::escaped;
 use std::fmt::{self, Write};
 
 // Pixels.
@@ -317,21 +318,4 @@ fn text(
         "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\"{class}>{}</text>",
         escaped(words)
     )
-}
-
-/// `words` as text of XML, without the control characters that it must not have.
-fn escaped(words: &str) -> String {
-    let mut out = String::with_capacity(words.len());
-    for letter in words.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' => out.push('\n'),
-            letter if letter.is_control() => out.push(' '),
-            letter => out.push(letter),
-        }
-    }
-    out
 }

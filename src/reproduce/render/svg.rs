@@ -12,6 +12,8 @@ mod lines;
 mod page;
 mod series;
 
+pub use canvas::escaped;
+
 use crate::reproduce::{ChartKind, Part, Reproduction};
 
 /// The text of the file; `None` where `part` asks for no chart, or has no figure to draw.

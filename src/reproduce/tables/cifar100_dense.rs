@@ -1,13 +1,13 @@
 //! A dense network on CIFAR-100, CPU against GPU, and the width from which on the GPU is faster. May use: nothing.
 
 use super::dense::{self, Trained};
-use super::devices::{Job, OnDevice, column, run_on};
+use super::devices::{Job, OnDevice, run_on};
 use super::{Ask, Findings, Table};
 use crate::reproduce::cpu_or_gpu;
 use crate::reproduce::crossover::{self, PublishedSteps, Steps};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::{DataNeed, DataPlace, Lab, LabError};
-use crate::reproduce::outcome::{Cell, ChartKind, Part, Row, Span, Unit};
+use crate::reproduce::outcome::{Cell, ChartKind, Column, Part, Row, Span, Unit};
 use crate::reproduce::published::dense::{
     Kind, Training, cifar100_dense as published, mnist_dense,
 };
@@ -159,13 +159,13 @@ fn width_part(devices: &[String], widths: &[Width]) -> Part {
     });
     let steps = devices
         .iter()
-        .map(|device| column(device.as_str(), Unit::Seconds));
+        .map(|device| Column::of(device.as_str(), Unit::Seconds));
     Part {
         name: "width".to_owned(),
         title: "A step by the width of the first hidden layer, on batches that stay on the device"
             .to_owned(),
         rows_are: "width".to_owned(),
-        columns: std::iter::once(column("parameters", Unit::Count))
+        columns: std::iter::once(Column::of("parameters", Unit::Count))
             .chain(steps)
             .collect(),
         rows: rows.collect(),

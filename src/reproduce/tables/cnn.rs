@@ -170,23 +170,16 @@ fn networks(lab: &mut dyn Lab, ask: &Ask, devices: &Devices) -> Result<Vec<Timed
     Ok(all)
 }
 
-fn column(name: &str, unit: Unit) -> Column {
-    Column {
-        name: name.to_owned(),
-        unit,
-    }
-}
-
 fn networks_part(all: &[Timed]) -> Part {
     let columns = ["CPU", "GPU", "GPU, plain kernels"]
         .into_iter()
         .flat_map(|device| {
             ["forward", "backward", "total"]
-                .map(|pass| column(&format!("{device} {pass}"), Unit::Seconds))
+                .map(|pass| Column::of(format!("{device} {pass}"), Unit::Seconds))
         });
     let mut columns: Vec<Column> = columns.collect();
-    columns.push(column("GPU over CPU", Unit::Factor));
-    columns.push(column("tuned over plain", Unit::Factor));
+    columns.push(Column::of("GPU over CPU", Unit::Factor));
+    columns.push(Column::of("tuned over plain", Unit::Factor));
     Part {
         name: "networks".to_owned(),
         title: "Forward and backward passes of 16 images".to_owned(),

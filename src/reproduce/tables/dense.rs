@@ -1,6 +1,6 @@
 //! What the tables of dense networks have in common: a row for each training, CPU against GPU. May use: nothing.
 
-use super::devices::{OnDevice, column};
+use super::devices::OnDevice;
 use crate::reproduce::cpu_or_gpu::{Compared, Measured};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::DataPlace;
@@ -97,14 +97,14 @@ fn epochs_told(epochs: u64) -> String {
 
 fn columns() -> Vec<Column> {
     vec![
-        column("epoch, training only", Unit::Seconds),
-        column("epoch", Unit::Seconds),
-        column("step", Unit::Seconds),
-        column("in all", Unit::Seconds),
-        column("training accuracy", Unit::Accuracy),
-        column("validation accuracy", Unit::Accuracy),
-        column("data wait", Unit::Share),
-        column("device busy", Unit::Share),
+        Column::of("epoch, training only", Unit::Seconds),
+        Column::of("epoch", Unit::Seconds),
+        Column::of("step", Unit::Seconds),
+        Column::of("in all", Unit::Seconds),
+        Column::of("training accuracy", Unit::Accuracy),
+        Column::of("validation accuracy", Unit::Accuracy),
+        Column::of("data wait", Unit::Share),
+        Column::of("device busy", Unit::Share),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::{Lab, LabError, Run};
-use crate::reproduce::outcome::{Cell, Column, Span, Unit};
+use crate::reproduce::outcome::{Cell, Span};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -109,12 +109,4 @@ pub fn run_on(
         }
     }
     Ok(all)
-}
-
-/// A column.
-pub fn column(name: impl Into<String>, unit: Unit) -> Column {
-    Column {
-        name: name.into(),
-        unit,
-    }
 }

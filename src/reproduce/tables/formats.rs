@@ -178,22 +178,18 @@ fn cached(outcome: &Outcome) -> &str {
 }
 
 fn part(name: &str, title: &str, outcomes: &[&Outcome]) -> Part {
-    let column = |name: &str, unit| Column {
-        name: name.to_owned(),
-        unit,
-    };
     let first = formats(outcomes).first().copied();
     Part {
         name: name.to_owned(),
         title: title.to_owned(),
         rows_are: "format".to_owned(),
         columns: vec![
-            column("samples/s", Unit::PerSecond),
-            column("device busy", Unit::Share),
-            column("bytes/sample", Unit::Bytes),
-            column("CPU/sample", Unit::Seconds),
-            column("read/sample", Unit::Seconds),
-            column("decode/sample", Unit::Seconds),
+            Column::of("samples/s", Unit::PerSecond),
+            Column::of("device busy", Unit::Share),
+            Column::of("bytes/sample", Unit::Bytes),
+            Column::of("CPU/sample", Unit::Seconds),
+            Column::of("read/sample", Unit::Seconds),
+            Column::of("decode/sample", Unit::Seconds),
         ],
         rows: outcomes.iter().map(|outcome| row(outcome, first)).collect(),
         charted: vec![0, 2, 3],

@@ -194,16 +194,12 @@ fn columns(device: &str) -> Vec<Column> {
         true => "AU (for GPU-Util)",
         false => "GPU-Util",
     };
-    let column = |name: &str, unit| Column {
-        name: name.to_owned(),
-        unit,
-    };
     vec![
-        column(utilization, Unit::Share),
-        column("device busy", Unit::Share),
-        column("samples/s", Unit::PerSecond),
-        column("training time", Unit::Minutes),
-        column("util x time", Unit::Minutes),
+        Column::of(utilization, Unit::Share),
+        Column::of("device busy", Unit::Share),
+        Column::of("samples/s", Unit::PerSecond),
+        Column::of("training time", Unit::Minutes),
+        Column::of("util x time", Unit::Minutes),
     ]
 }
 

@@ -1,13 +1,13 @@
 //! Softmax regression on MNIST: an epoch on each device, the accuracy after each epoch, and why a GPU is no faster. May
 //! use: nothing.
 
-use super::devices::{Job, OnDevice, column, run_on};
+use super::devices::{Job, OnDevice, run_on};
 use super::{Ask, Findings, Table};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::held_by;
 use crate::reproduce::faster_device::{Loader, Puzzle, Tried, explanation, gain};
 use crate::reproduce::lab::{DataNeed, DataPlace, Lab, LabError};
-use crate::reproduce::outcome::{Cell, Measurement, Part, Row, Unit};
+use crate::reproduce::outcome::{Cell, Column, Measurement, Part, Row, Unit};
 use crate::reproduce::published::dense::{Kind, mnist_linear as published};
 use crate::reproduce::training::{
     accuracy_note, accuracy_remark, beside_published, epoch_note, epoch_seconds,
@@ -101,11 +101,11 @@ fn epoch_part(trained: &[OnDevice]) -> Part {
         title: "An epoch, training only and with evaluation on validation and test".to_owned(),
         rows_are: "device".to_owned(),
         columns: vec![
-            column("training only", Unit::Seconds),
-            column("with evaluation", Unit::Seconds),
-            column("step", Unit::Seconds),
-            column("data wait", Unit::Share),
-            column("device busy", Unit::Share),
+            Column::of("training only", Unit::Seconds),
+            Column::of("with evaluation", Unit::Seconds),
+            Column::of("step", Unit::Seconds),
+            Column::of("data wait", Unit::Share),
+            Column::of("device busy", Unit::Share),
         ],
         rows: rows.collect(),
         charted: vec![0, 1],
@@ -141,7 +141,7 @@ fn accuracy_part(by_epoch: &[Vec<OnDevice>], mnist: &DataPlace) -> Part {
         title: "Accuracy on the test images after each epoch".to_owned(),
         rows_are: "epochs".to_owned(),
         columns: devices
-            .map(|on| column(on.device.as_str(), Unit::Accuracy))
+            .map(|on| Column::of(on.device.as_str(), Unit::Accuracy))
             .collect(),
         rows: rows.collect(),
         ..Part::default()
@@ -275,13 +275,13 @@ fn loader_part(loaders: &[Loaded]) -> Part {
             .to_owned(),
         rows_are: "loader and device".to_owned(),
         columns: vec![
-            column("training only", Unit::Seconds),
-            column("data wait", Unit::Share),
-            column("device busy", Unit::Share),
-            column("gain of 10x, by the data wait", Unit::Factor),
-            column("gain of 10x, emulated", Unit::Factor),
-            column("gain of 20x, by the data wait", Unit::Factor),
-            column("gain of 20x, emulated", Unit::Factor),
+            Column::of("training only", Unit::Seconds),
+            Column::of("data wait", Unit::Share),
+            Column::of("device busy", Unit::Share),
+            Column::of("gain of 10x, by the data wait", Unit::Factor),
+            Column::of("gain of 10x, emulated", Unit::Factor),
+            Column::of("gain of 20x, by the data wait", Unit::Factor),
+            Column::of("gain of 20x, emulated", Unit::Factor),
         ],
         rows: rows.collect(),
         charted: vec![1, 5, 6],

@@ -66,15 +66,11 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
 }
 
 fn columns() -> Vec<Column> {
-    let column = |name: &str, unit| Column {
-        name: name.to_owned(),
-        unit,
-    };
     vec![
-        column("device busy", Unit::Share),
-        column("samples/s", Unit::PerSecond),
-        column("data wait", Unit::Share),
-        column("read", Unit::Seconds),
+        Column::of("device busy", Unit::Share),
+        Column::of("samples/s", Unit::PerSecond),
+        Column::of("data wait", Unit::Share),
+        Column::of("read", Unit::Seconds),
     ]
 }
 

@@ -124,7 +124,7 @@ fn of_class(class: &str) -> String {
 }
 
 /// `words` as text of XML, without the control characters that it must not have.
-pub(super) fn escaped(words: &str) -> String {
+pub fn escaped(words: &str) -> String {
     let mut out = String::with_capacity(words.len());
     for letter in words.chars() {
         match letter {

@@ -1,9 +1,9 @@
 //! Products of square matrices, and from which size on a GPU is faster. May use: nothing.
 
-use super::{CPU, Devices, column};
+use super::{CPU, Devices};
 use crate::reproduce::explain::percent;
 use crate::reproduce::lab::{Lab, LabError};
-use crate::reproduce::outcome::{Cell, ChartKind, Measurement, Part, Row, Unit};
+use crate::reproduce::outcome::{Cell, ChartKind, Column, Measurement, Part, Row, Unit};
 use crate::reproduce::tables::Ask;
 use serde_json::Value;
 
@@ -92,7 +92,10 @@ pub(super) fn products_part(products: &[Product]) -> Part {
         name: "products".to_owned(),
         title: "Products of square matrices, f32".to_owned(),
         rows_are: "rows".to_owned(),
-        columns: vec![column("CPU", Unit::Seconds), column("GPU", Unit::Seconds)],
+        columns: vec![
+            Column::of("CPU", Unit::Seconds),
+            Column::of("GPU", Unit::Seconds),
+        ],
         rows: rows.collect(),
         charted: vec![0, 1],
         chart: ChartKind::Lines,
