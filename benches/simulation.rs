@@ -58,6 +58,7 @@ fn images(loader: Loader, cores: f64, step: f64) -> Scenario {
             host: spread(20.0 * US),
             ..ServiceCosts::default()
         },
+        drift: Vec::new(),
         device: Device::Beside {
             step: BatchCosts::fixed(0.0, step / BATCH as f64),
             launch_wait: 0.0,

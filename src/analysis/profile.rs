@@ -55,6 +55,10 @@ pub struct ServiceProfile {
     pub lengths_ns: Vec<f64>,
     /// Standard error of the mean over the mean, as the means of parts of the window vary.
     pub relative_error: f64,
+    /// How long items took in parts of the window, over the mean: equally likely factors, least first, without what
+    /// single lengths alone explain. None where that explains it all.
+    #[serde(default)]
+    pub drift: Vec<f64>,
     /// Of the net time, the share that was computed and not waited; 0 to 1.
     pub cpu_share: f64,
     /// Of the units of work, the share in whose time a thread was woken that waited for the one before; 0 to 1.
@@ -162,18 +166,53 @@ impl Parts {
         }
     }
 
-    /// Standard error of the mean over the mean; 0 where there is too little to tell.
-    pub(super) fn relative_error(&self) -> f64 {
+    /// The means of those that are full over their mean; none where there is too little to tell.
+    fn factors(&self) -> Vec<f64> {
         let full = self.parts.iter().filter(|part| part.1 >= self.size);
         let means: Vec<f64> = full.map(|part| part.0 / part.1.max(1) as f64).collect();
-        let count = means.len() as f64;
-        let mean = means.iter().sum::<f64>() / count.max(1.0);
-        if count < 2.0 || mean <= 0.0 {
-            return 0.0;
+        let mean = means.iter().sum::<f64>() / means.len().max(1) as f64;
+        match means.len() > 1 && mean > 0.0 {
+            true => means.iter().map(|part| part / mean).collect(),
+            false => Vec::new(),
         }
-        let squares = means.iter().map(|part| (part - mean).powi(2)).sum::<f64>();
-        (squares / (count - 1.0) / count).sqrt() / mean
     }
+
+    /// Standard error of the mean over the mean; 0 where there is too little to tell.
+    pub(super) fn relative_error(&self) -> f64 {
+        let factors = self.factors();
+        (variance(&factors) / factors.len().max(1) as f64).sqrt()
+    }
+
+    /// How far parts differ by more than units of `items_per_unit` items explain whose lengths are any of `lengths`:
+    /// factors, least first.
+    pub(super) fn drift(&self, lengths: &[f64], items_per_unit: f64) -> Vec<f64> {
+        let mut factors = self.factors();
+        let mean = lengths.iter().sum::<f64>() / lengths.len().max(1) as f64;
+        let units = (self.size as f64 / items_per_unit.max(1.0)).max(1.0);
+        let of_units = variance(lengths) / (mean * mean).max(f64::MIN_POSITIVE) / units;
+        let of_parts = variance(&factors);
+        let drift = of_parts - CHANCE * of_units;
+        if drift <= 0.0 {
+            return Vec::new();
+        }
+        let share = (drift / of_parts).sqrt();
+        for factor in &mut factors {
+            *factor = 1.0 + (*factor - 1.0) * share;
+        }
+        factors.sort_unstable_by(f64::total_cmp);
+        factors
+    }
+}
+
+/// A variance of 24 parts is by chance at most so many times what it should be, with 95 % (chi squared over 23).
+const CHANCE: f64 = 1.53;
+
+/// The sample variance; 0 of fewer than two values.
+fn variance(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count.max(1.0);
+    let squares = values.iter().map(|value| (value - mean).powi(2));
+    squares.sum::<f64>() / (count - 1.0).max(1.0)
 }
 
 #[cfg(test)]
@@ -213,5 +252,25 @@ mod tests {
         assert!(many < few / 10.0, "{few} {many}");
         assert!(error(100_000, |n| 1_000 + n / 100) > 10.0 * many);
         assert_eq!(error(1_000, |_| 7), 0.0);
+    }
+
+    #[test]
+    fn drift_is_what_single_lengths_do_not_explain() {
+        let random = |n: u64| 1_000 + (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % 1_000;
+        let lengths: Vec<f64> = (0..1_000).map(|n| random(n) as f64).collect();
+        let drift = |of: &dyn Fn(u64) -> u64| {
+            let mut parts = Parts::new();
+            for n in 0..100_000 {
+                parts.add(Nanos(of(n)), 1);
+            }
+            parts.drift(&lengths, 1.0)
+        };
+        assert_eq!(drift(&random), [0.0; 0]);
+        // The second half takes a fifth longer.
+        let slower = drift(&|n| random(n) * if n < 50_000 { 10 } else { 12 } / 10);
+        let (first, last) = (slower[0], slower[slower.len() - 1]);
+        assert!((first - 10.0 / 11.0).abs() < 0.01, "{slower:?}");
+        assert!((last - 12.0 / 11.0).abs() < 0.01, "{slower:?}");
+        assert_eq!(Parts::new().drift(&[], 1.0), [0.0; 0]);
     }
 }

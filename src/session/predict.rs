@@ -3,6 +3,7 @@
 //! The costs are those that the report's run has measured; everything else follows from the configuration,
 //! which is resolved anew with the changes.
 
+mod disk;
 mod scenario;
 mod suggested;
 

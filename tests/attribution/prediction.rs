@@ -54,6 +54,7 @@ fn scenario(run: &Planted, rig: &Rig, profile: &Profile) -> Scenario {
         cores: 1e9,
         storage: None,
         costs,
+        drift: Vec::new(),
         device,
         waking: Waking::default(),
     }

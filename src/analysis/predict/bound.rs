@@ -168,6 +168,7 @@ mod tests {
                 decode: Costs::any_of((0..100).map(|n| 0.5e6 + 1e4 * f64::from(n))),
                 ..ServiceCosts::default()
             },
+            drift: Vec::new(),
             device: Device::Beside {
                 step: BatchCosts::fixed(1.0, 0.0),
                 launch_wait: 0.0,

@@ -117,23 +117,28 @@ const DRAWS: u64 = 8;
 /// Less than that is not worth naming.
 const WORTH_NAMING: f64 = 1.01;
 
-/// Samples per second and the share of device time, on average over a few orders of the costs.
+/// Samples per second and the share of device time, over a few orders of the costs.
 pub fn expected(scenario: &Scenario) -> (f64, f64) {
-    let runs: Vec<Simulated> = (0..ORDERS).map(|seed| simulate(scenario, seed)).collect();
-    let window: f64 = runs.iter().map(|run| run.window).sum();
-    let samples: u64 = runs.iter().map(|run| run.samples).sum();
-    let busy: f64 = runs.iter().map(|run| run.device_busy).sum();
-    let rate = samples as f64 * 1e9 / window.max(1.0);
-    (rate, (busy / window.max(1.0)).clamp(0.0, 1.0))
+    let run = simulated(scenario);
+    (run.samples_per_second(), run.busy_share())
+}
+
+/// Runs in as many parts of the drift, each with another order of the costs, as one.
+fn simulated(scenario: &Scenario) -> Simulated {
+    let parts = (0..ORDERS).map(|part| {
+        let scenario = scenario.in_part(part as usize, ORDERS as usize);
+        simulate(&scenario, part)
+    });
+    Simulated::joined(parts.collect())
 }
 
 /// The forecast of `scenario`, whose costs are as uncertain as `doubts` says.
 pub fn forecast(scenario: &Scenario, doubts: &Doubts) -> Forecast {
-    let orders: Vec<Simulated> = (0..ORDERS).map(|seed| simulate(scenario, seed)).collect();
+    let typical = simulated(scenario);
     let draws = (0..DRAWS).map(|draw| simulate(&drawn(scenario, doubts, draw), ORDERS + draw));
     let draws: Vec<Simulated> = draws.collect();
     let estimate = |of: &dyn Fn(&Simulated) -> f64| {
-        let value = mean(orders.iter().map(of));
+        let value = of(&typical);
         let around = mean(draws.iter().map(of));
         let squares = mean(draws.iter().map(|run| (of(run) - around).powi(2)));
         let own = value * doubts.model;

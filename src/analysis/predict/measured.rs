@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use super::scenario::{BatchCosts, ServiceCosts, Waking};
-use crate::analysis::profile::Profile;
+use crate::analysis::profile::{Profile, ServiceProfile};
 use crate::timeline::Stage;
 
 /// Of what a batch costs beside its samples, the part that does not depend on their number: collating and
@@ -34,6 +34,20 @@ impl Profile {
             host: host.unwrap_or_default(),
             background: 0.0,
         }
+    }
+
+    /// How what computes drifts: as the stage of the loader that computes most.
+    pub fn drift(&self) -> Vec<f64> {
+        let loads = |service: &&ServiceProfile| {
+            let stage = service.stage;
+            matches!(stage, Stage::Read | Stage::Decode | Stage::Preprocess)
+        };
+        let computed =
+            |service: &ServiceProfile| service.mean_ns * service.items as f64 * service.cpu_share;
+        let services = self.services.iter().filter(loads);
+        services
+            .max_by(|a, b| computed(a).total_cmp(&computed(b)))
+            .map_or(Vec::new(), |service| service.drift.clone())
     }
 
     /// What `stage` takes for a batch, in proportion to its samples.

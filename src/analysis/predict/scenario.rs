@@ -220,6 +220,8 @@ pub struct Scenario {
     pub cores: f64,
     pub storage: Option<Storage>,
     pub costs: ServiceCosts,
+    /// What computing costs in parts of a run, over the mean: equally likely factors, least first; none is always 1.
+    pub drift: Vec<f64>,
     pub device: Device,
     pub waking: Waking,
 }
@@ -228,6 +230,34 @@ impl Scenario {
     /// Whether the trainer's thread loads for itself.
     pub(super) fn is_inline(&self) -> bool {
         matches!(self.loader, Loader::WholeBatch { num_workers: 0 })
+    }
+
+    /// The part `number` of `parts` that drift has been sorted into, the quickest first: all that computes costs what
+    /// it does there on average.
+    pub(super) fn in_part(&self, number: usize, parts: usize) -> Scenario {
+        let mut part = self.clone();
+        let place = |number: usize| number * self.drift.len() / parts.max(1);
+        let factors = &self.drift[place(number)..place(number + 1)];
+        if factors.is_empty() {
+            return part;
+        }
+        let factor = factors.iter().sum::<f64>() / factors.len() as f64;
+        let costs = &mut part.costs;
+        for cost in [
+            &mut costs.read,
+            &mut costs.decode,
+            &mut costs.preprocess,
+            &mut costs.host,
+        ] {
+            *cost = cost.scaled(factor);
+        }
+        for cost in [&mut costs.batch, &mut costs.copy, &mut costs.launch] {
+            *cost = cost.scaled(factor);
+        }
+        if let Device::OnHost { step, .. } = &mut part.device {
+            *step = step.scaled(factor);
+        }
+        part
     }
 
     /// Whether another batch may start once one is taken to be copied, and not once it is copied.

@@ -32,6 +32,24 @@ impl Simulated {
         self.samples as f64 * 1e9 / self.window.max(1.0)
     }
 
+    /// Runs one after another as one; the first batch is theirs on average.
+    pub(super) fn joined(runs: Vec<Simulated>) -> Simulated {
+        let count = runs.len().max(1) as f64;
+        let mut all = Simulated::default();
+        for run in runs {
+            all.window += run.window;
+            all.steps += run.steps;
+            all.samples += run.samples;
+            all.device_busy += run.device_busy;
+            all.data_waits.extend(run.data_waits);
+            all.first_batch += run.first_batch / count;
+            all.services += run.services;
+            all.switching += run.switching;
+        }
+        all.data_waits.sort_unstable_by(f32::total_cmp);
+        all
+    }
+
     /// Device busy / window, 0 to 1.
     pub fn busy_share(&self) -> f64 {
         (self.device_busy / self.window.max(1.0)).clamp(0.0, 1.0)

@@ -45,13 +45,16 @@ impl Tally {
         // Who waited afterwards has handed on while it had nothing else to do.
         let at_once = tally.began_at_once as f64 / tally.units.max(1) as f64;
         let woke = self.wakes[stage as usize] as f64 / tally.units.max(1) as f64;
+        let items_per_unit = tally.items as f64 / tally.units.max(1) as f64;
+        let lengths_ns = equally_likely(&tally.net.histogram, mean);
         ServiceProfile {
             stage,
             items: tally.items,
-            items_per_unit: tally.items as f64 / tally.units.max(1) as f64,
+            items_per_unit,
             mean_ns: mean,
-            lengths_ns: equally_likely(&tally.net.histogram, mean),
             relative_error: tally.parts.relative_error(),
+            drift: tally.parts.drift(&lengths_ns, items_per_unit),
+            lengths_ns,
             cpu_share: match stage {
                 Stage::Read => read_cpu_share(mean * tally.items as f64, workers, window),
                 _ => 1.0,

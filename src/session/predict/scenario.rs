@@ -1,12 +1,12 @@
 //! From a configuration and measured costs to what is simulated.
 
+use super::disk::storage;
 use super::{PredictError, Predictor, WhatIf};
 use crate::analysis::predict::{
-    BatchCosts, BatchSizes, Costs, Device, Loader, Scenario, ServiceCosts, StageThreads, Storage,
+    BatchCosts, BatchSizes, Costs, Device, Loader, Scenario, ServiceCosts, StageThreads,
 };
 use crate::config::{
-    DecodeConfig, DeviceConfig, EmulatedConfig, GpuConfig, Mode, OrderConfig,
-    PreprocessStageConfig, Resolved,
+    DecodeConfig, DeviceConfig, EmulatedConfig, GpuConfig, Mode, PreprocessStageConfig, Resolved,
 };
 use crate::data::sampler::Batches;
 use crate::pipeline::{Layout, Plan, StageKnobs};
@@ -194,6 +194,7 @@ pub(super) fn scenario(
         cores: what_if.cores.unwrap_or(from.cores),
         storage: storage(from, config, plan, what_if),
         costs,
+        drift: from.profile.drift(),
         device,
         waking: from.profile.waking(),
     })
@@ -223,28 +224,6 @@ pub fn simulated_loader(plan: &Plan) -> Loader {
         },
         Layout::WholeBatch { num_workers, .. } => Loader::WholeBatch { num_workers },
     }
-}
-
-/// The disk that is emulated in `config`.
-fn storage(from: &Predictor, config: &Resolved, plan: &Plan, what_if: WhatIf) -> Option<Storage> {
-    let storage = config.pipeline.storage?;
-    let (runs, seeks) = match config.pipeline.order {
-        OrderConfig::Sequential => (0.0, 0.0),
-        OrderConfig::Block { block, window: 1 } => (1.0 / block as f64, 1.0 / block as f64),
-        _ => (1.0, 1.0),
-    };
-    let read = from.profile.service(Stage::Read);
-    let bytes = what_if.stored_bytes;
-    let bytes = bytes.unwrap_or(read.map_or(0.0, |read| read.bytes_out));
-    let transfer = storage
-        .bytes_per_second
-        .map_or(0.0, |rate| bytes * 1e9 / rate.max(1) as f64);
-    Some(Storage {
-        latency: storage.latency_ns as f64,
-        // A claim asks once at least.
-        requests_per_sample: f64::max(runs, 1.0 / plan.claim_size as f64),
-        taken_per_sample: storage.seek_ns as f64 * seeks + transfer,
-    })
 }
 
 fn costs_and_device(

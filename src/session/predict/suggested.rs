@@ -85,6 +85,7 @@ mod tests {
             mean_ns,
             lengths_ns: vec![mean_ns],
             relative_error: 0.0,
+            drift: Vec::new(),
             cpu_share: 1.0,
             bytes_out: 0.0,
         }
