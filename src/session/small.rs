@@ -3,6 +3,7 @@
 
 use crate::config::PreprocessStageConfig;
 use crate::data::{CifarImages, IdxImages};
+use crate::pipeline::stages::ahead::fetch_ahead;
 use crate::pipeline::{Claim, SampleError, SampleWork};
 use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
 use multiversion::multiversion;
@@ -54,6 +55,17 @@ impl SmallImages {
         }
     }
 
+    /// The pixels of the images `indices`. In a random order each lies where nothing was read lately, so the memory is
+    /// asked for it while those before are worked on.
+    fn fetched_ahead(&self, indices: &[u32]) -> impl Iterator<Item = &[u8]> {
+        indices.iter().enumerate().map(|(place, &index)| {
+            if let Some(&later) = indices.get(place + FETCH_AHEAD) {
+                fetch_ahead(self.pixels(later as usize));
+            }
+            self.pixels(index as usize)
+        })
+    }
+
     fn name(&self, i: usize) -> String {
         match self {
             SmallImages::Idx(images) => format!("image {i} of {}", images.path().display()),
@@ -69,6 +81,9 @@ pub struct SmallWork {
     scale_and_offset: Vec<(f32, f32)>,
     transform: PreprocessStageConfig,
 }
+
+/// How many images ahead memory is asked for them: one takes about as long as memory does.
+const FETCH_AHEAD: usize = 2;
 
 /// Normalising one takes less than a microsecond, as much as handing it on.
 const CLAIM_SIZE: usize = 256;
@@ -115,8 +130,9 @@ impl SmallWork {
 
     /// Copies a claim's pixels.
     fn copy(&self, claim: &Claim, out: &mut [u8]) {
-        for (slot, &index) in out.chunks_exact_mut(self.values()).zip(claim.indices()) {
-            slot.copy_from_slice(self.images.pixels(index as usize));
+        let slots = out.chunks_exact_mut(self.values());
+        for (slot, pixels) in slots.zip(self.images.fetched_ahead(claim.indices())) {
+            slot.copy_from_slice(pixels);
         }
     }
 }
@@ -132,8 +148,7 @@ fn normalise(
     let [channels, height, width] = images.shape();
     let plane = height * width;
     let slots = out.chunks_exact_mut(channels * plane);
-    for (slot, &index) in slots.zip(indices) {
-        let pixels = images.pixels(index as usize);
+    for (slot, pixels) in slots.zip(images.fetched_ahead(indices)) {
         let planes = slot.chunks_exact_mut(plane).zip(pixels.chunks_exact(plane));
         for ((to, from), (scale, offset)) in planes.zip(scale_and_offset) {
             for (value, pixel) in to.iter_mut().zip(from) {
