@@ -2,8 +2,8 @@
 """How exact predictions are: one run is profiled, other settings are predicted from it, the predictions are
 saved, and only then the settings are measured.
 
-    python3 scripts/prediction.py jpeg                                  (makes its images on the first run)
-    python3 scripts/prediction.py mnist --mnist DATA/mnist
+    python3 scripts/prediction.py jpeg                       (makes its images on the first run)
+    python3 scripts/prediction.py mnist --data DATA/mnist
 
 A third of the settings is bound by the cores, a third by waiting for the disk, a third lies near the knee,
 where loader and device are about as fast. Needs target/release/stallscope; run it from the repository's root
@@ -20,9 +20,6 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-
-# How many times as many samples the profiled run has: all predictions rest on it.
-PROFILE_LONGER = 3
 
 LATENCY = "storage.emulate=custom storage.latency={}ms"
 
@@ -42,6 +39,11 @@ JPEG = {
     "step_us": 1087.5,
     "samples": 2400,
     "least_steps": 24,
+    # How many times as many samples the profiled run has: all predictions rest on it.
+    "profile_longer": 3,
+    "base": [],
+    "disk_steps": [],
+    "knee_disk_steps": [],
     "settings": [
         setting("cores", "num_workers=0 batch.size=64", 0.25),
         setting("cores", "num_workers=1 batch.size=32 prefetch_factor=1", 0.25),
@@ -73,21 +75,26 @@ JPEG = {
     ],
 }
 
+# Read from memory, and only normalised: a batch takes as little as handing it on.
 MNIST = {
     "config": "configs/mnist-linear.toml",
-    "profile": setting("", "num_workers=1 batch.size=128", 0.25),
-    "step_us": 0.6,
-    "samples": 1_500_000,
+    "profile": setting("", "num_workers=1 batch.size=256 prefetch_factor=8", 0.25),
+    "step_us": 0.3,
+    "samples": 6_000_000,
     "least_steps": 3000,
+    "profile_longer": 10,
+    "base": ["epochs=100000", "split.choose=last"],
+    "disk_steps": ["steps=60", "warmup_steps=10"],
+    "knee_disk_steps": ["steps=1500", "warmup_steps=60"],
     "settings": [
         setting("cores", "num_workers=0 batch.size=16", 0.25),
-        setting("cores", "num_workers=0 batch.size=64", 0.5),
+        setting("cores", "num_workers=0 batch.size=64", 0.3),
         setting("cores", "num_workers=0 batch.size=256", 0.25),
         setting("cores", "num_workers=0 batch.size=128", 0.25),
         setting("cores", "num_workers=1 batch.size=32 prefetch_factor=4", 0.25),
-        setting("cores", "num_workers=1 batch.size=128 prefetch_factor=2", 0.25),
+        setting("cores", "num_workers=1 batch.size=128 prefetch_factor=8", 0.25),
         setting("cores", "num_workers=1 batch.size=256 prefetch_factor=8", 0.25),
-        setting("cores", "num_workers=2 batch.size=256 prefetch_factor=2", 0.25),
+        setting("cores", "num_workers=2 batch.size=256 prefetch_factor=8", 0.25),
         setting("disk", "num_workers=0 batch.size=64", 1, 1),
         setting("disk", "num_workers=1 batch.size=16 prefetch_factor=2", 1, 2),
         setting("disk", "num_workers=2 batch.size=64 prefetch_factor=1", 1, 5),
@@ -96,26 +103,29 @@ MNIST = {
         setting("disk", "num_workers=8 batch.size=16 prefetch_factor=8", 1, 1),
         setting("disk", "num_workers=8 batch.size=256 prefetch_factor=1", 0.5, 5),
         setting("disk", "num_workers=6 batch.size=64 prefetch_factor=4", 1, 10),
-        setting("knee", "num_workers=1 batch.size=64 prefetch_factor=1", 2.3),
-        setting("knee", "num_workers=1 batch.size=128 prefetch_factor=1", 1.5),
-        setting("knee", "num_workers=1 batch.size=256 prefetch_factor=1", 1.05),
-        setting("knee", "num_workers=1 batch.size=128 prefetch_factor=4", 0.65),
-        setting("knee", "num_workers=1 batch.size=256 prefetch_factor=2", 0.6),
         setting("knee", "num_workers=0 batch.size=64", 0.55),
-        setting("knee", "num_workers=2 batch.size=256 prefetch_factor=1", 0.4),
-        setting("knee", "num_workers=0 batch.size=256", 0.45),
+        setting("knee", "num_workers=1 batch.size=128 prefetch_factor=4", 0.85),
+        setting("knee", "num_workers=1 batch.size=64 prefetch_factor=4", 0.95),
+        setting("knee", "num_workers=1 batch.size=256 prefetch_factor=2", 0.75),
+        setting("knee", "num_workers=6 batch.size=128 prefetch_factor=1 shuffle=false", 2.6, 0.5),
+        setting("knee", "num_workers=2 batch.size=256 prefetch_factor=1 shuffle=false", 4.0, 0.5),
+        setting("knee", "num_workers=4 batch.size=128 prefetch_factor=1 shuffle=false", 3.8, 0.5),
+        setting("knee", "num_workers=4 batch.size=256 prefetch_factor=1 shuffle=false", 3.6, 1),
+        setting("knee", "num_workers=8 batch.size=256 prefetch_factor=1 shuffle=false", 3.5, 2),
     ],
 }
+
+EXPERIMENTS = {"jpeg": JPEG, "mnist": MNIST}
 
 
 class Program:
     """Runs and predicts one experiment."""
 
-    def __init__(self, binary, experiment, mnist):
+    def __init__(self, binary, experiment, data):
         self.binary, self.experiment = str(binary), experiment
-        self.base = ["device=emulated:custom", "emulated.step_base=0ms", "trace.enabled=false"]
-        if mnist:
-            self.base += [f"source.path={mnist}", "epochs=100000"]
+        self.base = ["device=emulated:custom", "emulated.step_base=0ms", "trace.enabled=false", *experiment["base"]]
+        if data:
+            self.base.append(f"source.path={data}")
 
     def sets(self, sets, step, batch, longer=1):
         """All `--set` words of a run with the device's step `step` times as long."""
@@ -148,9 +158,10 @@ def batch_of(words, default):
 
 def steps_for(experiment, one):
     """With a disk that is slow, fewer steps do."""
-    if not one["latency"] or experiment is JPEG:
+    if not one["latency"]:
         return []
-    return ["steps=60", "warmup_steps=10"]
+    # Near the knee the disk is about as fast as the device.
+    return experiment["knee_disk_steps" if one["kind"] == "knee" else "disk_steps"]
 
 
 def percent(value):
@@ -183,24 +194,24 @@ def summary(name, rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiment", choices=["jpeg", "mnist"])
-    parser.add_argument("--mnist", help="the folder of MNIST's files")
+    parser.add_argument("experiment", choices=list(EXPERIMENTS))
+    parser.add_argument("--data", help="the folder of MNIST's files")
     parser.add_argument("--binary", type=Path, default=ROOT / "target/release/stallscope")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="where predictions and measurements are kept")
     args = parser.parse_args()
-    if args.experiment == "mnist" and not args.mnist:
-        parser.error("mnist needs --mnist FOLDER")
-    experiment = JPEG if args.experiment == "jpeg" else MNIST
+    experiment = EXPERIMENTS[args.experiment]
+    if experiment is not JPEG and not args.data:
+        parser.error(f"{args.experiment} needs --data FOLDER")
     out = args.out or Path(tempfile.mkdtemp(prefix="prediction-"))
     out.mkdir(parents=True, exist_ok=True)
-    mnist = Path(args.mnist).resolve() if args.experiment == "mnist" else None
-    program = Program(args.binary.resolve(), experiment, mnist)
+    data = Path(args.data).resolve() if args.data else None
+    program = Program(args.binary.resolve(), experiment, data)
 
     default = 32
     profile = experiment["profile"]
     batch = batch_of(profile["sets"], default)
-    sets = program.sets(profile["sets"], profile["step"], batch, longer=PROFILE_LONGER)
+    sets = program.sets(profile["sets"], profile["step"], batch, longer=experiment["profile_longer"])
     report = program.run(sets, out / "profile")
     print(f"profiled: {report['samples_per_second']:.1f} samples/s with {profile['words']}, step x{profile['step']}", flush=True)
     settings = experiment["settings"]

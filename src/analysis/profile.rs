@@ -74,14 +74,26 @@ impl Profile {
     }
 }
 
+/// Work that takes less than this share of a waking is nothing beside it.
+const FAR_LESS: f64 = 0.2;
+
 impl ServiceProfile {
     /// The lengths without the time that waking other threads took, `waking` nanoseconds each: the longest
-    /// units are those that woke somebody.
+    /// units are those that woke somebody. Where work takes far less than that, what takes about as long woke
+    /// somebody, and is as long as the rest but for that.
     pub(super) fn undisturbed(&self, waking: f64) -> Vec<f64> {
         let each = waking / self.items_per_unit.max(1.0);
         let least = self.lengths_ns.first().copied().unwrap_or_default();
         let woke = (self.woke_share * self.lengths_ns.len() as f64).round() as usize;
         let quiet = self.lengths_ns.len() - woke.min(self.lengths_ns.len());
+        let typical = self.lengths_ns.get(quiet / 2).copied().unwrap_or_default();
+        if woke > 0 && typical < FAR_LESS * each {
+            let undisturbed = |length: &f64| match *length < each / 2.0 {
+                true => *length,
+                false => typical,
+            };
+            return self.lengths_ns.iter().map(undisturbed).collect();
+        }
         let lengths = self.lengths_ns.iter().enumerate();
         let lengths = lengths.map(|(place, length)| match place < quiet {
             true => *length,
@@ -236,6 +248,32 @@ mod tests {
         few.record(5).unwrap();
         few.record(15).unwrap();
         assert_eq!(equally_likely(&few, 10.0), [5.0, 15.0]);
+    }
+
+    #[test]
+    fn waking_somebody_is_no_part_of_the_work() {
+        let service = |lengths_ns: Vec<f64>, woke_share| ServiceProfile {
+            stage: Stage::Read,
+            items: 1_000,
+            items_per_unit: 10.0,
+            mean_ns: 0.0,
+            lengths_ns,
+            relative_error: 0.0,
+            drift: Vec::new(),
+            cpu_share: 1.0,
+            woke_share,
+            bytes_out: 0.0,
+        };
+        // Units of 10 items that wake somebody for 10 us: 1 us an item.
+        let long = service(vec![900.0, 1_000.0, 1_900.0, 2_100.0], 0.5);
+        assert_eq!(long.undisturbed(10e3), [900.0, 1_000.0, 900.0, 1_100.0]);
+        let short = service(vec![10.0, 20.0, 30.0, 800.0, 1_000.0, 3_000.0], 0.4);
+        assert_eq!(
+            short.undisturbed(10e3),
+            [10.0, 20.0, 30.0, 30.0, 30.0, 30.0]
+        );
+        let nobody = service(vec![10.0, 3_000.0], 0.0);
+        assert_eq!(nobody.undisturbed(10e3), [10.0, 3_000.0]);
     }
 
     #[test]
