@@ -40,7 +40,7 @@ JPEG = {
     "samples": 2400,
     "least_steps": 24,
     # How many times as many samples the profiled run has: all predictions rest on it.
-    "profile_longer": 3,
+    "profile_longer": 8,
     "base": [],
     "disk_steps": [],
     "knee_disk_steps": [],
