@@ -203,6 +203,8 @@ def main():
     experiment = EXPERIMENTS[args.experiment]
     if experiment is not JPEG and not args.data:
         parser.error(f"{args.experiment} needs --data FOLDER")
+    if experiment is JPEG and args.data:
+        parser.error("jpeg makes its own images: leave --data out")
     out = args.out or Path(tempfile.mkdtemp(prefix="prediction-"))
     out.mkdir(parents=True, exist_ok=True)
     data = Path(args.data).resolve() if args.data else None

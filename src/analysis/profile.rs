@@ -79,27 +79,32 @@ const FAR_LESS: f64 = 0.2;
 
 impl ServiceProfile {
     /// The lengths without the time that waking other threads took, `waking` nanoseconds each: the longest
-    /// units are those that woke somebody. Where work takes far less than that, what takes about as long woke
-    /// somebody, and is as long as the rest but for that.
+    /// units are those that woke somebody. Where most work takes far less than that, lengths like it woke somebody,
+    /// up to twice as many as were counted, and are otherwise as long as most.
     pub(super) fn undisturbed(&self, waking: f64) -> Vec<f64> {
         let each = waking / self.items_per_unit.max(1.0);
-        let least = self.lengths_ns.first().copied().unwrap_or_default();
-        let woke = (self.woke_share * self.lengths_ns.len() as f64).round() as usize;
-        let quiet = self.lengths_ns.len() - woke.min(self.lengths_ns.len());
-        let typical = self.lengths_ns.get(quiet / 2).copied().unwrap_or_default();
-        if woke > 0 && typical < FAR_LESS * each {
-            let undisturbed = |length: &f64| match *length < each / 2.0 {
-                true => *length,
-                false => typical,
-            };
-            return self.lengths_ns.iter().map(undisturbed).collect();
-        }
-        let lengths = self.lengths_ns.iter().enumerate();
-        let lengths = lengths.map(|(place, length)| match place < quiet {
-            true => *length,
-            false => (length - each).max(least.min(*length)),
+        let lengths = &self.lengths_ns;
+        let least = lengths.first().copied().unwrap_or_default();
+        let woke = (self.woke_share * lengths.len() as f64).round() as usize;
+        let quiet = lengths.len() - woke.min(lengths.len());
+        let most = lengths.get(quiet / 2).copied().unwrap_or_default();
+        let like_waking = if woke > 0 && most < FAR_LESS * each {
+            let from = lengths.partition_point(|length| *length < each / 2.0);
+            let to = lengths.partition_point(|length| *length <= each * 2.0);
+            from.max(to.saturating_sub(2 * woke))..to
+        } else {
+            quiet..quiet
+        };
+        let undisturbed = lengths.iter().enumerate().map(|(place, length)| {
+            if like_waking.contains(&place) {
+                most
+            } else if place < quiet.max(like_waking.end) {
+                *length
+            } else {
+                (length - each).max(least.min(*length))
+            }
         });
-        lengths.collect()
+        undisturbed.collect()
     }
 }
 
@@ -142,13 +147,24 @@ pub(super) fn equally_likely(histogram: &Histogram<u32>, mean: f64) -> Vec<f64> 
 /// Means of parts of a run of items: how much they vary says how well the mean is known, drift included.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
-    /// Items that fill a part.
+    /// Units that fill a part.
     size: u64,
-    parts: Vec<(f64, u64)>,
+    parts: Vec<Part>,
+}
+
+/// Units of work one after another.
+#[derive(Copy, Clone, Debug, Default)]
+struct Part {
+    total: f64,
+    items: u64,
+    units: u64,
 }
 
 /// Parts at most; when they are full, every two become one.
 const PARTS: usize = 32;
+
+/// Parts at least that drift is told from.
+const LEAST_PARTS: usize = PARTS / 2;
 
 impl Parts {
     pub(super) fn new() -> Parts {
@@ -158,30 +174,32 @@ impl Parts {
         }
     }
 
-    /// Adds `count` items that took `total` together.
-    pub(super) fn add(&mut self, total: Nanos, count: u32) {
-        if self.parts.last().is_none_or(|part| part.1 >= self.size) {
+    /// Adds a unit of `items` items that took `total` together.
+    pub(super) fn add(&mut self, total: Nanos, items: u32) {
+        if self.parts.last().is_none_or(|part| part.units >= self.size) {
             if self.parts.len() == PARTS {
-                let merged = self.parts.chunks(2);
-                let merged = merged.map(|pair| {
-                    let sum = pair.iter().map(|part| part.0).sum::<f64>();
-                    (sum, pair.iter().map(|part| part.1).sum::<u64>())
+                let merged = self.parts.chunks(2).map(|pair| Part {
+                    total: pair.iter().map(|part| part.total).sum(),
+                    items: pair.iter().map(|part| part.items).sum(),
+                    units: pair.iter().map(|part| part.units).sum(),
                 });
                 self.parts = merged.collect();
                 self.size *= 2;
             }
-            self.parts.push((0.0, 0));
+            self.parts.push(Part::default());
         }
         if let Some(part) = self.parts.last_mut() {
-            part.0 += total.0 as f64;
-            part.1 += u64::from(count);
+            part.total += total.0 as f64;
+            part.items += u64::from(items);
+            part.units += 1;
         }
     }
 
     /// The means of those that are full over their mean; none where there is too little to tell.
     fn factors(&self) -> Vec<f64> {
-        let full = self.parts.iter().filter(|part| part.1 >= self.size);
-        let means: Vec<f64> = full.map(|part| part.0 / part.1.max(1) as f64).collect();
+        let full = self.parts.iter().filter(|part| part.units >= self.size);
+        let means = full.map(|part| part.total / part.items.max(1) as f64);
+        let means: Vec<f64> = means.collect();
         let mean = means.iter().sum::<f64>() / means.len().max(1) as f64;
         match means.len() > 1 && mean > 0.0 {
             true => means.iter().map(|part| part / mean).collect(),
@@ -195,19 +213,17 @@ impl Parts {
         (variance(&factors) / factors.len().max(1) as f64).sqrt()
     }
 
-    /// How far parts differ by more than units of `items_per_unit` items explain whose lengths are any of `lengths`:
-    /// factors, least first.
-    pub(super) fn drift(&self, lengths: &[f64], items_per_unit: f64) -> Vec<f64> {
+    /// How far parts differ by more than single units explain, whose lengths per item are any of `lengths`: factors,
+    /// least first. None of fewer than 16 parts, or where chance could do it.
+    pub(super) fn drift(&self, lengths: &[f64]) -> Vec<f64> {
         let mut factors = self.factors();
         let mean = lengths.iter().sum::<f64>() / lengths.len().max(1) as f64;
-        let units = (self.size as f64 / items_per_unit.max(1.0)).max(1.0);
-        let of_units = variance(lengths) / (mean * mean).max(f64::MIN_POSITIVE) / units;
+        let of_units = variance(lengths) / (mean * mean).max(f64::MIN_POSITIVE) / self.size as f64;
         let of_parts = variance(&factors);
-        let drift = of_parts - CHANCE * of_units;
-        if drift <= 0.0 {
+        if factors.len() < LEAST_PARTS || of_parts <= CHANCE * of_units {
             return Vec::new();
         }
-        let share = (drift / of_parts).sqrt();
+        let share = ((of_parts - of_units) / of_parts).sqrt();
         for factor in &mut factors {
             *factor = 1.0 + (*factor - 1.0) * share;
         }
@@ -216,8 +232,9 @@ impl Parts {
     }
 }
 
-/// A variance of 24 parts is by chance at most so many times what it should be, with 95 % (chi squared over 23).
-const CHANCE: f64 = 1.53;
+/// A variance of 16 to 32 parts is by chance at most so many times what it should be, with 95 % (chi squared over 15
+/// to 31, over that).
+const CHANCE: f64 = 1.67;
 
 /// The sample variance; 0 of fewer than two values.
 fn variance(values: &[f64]) -> f64 {
@@ -270,8 +287,11 @@ mod tests {
         let short = service(vec![10.0, 20.0, 30.0, 800.0, 1_000.0, 3_000.0], 0.4);
         assert_eq!(
             short.undisturbed(10e3),
-            [10.0, 20.0, 30.0, 30.0, 30.0, 30.0]
+            [10.0, 20.0, 30.0, 30.0, 30.0, 2_000.0]
         );
+        // Waits for a disk are not taken for wakings.
+        let waits = service(vec![10.0, 20.0, 50e3, 60e3], 0.25);
+        assert_eq!(waits.undisturbed(10e3), [10.0, 20.0, 50e3, 59e3]);
         let nobody = service(vec![10.0, 3_000.0], 0.0);
         assert_eq!(nobody.undisturbed(10e3), [10.0, 3_000.0]);
     }
@@ -294,21 +314,33 @@ mod tests {
 
     #[test]
     fn drift_is_what_single_lengths_do_not_explain() {
-        let random = |n: u64| 1_000 + (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % 1_000;
-        let lengths: Vec<f64> = (0..1_000).map(|n| random(n) as f64).collect();
-        let drift = |of: &dyn Fn(u64) -> u64| {
-            let mut parts = Parts::new();
-            for n in 0..100_000 {
-                parts.add(Nanos(of(n)), 1);
-            }
-            parts.drift(&lengths, 1.0)
+        let random = |n: u64| {
+            let mut x = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+            1_000 + (x ^ x >> 31) % 1_000
         };
-        assert_eq!(drift(&random), [0.0; 0]);
-        // The second half takes a fifth longer.
-        let slower = drift(&|n| random(n) * if n < 50_000 { 10 } else { 12 } / 10);
-        let (first, last) = (slower[0], slower[slower.len() - 1]);
-        assert!((first - 10.0 / 11.0).abs() < 0.01, "{slower:?}");
-        assert!((last - 12.0 / 11.0).abs() < 0.01, "{slower:?}");
-        assert_eq!(Parts::new().drift(&[], 1.0), [0.0; 0]);
+        let lengths: Vec<f64> = (0..1_000).map(|n| random(n) as f64).collect();
+        // Units of as many items, that take so many times as long.
+        let drift = |units: u64, items: u32, times: &dyn Fn(u64) -> f64| {
+            let mut parts = Parts::new();
+            for n in 0..units {
+                let total = random(n) as f64 * times(n) * f64::from(items);
+                parts.add(Nanos(total as u64), items);
+            }
+            parts.drift(&lengths)
+        };
+        for items in [1, 256] {
+            assert_eq!(drift(100_000, items, &|_| 1.0), [0.0; 0]);
+            // The second half takes a fifth longer.
+            let half = |n| if n < 50_000 { 1.0 } else { 1.2 };
+            let slower = drift(100_000, items, &half);
+            let (first, last) = (slower[0], slower[slower.len() - 1]);
+            assert!((first - 10.0 / 11.0).abs() < 0.02, "{slower:?}");
+            assert!((last - 12.0 / 11.0).abs() < 0.02, "{slower:?}");
+            let few = drift(10, items, &|n| n as f64);
+            assert_eq!(few, [0.0; 0], "too few to tell");
+        }
+        assert_eq!(Parts::new().drift(&[]), [0.0; 0]);
     }
 }

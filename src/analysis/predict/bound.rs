@@ -143,7 +143,7 @@ impl Bound {
 mod tests {
     use super::*;
     use crate::analysis::predict::{
-        BatchCosts, BatchSizes, Costs, ServiceCosts, Storage, Waking, simulate,
+        BatchCosts, BatchSizes, Costs, Device, ServiceCosts, Storage, Waking, expected, simulate,
     };
 
     /// Whole-batch workers whose samples compute for 1 ms, of a run that is longer than what is simulated of it.
@@ -205,5 +205,45 @@ mod tests {
         let share = simulate(&scenario, 1).samples_per_second() / bound;
         assert!((1.05..1.3).contains(&share), "{share}");
         assert_eq!(Bound::of(&endless).limit(), Limit::Cores);
+    }
+
+    /// Where loader and device take the same on average, the slow half of the time costs and the quick one gains
+    /// nothing; where the loader takes longer all the time, both are the same.
+    #[test]
+    fn drift_costs_near_the_knee_only() {
+        let run = |step: f64, drift: &[f64]| {
+            let mut scenario = workers(1, 4.0, 0.0);
+            scenario.costs.decode = Costs::fixed(1e6);
+            scenario.device = Device::Beside {
+                step: BatchCosts::fixed(step, 0.0),
+                launch_wait: 0.0,
+                run_ahead: 2,
+                transfer: BatchCosts::default(),
+                copies_ahead: 2,
+            };
+            scenario.drift = drift.to_vec();
+            expected(&scenario).0
+        };
+        let drift = [[0.9; 8], [1.1; 8]].concat();
+        let knee = run(8e6, &drift) / run(8e6, &[]);
+        assert!((knee - 8.0 / 8.4).abs() < 0.005, "{knee}");
+        let loader = run(1e6, &drift) / run(1e6, &[]);
+        assert!((loader - 1.0).abs() < 0.005, "{loader}");
+    }
+
+    #[test]
+    fn parts_of_the_drift_ascend_and_are_1_on_average() {
+        for count in [0, 3, 4, 5, 17, 19, 31] {
+            let mut scenario = workers(1, 1.0, 0.0);
+            scenario.drift = (0..count).map(|n| 0.9 + 0.01 * f64::from(n)).collect();
+            let costs: Vec<f64> = (0..4)
+                .map(|part| {
+                    scenario.in_part(part, 4).costs.decode.mean() / scenario.costs.decode.mean()
+                })
+                .collect();
+            let mean = costs.iter().sum::<f64>() / 4.0;
+            assert!((mean - 1.0).abs() < 1e-4, "{count}: {costs:?}");
+            assert!(costs.is_sorted(), "{count}: {costs:?}");
+        }
     }
 }

@@ -232,16 +232,21 @@ impl Scenario {
         matches!(self.loader, Loader::WholeBatch { num_workers: 0 })
     }
 
-    /// The part `number` of `parts` that drift has been sorted into, the quickest first: all that computes costs what
-    /// it does there on average.
+    /// The part `number` of `parts` that drift has been sorted into, the quickest first: the services that compute cost
+    /// what they do there on average.
     pub(super) fn in_part(&self, number: usize, parts: usize) -> Scenario {
         let mut part = self.clone();
-        let place = |number: usize| number * self.drift.len() / parts.max(1);
-        let factors = &self.drift[place(number)..place(number + 1)];
-        if factors.is_empty() {
+        if self.drift.len() < parts {
             return part;
         }
-        let factor = factors.iter().sum::<f64>() / factors.len() as f64;
+        let mean = |number: usize| {
+            let place = |number: usize| number * self.drift.len() / parts;
+            let factors = &self.drift[place(number)..place(number + 1)];
+            factors.iter().sum::<f64>() / factors.len() as f64
+        };
+        // Parts need not be of equally many, and count alike.
+        let all = (0..parts).map(mean).sum::<f64>() / parts.max(1) as f64;
+        let factor = mean(number) / all;
         let costs = &mut part.costs;
         for cost in [
             &mut costs.read,

@@ -53,7 +53,7 @@ impl Tally {
             items_per_unit,
             mean_ns: mean,
             relative_error: tally.parts.relative_error(),
-            drift: tally.parts.drift(&lengths_ns, items_per_unit),
+            drift: tally.parts.drift(&lengths_ns),
             lengths_ns,
             cpu_share: match stage {
                 Stage::Read => read_cpu_share(mean * tally.items as f64, workers, window),

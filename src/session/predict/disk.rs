@@ -42,7 +42,7 @@ fn requests_and_seeks(
 ) -> (f64, f64) {
     let block = match config.pipeline.order {
         OrderConfig::Sequential => samples.max(1),
-        OrderConfig::Block { block, window: 1 } => block.max(1),
+        OrderConfig::Block { block, window: 1 } => block.clamp(1, samples.max(1)),
         _ => 1,
     };
     let (batch, claim) = (batch_size.max(1), claim_size.max(1));
@@ -57,7 +57,8 @@ fn requests_and_seeks(
     let begins = f64::midpoint(begin(0), begin(block - 1 - samples.wrapping_sub(1) % block));
     let gaps = held_out_between(&config.pipeline.split, samples);
     let with_gaps = |begins: f64| begins + (1.0 - begins) * gaps;
-    (with_gaps(begins), with_gaps(1.0 / block as f64))
+    let blocks = samples.div_ceil(block) as f64 / samples.max(1) as f64;
+    (with_gaps(begins), with_gaps(blocks))
 }
 
 /// The share of the samples before which one was held out, where `samples` are left.
@@ -129,6 +130,7 @@ mod tests {
             vec!["shuffle=false"],
             vec!["shuffle=block", "shuffle_block=64"],
             vec!["shuffle=block", "shuffle_block=50"],
+            vec!["shuffle=block", "shuffle_block=20000"],
         ];
         for (batch, claim) in [(256, 256), (32, 32), (100, 32), (64, 1)] {
             for (held_out, order) in held_out
