@@ -78,6 +78,11 @@ impl Profile {
 const FAR_LESS: f64 = 0.2;
 
 impl ServiceProfile {
+    /// CPU time of all its items, in nanoseconds.
+    pub(super) fn computed_ns(&self) -> f64 {
+        self.mean_ns * self.items as f64 * self.cpu_share
+    }
+
     /// The lengths without the time that waking other threads took, `waking` nanoseconds each: the longest
     /// units are those that woke somebody. Where most work takes far less than that, lengths like it woke somebody,
     /// up to twice as many as were counted, and are otherwise as long as most.
@@ -135,7 +140,7 @@ pub(super) fn equally_likely(histogram: &Histogram<u32>, mean: f64) -> Vec<f64> 
             }
         }
     }
-    let rough: f64 = lengths.iter().sum::<f64>() / lengths.len().max(1) as f64;
+    let rough = mean_of(&lengths);
     if rough > 0.0 {
         lengths
             .iter_mut()
@@ -200,7 +205,7 @@ impl Parts {
         let full = self.parts.iter().filter(|part| part.units >= self.size);
         let means = full.map(|part| part.total / part.items.max(1) as f64);
         let means: Vec<f64> = means.collect();
-        let mean = means.iter().sum::<f64>() / means.len().max(1) as f64;
+        let mean = mean_of(&means);
         match means.len() > 1 && mean > 0.0 {
             true => means.iter().map(|part| part / mean).collect(),
             false => Vec::new(),
@@ -217,7 +222,7 @@ impl Parts {
     /// least first. None of fewer than 16 parts, or where chance could do it.
     pub(super) fn drift(&self, lengths: &[f64]) -> Vec<f64> {
         let mut factors = self.factors();
-        let mean = lengths.iter().sum::<f64>() / lengths.len().max(1) as f64;
+        let mean = mean_of(lengths);
         let of_units = variance(lengths) / (mean * mean).max(f64::MIN_POSITIVE) / self.size as f64;
         let of_parts = variance(&factors);
         if factors.len() < LEAST_PARTS || of_parts <= CHANCE * of_units {
@@ -236,12 +241,16 @@ impl Parts {
 /// to 31, over that).
 const CHANCE: f64 = 1.67;
 
+/// The mean; 0 of no values.
+fn mean_of(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
 /// The sample variance; 0 of fewer than two values.
 fn variance(values: &[f64]) -> f64 {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count.max(1.0);
+    let mean = mean_of(values);
     let squares = values.iter().map(|value| (value - mean).powi(2));
-    squares.sum::<f64>() / (count - 1.0).max(1.0)
+    squares.sum::<f64>() / values.len().saturating_sub(1).max(1) as f64
 }
 
 #[cfg(test)]

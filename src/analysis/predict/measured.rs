@@ -42,11 +42,9 @@ impl Profile {
             let stage = service.stage;
             matches!(stage, Stage::Read | Stage::Decode | Stage::Preprocess)
         };
-        let computed =
-            |service: &ServiceProfile| service.mean_ns * service.items as f64 * service.cpu_share;
         let services = self.services.iter().filter(loads);
         services
-            .max_by(|a, b| computed(a).total_cmp(&computed(b)))
+            .max_by(|a, b| a.computed_ns().total_cmp(&b.computed_ns()))
             .map_or(Vec::new(), |service| service.drift.clone())
     }
 

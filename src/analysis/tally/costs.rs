@@ -20,7 +20,7 @@ impl Tally {
         });
         let services: Vec<ServiceProfile> = services.collect();
         let computed = services.iter().filter(|service| !service.stage.on_device());
-        let computed = computed.map(|s| s.mean_ns * s.items as f64 * s.cpu_share);
+        let computed = computed.map(ServiceProfile::computed_ns);
         let other = process_cpu.map_or(0.0, |cpu| cpu.0 as f64 - computed.sum::<f64>());
         Profile {
             samples_per_step: samples as f64 / steps.max(1) as f64,
@@ -45,12 +45,11 @@ impl Tally {
         // Who waited afterwards has handed on while it had nothing else to do.
         let at_once = tally.began_at_once as f64 / tally.units.max(1) as f64;
         let woke = self.wakes[stage as usize] as f64 / tally.units.max(1) as f64;
-        let items_per_unit = tally.items as f64 / tally.units.max(1) as f64;
         let lengths_ns = equally_likely(&tally.net.histogram, mean);
         ServiceProfile {
             stage,
             items: tally.items,
-            items_per_unit,
+            items_per_unit: tally.items as f64 / tally.units.max(1) as f64,
             mean_ns: mean,
             relative_error: tally.parts.relative_error(),
             drift: tally.parts.drift(&lengths_ns),
