@@ -258,7 +258,9 @@ fn a_corrupt_image_names_itself_or_is_skipped_and_counted() {
 #[test]
 fn a_file_that_shrinks_while_mapped_is_an_error_of_that_sample() {
     let place = Place::with_images(8);
-    place.config("on_error = \"skip\"\nread.prefetch = 8\nsteps = 400\nwarmup_steps = 0");
+    place.config(
+        "on_error = \"skip\"\nread.mode = \"mmap\"\nread.prefetch = 8\nsteps = 400\nwarmup_steps = 0",
+    );
     let text = fs::read_to_string(place.path("run.toml")).unwrap();
     let text = text.replacen("warmup_steps = 1\nsteps = 6\n", "", 1);
     fs::write(place.path("run.toml"), text).unwrap();

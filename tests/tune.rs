@@ -174,11 +174,11 @@ fn what_cannot_be_forecast_is_tried() {
     ];
     let found = json(&tune(&place, &[], &args).output().unwrap());
     let trials = found["trials"].as_array().unwrap();
-    let pread = &trials[1];
-    assert!(has(pread, &["read.mode=pread"]), "{found:#}");
-    assert_eq!(pread["purpose"], "unmeasured");
+    let mapped = &trials[1];
+    assert!(has(mapped, &["read.mode=mmap"]), "{found:#}");
+    assert_eq!(mapped["purpose"], "unmeasured");
     assert_eq!(
-        (&pread["predicted"], &pread["not_learned"]),
+        (&mapped["predicted"], &mapped["not_learned"]),
         (&Value::Null, &Value::Null)
     );
     assert_eq!(found["never_tried"], serde_json::json!([]));
@@ -218,7 +218,7 @@ fn what_there_were_no_trials_for_is_named() {
         &[
             "never tried: read.mode=ram;",
             "--trials 5 ",
-            "read.mode=pread ",
+            "read.mode=mmap ",
         ],
     );
 }

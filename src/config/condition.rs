@@ -128,6 +128,13 @@ pub(super) const SOURCE_HAS_PHOTOS: Condition = Condition {
     remedy: None,
 };
 
+pub(super) const SOURCE_HAS_PARTS: Condition = Condition {
+    selector: "source.kind",
+    accepts: Accepts::OneOf(&[SHARD, WEBDATASET]),
+    because: "each file is one picture",
+    remedy: None,
+};
+
 pub(super) const SOURCE_IS_IDX: Condition =
     Condition::word("source.kind", IDX, "only MNIST's files are read that way");
 

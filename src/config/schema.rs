@@ -9,8 +9,8 @@ use super::condition::{
     BLOCK, CENTER, CIFAR10, CIFAR100, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, DENSE,
     DEVICE_CAN_DO_WITHOUT, DEVICE_HAS_MEMORY, DEVICE_IS_CUDA, DEVICE_IS_EMULATED, IDX,
     IMAGE_FOLDER, MODEL_IS_DENSE, NOT_EMULATED, OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD,
-    SHARD, SHUFFLES_BLOCKS, SOURCE_HAS_PHOTOS, SOURCE_IS_CIFAR, SOURCE_IS_IDX, STAGES_HAVE_WORKERS,
-    STORAGE_IS_EMULATED, WEBDATASET, WORKERS_MAKE_BATCHES,
+    SHARD, SHUFFLES_BLOCKS, SOURCE_HAS_PARTS, SOURCE_HAS_PHOTOS, SOURCE_IS_CIFAR, SOURCE_IS_IDX,
+    STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED, WEBDATASET, WORKERS_MAKE_BATCHES,
 };
 use super::kind::{Kind, Span};
 use super::presets::CUSTOM;
@@ -191,8 +191,11 @@ pub(super) const PIPELINE: &[Key] = &[
 
     workers("read.workers", "Threads that read files."),
     prefetch("read.prefetch", "16", "Capacity of the queue after read, in samples."),
-    Key::new("read.mode", Kind::Choice(&["mmap", "pread", "direct", "ram"]), Default::Toml("\"mmap\""),
-        "How files are read: mapped and touched, into a buffer, into a buffer past the page cache (O_DIRECT), or all of them into memory before the run.")
+    Key::new("read.mode", Kind::Choice(&["mmap", "pread", "direct", "ram"]), Default::Toml("\"pread\""),
+        "How files are read: mapped and touched, into a buffer, into a buffer past the page cache (O_DIRECT), or all of \
+         them into memory before the run. A file that is one picture is unmapped after each, which interrupts every \
+         core that runs another thread of the process.")
+        .default_when(&[(SOURCE_HAS_PARTS, "\"mmap\"")])
         .only_when(SOURCE_HAS_PHOTOS),
     workers("decode.workers", "Threads that decode images."),
     prefetch("decode.prefetch", "16", "Capacity of the queue after decode, in samples."),

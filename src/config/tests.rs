@@ -62,7 +62,7 @@ fn defaults_fill_everything_but_the_source() {
                 workers: 1,
                 prefetch: 16
             },
-            mode: ReadMode::Mmap,
+            mode: ReadMode::Pread,
         }
     );
     assert_eq!(

@@ -200,8 +200,8 @@ mod tests {
             all.iter().filter(|axis| axis.starts_with("read")).count(),
             1
         );
-        let words = ["--only-searched", "--search", "read.mode=\"pread\",mmap"];
-        assert_eq!(space_of(&words).unwrap(), ["read.mode=mmap,pread"]);
+        let words = ["--only-searched", "--search", "read.mode=\"mmap\",pread"];
+        assert_eq!(space_of(&words).unwrap(), ["read.mode=pread,mmap"]);
     }
 
     #[test]
