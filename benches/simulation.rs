@@ -67,10 +67,11 @@ fn images(loader: Loader, cores: f64, step: f64) -> Scenario {
             copies_ahead: 2,
         },
         waking: Waking {
-            waited: [30.0 * US, 120.0 * US, 1000.0 * US],
-            latencies: [15.0 * US; 3],
-            cost: 3.0 * US,
-            oversleeps: [50.0 * US; 3],
+            waited: vec![5.0 * US, 30.0 * US, 120.0 * US, 1000.0 * US],
+            costs: vec![3.0 * US; 4],
+            latencies: vec![15.0 * US; 4],
+            slept: vec![30.0 * US, 1000.0 * US],
+            oversleeps: vec![50.0 * US; 2],
             cold_start: 30.0 * US,
             ..Waking::default()
         },

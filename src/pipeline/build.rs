@@ -112,13 +112,18 @@ impl<W: SampleWork> Builder<'_, W> {
 
     /// A queue of batches.
     fn queue<T: Send>(&self, capacity: usize) -> (Sender<T>, Receiver<T>) {
-        queue(capacity, 1, self.clock, &self.control.stop)
+        self.queue_of(capacity, 1)
     }
 
     /// A queue of claims with room for `samples` samples.
     fn sample_queue<T: Send>(&self, samples: usize) -> (Sender<T>, Receiver<T>) {
         let size = self.plan.claim_size;
-        queue(samples.div_ceil(size), size, self.clock, &self.control.stop)
+        self.queue_of(samples.div_ceil(size), size)
+    }
+
+    fn queue_of<T: Send>(&self, capacity: usize, weight: usize) -> (Sender<T>, Receiver<T>) {
+        let (stop, wakings) = (&self.control.stop, self.recorder.wakings());
+        queue(capacity, weight, self.clock, stop, wakings)
     }
 
     fn post(&self) -> Post<W> {

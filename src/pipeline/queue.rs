@@ -4,7 +4,7 @@
 //! took the last item out, so that a producer that had to wait can name who made room.
 
 use super::error::StopSignal;
-use crate::timeline::{Clock, Nanos, UnitRef, WaitKey};
+use crate::timeline::{Clock, Nanos, UnitRef, WaitKey, Wakings};
 use crossbeam_channel as channel;
 use crossbeam_channel::{TryRecvError, TrySendError, select};
 use std::sync::Arc;
@@ -42,9 +42,55 @@ struct Core {
     last_taker: AtomicU64,
     /// What an item counts in the depth: the samples of a claim.
     weight: usize,
+    /// Who waits for an item, and for room.
+    receiver: Sleeper,
+    sender: Sleeper,
+    wakings: Option<Arc<Wakings>>,
+}
+
+/// Whether a thread sleeps at one end, on a real clock: since when, 0 where none does. Of several it knows the one that
+/// came last, so that some wakings are not noticed, and none is that was not one.
+#[derive(Default)]
+struct Sleeper {
+    since: AtomicU64,
+    /// When somebody last began to wake one.
+    woken: AtomicU64,
 }
 
 impl Core {
+    /// The caller waits as `sleeper` for as long as `wait` takes.
+    fn asleep<R>(&self, sleeper: &Sleeper, wait: impl FnOnce() -> R) -> R {
+        let since = self.clock.now();
+        sleeper.since.store(since.0.max(1), Ordering::Relaxed);
+        let result = wait();
+        let unnoticed = sleeper.since.swap(0, Ordering::Relaxed) != 0;
+        let woken = Nanos(sleeper.woken.load(Ordering::Relaxed));
+        if let (Some(wakings), false) = (&self.wakings, unnoticed || woken < since) {
+            wakings.woken(woken - since, self.clock.now() - woken);
+        }
+        result
+    }
+
+    /// Does `hand_on`, and notes what it takes where it wakes `sleeper`.
+    #[inline]
+    fn timed<R>(&self, sleeper: &Sleeper, hand_on: impl FnOnce() -> R) -> R {
+        let Some(wakings) = self.wakings.as_ref() else {
+            return hand_on();
+        };
+        if sleeper.since.load(Ordering::Relaxed) == 0 {
+            return hand_on();
+        }
+        let began = self.clock.now();
+        sleeper.woken.store(began.0, Ordering::Relaxed);
+        // The next one to ask is told that there is none.
+        let since = Nanos(sleeper.since.swap(0, Ordering::Relaxed));
+        let result = hand_on();
+        if since > Nanos::ZERO {
+            wakings.woke(began - since, self.clock.now() - began);
+        }
+        result
+    }
+
     fn depth(&self, len: usize) -> u16 {
         (len * self.weight).min(usize::from(u16::MAX)) as u16
     }
@@ -97,12 +143,14 @@ pub(super) struct Received<T> {
     pub(super) depth: u16,
 }
 
-/// A queue of at most `capacity` items, each of which counts `weight` in its depth.
+/// A queue of at most `capacity` items, each of which counts `weight` in its depth. What waking those who wait costs goes
+/// to `wakings`.
 pub(super) fn queue<T: Send>(
     capacity: usize,
     weight: usize,
     clock: &Arc<dyn Clock>,
     stop: &StopSignal,
+    wakings: Option<&Arc<Wakings>>,
 ) -> (Sender<T>, Receiver<T>) {
     let core = Arc::new(Core {
         clock: clock.clone(),
@@ -111,6 +159,9 @@ pub(super) fn queue<T: Send>(
         not_full: WaitKey::unique(),
         last_taker: AtomicU64::new(UNTAKEN),
         weight,
+        receiver: Sleeper::default(),
+        sender: Sleeper::default(),
+        wakings: wakings.cloned(),
     });
     stop.watch(core.not_empty);
     stop.watch(core.not_full);
@@ -131,7 +182,10 @@ impl<T: Send> Sender<T> {
     /// Puts an item in, waiting for room.
     pub(super) fn send(&self, envelope: Envelope<T>) -> Result<Sent, Closed> {
         let channel = self.channel.as_ref().ok_or(Closed)?;
-        let blocked = match channel.try_send(envelope) {
+        let sent = self
+            .core
+            .timed(&self.core.receiver, || channel.try_send(envelope));
+        let blocked = match sent {
             Ok(()) => None,
             Err(TrySendError::Disconnected(_)) => return Err(Closed),
             Err(TrySendError::Full(envelope)) => Some(self.send_blocked(channel, envelope)?),
@@ -150,10 +204,14 @@ impl<T: Send> Sender<T> {
         mut envelope: Envelope<T>,
     ) -> Result<(Nanos, UnitRef), Closed> {
         match self.core.clock.scheduler() {
-            None => select! {
-                send(channel, envelope) -> sent => sent.map_err(|_| Closed)?,
-                recv(self.core.stop.triggered()) -> _ => return Err(Closed),
-            },
+            None => {
+                self.core.asleep(&self.core.sender, || {
+                    select! {
+                        send(channel, envelope) -> sent => sent.map_err(|_| Closed),
+                        recv(self.core.stop.triggered()) -> _ => Err(Closed),
+                    }
+                })?;
+            }
             Some(scheduler) => loop {
                 if self.core.stop.is_stopped() {
                     return Err(Closed);
@@ -185,7 +243,8 @@ impl<T: Send> Receiver<T> {
         if self.core.stop.is_stopped() {
             return Err(Closed);
         }
-        let (envelope, waited) = match channel.try_recv() {
+        let received = self.core.timed(&self.core.sender, || channel.try_recv());
+        let (envelope, waited) = match received {
             Ok(envelope) => (envelope, false),
             Err(TryRecvError::Disconnected) => return Err(Closed),
             Err(TryRecvError::Empty) => (self.recv_blocked(channel)?, true),
@@ -205,10 +264,12 @@ impl<T: Send> Receiver<T> {
         channel: &channel::Receiver<Envelope<T>>,
     ) -> Result<Envelope<T>, Closed> {
         match self.core.clock.scheduler() {
-            None => select! {
-                recv(channel) -> received => received.map_err(|_| Closed),
-                recv(self.core.stop.triggered()) -> _ => Err(Closed),
-            },
+            None => self.core.asleep(&self.core.receiver, || {
+                select! {
+                    recv(channel) -> received => received.map_err(|_| Closed),
+                    recv(self.core.stop.triggered()) -> _ => Err(Closed),
+                }
+            }),
             Some(scheduler) => loop {
                 if self.core.stop.is_stopped() {
                     return Err(Closed);
@@ -282,7 +343,7 @@ mod tests {
         per_producer: u64,
     ) -> Vec<u64> {
         let stop = StopSignal::new(clock.clone());
-        let (sender, receiver) = queue(capacity, 1, &clock, &stop);
+        let (sender, receiver) = queue(capacity, 1, &clock, &stop, None);
         let got = Arc::new(Mutex::new(Vec::new()));
         let mut threads = Vec::new();
         for producer in 0..producers {
@@ -338,7 +399,7 @@ mod tests {
         let shared: Arc<dyn Clock> = clock.clone();
         clock.run(|| {
             let stop = StopSignal::new(shared.clone());
-            let (sender, receiver) = queue(1, 1, &shared, &stop);
+            let (sender, receiver) = queue(1, 1, &shared, &stop, None);
             assert_eq!(
                 sender.send(item(1)),
                 Ok(Sent {
@@ -361,10 +422,41 @@ mod tests {
     }
 
     #[test]
+    fn only_who_wakes_somebody_is_timed() {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+        let stop = StopSignal::new(clock.clone());
+        let wakings = Arc::default();
+        let (sender, receiver) = queue(4, 1, &clock, &stop, Some(&wakings));
+        let send = |value| {
+            sender.send(item(value)).unwrap();
+        };
+        send(1);
+        receiver.recv(UnitRef::NONE).ok();
+        assert_eq!(wakings.seen(), [], "nobody waited");
+        let consumer = std::thread::spawn(move || {
+            while receiver.recv(UnitRef::NONE).is_ok() {}
+            receiver
+        });
+        // The second is sent long before the consumer is back.
+        for value in 0..2 {
+            clock.sleep(Nanos::from_millis(20));
+            send(value);
+            send(value);
+        }
+        drop(sender);
+        consumer.join().unwrap();
+        let seen = wakings.seen();
+        let (count, waited): (Vec<u64>, Vec<f64>) =
+            seen.iter().map(|kind| (kind.count, kind.waited_ns)).unzip();
+        assert!(count.iter().sum::<u64>() >= 1, "{seen:?}");
+        assert!(waited.iter().any(|waited| *waited > 10e6), "{seen:?}");
+    }
+
+    #[test]
     fn a_stop_frees_every_waiter() {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         let stop = StopSignal::new(clock.clone());
-        let (sender, receiver) = queue::<u64>(1, 1, &clock, &stop);
+        let (sender, receiver) = queue::<u64>(1, 1, &clock, &stop, None);
         let consumer = std::thread::spawn(move || receiver.recv(UnitRef::NONE).is_err());
         stop.stop();
         assert!(consumer.join().unwrap());

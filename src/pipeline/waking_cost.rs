@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WakingCost {
     /// How long it was waited for the figures below, shortest first.
-    pub waited: [Nanos; 3],
+    pub waited: [Nanos; 4],
     /// From handing an item to a thread that has waited so long until it has it.
-    pub latency: [Nanos; 3],
-    /// How late a sleep ends that is about as long.
-    pub oversleep: [Nanos; 3],
+    pub latency: [Nanos; 4],
+    /// Time of the thread that hands it on.
+    pub waking: [Nanos; 4],
+    /// How late a sleep ends that is about as long; of the shortest the same as of the next.
+    pub oversleep: [Nanos; 4],
     /// Single ones of both, for how they vary: after pauses of the middle length.
     pub latencies: Vec<Nanos>,
     pub oversleeps: Vec<Nanos>,
-    /// CPU time of the thread that hands an item to one that waits.
-    pub waking: Nanos,
     /// CPU time of the thread that waits, for going to sleep and coming back.
     pub switching: Nanos,
     /// What work takes longer after some milliseconds in which its core had nothing to do: the core's clock was
@@ -29,7 +29,8 @@ pub struct WakingCost {
     pub cold_start: Nanos,
 }
 
-const ROUNDS: u64 = 31;
+/// A sleep that is shorter than this is not to be had.
+const SHORTEST_SLEEP: Nanos = Nanos::from_micros(10);
 
 /// The thread that hands on keeps its core until the other has one, or for so long.
 const PATIENCE: Nanos = Nanos::from_millis(1);
@@ -48,11 +49,16 @@ struct Round {
 }
 
 impl WakingCost {
-    const PAUSES: [Nanos; 3] = [
-        Nanos::from_micros(30),
-        Nanos::from_micros(120),
-        Nanos::from_micros(1_000),
+    /// And how often each is tried: it takes the kernel some rounds to settle which thread gets which core.
+    const PAUSES: [(Nanos, u64); 4] = [
+        (Nanos::from_micros(5), 200),
+        (Nanos::from_micros(30), 62),
+        (Nanos::from_micros(120), 62),
+        (Nanos::from_micros(1_000), 31),
     ];
+
+    /// The place of the figures that single latencies and oversleeps vary about.
+    pub const MIDDLE: usize = 2;
 
     /// Measures them, in about 80 milliseconds; nothing where there are no threads to be had.
     pub fn measure(clock: &Arc<dyn Clock>) -> WakingCost {
@@ -60,38 +66,48 @@ impl WakingCost {
             cold_start: cold_start(clock),
             ..WakingCost::default()
         };
-        for (place, pause) in WakingCost::PAUSES.into_iter().enumerate() {
-            let Some((rounds, latencies, switching)) = rounds(clock, pause) else {
+        for (place, (pause, count)) in WakingCost::PAUSES.into_iter().enumerate() {
+            let Some((rounds, latencies, switching)) = rounds(clock, pause, count) else {
                 return WakingCost::default();
             };
             let oversleeps: Vec<Nanos> = rounds.iter().map(|r| r.oversleep).collect();
             cost.waited[place] = typical(rounds.iter().map(|r| r.waited).collect());
             cost.latency[place] = typical(latencies.clone());
             cost.oversleep[place] = typical(oversleeps.clone());
+            cost.waking[place] = median(rounds.iter().map(|r| r.waking).collect());
             // Of the pause that is most like the waits between stages.
-            if place == 1 {
-                cost.waking = median(rounds.iter().map(|r| r.waking).collect());
+            if place == WakingCost::MIDDLE {
                 cost.switching = switching;
                 (cost.latencies, cost.oversleeps) = (latencies, oversleeps);
             }
         }
+        cost.oversleep[0] = cost.oversleep[1];
         cost
     }
 }
 
-/// Hands items to a thread that waits for each about as long as `pause`; also returns the latencies that it saw,
-/// and its CPU time for each.
-fn rounds(clock: &Arc<dyn Clock>, pause: Nanos) -> Option<(Vec<Round>, Vec<Nanos>, Nanos)> {
+/// Hands `count` items to a thread that waits for each about as long as `pause`, and returns the last half of the
+/// rounds; also the latencies that the other thread saw, and its CPU time for each.
+fn rounds(
+    clock: &Arc<dyn Clock>,
+    pause: Nanos,
+    count: u64,
+) -> Option<(Vec<Round>, Vec<Nanos>, Nanos)> {
     let stop = StopSignal::new(clock.clone());
-    let (sender, receiver) = queue::<()>(ROUNDS as usize, 1, clock, &stop);
+    let (sender, receiver) = queue::<()>(count as usize, 1, clock, &stop, None);
     let (of_waiter, taken) = (clock.clone(), Arc::new(AtomicU64::new(0)));
     let takes = taken.clone();
     let body = move || latencies(&of_waiter, &receiver, &takes);
     let waiter = spawn_on(clock, "measure", body).ok()?;
     let mut idle_since = clock.now();
     let round = |number: u64| {
+        // Whoever hands on goes on working, so that the other thread needs a core of its own.
+        let real = clock.scheduler().is_none();
         let began = clock.now();
-        clock.sleep(pause);
+        match pause < SHORTEST_SLEEP && real {
+            true => while clock.now() < began + pause {},
+            false => clock.sleep(pause),
+        }
         let slept = clock.now();
         let handoff = Handoff {
             ready_at: slept,
@@ -101,8 +117,6 @@ fn rounds(clock: &Arc<dyn Clock>, pause: Nanos) -> Option<(Vec<Round>, Vec<Nanos
         };
         sender.send(Envelope { handoff, value: () }).ok();
         let sent = clock.now();
-        // Whoever hands on goes on working, so that the other thread needs a core of its own.
-        let real = clock.scheduler().is_none();
         while real && taken.load(Ordering::Acquire) <= number && clock.now() < sent + PATIENCE {
             std::hint::spin_loop();
         }
@@ -113,10 +127,15 @@ fn rounds(clock: &Arc<dyn Clock>, pause: Nanos) -> Option<(Vec<Round>, Vec<Nanos
             waking: sent - slept,
         }
     };
-    let rounds = (0..ROUNDS).map(round).collect();
+    let mut rounds: Vec<Round> = (0..count).map(round).collect();
     drop(sender);
-    let (latencies, switching) = waiter.join().ok()?;
-    Some((rounds, latencies, switching))
+    let (mut latencies, switching) = waiter.join().ok()?;
+    let settled = count as usize / 2;
+    Some((
+        rounds.split_off(settled),
+        latencies.split_off(settled.min(latencies.len())),
+        switching,
+    ))
 }
 
 /// Takes items as they come.
@@ -127,13 +146,14 @@ fn latencies(
 ) -> (Vec<Nanos>, Nanos) {
     let mut meter = UsageMeter::new(clock.scheduler().is_none());
     let before = meter.cpu_now();
-    let mut latencies = Vec::with_capacity(ROUNDS as usize);
+    let mut latencies = Vec::new();
     while let Ok(received) = receiver.recv(UnitRef::NONE) {
         latencies.push(clock.now() - received.envelope.handoff.ready_at);
         taken.fetch_add(1, Ordering::Release);
     }
     let used = meter.cpu_now() - before;
-    (latencies, Nanos(used.0 / ROUNDS))
+    let count = latencies.len().max(1) as u64;
+    (latencies, Nanos(used.0 / count))
 }
 
 /// How much longer work takes after a sleep than right after other work.
@@ -194,17 +214,16 @@ mod tests {
     fn waking_costs_something_and_nothing_on_a_virtual_clock() {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         let cost = WakingCost::measure(&clock);
-        assert!(cost.waking > Nanos::ZERO, "{cost:?}");
-        assert!(
-            cost.latency.iter().all(|latency| *latency > Nanos::ZERO),
-            "{cost:?}"
-        );
+        for figures in [cost.waited, cost.latency, cost.waking, cost.oversleep] {
+            let all = figures.iter().all(|figure| *figure > Nanos::ZERO);
+            assert!(all, "{cost:?}");
+        }
         let clock = VirtualClock::new();
         let shared: Arc<dyn Clock> = clock.clone();
         let cost = clock.run(|| WakingCost::measure(&shared));
         let WakingCost {
             latency, waking, ..
         } = cost;
-        assert_eq!((latency, waking), ([Nanos::ZERO; 3], Nanos::ZERO));
+        assert_eq!((latency, waking), ([Nanos::ZERO; 4], [Nanos::ZERO; 4]));
     }
 }

@@ -14,7 +14,7 @@ use crate::pipeline::{RecordingCost, StopSignal, WakingCost, panic_message};
 use crate::report::{
     DeviceReport, EmulatedReport, RecorderReport, Report, TimelineReport, Training, write_json,
 };
-use crate::timeline::{Clock, Nanos, Record, Recorder};
+use crate::timeline::{Clock, Nanos, Record, Recorder, Wakings};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -275,7 +275,7 @@ impl Collector {
             });
             self.report.measured(summary, device);
             if let Some(profile) = &mut self.report.profile {
-                profile.waking = waking_profile(&self.waking);
+                profile.waking = waking_profile(&self.waking, self.recorder.wakings());
             }
             if self.shape.resident.is_some() {
                 self.report.leave_out_loader();
@@ -371,18 +371,22 @@ fn factors(lengths: &[Nanos], typical: Nanos) -> Vec<f64> {
     factors
 }
 
-fn waking_profile(cost: &WakingCost) -> WakingProfile {
-    let ns = |lengths: [Nanos; 3]| lengths.map(|length| length.0 as f64);
-    WakingProfile {
+fn waking_profile(cost: &WakingCost, seen: Option<&Arc<Wakings>>) -> WakingProfile {
+    let ns = |lengths: [Nanos; 4]| lengths.map(|length| length.0 as f64).to_vec();
+    let middle = WakingCost::MIDDLE;
+    let beside = WakingProfile {
+        slept_ns: ns(cost.waited),
         waited_ns: ns(cost.waited),
         latency_ns: ns(cost.latency),
         oversleep_ns: ns(cost.oversleep),
-        latency_factors: factors(&cost.latencies, cost.latency[1]),
-        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[1]),
-        waking_ns: cost.waking.0 as f64,
+        latency_factors: factors(&cost.latencies, cost.latency[middle]),
+        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[middle]),
+        waking_by_wait_ns: ns(cost.waking),
+        waking_ns: cost.waking[middle].0 as f64,
         switching_ns: cost.switching.0 as f64,
         cold_start_ns: cost.cold_start.0 as f64,
-    }
+    };
+    beside.corrected_by(&seen.map_or(Vec::new(), |seen| seen.seen()))
 }
 
 /// CPU time so far.

@@ -13,6 +13,7 @@ mod recorder;
 mod ring;
 mod time;
 mod virtual_clock;
+mod wakings;
 
 pub use bytes::Bytes;
 pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, spawn_on};
@@ -25,3 +26,4 @@ pub use record::{
 pub use recorder::{Drain, LaneInfo, LaneKind, LaneRecorder, Recorder};
 pub use time::Nanos;
 pub use virtual_clock::VirtualClock;
+pub use wakings::{WakingSeen, Wakings};

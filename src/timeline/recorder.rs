@@ -1,7 +1,7 @@
 //! The recorder: one ring for each thread that works, drained by one collector.
 
 use super::ring::Ring;
-use super::{Record, Stage, UnitRecord, UnitRef};
+use super::{Record, Stage, UnitRecord, UnitRef, Wakings};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a lane of the timeline shows.
@@ -45,6 +45,7 @@ pub struct Recorder {
     lanes: Arc<Mutex<Vec<Lane>>>,
     records_per_lane: usize,
     on: bool,
+    wakings: Arc<Wakings>,
 }
 
 impl Recorder {
@@ -62,6 +63,7 @@ impl Recorder {
             lanes: Arc::default(),
             records_per_lane,
             on: true,
+            wakings: Arc::default(),
         }
     }
 
@@ -71,12 +73,18 @@ impl Recorder {
             lanes: Arc::default(),
             records_per_lane: 0,
             on: false,
+            wakings: Arc::default(),
         }
     }
 
     /// Whether it records.
     pub fn is_on(&self) -> bool {
         self.on
+    }
+
+    /// What waking each other costs the threads; `None` where nothing is recorded.
+    pub fn wakings(&self) -> Option<&Arc<Wakings>> {
+        self.on.then_some(&self.wakings)
     }
 
     /// A new lane, for the one thread that will write to it.

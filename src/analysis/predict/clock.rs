@@ -144,9 +144,14 @@ impl SimClock {
         self.share();
     }
 
-    /// How long the core has idled that a thread would get now; `None` where none is idle.
-    pub(super) fn idle_core(&self) -> Option<f64> {
-        Some(self.now - self.idle_since.last()?)
+    /// Whether there is a core for a thread that is woken now. Whoever wakes it goes on at once on the core that became
+    /// idle just now.
+    pub(super) fn has_idle_core(&self) -> bool {
+        match self.idle_since[..] {
+            [] => false,
+            [.., last] if last < self.now => true,
+            _ => self.idle_since.len() > 1,
+        }
     }
 
     /// Takes a core, an idle one where there is one; returns what work of `length` costs more on it.

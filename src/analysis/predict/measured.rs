@@ -9,6 +9,9 @@ use crate::timeline::Stage;
 /// copying a batch do a little for each sample and a little in all, and one run does not tell them apart.
 const FIXED_PART: f64 = 0.5;
 
+/// Fewer wake-ups than this do not tell how they vary.
+const LEAST_WAKE_UPS: usize = 100;
+
 impl Profile {
     /// What services cost; of the trainer's end only its own code, in [`host`](ServiceCosts::host), of which
     /// `launch_wait` nanoseconds are waited and no part of it.
@@ -65,18 +68,28 @@ impl Profile {
     pub fn waking(&self) -> Waking {
         let waking = &self.waking;
         Waking {
-            waited: waking.waited_ns,
-            // Beside the run both threads may have had one core, where that is quicker.
-            latencies: waking
-                .latency_ns
-                .map(|latency| latency.max(self.wake_up_ns)),
-            oversleeps: waking.oversleep_ns,
-            latency_factors: Costs::any_of(waking.latency_factors.iter().copied()),
-            oversleep_factors: Costs::any_of(waking.oversleep_factors.iter().copied()),
-            cost: waking.waking_ns,
+            slept: waking.slept_ns.clone(),
+            oversleeps: waking.oversleep_ns.clone(),
+            waited: waking.waited_ns.clone(),
+            costs: waking.waking_by_wait_ns.clone(),
+            latencies: waking.latency_ns.clone(),
+            latency_factors: self.wake_up_factors(&waking.latency_factors),
+            oversleep_factors: self.wake_up_factors(&waking.oversleep_factors),
             switching: waking.switching_ns,
             cold_start: waking.cold_start_ns,
         }
+    }
+
+    /// How latencies vary about the typical one as in the run, where there were enough of them; otherwise `beside`.
+    /// A thread whose sleep ends has to get a core as well.
+    fn wake_up_factors(&self, beside: &[f64]) -> Costs {
+        let lengths = &self.wake_ups_ns;
+        if lengths.len() < LEAST_WAKE_UPS {
+            return Costs::any_of(beside.iter().copied());
+        }
+        let most = &lengths[..lengths.len() * 9 / 10];
+        let typical = most.iter().sum::<f64>() / most.len() as f64;
+        Costs::any_of(lengths.iter().map(|length| length / typical.max(1.0)))
     }
 
     fn lengths(&self, stage: Stage) -> Costs {

@@ -1,6 +1,7 @@
 //! What is simulated: a pipeline, its costs, and the machine and device that it runs on.
 
 use super::costs::Costs;
+use crate::analysis::profile::interpolated;
 
 /// Threads of a stage and the capacity of its output queue, in claims or batches.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -148,17 +149,18 @@ pub enum Device {
 /// What it takes to wake a thread, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Waking {
-    /// How long it was waited for the figures below, shortest first; all zero where waking costs nothing.
-    pub waited: [f64; 3],
-    /// Until a thread that is woken runs on a core that has idled so long.
-    pub latencies: [f64; 3],
-    /// How late a sleep of such a length ends.
-    pub oversleeps: [f64; 3],
+    /// How long is slept, shortest first, and how late such sleeps end.
+    pub slept: Vec<f64>,
+    pub oversleeps: Vec<f64>,
+    /// How long is waited for another thread, shortest first; what that one computes to hand an item on, and how long it
+    /// takes from then until the thread that waited runs, where a core is idle.
+    pub waited: Vec<f64>,
+    pub costs: Vec<f64>,
+    pub latencies: Vec<f64>,
     /// What single ones of both are multiplied with; none is always 1.
     pub latency_factors: Costs,
     pub oversleep_factors: Costs,
-    /// CPU time of the thread that wakes, and of the one that is woken.
-    pub cost: f64,
+    /// CPU time of the thread that is woken.
     pub switching: f64,
     /// What work costs more on a core that has had nothing to do for a while: its clock was lowered, its caches
     /// are others'.
@@ -166,36 +168,27 @@ pub struct Waking {
 }
 
 impl Waking {
-    /// Until a thread runs that is woken on a core that has idled for `length`.
+    /// Until a thread runs that is woken after it has waited for `length`, where a core is idle.
     #[inline]
     pub(super) fn latency(&self, length: f64) -> f64 {
-        self.between(&self.latencies, length)
+        interpolated(&self.waited, &self.latencies, length)
     }
 
     /// How late a sleep of `length` ends.
     #[inline]
     pub(super) fn oversleep(&self, length: f64) -> f64 {
-        self.between(&self.oversleeps, length)
+        interpolated(&self.slept, &self.oversleeps, length)
+    }
+
+    /// What it takes to wake a thread that has waited for `length`.
+    #[inline]
+    pub(super) fn cost(&self, length: f64) -> f64 {
+        interpolated(&self.waited, &self.costs, length)
     }
 
     /// Whether waking takes no time at all.
     pub(super) fn is_free(&self) -> bool {
-        self.latencies == [0.0; 3]
-    }
-
-    /// On the line through the two neighbours.
-    fn between(&self, figures: &[f64; 3], length: f64) -> f64 {
-        let [short, middle, long] = self.waited;
-        let line = |from: usize, start: f64, end: f64| {
-            let part = (length - start) / (end - start).max(1.0);
-            figures[from] + part * (figures[from + 1] - figures[from])
-        };
-        match length {
-            length if length <= short => figures[0],
-            length if length >= long => figures[2],
-            length if length < middle => line(0, short, middle),
-            _ => line(1, middle, long),
-        }
+        self.latencies.iter().all(|latency| *latency == 0.0)
     }
 }
 
@@ -289,12 +282,17 @@ mod tests {
     #[test]
     fn waking_takes_longer_after_a_long_wait() {
         let waking = Waking {
-            waited: [10.0, 100.0, 1_000.0],
-            latencies: [1.0, 4.0, 13.0],
+            waited: vec![10.0, 100.0, 1_000.0],
+            latencies: vec![1.0, 4.0, 13.0],
+            costs: vec![2.0, 4.0, 5.0],
             ..Waking::default()
         };
         let latency = [0.0, 10.0, 40.0, 100.0, 400.0, 5_000.0].map(|length| waking.latency(length));
         assert_eq!(latency, [1.0, 1.0, 2.0, 4.0, 7.0, 13.0]);
         assert_eq!(Waking::default().latency(50.0), 0.0);
+        assert_eq!(
+            [1.0, 55.0, 2_000.0].map(|length| waking.cost(length)),
+            [2.0, 3.0, 5.0]
+        );
     }
 }

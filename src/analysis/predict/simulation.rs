@@ -142,6 +142,8 @@ pub(super) struct Thread {
     pub(super) item: Item,
     /// Samples of the item that are still to be loaded, by a whole-batch worker.
     pub(super) left: u32,
+    /// Since when it waits for somebody.
+    waits_since: f64,
     /// What it computed for others and has yet to pay: waking them, and being woken.
     pub(super) debt: f64,
 }
@@ -317,10 +319,9 @@ impl<'a> Simulation<'a> {
     pub(super) fn send(&mut self, queue: usize, thread: u32, item: Item) -> bool {
         let ends = &mut self.queues[queue];
         if let Some(consumer) = ends.idle.pop_front() {
-            self.threads[thread as usize].debt += self.scenario.waking.cost;
             let given = &mut self.threads[consumer as usize];
             (given.item, given.phase) = (item, Phase::Given);
-            self.wake(consumer);
+            self.wake(consumer, thread);
             return true;
         }
         if ends.items.len() < ends.capacity {
@@ -328,7 +329,8 @@ impl<'a> Simulation<'a> {
             return true;
         }
         ends.blocked.push_back(thread);
-        self.threads[thread as usize].item = item;
+        let state = &mut self.threads[thread as usize];
+        (state.item, state.waits_since) = (item, self.clock.now());
         false
     }
 
@@ -337,26 +339,30 @@ impl<'a> Simulation<'a> {
         let ends = &mut self.queues[queue];
         let Some(item) = ends.items.pop_front() else {
             ends.idle.push_back(thread);
+            self.threads[thread as usize].waits_since = self.clock.now();
             return None;
         };
         if let Some(producer) = ends.blocked.pop_front() {
             ends.items.push_back(self.threads[producer as usize].item);
-            self.threads[thread as usize].debt += self.scenario.waking.cost;
             self.threads[producer as usize].phase = Phase::Unblocked;
-            self.wake(producer);
+            self.wake(producer, thread);
         }
         Some(item)
     }
 
-    /// Has a thread that was waiting go on.
-    fn wake(&mut self, thread: u32) {
+    /// Has a thread that was waiting go on, thanks to `by`.
+    fn wake(&mut self, thread: u32, by: u32) {
         let waking = &self.scenario.waking;
         if waking.is_free() {
             return self.resume(thread);
         }
+        let waited = self.clock.now() - self.threads[thread as usize].waits_since;
+        self.threads[by as usize].debt += waking.cost(waited);
         // Where no core is idle, sharing them is what it waits for.
-        let idle = self.clock.idle_core();
-        let latency = idle.map_or(0.0, |idle| waking.latency(idle));
+        let latency = match self.clock.has_idle_core() {
+            true => waking.latency(waited),
+            false => 0.0,
+        };
         let latency = latency * self.deals.latency.next();
         self.threads[thread as usize].debt += waking.switching;
         self.result.switching += waking.switching;
@@ -380,6 +386,7 @@ fn threads(scenario: &Scenario) -> Vec<Thread> {
             phase: Phase::Idle,
             item: Item::default(),
             left: 0,
+            waits_since: 0.0,
             debt: 0.0,
         }));
     };

@@ -1,7 +1,9 @@
 //! From the totals to the costs that predictions are made from.
 
 use super::{StageTally, Tally, WorkerSummary};
-use crate::analysis::profile::{Profile, ServiceProfile, WakingProfile, equally_likely};
+use crate::analysis::profile::{
+    LENGTHS, Profile, ServiceProfile, WAKE_UPS, WakingProfile, equally_likely,
+};
 use crate::timeline::{LaneKind, Nanos, Stage};
 
 impl Tally {
@@ -25,10 +27,10 @@ impl Tally {
         Profile {
             samples_per_step: samples as f64 / steps.max(1) as f64,
             services,
-            wake_up_ns: self
-                .wake_ups
-                .as_ref()
-                .map_or(0.0, |lengths| lengths.summary().p50.0 as f64),
+            wake_ups_ns: self.wake_ups.as_ref().map_or(Vec::new(), |lengths| {
+                let mean = lengths.sum as f64 / lengths.histogram.len().max(1) as f64;
+                equally_likely(&lengths.histogram, mean, WAKE_UPS)
+            }),
             waking: WakingProfile::default(),
             other_cpu_ns_per_step: (other / steps.max(1) as f64).max(0.0),
         }
@@ -45,7 +47,7 @@ impl Tally {
         // Who waited afterwards has handed on while it had nothing else to do.
         let at_once = tally.began_at_once as f64 / tally.units.max(1) as f64;
         let woke = self.wakes[stage as usize] as f64 / tally.units.max(1) as f64;
-        let lengths_ns = equally_likely(&tally.net.histogram, mean);
+        let lengths_ns = equally_likely(&tally.net.histogram, mean, LENGTHS);
         ServiceProfile {
             stage,
             items: tally.items,
