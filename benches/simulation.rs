@@ -48,6 +48,7 @@ fn images(loader: Loader, cores: f64, step: f64) -> Scenario {
         steps: 4_000,
         later: u64::MAX,
         cores,
+        others: 0.0,
         storage: None,
         costs: ServiceCosts {
             read: spread(150.0 * US),

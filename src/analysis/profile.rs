@@ -17,8 +17,11 @@ pub struct Profile {
     /// first.
     #[serde(default)]
     pub wake_ups_ns: Vec<f64>,
-    /// What waiting costs, measured beside the run.
+    /// What waiting costs.
     pub waking: WakingProfile,
+    /// Cores that other programs used on average.
+    #[serde(default)]
+    pub other_programs_cores: f64,
     /// CPU time of the process per step that no service accounts for: waking, the collector, the rest.
     pub other_cpu_ns_per_step: f64,
 }
@@ -30,15 +33,15 @@ pub struct WakingProfile {
     /// How long it was slept, shortest first, and how late such sleeps ended.
     pub slept_ns: Vec<f64>,
     pub oversleep_ns: Vec<f64>,
-    /// How long it was waited for another thread, shortest first; CPU time of that one when it handed an item on, and
-    /// how long it took from then until the thread that waited had it.
+    /// How long it was waited for another thread, shortest first; how long that one took to hand an item on, and how
+    /// long it was from then until the thread that waited had it.
     pub waited_ns: Vec<f64>,
     pub waking_by_wait_ns: Vec<f64>,
     pub latency_ns: Vec<f64>,
     /// What single ones were, over what is typical for their wait.
     pub latency_factors: Vec<f64>,
     pub oversleep_factors: Vec<f64>,
-    /// The same on average, and CPU time of the thread that waits.
+    /// What handing on to a thread that waits takes on average, and CPU time of the one that waits.
     pub waking_ns: f64,
     pub switching_ns: f64,
     /// What work costs more on a core that has idled for some milliseconds.
@@ -47,7 +50,7 @@ pub struct WakingProfile {
 
 /// Fewer wakings than this say little about what one costs.
 const LEAST_WAKINGS: u64 = 50;
-/// What waking costs after waits that are so many times shorter or longer than any of the run is that beside it.
+/// What was measured beside the run counts for waits that are so many times shorter or longer than any of the run.
 const ALIKE: f64 = 2.0;
 
 impl WakingProfile {
@@ -56,14 +59,19 @@ impl WakingProfile {
     pub(crate) fn corrected_by(mut self, seen: &[WakingSeen]) -> WakingProfile {
         let seen = seen.iter().filter(|kind| kind.count >= LEAST_WAKINGS);
         let seen: Vec<&WakingSeen> = seen.collect();
-        let (Some(first), Some(last)) = (seen.first(), seen.last()) else {
+        if seen.is_empty() {
             return self;
+        }
+        let known = |waited: f64| {
+            let like = |kind: &&WakingSeen| {
+                (kind.waited_ns / ALIKE..=kind.waited_ns * ALIKE).contains(&waited)
+            };
+            seen.iter().any(like)
         };
-        let known = first.waited_ns / ALIKE..=last.waited_ns * ALIKE;
         let beside = self.waited_ns.iter().zip(&self.waking_by_wait_ns);
         let beside = beside.zip(&self.latency_ns);
         let beside = beside.map(|((waited, cost), latency)| [*waited, *cost, *latency]);
-        let beside = beside.filter(|[waited, ..]| !known.contains(waited));
+        let beside = beside.filter(|[waited, ..]| !known(*waited));
         let in_run = seen
             .iter()
             .map(|kind| [kind.waited_ns, kind.cost_ns, kind.latency_ns]);

@@ -18,6 +18,7 @@ mod queue;
 mod recording_cost;
 mod resident;
 mod service;
+mod sleeper;
 pub mod stages;
 mod usage;
 mod waking_cost;

@@ -4,6 +4,7 @@
 //! took the last item out, so that a producer that had to wait can name who made room.
 
 use super::error::StopSignal;
+use super::sleeper::Sleeper;
 use crate::timeline::{Clock, Nanos, UnitRef, WaitKey, Wakings};
 use crossbeam_channel as channel;
 use crossbeam_channel::{TryRecvError, TrySendError, select};
@@ -45,52 +46,9 @@ struct Core {
     /// Who waits for an item, and for room.
     receiver: Sleeper,
     sender: Sleeper,
-    wakings: Option<Arc<Wakings>>,
-}
-
-/// Whether a thread sleeps at one end, on a real clock: since when, 0 where none does. Of several it knows the one that
-/// came last, so that some wakings are not noticed, and none is that was not one.
-#[derive(Default)]
-struct Sleeper {
-    since: AtomicU64,
-    /// When somebody last began to wake one.
-    woken: AtomicU64,
 }
 
 impl Core {
-    /// The caller waits as `sleeper` for as long as `wait` takes.
-    fn asleep<R>(&self, sleeper: &Sleeper, wait: impl FnOnce() -> R) -> R {
-        let since = self.clock.now();
-        sleeper.since.store(since.0.max(1), Ordering::Relaxed);
-        let result = wait();
-        let unnoticed = sleeper.since.swap(0, Ordering::Relaxed) != 0;
-        let woken = Nanos(sleeper.woken.load(Ordering::Relaxed));
-        if let (Some(wakings), false) = (&self.wakings, unnoticed || woken < since) {
-            wakings.woken(woken - since, self.clock.now() - woken);
-        }
-        result
-    }
-
-    /// Does `hand_on`, and notes what it takes where it wakes `sleeper`.
-    #[inline]
-    fn timed<R>(&self, sleeper: &Sleeper, hand_on: impl FnOnce() -> R) -> R {
-        let Some(wakings) = self.wakings.as_ref() else {
-            return hand_on();
-        };
-        if sleeper.since.load(Ordering::Relaxed) == 0 {
-            return hand_on();
-        }
-        let began = self.clock.now();
-        sleeper.woken.store(began.0, Ordering::Relaxed);
-        // The next one to ask is told that there is none.
-        let since = Nanos(sleeper.since.swap(0, Ordering::Relaxed));
-        let result = hand_on();
-        if since > Nanos::ZERO {
-            wakings.woke(began - since, self.clock.now() - began);
-        }
-        result
-    }
-
     fn depth(&self, len: usize) -> u16 {
         (len * self.weight).min(usize::from(u16::MAX)) as u16
     }
@@ -159,9 +117,8 @@ pub(super) fn queue<T: Send>(
         not_full: WaitKey::unique(),
         last_taker: AtomicU64::new(UNTAKEN),
         weight,
-        receiver: Sleeper::default(),
-        sender: Sleeper::default(),
-        wakings: wakings.cloned(),
+        receiver: Sleeper::new(clock, wakings),
+        sender: Sleeper::new(clock, wakings),
     });
     stop.watch(core.not_empty);
     stop.watch(core.not_full);
@@ -182,9 +139,7 @@ impl<T: Send> Sender<T> {
     /// Puts an item in, waiting for room.
     pub(super) fn send(&self, envelope: Envelope<T>) -> Result<Sent, Closed> {
         let channel = self.channel.as_ref().ok_or(Closed)?;
-        let sent = self
-            .core
-            .timed(&self.core.receiver, || channel.try_send(envelope));
+        let sent = self.core.receiver.timed(|| channel.try_send(envelope));
         let blocked = match sent {
             Ok(()) => None,
             Err(TrySendError::Disconnected(_)) => return Err(Closed),
@@ -205,7 +160,7 @@ impl<T: Send> Sender<T> {
     ) -> Result<(Nanos, UnitRef), Closed> {
         match self.core.clock.scheduler() {
             None => {
-                self.core.asleep(&self.core.sender, || {
+                self.core.sender.asleep(|| {
                     select! {
                         send(channel, envelope) -> sent => sent.map_err(|_| Closed),
                         recv(self.core.stop.triggered()) -> _ => Err(Closed),
@@ -243,7 +198,7 @@ impl<T: Send> Receiver<T> {
         if self.core.stop.is_stopped() {
             return Err(Closed);
         }
-        let received = self.core.timed(&self.core.sender, || channel.try_recv());
+        let received = self.core.sender.timed(|| channel.try_recv());
         let (envelope, waited) = match received {
             Ok(envelope) => (envelope, false),
             Err(TryRecvError::Disconnected) => return Err(Closed),
@@ -264,7 +219,7 @@ impl<T: Send> Receiver<T> {
         channel: &channel::Receiver<Envelope<T>>,
     ) -> Result<Envelope<T>, Closed> {
         match self.core.clock.scheduler() {
-            None => self.core.asleep(&self.core.receiver, || {
+            None => self.core.receiver.asleep(|| {
                 select! {
                     recv(channel) -> received => received.map_err(|_| Closed),
                     recv(self.core.stop.triggered()) -> _ => Err(Closed),
@@ -419,37 +374,6 @@ mod tests {
             assert_eq!(sent.blocked, Some((Nanos(70), UnitRef::new(3, 4))));
             assert_eq!(consumer.join().unwrap().0, Ok(1));
         });
-    }
-
-    #[test]
-    fn only_who_wakes_somebody_is_timed() {
-        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
-        let stop = StopSignal::new(clock.clone());
-        let wakings = Arc::default();
-        let (sender, receiver) = queue(4, 1, &clock, &stop, Some(&wakings));
-        let send = |value| {
-            sender.send(item(value)).unwrap();
-        };
-        send(1);
-        receiver.recv(UnitRef::NONE).ok();
-        assert_eq!(wakings.seen(), [], "nobody waited");
-        let consumer = std::thread::spawn(move || {
-            while receiver.recv(UnitRef::NONE).is_ok() {}
-            receiver
-        });
-        // The second is sent long before the consumer is back.
-        for value in 0..2 {
-            clock.sleep(Nanos::from_millis(20));
-            send(value);
-            send(value);
-        }
-        drop(sender);
-        consumer.join().unwrap();
-        let seen = wakings.seen();
-        let (count, waited): (Vec<u64>, Vec<f64>) =
-            seen.iter().map(|kind| (kind.count, kind.waited_ns)).unzip();
-        assert!(count.iter().sum::<u64>() >= 1, "{seen:?}");
-        assert!(waited.iter().any(|waited| *waited > 10e6), "{seen:?}");
     }
 
     #[test]

@@ -17,8 +17,8 @@ pub struct WakingCost {
     pub latency: [Nanos; 4],
     /// Time of the thread that hands it on.
     pub waking: [Nanos; 4],
-    /// How late a sleep ends that is about as long; of the shortest the same as of the next.
-    pub oversleep: [Nanos; 4],
+    /// How late sleeps of the lengths [`SLEEPS`](WakingCost::SLEEPS) end.
+    pub oversleep: [Nanos; 3],
     /// Single ones of both, for how they vary: after pauses of the middle length.
     pub latencies: Vec<Nanos>,
     pub oversleeps: Vec<Nanos>,
@@ -52,15 +52,21 @@ impl WakingCost {
     /// And how often each is tried: it takes the kernel some rounds to settle which thread gets which core.
     const PAUSES: [(Nanos, u64); 4] = [
         (Nanos::from_micros(5), 200),
-        (Nanos::from_micros(30), 62),
-        (Nanos::from_micros(120), 62),
-        (Nanos::from_micros(1_000), 31),
+        (WakingCost::SLEEPS[0], 62),
+        (WakingCost::SLEEPS[1], 62),
+        (WakingCost::SLEEPS[2], 31),
+    ];
+    /// All but the shortest are slept.
+    pub const SLEEPS: [Nanos; 3] = [
+        Nanos::from_micros(30),
+        Nanos::from_micros(120),
+        Nanos::from_micros(1_000),
     ];
 
     /// The place of the figures that single latencies and oversleeps vary about.
     pub const MIDDLE: usize = 2;
 
-    /// Measures them, in about 80 milliseconds; nothing where there are no threads to be had.
+    /// Measures them, in about 60 milliseconds; nothing where there are no threads to be had.
     pub fn measure(clock: &Arc<dyn Clock>) -> WakingCost {
         let mut cost = WakingCost {
             cold_start: cold_start(clock),
@@ -73,7 +79,9 @@ impl WakingCost {
             let oversleeps: Vec<Nanos> = rounds.iter().map(|r| r.oversleep).collect();
             cost.waited[place] = typical(rounds.iter().map(|r| r.waited).collect());
             cost.latency[place] = typical(latencies.clone());
-            cost.oversleep[place] = typical(oversleeps.clone());
+            if let Some(sleep) = place.checked_sub(1) {
+                cost.oversleep[sleep] = typical(oversleeps.clone());
+            }
             cost.waking[place] = median(rounds.iter().map(|r| r.waking).collect());
             // Of the pause that is most like the waits between stages.
             if place == WakingCost::MIDDLE {
@@ -81,7 +89,6 @@ impl WakingCost {
                 (cost.latencies, cost.oversleeps) = (latencies, oversleeps);
             }
         }
-        cost.oversleep[0] = cost.oversleep[1];
         cost
     }
 }
@@ -214,9 +221,9 @@ mod tests {
     fn waking_costs_something_and_nothing_on_a_virtual_clock() {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         let cost = WakingCost::measure(&clock);
-        for figures in [cost.waited, cost.latency, cost.waking, cost.oversleep] {
-            let all = figures.iter().all(|figure| *figure > Nanos::ZERO);
-            assert!(all, "{cost:?}");
+        let figures = [cost.waited, cost.latency, cost.waking].concat();
+        for figure in figures.into_iter().chain(cost.oversleep) {
+            assert!(figure > Nanos::ZERO, "{cost:?}");
         }
         let clock = VirtualClock::new();
         let shared: Arc<dyn Clock> = clock.clone();

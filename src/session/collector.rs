@@ -276,6 +276,8 @@ impl Collector {
             self.report.measured(summary, device);
             if let Some(profile) = &mut self.report.profile {
                 profile.waking = waking_profile(&self.waking, self.recorder.wakings());
+                let others = summary.others_cpu.unwrap_or_default();
+                profile.other_programs_cores = others.0 as f64 / summary.window.length().0.max(1) as f64;
             }
             if self.shape.resident.is_some() {
                 self.report.leave_out_loader();
@@ -372,16 +374,16 @@ fn factors(lengths: &[Nanos], typical: Nanos) -> Vec<f64> {
 }
 
 fn waking_profile(cost: &WakingCost, seen: Option<&Arc<Wakings>>) -> WakingProfile {
-    let ns = |lengths: [Nanos; 4]| lengths.map(|length| length.0 as f64).to_vec();
+    let ns = |lengths: &[Nanos]| lengths.iter().map(|length| length.0 as f64).collect();
     let middle = WakingCost::MIDDLE;
     let beside = WakingProfile {
-        slept_ns: ns(cost.waited),
-        waited_ns: ns(cost.waited),
-        latency_ns: ns(cost.latency),
-        oversleep_ns: ns(cost.oversleep),
+        slept_ns: ns(&WakingCost::SLEEPS),
+        waited_ns: ns(&cost.waited),
+        latency_ns: ns(&cost.latency),
+        oversleep_ns: ns(&cost.oversleep),
         latency_factors: factors(&cost.latencies, cost.latency[middle]),
-        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[middle]),
-        waking_by_wait_ns: ns(cost.waking),
+        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[middle - 1]),
+        waking_by_wait_ns: ns(&cost.waking),
         waking_ns: cost.waking[middle].0 as f64,
         switching_ns: cost.switching.0 as f64,
         cold_start_ns: cost.cold_start.0 as f64,

@@ -6,9 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Waits are told apart by the powers of two of nanoseconds; longer ones than 4 s are the last kind.
 const OCTAVES: usize = 32;
 
-/// What took longer was something else: a thread had no core.
-const LONGEST: Nanos = Nanos::from_micros(100);
-
 /// Wakings of a run, by how long those who were woken had waited. All threads write to it: an addition or three for
 /// what itself takes microseconds.
 #[derive(Debug, Default)]
@@ -59,10 +56,13 @@ pub struct WakingSeen {
 }
 
 impl Wakings {
+    /// What took longer was something else, a thread without a core, and is not counted.
+    pub const LONGEST: Nanos = Nanos::from_micros(100);
+
     /// Waking somebody who had waited for `waited` took `cost`.
     pub fn woke(&self, waited: Nanos, cost: Nanos) {
         let kind = self.kind(waited);
-        if cost <= LONGEST {
+        if cost <= Wakings::LONGEST {
             kind.waited.add(waited);
             kind.cost.add(cost);
         }
@@ -70,7 +70,7 @@ impl Wakings {
 
     /// Somebody who had waited for `waited` ran `latency` after another thread began to wake it.
     pub fn woken(&self, waited: Nanos, latency: Nanos) {
-        if latency <= LONGEST {
+        if latency <= Wakings::LONGEST {
             self.kind(waited).latency.add(latency);
         }
     }

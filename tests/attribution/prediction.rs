@@ -52,6 +52,7 @@ fn scenario(run: &Planted, rig: &Rig, profile: &Profile) -> Scenario {
         later: 0,
         // Costs are waited for, not computed.
         cores: 1e9,
+        others: 0.0,
         storage: None,
         costs,
         drift: Vec::new(),

@@ -159,6 +159,7 @@ mod tests {
             steps: 1_000,
             later: u64::MAX,
             cores,
+            others: 0.0,
             storage: (latency > 0.0).then_some(Storage {
                 latency,
                 requests_per_sample: 1.0,

@@ -88,6 +88,8 @@ pub(super) struct SimClock {
     /// The share of a core that each computing thread has, at most 1.
     rate: f64,
     cores: f64,
+    /// Of the cores, as many as other programs leave.
+    left: f64,
     computing: f64,
     /// Since when each idle core has had nothing to do, the last one to become idle last: the kernel gives a
     /// thread the core that it had.
@@ -100,9 +102,9 @@ pub(super) struct SimClock {
 }
 
 impl SimClock {
-    /// A clock at zero, of a machine with so many cores, for `threads` threads.
+    /// A clock at zero, of a machine with so many cores of which others use `others`, for `threads` threads.
     /// Work on a core that has idled costs up to `cold_start` more.
-    pub(super) fn new(cores: f64, threads: usize, cold_start: f64) -> SimClock {
+    pub(super) fn new(cores: f64, others: f64, threads: usize, cold_start: f64) -> SimClock {
         // More cores than threads stay idle.
         let idle = (cores.max(0.0) as usize).min(threads);
         SimClock {
@@ -112,6 +114,7 @@ impl SimClock {
             computed: 0.0,
             rate: 1.0,
             cores: cores.max(1e-3),
+            left: (cores - others).max(cores / 10.0).max(1e-3),
             computing: 0.0,
             waiting: Heap::default(),
             working: Heap::default(),
@@ -170,10 +173,10 @@ impl SimClock {
 
     #[inline]
     fn share(&mut self) {
-        self.rate = if self.computing <= self.cores {
+        self.rate = if self.computing <= self.left {
             1.0
         } else {
-            self.cores / self.computing
+            self.left / self.computing
         };
     }
 
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn threads_beyond_the_cores_share_them() {
-        let mut clock = SimClock::new(2.0, 4, 0.0);
+        let mut clock = SimClock::new(2.0, 0.0, 4, 0.0);
         for thread in 0..4 {
             clock.compute(thread, 10.0);
         }
@@ -233,8 +236,19 @@ mod tests {
     }
 
     #[test]
+    fn other_programs_take_what_is_left_over_first() {
+        let ends = |threads: u32| {
+            let mut clock = SimClock::new(2.0, 0.5, 2, 0.0);
+            (0..threads).for_each(|thread| clock.compute(thread, 15.0));
+            while clock.next().is_some() {}
+            clock.now()
+        };
+        assert_eq!((ends(1), ends(2)), (15.0, 20.0));
+    }
+
+    #[test]
     fn who_comes_late_computes_beside_what_is_left() {
-        let mut clock = SimClock::new(1.0, 2, 0.0);
+        let mut clock = SimClock::new(1.0, 0.0, 2, 0.0);
         clock.compute(0, 10.0);
         clock.wait(1, 4.0);
         assert_eq!(clock.next(), Some(1));
@@ -248,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_core_that_has_idled_is_slower_at_first() {
-        let mut clock = SimClock::new(1.0, 1, 100.0);
+        let mut clock = SimClock::new(1.0, 0.0, 1, 100.0);
         clock.compute(0, 1e6);
         clock.next();
         clock.wait(0, 5e6);

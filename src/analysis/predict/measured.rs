@@ -3,11 +3,14 @@
 use super::costs::Costs;
 use super::scenario::{BatchCosts, ServiceCosts, Waking};
 use crate::analysis::profile::{Profile, ServiceProfile};
-use crate::timeline::Stage;
+use crate::timeline::{Stage, Wakings};
 
 /// Of what a batch costs beside its samples, the part that does not depend on their number: collating and
 /// copying a batch do a little for each sample and a little in all, and one run does not tell them apart.
 const FIXED_PART: f64 = 0.5;
+
+/// Nanoseconds; what took longer is no waking as they are counted.
+const LONGEST_WAKING: f64 = Wakings::LONGEST.0 as f64;
 
 /// Fewer wake-ups than this do not tell how they vary.
 const LEAST_WAKE_UPS: usize = 100;
@@ -67,11 +70,17 @@ impl Profile {
     /// What it takes to wake a thread.
     pub fn waking(&self) -> Waking {
         let waking = &self.waking;
+        // A report of a version before 22 November 2026 has neither.
+        let before = |figures: &[f64], instead: Vec<f64>| match figures {
+            [] => instead,
+            figures => figures.to_vec(),
+        };
+        let same = vec![waking.waking_ns; waking.waited_ns.len()];
         Waking {
-            slept: waking.slept_ns.clone(),
+            slept: before(&waking.slept_ns, waking.waited_ns.clone()),
             oversleeps: waking.oversleep_ns.clone(),
             waited: waking.waited_ns.clone(),
-            costs: waking.waking_by_wait_ns.clone(),
+            costs: before(&waking.waking_by_wait_ns, same),
             latencies: waking.latency_ns.clone(),
             latency_factors: self.wake_up_factors(&waking.latency_factors),
             oversleep_factors: self.wake_up_factors(&waking.oversleep_factors),
@@ -87,8 +96,9 @@ impl Profile {
         if lengths.len() < LEAST_WAKE_UPS {
             return Costs::any_of(beside.iter().copied());
         }
-        let most = &lengths[..lengths.len() * 9 / 10];
-        let typical = most.iter().sum::<f64>() / most.len() as f64;
+        // As the latencies that are multiplied with them.
+        let usual = lengths.partition_point(|length| *length <= LONGEST_WAKING);
+        let typical = lengths[..usual].iter().sum::<f64>() / usual.max(1) as f64;
         Costs::any_of(lengths.iter().map(|length| length / typical.max(1.0)))
     }
 

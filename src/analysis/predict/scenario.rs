@@ -211,6 +211,8 @@ pub struct Scenario {
     /// Batches that are loaded for steps after the window, while it lasts.
     pub later: u64,
     pub cores: f64,
+    /// Of these, what other programs use.
+    pub others: f64,
     pub storage: Option<Storage>,
     pub costs: ServiceCosts,
     /// What computing costs in parts of a run, over the mean: equally likely factors, least first; none is always 1.

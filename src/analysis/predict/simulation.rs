@@ -226,7 +226,12 @@ impl<'a> Simulation<'a> {
             latency: scenario.waking.latency_factors.deal_factors(seed(10)),
             oversleep: scenario.waking.oversleep_factors.deal_factors(seed(11)),
         };
-        let clock = SimClock::new(scenario.cores, threads.len(), scenario.waking.cold_start);
+        let clock = SimClock::new(
+            scenario.cores,
+            scenario.others,
+            threads.len(),
+            scenario.waking.cold_start,
+        );
         Simulation {
             clock,
             queues: queues(scenario),

@@ -32,6 +32,7 @@ impl Tally {
                 equally_likely(&lengths.histogram, mean, WAKE_UPS)
             }),
             waking: WakingProfile::default(),
+            other_programs_cores: 0.0,
             other_cpu_ns_per_step: (other / steps.max(1) as f64).max(0.0),
         }
     }

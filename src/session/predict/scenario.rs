@@ -6,7 +6,8 @@ use crate::analysis::predict::{
     BatchCosts, BatchSizes, Costs, Device, Loader, Scenario, ServiceCosts, StageThreads,
 };
 use crate::config::{
-    DecodeConfig, DeviceConfig, EmulatedConfig, GpuConfig, Mode, PreprocessStageConfig, Resolved,
+    DecodeConfig, DeviceConfig, EmulatedConfig, GpuConfig, Mode, PreprocessStageConfig, ReadMode,
+    Resolved,
 };
 use crate::data::sampler::Batches;
 use crate::pipeline::{Layout, Plan, StageKnobs};
@@ -81,8 +82,9 @@ fn unmodelled(before: &Resolved, config: &Resolved, what_if: WhatIf) -> Option<&
         ("split", one.split != other.split),
         (
             "read",
-            // Another source's files are read in the way that suits them.
-            one.source == other.source && one.read.mode != other.read.mode,
+            // Another source's files are mapped where these are read, or read where they are mapped.
+            one.read.mode != other.read.mode
+                && (one.source == other.source || !plainly_read(other.read.mode)),
         ),
         ("decode", one.decode != decode && !free.decode),
         (
@@ -108,6 +110,11 @@ fn unmodelled(before: &Resolved, config: &Resolved, what_if: WhatIf) -> Option<&
     differences
         .into_iter()
         .find_map(|(part, differs)| differs.then_some(part))
+}
+
+/// Through the page cache, mapped or not.
+fn plainly_read(mode: ReadMode) -> bool {
+    matches!(mode, ReadMode::Mmap | ReadMode::Pread)
 }
 
 /// What a prediction for `config` takes for granted, from a run of `before`.
@@ -196,6 +203,7 @@ pub(super) fn scenario(
         steps,
         later: plan.batches.saturating_sub(warmup + steps),
         cores: what_if.cores.unwrap_or(from.cores),
+        others: from.profile.other_programs_cores,
         storage: storage(from, config, plan, what_if),
         costs,
         drift: from.profile.drift(),
