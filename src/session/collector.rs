@@ -277,7 +277,8 @@ impl Collector {
             if let Some(profile) = &mut self.report.profile {
                 profile.waking = waking_profile(&self.waking, self.recorder.wakings());
                 let others = summary.others_cpu.unwrap_or_default();
-                profile.other_programs_cores = others.0 as f64 / summary.window.length().0.max(1) as f64;
+                profile.other_programs_cores =
+                    others.0 as f64 / summary.window.length().0.max(1) as f64;
             }
             if self.shape.resident.is_some() {
                 self.report.leave_out_loader();
