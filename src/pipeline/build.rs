@@ -2,6 +2,7 @@
 
 use super::admission::{Admission, Tickets};
 use super::assembly::{Assembly, Outlet};
+use super::buffers::{Buffers, Slot};
 use super::error::{Control, PipelineError, SampleError, StopSignal};
 use super::feed::{Feed, HostSource, Supply};
 use super::item::{HostBatch, Job};
@@ -30,9 +31,12 @@ pub fn start<W: SampleWork, H: HostToDevice>(
 ) -> Result<Feed<W, H>, PipelineError> {
     let planner = BatchPlanner::new(work.samples(), plan)?;
     let control = Arc::new(Control::new(stop.child(), plan.on_error));
+    let part_bytes = plan.claim_size * work.sample_bytes();
+    let buffers = Buffers::new(plan.batch_size * work.sample_bytes(), part_bytes);
     let builder = Builder {
         plan,
         work,
+        buffers: Arc::new(buffers),
         control,
         clock,
         recorder,
@@ -50,6 +54,7 @@ fn resident<T: Again>(plan: &Plan, place: Place) -> Option<Resident<T>> {
 struct Builder<'a, W> {
     plan: &'a Plan,
     work: Arc<W>,
+    buffers: Arc<Buffers>,
     control: Arc<Control>,
     clock: &'a Arc<dyn Clock>,
     recorder: &'a Recorder,
@@ -68,9 +73,8 @@ impl<W: SampleWork> Builder<'_, W> {
         let admission = Arc::new(Admission::new(
             planner,
             tickets,
+            self.buffers.clone(),
             plan.slabs(),
-            plan.batch_size,
-            self.work.sample_bytes(),
             plan.claim_size,
             plan.seed,
         ));
@@ -129,6 +133,7 @@ impl<W: SampleWork> Builder<'_, W> {
     fn post(&self) -> Post<W> {
         Post {
             work: self.work.clone(),
+            buffers: self.buffers.clone(),
             control: self.control.clone(),
         }
     }
@@ -219,7 +224,7 @@ impl<W: SampleWork> Builder<'_, W> {
         output: &Sender<Job<W::Encoded>>,
     ) -> Result<(), PipelineError> {
         self.sample_stage(Stage::Read, workers, input, output, |_| {
-            |work: &W, claim: &Claim, (), _: &mut [u8]| service::read(work, claim)
+            |work: &W, claim: &Claim, (), _: &mut Slot| service::read(work, claim)
         })
     }
 
@@ -231,7 +236,7 @@ impl<W: SampleWork> Builder<'_, W> {
     ) -> Result<(), PipelineError> {
         self.sample_stage(Stage::Decode, workers, input, output, |work| {
             let mut scratch = work.scratch();
-            move |work: &W, claim: &Claim, encoded, _: &mut [u8]| {
+            move |work: &W, claim: &Claim, encoded, _: &mut Slot| {
                 service::decode(work, claim, encoded, &mut scratch)
             }
         })
@@ -245,8 +250,8 @@ impl<W: SampleWork> Builder<'_, W> {
     ) -> Result<(), PipelineError> {
         self.sample_stage(Stage::Preprocess, workers, input, output, |work| {
             let mut scratch = work.scratch();
-            move |work: &W, claim: &Claim, decoded, out: &mut [u8]| {
-                service::preprocess(work, claim, decoded, &mut scratch, out)
+            move |work: &W, claim: &Claim, decoded, slot: &mut Slot| {
+                service::preprocess(work, claim, decoded, &mut scratch, slot.bytes())
             }
         })
     }
@@ -263,7 +268,7 @@ impl<W: SampleWork> Builder<'_, W> {
     where
         I: Send + 'static,
         O: Send + 'static,
-        S: FnMut(&W, &Claim, I, &mut [u8]) -> Result<Served<O>, SampleError> + Send + 'static,
+        S: FnMut(&W, &Claim, I, &mut Slot) -> Result<Served<O>, SampleError> + Send + 'static,
     {
         for number in 0..workers {
             let (post, input, output) = (self.post(), input.clone(), output.clone());

@@ -28,7 +28,8 @@ impl<W: SampleWork> Post<W> {
         let (decoded, decode) = served(logbook, decode);
         let preprocess = decoded.and_then(|decoded| {
             self.guarded(Stage::Preprocess, &job.claim, |work| {
-                service::preprocess(work, &job.claim, decoded, scratch, &mut job.slot)
+                let slot = job.slot.bytes();
+                service::preprocess(work, &job.claim, decoded, scratch, slot)
             })
         });
         let (finished, preprocess) = served(logbook, preprocess);

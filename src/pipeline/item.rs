@@ -1,9 +1,12 @@
 //! What travels through the pipeline: jobs (one claim of samples each) and host batches.
 
+use super::buffers::{Buffers, SharedBuffer, Slot};
+use super::plan::BatchPlan;
 use super::work::{Claim, SampleKey};
 use crate::timeline::ItemId;
 use bytes::BytesMut;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A claim of samples on its way, with the part of the batch buffer that they will be written into.
 pub(super) struct Job<P> {
@@ -11,7 +14,7 @@ pub(super) struct Job<P> {
     pub(super) item: ItemId,
     pub(super) claim: Claim,
     pub(super) batch_samples: u32,
-    pub(super) slot: BytesMut,
+    pub(super) slot: Slot,
     /// What the stage before made of them; `None` where they were skipped.
     pub(super) payload: Option<P>,
 }
@@ -57,10 +60,55 @@ impl<P> Job<P> {
     }
 }
 
-/// A whole batch to assemble in one thread.
+/// A batch that was admitted, to be cut into claims.
 pub(super) struct BatchJob {
-    pub(super) jobs: Vec<Job<()>>,
-    pub(super) number: u64,
+    pub(super) batch: BatchPlan,
+    /// The sample before its first in the sampler's order.
+    pub(super) before: Option<u32>,
+    pub(super) claim_size: usize,
+    /// The run's seed.
+    pub(super) seed: u64,
+}
+
+impl BatchJob {
+    fn claims(&self) -> usize {
+        self.batch.samples.len().div_ceil(self.claim_size)
+    }
+
+    /// Its claims, to be written by the thread that asks.
+    pub(super) fn into_jobs(self, buffers: &Buffers) -> impl Iterator<Item = Job<()>> {
+        let slots = buffers.take(self.claims());
+        self.written_to(slots.map(Slot::from))
+    }
+
+    /// Its claims, to be written by whichever thread serves each.
+    pub(super) fn into_shared_jobs(self, buffers: &Arc<Buffers>) -> impl Iterator<Item = Job<()>> {
+        let claims = self.claims();
+        let buffer = Arc::new(SharedBuffer::new(buffers.clone(), claims));
+        self.written_to((0..claims).map(move |claim| Slot::of(&buffer, claim)))
+    }
+
+    fn written_to(self, slots: impl Iterator<Item = Slot>) -> impl Iterator<Item = Job<()>> {
+        let BatchPlan {
+            number,
+            epoch,
+            samples,
+        } = self.batch;
+        let firsts = (0..samples.len()).step_by(self.claim_size);
+        firsts.zip(slots).map(move |(first, slot)| {
+            let places = first..samples.len().min(first + self.claim_size);
+            Job {
+                item: ItemId {
+                    batch: number,
+                    slot: first as u32,
+                },
+                batch_samples: samples.len() as u32,
+                slot,
+                claim: Claim::new(epoch, self.seed, self.before, samples.clone(), places),
+                payload: Some(()),
+            }
+        })
+    }
 }
 
 /// A batch in host memory: samples one after another in `data`, in the sampler's order.
@@ -69,7 +117,7 @@ pub struct HostBatch {
     /// Number of the batch in the run, from zero.
     pub number: u64,
     pub epoch: u64,
-    /// The samples' bytes, contiguous.
+    /// The samples' bytes, contiguous; behind them is what is left of the buffer.
     pub data: BytesMut,
     /// One class for each sample.
     pub labels: Vec<u32>,
@@ -134,14 +182,10 @@ pub(super) fn join(
     };
     let mut kept: Vec<Range<usize>> = Vec::with_capacity(parts.len());
     let mut filled = 0;
-    for (place, part) in parts.into_iter().enumerate() {
-        let bytes = filled..filled + part.slot.len();
+    for mut part in parts {
+        let bytes = filled..filled + part.claim.indices().len() * sample_bytes;
         filled = bytes.end;
-        if place == 0 {
-            batch.data = part.slot;
-        } else {
-            batch.data.unsplit(part.slot);
-        }
+        batch.data.unsplit(std::mem::take(part.slot.bytes()));
         if part.payload.is_some() {
             let indices = part.claim.indices();
             batch
@@ -165,37 +209,39 @@ pub(super) fn join(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
-    fn parts(skip: &[u32]) -> Vec<Job<()>> {
-        let mut buffer = BytesMut::zeroed(4 * 8);
-        let order: Arc<[u32]> = (10..14).collect();
-        let mut parts: Vec<Job<()>> = (0..4u32)
-            .map(|slot| Job {
-                item: ItemId { batch: 7, slot },
-                claim: Claim::new(3, 0, None, order.clone(), slot as usize..slot as usize + 1),
-                batch_samples: 4,
-                slot: buffer.split_to(8),
-                payload: (!skip.contains(&slot)).then_some(()),
-            })
-            .collect();
-        for part in &mut parts {
-            part.slot.fill(part.claim.first().index as u8);
+    /// The claims of a batch, those whose numbers `skip` names skipped; each is filled with its first sample's index.
+    fn jobs(samples: std::ops::Range<u32>, claim_size: usize, skip: &[usize]) -> Vec<Job<()>> {
+        let sample_bytes = 8;
+        let batch = BatchPlan {
+            number: 7,
+            epoch: 3,
+            samples: samples.collect(),
+        };
+        let buffers = Buffers::new(
+            batch.samples.len() * sample_bytes,
+            claim_size * sample_bytes,
+        );
+        let job = BatchJob {
+            batch,
+            before: None,
+            claim_size,
+            seed: 0,
+        };
+        let mut jobs: Vec<Job<()>> = job.into_jobs(&buffers).collect();
+        for (number, job) in jobs.iter_mut().enumerate() {
+            job.slot.bytes().fill(job.claim.first().index as u8);
+            job.payload = (!skip.contains(&number)).then_some(());
         }
-        parts.swap(0, 3);
-        parts.swap(1, 2);
-        parts
+        jobs
     }
 
     #[test]
     fn joins_in_order_without_moving() {
-        let shuffled = parts(&[]);
-        let first = shuffled
-            .iter()
-            .find(|p| p.item.slot == 0)
-            .unwrap()
-            .slot
-            .as_ptr();
+        let mut shuffled = jobs(10..14, 1, &[]);
+        let first = shuffled[0].slot.bytes().as_ptr();
+        shuffled.swap(0, 3);
+        shuffled.swap(1, 2);
         let batch = join(7, shuffled, 8, |index| index * 2);
         assert_eq!(batch.epoch, 3);
         assert_eq!(batch.data.as_ptr(), first);
@@ -204,36 +250,19 @@ mod tests {
         assert_eq!(batch.bytes().len(), 32);
     }
 
-    /// A claim of one, one of two that was skipped, and one of two.
+    /// A claim of two, one of two that was skipped, and one of one.
     #[test]
     fn claims_of_several_samples_are_joined_and_skipped_together() {
-        let mut buffer = BytesMut::zeroed(5 * 2);
-        let order: Arc<[u32]> = (20..25).collect();
-        let parts: Vec<Job<()>> = [0..1, 1..3, 3..5]
-            .into_iter()
-            .map(|places| {
-                let mut slot = buffer.split_to(2 * places.len());
-                slot.fill(places.start as u8);
-                Job {
-                    item: ItemId {
-                        batch: 0,
-                        slot: places.start as u32,
-                    },
-                    batch_samples: 5,
-                    slot,
-                    payload: (places.start != 1).then_some(()),
-                    claim: Claim::new(0, 0, None, order.clone(), places),
-                }
-            })
-            .collect();
-        let batch = join(0, parts, 2, |index| index);
-        assert_eq!(batch.samples, [20, 23, 24]);
-        assert_eq!(batch.bytes(), [0, 0, 3, 3, 3, 3]);
+        let mut parts = jobs(20..25, 2, &[1]);
+        parts.rotate_left(1);
+        let batch = join(7, parts, 8, |index| index);
+        assert_eq!(batch.samples, [20, 21, 24]);
+        assert_eq!(batch.bytes(), [[20u8; 8], [20; 8], [24; 8]].concat());
     }
 
     #[test]
     fn skipped_samples_leave_no_hole() {
-        let batch = join(7, parts(&[0, 2]), 8, |index| index);
+        let batch = join(7, jobs(10..14, 1, &[0, 2]), 8, |index| index);
         assert_eq!(batch.labels, [11, 13]);
         assert_eq!(batch.bytes(), [[11u8; 8], [13; 8]].concat());
         assert_eq!(

@@ -7,6 +7,7 @@
 
 mod admission;
 mod assembly;
+mod buffers;
 mod build;
 mod claim;
 mod error;

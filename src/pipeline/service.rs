@@ -39,14 +39,15 @@ pub(super) fn decode<W: SampleWork>(
     })
 }
 
-/// Writes the finished samples to `out`.
+/// Writes the finished samples to the front of `slot`.
 pub(super) fn preprocess<W: SampleWork>(
     work: &W,
     claim: &Claim,
     decoded: W::Decoded,
     scratch: &mut W::Scratch,
-    out: &mut [u8],
+    slot: &mut [u8],
 ) -> Result<Served<()>, SampleError> {
+    let out = &mut slot[..claim.indices().len() * work.sample_bytes()];
     let bytes_in = work.decoded_bytes(&decoded);
     work.preprocess(claim, decoded, scratch, out)?;
     Ok(Served {

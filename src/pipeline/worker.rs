@@ -3,6 +3,7 @@
 
 use super::admission::Admission;
 use super::assembly::{Assembly, Outlet};
+use super::buffers::{Buffers, Slot};
 use super::error::{Control, PipelineError, SampleError, panic_message};
 use super::item::{BatchJob, HostBatch, Job, join};
 use super::logbook::{Logbook, Opening, Subject};
@@ -18,6 +19,7 @@ use std::sync::Arc;
 /// What every worker of the loader has.
 pub(super) struct Post<W> {
     pub(super) work: Arc<W>,
+    pub(super) buffers: Arc<Buffers>,
     pub(super) control: Arc<Control>,
 }
 
@@ -60,7 +62,7 @@ impl<W: SampleWork> Post<W> {
         stage: Stage,
         input: &Receiver<Job<I>>,
         output: &Sender<Job<O>>,
-        mut service: impl FnMut(&W, &Claim, I, &mut [u8]) -> Result<Served<O>, SampleError>,
+        mut service: impl FnMut(&W, &Claim, I, &mut Slot) -> Result<Served<O>, SampleError>,
     ) {
         while let Ok(received) = input.recv(logbook.current()) {
             let Envelope {
@@ -208,7 +210,8 @@ impl<W: SampleWork> Post<W> {
         mut opening: Opening,
         scratch: &mut W::Scratch,
     ) -> (HostBatch, Opening, u32) {
-        let BatchJob { mut jobs, number } = job;
+        let number = job.batch.number;
+        let mut jobs: Vec<Job<()>> = job.into_jobs(&self.buffers).collect();
         for job in &mut jobs {
             if self.control.stop.is_stopped() {
                 job.payload = None;
