@@ -4,13 +4,14 @@
 //! was read, labels and pixels together, so that memory is what the files take. The format:
 //! <https://www.cs.toronto.edu/~kriz/cifar.html>, "Binary version".
 //!
-//! May use: `data::error`.
+//! May use: `data::error`, `data::huge`.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
+use super::huge::HugeBytes;
 
 /// Which of the two data sets.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -104,7 +105,7 @@ pub struct CifarImages {
 #[derive(Clone, Debug)]
 struct RecordFile {
     path: PathBuf,
-    bytes: Vec<u8>,
+    bytes: HugeBytes,
     /// One past the number, among all files, of its last record.
     end: usize,
 }
@@ -179,7 +180,11 @@ impl CifarImages {
             }
         }
         let end = self.len() + bytes.len() / kind.record_bytes();
-        self.files.push(RecordFile { path, bytes, end });
+        self.files.push(RecordFile {
+            path,
+            bytes: bytes.into(),
+            end,
+        });
         Ok(())
     }
 

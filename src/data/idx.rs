@@ -3,7 +3,7 @@
 //! Invariants: there is a label for each image, and every image has the same size; what the headers promise is what
 //! the files hold, to the byte. The format: <http://yann.lecun.com/exdb/mnist/>, "the IDX file format".
 //!
-//! May use: `data::error`.
+//! May use: `data::error`, `data::huge`.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 
 use super::DataError;
+use super::huge::HugeBytes;
 
 /// Which of the two pairs of files a folder holds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ impl IdxPart {
 #[derive(Clone, Debug)]
 pub struct IdxImages {
     path: PathBuf,
-    pixels: Vec<u8>,
+    pixels: HugeBytes,
     labels: Vec<u8>,
     rows: usize,
     columns: usize,
@@ -98,7 +99,7 @@ impl IdxImages {
         }
         Ok(IdxImages {
             path: images.path,
-            pixels,
+            pixels: pixels.into(),
             labels,
             rows,
             columns,

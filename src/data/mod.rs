@@ -12,6 +12,7 @@ pub mod error;
 pub mod fetch;
 pub mod folder;
 pub mod generate;
+mod huge;
 pub mod idx;
 mod lock;
 pub mod page_cache;
