@@ -7,6 +7,11 @@ use super::summary::Summary;
 use super::tally::{Lengths, Tally, share};
 use super::units::{Link, MEETING_PATIENCE, Moment, Point, Units, Visit};
 use crate::timeline::{DevicePhase, Interval, LaneInfo, Nanos, Record, Stage, UnitRecord, UnitRef};
+use std::thread;
+
+/// Records that are taken before other threads are given way, in about as long as waking one takes: a thread of the
+/// pipeline that is woken on the same core would wait for the collector's turn to end, which lasts milliseconds.
+const AT_A_STRETCH: usize = 64;
 
 /// Which part of the run is measured.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -147,7 +152,7 @@ impl Analysis {
     }
 
     /// Takes one pass of the collector: every lane's records, each lane's in order. `dropped` is the
-    /// total so far, `cpu` was read after the records were taken.
+    /// total so far, `cpu` was read after the records were taken. Gives way to other threads now and then.
     pub fn absorb(&mut self, records: &[(u16, Record)], dropped: u64, cpu: Option<CpuReading>) {
         self.dropped = dropped;
         self.records += records.len() as u64;
@@ -171,8 +176,11 @@ impl Analysis {
             self.cpu.read(reading);
         }
         self.clip_cpu();
-        for (lane, record) in records {
-            self.record(*lane, record);
+        for part in records.chunks(AT_A_STRETCH) {
+            for (lane, record) in part {
+                self.record(*lane, record);
+            }
+            thread::yield_now();
         }
         if let Some((_, end)) = self.steps.latest {
             self.count_until(end);
