@@ -8,10 +8,15 @@ use super::tally::{Lengths, Tally, share};
 use super::units::{Link, MEETING_PATIENCE, Moment, Point, Units, Visit};
 use crate::timeline::{DevicePhase, Interval, LaneInfo, Nanos, Record, Stage, UnitRecord, UnitRef};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Records that are taken before other threads are given way, in about as long as waking one takes: a thread of the
 /// pipeline that is woken on the same core would wait for the collector's turn to end, which lasts milliseconds.
 const AT_A_STRETCH: usize = 64;
+/// More than this in a pass, or others that keep the core for so long, and it gives way no more until the next one:
+/// records pile up meanwhile, and what finds no room is lost.
+const MANY: usize = 1_500;
+const LONG_TURN: Duration = Duration::from_micros(200);
 
 /// Which part of the run is measured.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -176,11 +181,16 @@ impl Analysis {
             self.cpu.read(reading);
         }
         self.clip_cpu();
+        let mut gives_way = records.len() <= MANY;
         for part in records.chunks(AT_A_STRETCH) {
             for (lane, record) in part {
                 self.record(*lane, record);
             }
-            thread::yield_now();
+            if gives_way {
+                let since = Instant::now();
+                thread::yield_now();
+                gives_way = since.elapsed() < LONG_TURN;
+            }
         }
         if let Some((_, end)) = self.steps.latest {
             self.count_until(end);

@@ -1,7 +1,7 @@
 //! CIFAR-10 and CIFAR-100 in their binary version: the images and labels of one part of the data, in memory.
 //!
 //! Invariants: each file is a whole number of records, at least one, and every label is in range; a file is held as it
-//! was read, labels and pixels together, so that memory is what the files take. The format:
+//! was read, labels and pixels together, so that memory is little more than the files take. The format:
 //! <https://www.cs.toronto.edu/~kriz/cifar.html>, "Binary version".
 //!
 //! May use: `data::error`, `data::huge`.

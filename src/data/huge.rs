@@ -2,6 +2,8 @@
 //!
 //! Each image of a data set in memory lies in another page of 4 KiB, and finding the page takes as long as reading the
 //! image: <https://docs.kernel.org/admin-guide/mm/transhuge.html>. In pages of 2 MiB a table that the core keeps does.
+//!
+//! May use: nothing else of this crate.
 
 use memmap2::{Advice, MmapMut};
 use std::ops::Deref;
@@ -24,7 +26,8 @@ enum Pages {
 }
 
 impl From<Vec<u8>> for HugeBytes {
-    /// Copies `bytes` where they fill a huge page and the system has them, and keeps them as they are elsewhere.
+    /// Copies `bytes` where they fill a huge page and the kernel takes the wish for some, and keeps them as they are
+    /// elsewhere.
     fn from(bytes: Vec<u8>) -> HugeBytes {
         let length = bytes.len();
         let pages = in_huge_pages(&bytes).map_or_else(|| Pages::Plain(bytes), Pages::Huge);
@@ -58,7 +61,8 @@ impl Deref for HugeBytes {
     }
 }
 
-/// A copy of `bytes` that begins and ends with a huge page.
+/// A copy of `bytes` for which huge pages are wished for, as many as its place allows: kernels since 6.7 let it begin
+/// with one.
 fn in_huge_pages(bytes: &[u8]) -> Option<MmapMut> {
     let length = bytes.len();
     let mut pages = (length >= HUGE_PAGE)

@@ -1,7 +1,8 @@
 //! Host buffers of one batch each, cut into the parts that claims are written into.
 //!
-//! A batch has a buffer from when its first claim is written until it is copied. The buffer that came back last is
-//! taken first: caches may still hold it, and those that the loader never needs are never touched.
+//! A batch has a buffer from when the work on it begins, or where threads share it from when its first claim is
+//! written, until it is copied. The buffer that came back last is taken first: caches may still hold it, and those
+//! that the loader never needs are never made.
 
 use bytes::BytesMut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,7 +72,6 @@ impl SharedBuffer {
 }
 
 /// Where one claim of a batch is written.
-#[derive(Default)]
 pub(super) struct Slot {
     /// The claim's number in a batch whose buffer may not have been taken yet.
     shared: Option<(Arc<SharedBuffer>, usize)>,

@@ -117,7 +117,8 @@ pub struct HostBatch {
     /// Number of the batch in the run, from zero.
     pub number: u64,
     pub epoch: u64,
-    /// The samples' bytes, contiguous; behind them is what is left of the buffer.
+    /// The buffer: the samples' bytes, contiguous, and behind them whatever was there; [`bytes`](Self::bytes) has
+    /// theirs alone.
     pub data: BytesMut,
     /// One class for each sample.
     pub labels: Vec<u32>,

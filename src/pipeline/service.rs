@@ -39,15 +39,15 @@ pub(super) fn decode<W: SampleWork>(
     })
 }
 
-/// Writes the finished samples to the front of `slot`.
+/// Writes the finished samples to the front of `room`.
 pub(super) fn preprocess<W: SampleWork>(
     work: &W,
     claim: &Claim,
     decoded: W::Decoded,
     scratch: &mut W::Scratch,
-    slot: &mut [u8],
+    room: &mut [u8],
 ) -> Result<Served<()>, SampleError> {
-    let out = &mut slot[..claim.indices().len() * work.sample_bytes()];
+    let out = &mut room[..claim.indices().len() * work.sample_bytes()];
     let bytes_in = work.decoded_bytes(&decoded);
     work.preprocess(claim, decoded, scratch, out)?;
     Ok(Served {
