@@ -7,16 +7,9 @@ use super::summary::Summary;
 use super::tally::{Lengths, Tally, share};
 use super::units::{Link, MEETING_PATIENCE, Moment, Point, Units, Visit};
 use crate::timeline::{DevicePhase, Interval, LaneInfo, Nanos, Record, Stage, UnitRecord, UnitRef};
-use std::thread;
-use std::time::{Duration, Instant};
 
-/// Records that are taken before other threads are given way, in about as long as waking one takes: a thread of the
-/// pipeline that is woken on the same core would wait for the collector's turn to end, which lasts milliseconds.
+/// Records that are taken before the caller may give way to other threads: in about as long as waking one takes.
 const AT_A_STRETCH: usize = 64;
-/// More than this in a pass, or others that keep the core for so long, and it gives way no more until the next one:
-/// records pile up meanwhile, and what finds no room is lost.
-const MANY: usize = 1_500;
-const LONG_TURN: Duration = Duration::from_micros(200);
 
 /// Which part of the run is measured.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -157,8 +150,15 @@ impl Analysis {
     }
 
     /// Takes one pass of the collector: every lane's records, each lane's in order. `dropped` is the
-    /// total so far, `cpu` was read after the records were taken. Gives way to other threads now and then.
-    pub fn absorb(&mut self, records: &[(u16, Record)], dropped: u64, cpu: Option<CpuReading>) {
+    /// total so far, `cpu` was read after the records were taken. `give_way` is called now and then in
+    /// between, for callers that share their core with the pipeline.
+    pub fn absorb(
+        &mut self,
+        records: &[(u16, Record)],
+        dropped: u64,
+        cpu: Option<CpuReading>,
+        mut give_way: impl FnMut(),
+    ) {
         self.dropped = dropped;
         self.records += records.len() as u64;
         // The trainer's steps say where the window begins and ends, so they come first.
@@ -181,15 +181,12 @@ impl Analysis {
             self.cpu.read(reading);
         }
         self.clip_cpu();
-        let mut gives_way = records.len() <= MANY;
-        for part in records.chunks(AT_A_STRETCH) {
+        for (number, part) in records.chunks(AT_A_STRETCH).enumerate() {
+            if number > 0 {
+                give_way();
+            }
             for (lane, record) in part {
                 self.record(*lane, record);
-            }
-            if gives_way {
-                let since = Instant::now();
-                thread::yield_now();
-                gives_way = since.elapsed() < LONG_TURN;
             }
         }
         if let Some((_, end)) = self.steps.latest {
@@ -443,6 +440,7 @@ impl Analysis {
                 &workers,
                 window.length(),
                 self.cpu.used(),
+                self.others_cpu.used(),
                 (self.steps.measured, self.steps.samples),
             ),
             workers,

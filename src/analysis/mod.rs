@@ -18,6 +18,7 @@ mod summary;
 mod tally;
 mod units;
 mod verdict;
+mod waking;
 
 pub use cause::{Cause, CauseTotals, IdleSpan};
 pub use differential::{
@@ -29,7 +30,8 @@ pub use gpu_util::{BusyBy, UtilComparison};
 pub use guard::Guard;
 pub use live::{Analysis, Pace, WindowRule};
 pub use process_cpu::CpuReading;
-pub use profile::{Profile, ServiceProfile, WakingProfile};
+pub use profile::{Profile, ServiceProfile};
 pub use summary::Summary;
 pub use tally::{LengthSummary, StageSummary, WorkerSummary};
 pub use verdict::{InputBound, Suggestion, Verdict};
+pub use waking::WakingProfile;

@@ -33,6 +33,13 @@ pub enum Layout {
     },
 }
 
+impl Layout {
+    /// Whether the trainer's thread loads for itself.
+    pub fn is_inline(&self) -> bool {
+        matches!(self, Layout::WholeBatch { num_workers: 0, .. })
+    }
+}
+
 /// Where batches stay that are used again and again.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Place {

@@ -63,8 +63,9 @@ impl WakingCost {
         Nanos::from_micros(1_000),
     ];
 
-    /// The place of the figures that single latencies and oversleeps vary about.
+    /// The place of the figures that single latencies vary about, and of those that oversleeps do.
     pub const MIDDLE: usize = 2;
+    pub const MIDDLE_SLEEP: usize = WakingCost::MIDDLE - 1;
 
     /// Measures them, in about 60 milliseconds; nothing where there are no threads to be had.
     pub fn measure(clock: &Arc<dyn Clock>) -> WakingCost {

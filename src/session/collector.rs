@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, park_timeout};
+use std::thread::{JoinHandle, park_timeout, yield_now};
 use std::time::{Duration, Instant};
 
 /// Between two passes. How long is chosen such that the fullest ring is about a quarter full.
@@ -30,6 +30,10 @@ const A_QUARTER_FULL: u64 = Recorder::RECORDS_PER_LANE as u64 / 4;
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 const REPORT_EVERY: Duration = Duration::from_millis(1_000);
 const LATEST_REPORT: Duration = Duration::from_millis(1_500);
+/// With more records than this in a pass, or once others have kept the core for so long, other threads are given way
+/// no more until the next one: records pile up meanwhile, and what finds no room is lost.
+const MANY: usize = 1_500;
+const LONG_TURN: Duration = Duration::from_micros(200);
 
 /// How the run stands, for a progress bar.
 #[derive(Clone, Debug, Default)]
@@ -91,6 +95,28 @@ pub(super) struct Collector {
     pub(super) process_cpu_before: Nanos,
     pub(super) own_cpu: Nanos,
     pub(super) others: OtherPrograms,
+}
+
+/// A pass of the collector, which lasts milliseconds: a thread of the pipeline that is woken on the same core would
+/// wait for its end, unless it gives way.
+struct Turn {
+    gives_way: bool,
+}
+
+impl Turn {
+    fn of(records: usize) -> Turn {
+        Turn {
+            gives_way: records <= MANY,
+        }
+    }
+
+    fn give_way(&mut self) {
+        if self.gives_way {
+            let since = Instant::now();
+            yield_now();
+            self.gives_way = since.elapsed() < LONG_TURN;
+        }
+    }
 }
 
 /// A running collector.
@@ -180,7 +206,9 @@ impl Collector {
             let (analysis, feed) = (&mut self.analysis, self.feed.as_mut());
             gpu.collect(gpu_is_over, &mut records, analysis, feed);
         }
-        self.analysis.absorb(&records, drain.dropped, cpu);
+        let mut turn = Turn::of(records.len());
+        self.analysis
+            .absorb(&records, drain.dropped, cpu, || turn.give_way());
         if let Some(feed) = &mut self.feed {
             feed.absorb(&records, &self.recorder.lanes(), at);
         }
@@ -276,9 +304,6 @@ impl Collector {
             self.report.measured(summary, device);
             if let Some(profile) = &mut self.report.profile {
                 profile.waking = waking_profile(&self.waking, self.recorder.wakings());
-                let others = summary.others_cpu.unwrap_or_default();
-                profile.other_programs_cores =
-                    others.0 as f64 / summary.window.length().0.max(1) as f64;
             }
             if self.shape.resident.is_some() {
                 self.report.leave_out_loader();
@@ -383,7 +408,7 @@ fn waking_profile(cost: &WakingCost, seen: Option<&Arc<Wakings>>) -> WakingProfi
         latency_ns: ns(&cost.latency),
         oversleep_ns: ns(&cost.oversleep),
         latency_factors: factors(&cost.latencies, cost.latency[middle]),
-        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[middle - 1]),
+        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[WakingCost::MIDDLE_SLEEP]),
         waking_by_wait_ns: ns(&cost.waking),
         waking_ns: cost.waking[middle].0 as f64,
         switching_ns: cost.switching.0 as f64,

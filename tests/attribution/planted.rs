@@ -313,5 +313,5 @@ fn collect(
         let used = Nanos::ZERO;
         analysis.other_programs(CpuReading { used, ..cpu });
     }
-    analysis.absorb(&records, drain.dropped, cpu);
+    analysis.absorb(&records, drain.dropped, cpu, || ());
 }

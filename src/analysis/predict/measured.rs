@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use super::scenario::{BatchCosts, ServiceCosts, Waking};
-use crate::analysis::profile::{Profile, ServiceProfile};
+use crate::analysis::profile::{Profile, ServiceProfile, mean_of};
 use crate::timeline::{Stage, Wakings};
 
 /// Of what a batch costs beside its samples, the part that does not depend on their number: collating and
@@ -98,7 +98,7 @@ impl Profile {
         }
         // As the latencies that are multiplied with them.
         let usual = lengths.partition_point(|length| *length <= LONGEST_WAKING);
-        let typical = lengths[..usual].iter().sum::<f64>() / usual.max(1) as f64;
+        let typical = mean_of(&lengths[..usual]);
         Costs::any_of(lengths.iter().map(|length| length / typical.max(1.0)))
     }
 
@@ -114,7 +114,7 @@ impl Profile {
             return BatchCosts::default();
         };
         let lengths = service.undisturbed(self.waking.waking_ns);
-        let mean = lengths.iter().sum::<f64>() / lengths.len().max(1) as f64;
+        let mean = mean_of(&lengths);
         let factors = lengths
             .iter()
             .map(|length| length / mean.max(f64::MIN_POSITIVE));

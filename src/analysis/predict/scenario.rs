@@ -1,7 +1,8 @@
 //! What is simulated: a pipeline, its costs, and the machine and device that it runs on.
 
 use super::costs::Costs;
-use crate::analysis::profile::interpolated;
+use crate::analysis::profile::mean_of;
+use crate::analysis::waking::interpolated;
 
 /// Threads of a stage and the capacity of its output queue, in claims or batches.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -236,8 +237,7 @@ impl Scenario {
         }
         let mean = |number: usize| {
             let place = |number: usize| number * self.drift.len() / parts;
-            let factors = &self.drift[place(number)..place(number + 1)];
-            factors.iter().sum::<f64>() / factors.len() as f64
+            mean_of(&self.drift[place(number)..place(number + 1)])
         };
         // Parts need not be of equally many, and count alike.
         let all = (0..parts).map(mean).sum::<f64>() / parts.max(1) as f64;

@@ -1,9 +1,8 @@
 //! From the totals to the costs that predictions are made from.
 
-use super::{StageTally, Tally, WorkerSummary};
-use crate::analysis::profile::{
-    LENGTHS, Profile, ServiceProfile, WAKE_UPS, WakingProfile, equally_likely,
-};
+use super::{StageTally, Tally, WorkerSummary, share};
+use crate::analysis::profile::{LENGTHS, Profile, ServiceProfile, WAKE_UPS, equally_likely};
+use crate::analysis::waking::WakingProfile;
 use crate::timeline::{LaneKind, Nanos, Stage};
 
 impl Tally {
@@ -13,6 +12,7 @@ impl Tally {
         workers: &[WorkerSummary],
         window: Nanos,
         process_cpu: Option<Nanos>,
+        others_cpu: Option<Nanos>,
         (steps, samples): (u64, u64),
     ) -> Profile {
         let stages = Stage::ALL.into_iter();
@@ -32,7 +32,7 @@ impl Tally {
                 equally_likely(&lengths.histogram, mean, WAKE_UPS)
             }),
             waking: WakingProfile::default(),
-            other_programs_cores: 0.0,
+            other_programs_cores: others_cpu.map_or(0.0, |cpu| share(cpu, window)),
             other_cpu_ns_per_step: (other / steps.max(1) as f64).max(0.0),
         }
     }

@@ -148,7 +148,7 @@ fn collect(played: &Played, passes: Vec<Pass>, trace: Option<&Path>) -> Outcome 
             &mut analysis,
             feed.as_mut(),
         );
-        analysis.absorb(records, 0, None);
+        analysis.absorb(records, 0, None, || ());
         if let Some(feed) = &mut feed {
             feed.absorb(records, &lanes(), Nanos::from_millis(50 * number as u64));
         }

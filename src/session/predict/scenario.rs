@@ -238,11 +238,6 @@ pub fn simulated_loader(plan: &Plan) -> Loader {
     }
 }
 
-/// Whether the trainer's thread loads for itself.
-fn is_inline(plan: &Plan) -> bool {
-    matches!(plan.layout, Layout::WholeBatch { num_workers: 0, .. })
-}
-
 fn costs_and_device(
     from: &Predictor,
     config: &Resolved,
@@ -276,7 +271,7 @@ fn costs_and_device(
         let own = match from.config.emulated {
             // It waits for copies before, too; the quickest tenth did not. Without workers nobody else's work has
             // taken its caches.
-            Some(_) if is_inline(plan) && !is_inline(&own_plan) => {
+            Some(_) if plan.layout.is_inline() && !own_plan.layout.is_inline() => {
                 profile.quantile(Stage::Copy, 0.0)
             }
             Some(_) => profile.quantile(Stage::Copy, 0.1),

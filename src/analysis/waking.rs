@@ -1,0 +1,119 @@
+//! What it takes to wake a thread: what predictions take waits between threads from.
+
+use crate::timeline::WakingSeen;
+use serde::{Deserialize, Serialize};
+
+/// What it takes to wake a thread on the machine of the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WakingProfile {
+    /// How long it was slept, shortest first, and how late such sleeps ended.
+    pub slept_ns: Vec<f64>,
+    pub oversleep_ns: Vec<f64>,
+    /// How long it was waited for another thread, shortest first; how long that one took to hand an item on, and how
+    /// long it was from then until the thread that waited had it.
+    pub waited_ns: Vec<f64>,
+    pub waking_by_wait_ns: Vec<f64>,
+    pub latency_ns: Vec<f64>,
+    /// What single ones were, over what is typical for their wait.
+    pub latency_factors: Vec<f64>,
+    pub oversleep_factors: Vec<f64>,
+    /// What handing on to a thread that waits takes on average, and CPU time of the one that waits.
+    pub waking_ns: f64,
+    pub switching_ns: f64,
+    /// What work costs more on a core that has idled for some milliseconds.
+    pub cold_start_ns: f64,
+}
+
+/// Fewer wakings than this say little about what one costs.
+const LEAST_WAKINGS: u64 = 50;
+/// What was measured beside the run counts for waits that are so many times shorter or longer than any of the run.
+const ALIKE: f64 = 2.0;
+
+impl WakingProfile {
+    /// With what waking cost as it was `seen` in the run, as far as it was seen often enough; what was measured beside
+    /// the run is left for waits that were much shorter or longer.
+    pub(crate) fn corrected_by(mut self, seen: &[WakingSeen]) -> WakingProfile {
+        let seen = seen.iter().filter(|kind| kind.count >= LEAST_WAKINGS);
+        let seen: Vec<&WakingSeen> = seen.collect();
+        if seen.is_empty() {
+            return self;
+        }
+        let known = |waited: f64| {
+            let like = |kind: &&WakingSeen| {
+                (kind.waited_ns / ALIKE..=kind.waited_ns * ALIKE).contains(&waited)
+            };
+            seen.iter().any(like)
+        };
+        let beside = self.waited_ns.iter().zip(&self.waking_by_wait_ns);
+        let beside = beside.zip(&self.latency_ns);
+        let beside = beside.map(|((waited, cost), latency)| [*waited, *cost, *latency]);
+        let beside = beside.filter(|[waited, ..]| !known(*waited));
+        let in_run = seen
+            .iter()
+            .map(|kind| [kind.waited_ns, kind.cost_ns, kind.latency_ns]);
+        let mut points: Vec<[f64; 3]> = beside.chain(in_run).collect();
+        points.sort_by(|one, other| one[0].total_cmp(&other[0]));
+        let column = |which: usize| points.iter().map(|point| point[which]).collect();
+        (self.waited_ns, self.waking_by_wait_ns, self.latency_ns) =
+            (column(0), column(1), column(2));
+        let count = |kind: &&WakingSeen| kind.count as f64;
+        let cost: f64 = seen.iter().map(|kind| count(kind) * kind.cost_ns).sum();
+        self.waking_ns = cost / seen.iter().map(count).sum::<f64>();
+        self
+    }
+}
+
+/// The value at `x` on the lines through (`xs`, `ys`), `xs` least first; beyond their ends that of the end, and 0 where
+/// there are none.
+pub(super) fn interpolated(xs: &[f64], ys: &[f64], x: f64) -> f64 {
+    let xs = &xs[..xs.len().min(ys.len())];
+    let after = xs.partition_point(|other| *other < x);
+    match (after.checked_sub(1), xs.get(after)) {
+        (Some(before), Some(_)) => {
+            let part = (x - xs[before]) / (xs[after] - xs[before]).max(1.0);
+            ys[before] + part * (ys[after] - ys[before])
+        }
+        (None, _) => ys.first().copied().unwrap_or_default(),
+        (Some(last), None) => ys[last],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waking_cost_in_the_run_corrects_what_it_costs_beside_it() {
+        let beside = WakingProfile {
+            waited_ns: vec![5e3, 30e3, 60e3, 1e6],
+            waking_by_wait_ns: vec![2e3, 8e3, 20e3, 30e3],
+            latency_ns: vec![7e3, 17e3, 18e3, 19e3],
+            waking_ns: 20e3,
+            ..WakingProfile::default()
+        };
+        assert_eq!(beside.clone().corrected_by(&[]), beside);
+        let seen = |count, waited_ns, cost_ns| WakingSeen {
+            count,
+            waited_ns,
+            cost_ns,
+            latency_ns: 2.0 * cost_ns,
+        };
+        let few = seen(49, 1e6, 1e3);
+        assert_eq!(beside.clone().corrected_by(&[few]), beside);
+        let corrected = beside.corrected_by(&[seen(60, 25e3, 9e3), seen(180, 50e3, 11e3), few]);
+        assert_eq!(corrected.waited_ns, [5e3, 25e3, 50e3, 1e6]);
+        assert_eq!(corrected.waking_by_wait_ns, [2e3, 9e3, 11e3, 30e3]);
+        assert_eq!(corrected.latency_ns, [7e3, 18e3, 22e3, 19e3]);
+        assert_eq!(corrected.waking_ns, 10.5e3);
+    }
+
+    #[test]
+    fn values_are_interpolated_between_their_neighbours() {
+        let at = |x| interpolated(&[10.0, 20.0, 40.0], &[1.0, 3.0, 2.0], x);
+        let values = [0.0, 10.0, 15.0, 20.0, 30.0, 40.0, 99.0].map(at);
+        assert_eq!(values, [1.0, 1.0, 2.0, 3.0, 2.5, 2.0, 2.0]);
+        assert_eq!(interpolated(&[1.0, 2.0], &[], 1.5), 0.0);
+        assert_eq!(interpolated(&[], &[], 1.5), 0.0);
+    }
+}
