@@ -1,136 +1,16 @@
 //! Whole runs of the binary: real files, real training; and everything that can go wrong with them.
 
-use assert_cmd::cargo::CommandCargoExt;
-use predicates::prelude::*;
+mod place;
+mod stopped;
+
+use place::{
+    Place, assert_adds_up, assert_fills_the_window, assert_says, stallscope, stderr, stdout,
+};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// A folder with data and room for a run.
-struct Place {
-    folder: tempfile::TempDir,
-}
-
-impl Place {
-    /// With `images` small JPEG files in 2 classes.
-    fn with_images(images: usize) -> Place {
-        let place = Place {
-            folder: tempfile::tempdir().unwrap(),
-        };
-        let data = place.path("data");
-        let out = stallscope()
-            .args(["data", "generate", data.to_str().unwrap(), "--classes", "2"])
-            .args(["--images", &images.to_string()])
-            .output()
-            .unwrap();
-        assert!(out.status.success(), "{out:?}");
-        place.config("");
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Writes `run.toml`: a small run, with `more` at its end.
-    fn config(&self, more: &str) {
-        let data = self.path("data");
-        let text = format!(
-            "source.path = \"{}\"\nbatch.size = 4\npreprocess.size = 32\nwarmup_steps = 1\nsteps = 6\n{more}\n",
-            data.display()
-        );
-        fs::write(self.path("run.toml"), text).unwrap();
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = stallscope();
-        command.arg("run").arg(self.path("run.toml"));
-        command.arg("--run-dir").arg(self.path("out")).args(args);
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
-
-    fn report(&self) -> Value {
-        let text = fs::read(self.path("out/report.json")).unwrap();
-        serde_json::from_slice(&text).unwrap()
-    }
-
-    /// The trace's events; a trace that was cut off is closed first, as Perfetto does.
-    fn trace(&self) -> Vec<Value> {
-        let mut text = fs::read_to_string(self.path("out/trace.json")).unwrap();
-        if !text.trim_end().ends_with(']') {
-            let whole = text.rfind('\n').unwrap();
-            text.truncate(whole);
-            text = format!("{}]", text.trim_end().trim_end_matches(','));
-        }
-        serde_json::from_str(&text).unwrap()
-    }
-
-    fn image(&self, number: usize) -> PathBuf {
-        let mut images: Vec<PathBuf> = ["data"]
-            .iter()
-            .flat_map(|folder| fs::read_dir(self.path(folder)).unwrap())
-            .map(|class| class.unwrap().path())
-            .filter(|class| class.is_dir())
-            .flat_map(|class| fs::read_dir(class).unwrap())
-            .map(|image| image.unwrap().path())
-            .collect();
-        images.sort();
-        images.swap_remove(number)
-    }
-}
-
-fn stallscope() -> Command {
-    Command::cargo_bin("stallscope").unwrap()
-}
-
-fn stderr(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stderr).into_owned()
-}
-
-fn stdout(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stdout).into_owned()
-}
-
-fn assert_says(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(
-            predicate::str::contains(*part).eval(text),
-            "{part:?} is not in:\n{text}"
-        );
-    }
-}
-
-/// Causes add up to device idle, and nothing is unattributed.
-fn assert_adds_up(report: &Value) {
-    let idle = report["device"]["idle_ns"].as_u64().unwrap();
-    let causes = report["idle_causes"].as_array().unwrap();
-    let sum: u64 = causes
-        .iter()
-        .map(|cause| cause["ns"].as_u64().unwrap())
-        .sum();
-    assert_eq!(sum, idle);
-    assert!(
-        report["unattributed_share"].as_f64().unwrap() <= 0.01,
-        "{report:#}"
-    );
-}
-
-/// Each worker's time is busy, starved or blocked, and the window's length in all.
-fn assert_fills_the_window(report: &Value) {
-    let window = report["window_ns"].as_u64().unwrap();
-    for stage in report["stages"].as_array().unwrap() {
-        let times = ["busy_ns", "starved_ns", "blocked_ns"];
-        let spent: u64 = times.iter().map(|key| stage[key].as_u64().unwrap()).sum();
-        let workers = stage["workers"].as_u64().unwrap();
-        assert_eq!(spent, window * workers, "{stage:#}");
-    }
-}
 
 #[test]
 fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
@@ -359,85 +239,6 @@ fn a_full_disk_under_the_trace_harms_neither_the_run_nor_the_report() {
     );
     assert_says(&stdout(&out), &["the trace is incomplete"]);
     place.trace();
-}
-
-/// Waits until the report says that steps have been measured.
-fn wait_for_steps(place: &Place, child: &mut Child) {
-    let began = Instant::now();
-    loop {
-        let text = fs::read(place.path("out/report.json")).unwrap_or_default();
-        let report: Value = serde_json::from_slice(&text).unwrap_or_default();
-        if report["steps"].as_u64().unwrap_or(0) > 3 {
-            return;
-        }
-        assert!(
-            child.try_wait().unwrap().is_none(),
-            "the run ended too early"
-        );
-        assert!(
-            began.elapsed() < Duration::from_secs(60),
-            "no report was written"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn age_of_report(place: &Place) -> Duration {
-    let written = fs::metadata(place.path("out/report.json"))
-        .unwrap()
-        .modified()
-        .unwrap();
-    written.elapsed().unwrap_or_default()
-}
-
-#[test]
-fn a_killed_run_leaves_its_trace_and_a_fresh_report() {
-    let place = Place::with_images(24);
-    let mut child = place.command(&["--set", "steps=1000000"]).spawn().unwrap();
-    wait_for_steps(&place, &mut child);
-    std::thread::sleep(Duration::from_millis(2_500));
-    child.kill().unwrap();
-    let age = age_of_report(&place);
-    child.wait().unwrap();
-    assert!(age <= Duration::from_secs(2), "the report is {age:?} old");
-    let report = place.report();
-    assert_eq!(report["status"], "running");
-    assert_adds_up(&report);
-    assert!(place.trace().len() > 100);
-}
-
-#[test]
-fn ctrl_c_stops_within_a_second_with_everything_whole() {
-    let place = Place::with_images(24);
-    let mut child = place
-        .command(&["--set", "steps=1000000"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    wait_for_steps(&place, &mut child);
-    let asked = Instant::now();
-    let interrupt = format!("kill -INT {}", child.id());
-    assert!(
-        Command::new("bash")
-            .args(["-c", &interrupt])
-            .status()
-            .unwrap()
-            .success()
-    );
-    let out = child.wait_with_output().unwrap();
-    let took = asked.elapsed();
-    assert_eq!(out.status.code(), Some(130));
-    assert!(took <= Duration::from_secs(1), "stopping took {took:?}");
-    assert_says(&stdout(&out), &["verdict  ", "stopped after"]);
-    let report = place.report();
-    assert_eq!(report["status"], "interrupted");
-    assert_adds_up(&report);
-    assert_fills_the_window(&report);
-    let text = fs::read_to_string(place.path("out/trace.json")).unwrap();
-    assert!(
-        serde_json::from_str::<Vec<Value>>(&text).is_ok(),
-        "the trace's array is closed"
-    );
 }
 
 #[test]

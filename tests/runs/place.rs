@@ -1,0 +1,132 @@
+//! Where a run takes place, and what holds for every report.
+
+use assert_cmd::cargo::CommandCargoExt;
+use predicates::prelude::*;
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A folder with data and room for a run.
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    /// With `images` small JPEG files in 2 classes.
+    pub fn with_images(images: usize) -> Place {
+        let place = Place {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let data = place.path("data");
+        let out = stallscope()
+            .args(["data", "generate", data.to_str().unwrap(), "--classes", "2"])
+            .args(["--images", &images.to_string()])
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{out:?}");
+        place.config("");
+        place
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes `run.toml`: a small run, with `more` at its end.
+    pub fn config(&self, more: &str) {
+        let data = self.path("data");
+        let text = format!(
+            "source.path = \"{}\"\nbatch.size = 4\npreprocess.size = 32\nwarmup_steps = 1\nsteps = 6\n{more}\n",
+            data.display()
+        );
+        fs::write(self.path("run.toml"), text).unwrap();
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = stallscope();
+        command.arg("run").arg(self.path("run.toml"));
+        command.arg("--run-dir").arg(self.path("out")).args(args);
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    pub fn report(&self) -> Value {
+        let text = fs::read(self.path("out/report.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    /// The trace's events; a trace that was cut off is closed first, as Perfetto does.
+    pub fn trace(&self) -> Vec<Value> {
+        let mut text = fs::read_to_string(self.path("out/trace.json")).unwrap();
+        if !text.trim_end().ends_with(']') {
+            let whole = text.rfind('\n').unwrap();
+            text.truncate(whole);
+            text = format!("{}]", text.trim_end().trim_end_matches(','));
+        }
+        serde_json::from_str(&text).unwrap()
+    }
+
+    pub fn image(&self, number: usize) -> PathBuf {
+        let mut images: Vec<PathBuf> = ["data"]
+            .iter()
+            .flat_map(|folder| fs::read_dir(self.path(folder)).unwrap())
+            .map(|class| class.unwrap().path())
+            .filter(|class| class.is_dir())
+            .flat_map(|class| fs::read_dir(class).unwrap())
+            .map(|image| image.unwrap().path())
+            .collect();
+        images.sort();
+        images.swap_remove(number)
+    }
+}
+
+pub fn stallscope() -> Command {
+    Command::cargo_bin("stallscope").unwrap()
+}
+
+pub fn stderr(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+pub fn stdout(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+pub fn assert_says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(
+            predicate::str::contains(*part).eval(text),
+            "{part:?} is not in:\n{text}"
+        );
+    }
+}
+
+/// Causes add up to device idle, and nothing is unattributed.
+pub fn assert_adds_up(report: &Value) {
+    let idle = report["device"]["idle_ns"].as_u64().unwrap();
+    let causes = report["idle_causes"].as_array().unwrap();
+    let sum: u64 = causes
+        .iter()
+        .map(|cause| cause["ns"].as_u64().unwrap())
+        .sum();
+    assert_eq!(sum, idle);
+    assert!(
+        report["unattributed_share"].as_f64().unwrap() <= 0.01,
+        "{report:#}"
+    );
+}
+
+/// Each worker's time is busy, starved or blocked, and the window's length in all.
+pub fn assert_fills_the_window(report: &Value) {
+    let window = report["window_ns"].as_u64().unwrap();
+    for stage in report["stages"].as_array().unwrap() {
+        let times = ["busy_ns", "starved_ns", "blocked_ns"];
+        let spent: u64 = times.iter().map(|key| stage[key].as_u64().unwrap()).sum();
+        let workers = stage["workers"].as_u64().unwrap();
+        assert_eq!(spent, window * workers, "{stage:#}");
+    }
+}
