@@ -64,18 +64,39 @@ impl WakingProfile {
     }
 }
 
-/// The value at `x` on the lines through (`xs`, `ys`), `xs` least first; beyond their ends that of the end, and 0 where
-/// there are none.
-pub(super) fn interpolated(xs: &[f64], ys: &[f64], x: f64) -> f64 {
-    let xs = &xs[..xs.len().min(ys.len())];
-    let after = xs.partition_point(|other| *other < x);
-    match (after.checked_sub(1), xs.get(after)) {
-        (Some(before), Some(_)) => {
-            let part = (x - xs[before]) / (xs[after] - xs[before]).max(1.0);
-            ys[before] + part * (ys[after] - ys[before])
+/// A place among values, least first: between two of them, or beyond their ends that of the end.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Place {
+    before: usize,
+    after: usize,
+    /// How far from the one to the other, 0 to 1.
+    part: f64,
+}
+
+impl Place {
+    /// Where `x` is among `xs`.
+    #[inline]
+    pub(super) fn of(x: f64, xs: &[f64]) -> Place {
+        // There are few of them.
+        let after = xs.iter().take_while(|other| **other < x).count();
+        let before = after.saturating_sub(1);
+        let part = match xs.get(after) {
+            Some(next) if after > 0 => (x - xs[before]) / (next - xs[before]).max(1.0),
+            _ => 0.0,
+        };
+        Place {
+            before,
+            after,
+            part,
         }
-        (None, _) => ys.first().copied().unwrap_or_default(),
-        (Some(last), None) => ys[last],
+    }
+
+    /// The value there on the lines through `ys`, and 0 where there are none.
+    #[inline]
+    pub(super) fn on(self, ys: &[f64]) -> f64 {
+        let at = |place: usize| ys.get(place).or(ys.last()).copied().unwrap_or_default();
+        let before = at(self.before);
+        before + self.part * (at(self.after) - before)
     }
 }
 
@@ -110,10 +131,10 @@ mod tests {
 
     #[test]
     fn values_are_interpolated_between_their_neighbours() {
-        let at = |x| interpolated(&[10.0, 20.0, 40.0], &[1.0, 3.0, 2.0], x);
+        let at = |x| Place::of(x, &[10.0, 20.0, 40.0]).on(&[1.0, 3.0, 2.0]);
         let values = [0.0, 10.0, 15.0, 20.0, 30.0, 40.0, 99.0].map(at);
         assert_eq!(values, [1.0, 1.0, 2.0, 3.0, 2.5, 2.0, 2.0]);
-        assert_eq!(interpolated(&[1.0, 2.0], &[], 1.5), 0.0);
-        assert_eq!(interpolated(&[], &[], 1.5), 0.0);
+        assert_eq!(Place::of(1.5, &[1.0, 2.0]).on(&[]), 0.0);
+        assert_eq!(Place::of(1.5, &[]).on(&[]), 0.0);
     }
 }

@@ -24,9 +24,9 @@ use std::thread::{JoinHandle, park_timeout, yield_now};
 use std::time::{Duration, Instant};
 
 /// Between two passes. How long is chosen such that the fullest ring is about a quarter full.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-const A_QUARTER_FULL: u64 = Recorder::RECORDS_PER_LANE as u64 / 4;
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+pub(super) const A_QUARTER_FULL: u64 = Recorder::RECORDS_PER_LANE as u64 / 4;
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 const REPORT_EVERY: Duration = Duration::from_millis(1_000);
 const LATEST_REPORT: Duration = Duration::from_millis(1_500);

@@ -249,7 +249,7 @@ impl Predictor {
         costs.decode = costs.decode.scaled(self.factor);
         costs.preprocess = costs.preprocess.scaled(self.factor);
         costs.batch = costs.batch.scaled(self.factor);
-        costs.background = self.background;
+        costs.background.per_step = self.background;
         costs
     }
 

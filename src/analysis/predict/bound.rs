@@ -65,7 +65,7 @@ impl Bound {
         let copy = costs.copy.mean(samples);
         let loading = read + decode + preprocess + batch;
         let (mut device, mut transfer, mut trainer) = (0.0, 0.0, costs.host.mean());
-        let mut computed = loading + copy + costs.host.mean() + costs.background;
+        let mut computed = loading + copy + costs.host.mean() + costs.background.per_step;
         match &scenario.device {
             Device::None => {}
             Device::OnHost { step, width } => {

@@ -3,6 +3,13 @@
 //! Threads that compute get equal shares of the cores once there are more of them than cores, as the kernel's
 //! fair scheduler gives them over a few slices. All get the same share, so what is left to compute only needs
 //! one clock that runs slower when cores are scarce: a thread is done when that clock reaches its mark.
+//!
+//! Whoever comes while no core is idle first waits for the core it had: until who computes there has to wait for
+//! something, or has had its slice. Being woken is no reason for Linux (EEVDF) to take a core away from somebody, and
+//! a core that idles for microseconds takes nobody over from another. Only threads that have slept for longer than a
+//! slice share the cores at once: so 4 to 8 workers that wait for a disk were measured on 2 cores.
+
+use std::collections::VecDeque;
 
 /// A thread that will go on at some time.
 #[derive(Copy, Clone, Debug)]
@@ -79,6 +86,45 @@ const LONG_IDLE: f64 = 1.5e6;
 /// The most that short work costs more, as a share of it.
 const MOST_COLD: f64 = 0.3;
 
+/// A thread that has work, and no core.
+#[derive(Copy, Clone, Debug)]
+struct Queued {
+    thread: u32,
+    length: f64,
+    /// The core that it waits for, and when it gets a share of the cores in any case.
+    core: u32,
+    latest: f64,
+}
+
+/// Linux's slice on one core; with each doubling of the cores up to 8 as much is added
+/// (`sysctl_sched_base_slice` and its scaling, kernel/sched/fair.c).
+const BASE_SLICE: f64 = 0.7e6;
+
+fn slice_on(cores: f64) -> f64 {
+    BASE_SLICE * (1.0 + cores.clamp(1.0, 8.0).log2().floor())
+}
+
+/// A core, while idle in a list of those that are, the last one to become idle last.
+#[derive(Copy, Clone, Debug)]
+struct Core {
+    /// Threads that compute on it; since when there are any, or there is none.
+    occupants: u32,
+    since: f64,
+    before: Option<u32>,
+    after: Option<u32>,
+}
+
+/// What the clock knows of a thread.
+#[derive(Copy, Clone, Debug)]
+struct Runner {
+    /// Cores that it computes on at a time, at most.
+    width: f32,
+    /// The core that it had last.
+    had: u32,
+    /// It waits for that core where none is idle.
+    patient: bool,
+}
+
 /// The clock and everybody who waits for it. Times are nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct SimClock {
@@ -91,14 +137,16 @@ pub(super) struct SimClock {
     /// Of the cores, as many as other programs leave.
     left: f64,
     computing: f64,
-    /// Since when each idle core has had nothing to do, the last one to become idle last: the kernel gives a
-    /// thread the core that it had.
-    idle_since: Vec<f64>,
+    by_number: Vec<Core>,
+    last_idle: Option<u32>,
+    runners: Vec<Runner>,
+    queued: VecDeque<Queued>,
+    slice: f64,
+    /// The thread that was done just now: it keeps its core if it computes on.
+    leaving: Option<u32>,
     cold_start: f64,
     waiting: Heap,
     working: Heap,
-    /// Cores that each thread computes on at a time, at most.
-    widths: Vec<f32>,
 }
 
 impl SimClock {
@@ -106,9 +154,25 @@ impl SimClock {
     /// Work on a core that has idled costs up to `cold_start` more.
     pub(super) fn new(cores: f64, others: f64, threads: usize, cold_start: f64) -> SimClock {
         // More cores than threads stay idle.
-        let idle = (cores.max(0.0) as usize).min(threads);
+        let used = (cores.ceil().max(1.0) as usize).min(threads.max(1)) as u32;
+        let core = |number: u32| Core {
+            occupants: 0,
+            since: 0.0,
+            before: number.checked_sub(1),
+            after: (number + 1 < used).then_some(number + 1),
+        };
+        let runner = |thread: u32| Runner {
+            width: 1.0,
+            had: thread % used,
+            patient: true,
+        };
         SimClock {
-            idle_since: vec![0.0; idle],
+            by_number: (0..used).map(core).collect(),
+            last_idle: used.checked_sub(1),
+            runners: (0..threads as u32).map(runner).collect(),
+            queued: VecDeque::new(),
+            slice: slice_on(cores),
+            leaving: None,
             cold_start,
             now: 0.0,
             computed: 0.0,
@@ -118,13 +182,12 @@ impl SimClock {
             computing: 0.0,
             waiting: Heap::default(),
             working: Heap::default(),
-            widths: vec![1.0; threads],
         }
     }
 
     /// `thread` computes on so many cores at a time.
     pub(super) fn widen(&mut self, thread: u32, width: f64) {
-        self.widths[thread as usize] = width.max(0.0) as f32;
+        self.runners[thread as usize].width = width.max(0.0) as f32;
     }
 
     #[inline]
@@ -135,40 +198,111 @@ impl SimClock {
     /// `thread` goes on after `length`.
     #[inline]
     pub(super) fn wait(&mut self, thread: u32, length: f64) {
+        self.runners[thread as usize].patient = length < self.slice;
         self.waiting.push(self.now + length, thread);
     }
 
     /// `thread` goes on when it has computed for `length`.
     #[inline]
     pub(super) fn compute(&mut self, thread: u32, length: f64) {
-        let length = length + self.take_core(length);
+        if self.leaving == Some(thread) {
+            self.leaving = None;
+            return self.run(thread, length);
+        }
+        let Runner { had, patient, .. } = self.runners[thread as usize];
+        let idle = match self.by_number[had as usize].occupants {
+            0 => Some(had),
+            _ => self.last_idle,
+        };
+        if let Some(core) = idle {
+            let cold = self.now - self.take(core) > LONG_IDLE;
+            let most = MOST_COLD * length;
+            let more = if cold { self.cold_start.min(most) } else { 0.0 };
+            self.occupy(thread, core);
+            self.run(thread, length + more);
+        } else if !patient {
+            self.occupy(thread, had);
+            self.run(thread, length);
+        } else {
+            let latest = (self.by_number[had as usize].since + self.slice).max(self.now);
+            let place = self.queued.partition_point(|other| other.latest <= latest);
+            let queued = Queued {
+                thread,
+                length,
+                core: had,
+                latest,
+            };
+            self.queued.insert(place, queued);
+        }
+    }
+
+    /// `thread` shares in the cores from now on, until it has computed for `length`.
+    #[inline]
+    fn run(&mut self, thread: u32, length: f64) {
         self.working.push(self.computed + length, thread);
-        self.computing += f64::from(self.widths[thread as usize]);
+        self.computing += f64::from(self.runners[thread as usize].width);
         self.share();
     }
 
-    /// Whether there is a core for a thread that is woken now. Whoever wakes it goes on at once on the core that became
-    /// idle just now.
+    #[inline]
+    fn occupy(&mut self, thread: u32, core: u32) {
+        self.runners[thread as usize].had = core;
+        let core = &mut self.by_number[core as usize];
+        if core.occupants == 0 {
+            core.since = self.now;
+        }
+        core.occupants += 1;
+    }
+
+    /// Takes an idle core out of the list of them; returns since when it was idle.
+    #[inline]
+    fn take(&mut self, core: u32) -> f64 {
+        let Core {
+            before,
+            after,
+            since,
+            ..
+        } = self.by_number[core as usize];
+        match after {
+            Some(after) => self.by_number[after as usize].before = before,
+            None => self.last_idle = before,
+        }
+        if let Some(before) = before {
+            self.by_number[before as usize].after = after;
+        }
+        since
+    }
+
+    /// The core of a thread that was done and had nothing more to compute is for who waits for it, or idle.
+    #[inline]
+    fn leave(&mut self) {
+        let Some(thread) = self.leaving.take() else {
+            return;
+        };
+        let number = self.runners[thread as usize].had;
+        let core = &mut self.by_number[number as usize];
+        core.occupants -= 1;
+        if core.occupants > 0 {
+            return;
+        }
+        let next = self.queued.iter().position(|queued| queued.core == number);
+        if let Some(next) = next.and_then(|place| self.queued.remove(place)) {
+            return self.have_turn(next);
+        }
+        (core.since, core.before, core.after) = (self.now, self.last_idle, None);
+        if let Some(last) = self.last_idle.replace(number) {
+            self.by_number[last as usize].after = Some(number);
+        }
+    }
+
+    fn have_turn(&mut self, queued: Queued) {
+        self.occupy(queued.thread, queued.core);
+        self.run(queued.thread, queued.length);
+    }
+
+    /// Whether there is a core for a thread that is woken now.
     pub(super) fn has_idle_core(&self) -> bool {
-        match self.idle_since[..] {
-            [] => false,
-            [.., last] if last < self.now => true,
-            _ => self.idle_since.len() > 1,
-        }
-    }
-
-    /// Takes a core, an idle one where there is one; returns what work of `length` costs more on it.
-    fn take_core(&mut self, length: f64) -> f64 {
-        match self.idle_since.pop() {
-            Some(since) if self.now - since > LONG_IDLE => self.cold_start.min(MOST_COLD * length),
-            _ => 0.0,
-        }
-    }
-
-    /// Cores that nobody computes on, as far as there are threads for them.
-    fn idle_cores(&self) -> usize {
-        let most = self.cores.min(self.widths.len() as f64);
-        (most - self.computing).max(0.0) as usize
+        self.last_idle.is_some() && self.computing < self.cores
     }
 
     #[inline]
@@ -183,35 +317,44 @@ impl SimClock {
     /// Lets time pass until a thread goes on; `None` where none ever will.
     #[inline]
     pub(super) fn next(&mut self) -> Option<u32> {
-        let waiting = self.waiting.first();
-        let working = self.working.first();
-        let done = working.map(|first| self.now + (first.at - self.computed) / self.rate);
-        match (waiting, done) {
-            (Some(wakes), Some(done)) if wakes.at <= done => Some(self.wake(wakes)),
-            (Some(wakes), None) => Some(self.wake(wakes)),
-            (_, Some(done)) => {
-                let first = working?;
+        self.leave();
+        loop {
+            let wakes = self.waiting.first().map_or(f64::INFINITY, |first| first.at);
+            let done = self.working.first().map_or(f64::INFINITY, |first| {
+                self.now + (first.at - self.computed) / self.rate
+            });
+            let turn = self
+                .queued
+                .front()
+                .map_or(f64::INFINITY, |first| first.latest);
+            if turn < wakes.min(done) {
+                self.pass_until(turn);
+                if let Some(next) = self.queued.pop_front() {
+                    self.have_turn(next);
+                }
+            } else if wakes <= done {
+                let first = self.waiting.first()?;
+                self.waiting.pop();
+                self.pass_until(wakes);
+                return Some(first.thread);
+            } else {
+                let first = self.working.first()?;
                 self.working.pop();
                 self.now = done.max(self.now);
                 self.computed = first.at;
-                self.computing -= f64::from(self.widths[first.thread as usize]);
+                self.computing -= f64::from(self.runners[first.thread as usize].width);
                 self.share();
-                if self.idle_since.len() < self.idle_cores() {
-                    self.idle_since.push(self.now);
-                }
-                Some(first.thread)
+                self.leaving = Some(first.thread);
+                return Some(first.thread);
             }
-            (None, None) => None,
         }
     }
 
     #[inline]
-    fn wake(&mut self, wakes: Pending) -> u32 {
-        self.waiting.pop();
-        let passed = (wakes.at - self.now).max(0.0);
+    fn pass_until(&mut self, at: f64) {
+        let passed = (at - self.now).max(0.0);
         self.computed += passed * self.rate;
         self.now += passed;
-        wakes.thread
     }
 }
 
@@ -219,19 +362,27 @@ impl SimClock {
 mod tests {
     use super::*;
 
+    const MS: f64 = 1e6;
+
+    /// The threads that go on next, and when.
+    fn next<const N: usize>(clock: &mut SimClock) -> [(u32, f64); N] {
+        [(); N].map(|()| {
+            let thread = clock.next().unwrap();
+            (thread, (clock.now() / MS * 1e6).round() / 1e6)
+        })
+    }
+
     #[test]
-    fn threads_beyond_the_cores_share_them() {
+    fn threads_beyond_the_cores_share_them_after_a_slice() {
         let mut clock = SimClock::new(2.0, 0.0, 4, 0.0);
-        for thread in 0..4 {
-            clock.compute(thread, 10.0);
-        }
-        clock.wait(3, 5.0);
-        assert_eq!(clock.next(), Some(3));
-        assert_eq!(clock.now(), 5.0);
-        for _ in 0..4 {
-            clock.next().unwrap();
-            assert!((clock.now() - 20.0).abs() < 1e-9);
-        }
+        (0..4).for_each(|thread| clock.compute(thread, 10.0 * MS));
+        clock.wait(3, 5.0 * MS);
+        assert_eq!(next(&mut clock), [(3, 5.0)]);
+        // Two have had 1.4 ms when the others come, and all of them a half of a core from then on.
+        assert_eq!(
+            next::<4>(&mut clock).map(|(_, at)| at),
+            [18.6, 18.6, 20.0, 20.0]
+        );
         assert_eq!(clock.next(), None);
     }
 
@@ -247,17 +398,45 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_computes_beside_what_is_left() {
+    fn who_comes_late_waits_for_its_core_but_no_longer_than_a_slice() {
+        let ends = |first: f64| {
+            let mut clock = SimClock::new(1.0, 0.0, 2, 0.0);
+            clock.compute(0, first * MS);
+            clock.wait(1, 0.3 * MS);
+            assert_eq!(next(&mut clock), [(1, 0.3)]);
+            clock.compute(1, 0.1 * MS);
+            next(&mut clock)
+        };
+        assert_eq!(ends(0.5), [(0, 0.5), (1, 0.6)]);
+        // From 0.7 ms on both have a half.
+        assert_eq!(ends(2.0), [(1, 0.9), (0, 2.1)]);
+    }
+
+    #[test]
+    fn who_has_slept_for_long_shares_at_once() {
         let mut clock = SimClock::new(1.0, 0.0, 2, 0.0);
-        clock.compute(0, 10.0);
-        clock.wait(1, 4.0);
-        assert_eq!(clock.next(), Some(1));
-        clock.compute(1, 3.0);
-        // 0 has 6 left and gets a half of the core until 1 has had its 3, at 10; then 3 alone.
-        assert_eq!(clock.next(), Some(1));
-        assert!((clock.now() - 10.0).abs() < 1e-9);
-        assert_eq!(clock.next(), Some(0));
-        assert!((clock.now() - 13.0).abs() < 1e-9);
+        clock.wait(0, 0.9 * MS);
+        clock.wait(1, 1.0 * MS);
+        assert_eq!(next(&mut clock), [(0, 0.9)]);
+        clock.compute(0, 0.5 * MS);
+        assert_eq!(next(&mut clock), [(1, 1.0)]);
+        clock.compute(1, 0.1 * MS);
+        assert_eq!(next(&mut clock), [(1, 1.2), (0, 1.5)]);
+    }
+
+    #[test]
+    fn who_computes_on_keeps_its_core_and_who_leaves_makes_room_on_no_other() {
+        let mut clock = SimClock::new(2.0, 0.0, 3, 0.0);
+        clock.compute(0, 0.2 * MS);
+        clock.compute(1, 0.3 * MS);
+        // It had the first core.
+        clock.compute(2, 0.1 * MS);
+        assert_eq!(next(&mut clock), [(0, 0.2)]);
+        clock.compute(0, 0.2 * MS);
+        assert!(!clock.has_idle_core());
+        assert_eq!(next(&mut clock), [(1, 0.3), (0, 0.4)]);
+        assert!(clock.has_idle_core());
+        assert_eq!(next(&mut clock), [(2, 0.5)]);
     }
 
     #[test]

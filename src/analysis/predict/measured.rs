@@ -1,7 +1,7 @@
 //! From what a run measured to the costs of a simulation.
 
 use super::costs::Costs;
-use super::scenario::{BatchCosts, ServiceCosts, Waking};
+use super::scenario::{Background, BatchCosts, ServiceCosts, Waking};
 use crate::analysis::profile::{Profile, ServiceProfile, mean_of};
 use crate::timeline::{Stage, Wakings};
 
@@ -38,7 +38,7 @@ impl Profile {
             copy: self.batch_costs(Stage::Copy, FIXED_PART),
             launch: BatchCosts::default(),
             host: host.unwrap_or_default(),
-            background: 0.0,
+            background: Background::default(),
         }
     }
 

@@ -17,6 +17,7 @@ pub use bound::{Bound, Limit};
 pub use costs::Costs;
 pub use forecast::{Doubts, Estimate, Forecast, Relief, Resource, expected, forecast};
 pub use scenario::{
-    BatchCosts, BatchSizes, Device, Loader, Scenario, ServiceCosts, StageThreads, Storage, Waking,
+    Background, BatchCosts, BatchSizes, Device, Loader, Scenario, ServiceCosts, StageThreads,
+    Storage, Waking,
 };
 pub use simulation::{Simulated, simulate};

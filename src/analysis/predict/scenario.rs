@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use crate::analysis::profile::mean_of;
-use crate::analysis::waking::interpolated;
+use crate::analysis::waking::Place;
 
 /// Threads of a stage and the capacity of its output queue, in claims or batches.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -112,8 +112,19 @@ pub struct ServiceCosts {
     /// Of the trainer's thread before a step is on the device, and after it.
     pub launch: BatchCosts,
     pub host: Costs,
-    /// Of other threads of the process for each step, which nothing waits for: they only need cores.
-    pub background: f64,
+    pub background: Background,
+}
+
+/// Other threads of the process, such as the collector: nothing waits for them, they only need cores. They do what has
+/// come together every now and then. Times are nanoseconds.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Background {
+    pub per_step: f64,
+    /// They begin when there is as much to do as of so many steps, and not before they have rested so long; or when
+    /// they have rested for the longest time.
+    pub steps: f64,
+    pub shortest_rest: f64,
+    pub longest_rest: f64,
 }
 
 /// A disk for which reads wait; the read's own costs are part of that.
@@ -169,22 +180,18 @@ pub struct Waking {
 }
 
 impl Waking {
-    /// Until a thread runs that is woken after it has waited for `length`, where a core is idle.
+    /// Of a thread that has waited for `length`: what it takes to wake it, and how long it is until it runs where a core
+    /// is idle.
     #[inline]
-    pub(super) fn latency(&self, length: f64) -> f64 {
-        interpolated(&self.waited, &self.latencies, length)
+    pub(super) fn cost_and_latency(&self, length: f64) -> (f64, f64) {
+        let place = Place::of(length, &self.waited);
+        (place.on(&self.costs), place.on(&self.latencies))
     }
 
     /// How late a sleep of `length` ends.
     #[inline]
     pub(super) fn oversleep(&self, length: f64) -> f64 {
-        interpolated(&self.slept, &self.oversleeps, length)
-    }
-
-    /// What it takes to wake a thread that has waited for `length`.
-    #[inline]
-    pub(super) fn cost(&self, length: f64) -> f64 {
-        interpolated(&self.waited, &self.costs, length)
+        Place::of(length, &self.slept).on(&self.oversleeps)
     }
 
     /// Whether waking takes no time at all.
@@ -289,12 +296,13 @@ mod tests {
             costs: vec![2.0, 4.0, 5.0],
             ..Waking::default()
         };
-        let latency = [0.0, 10.0, 40.0, 100.0, 400.0, 5_000.0].map(|length| waking.latency(length));
-        assert_eq!(latency, [1.0, 1.0, 2.0, 4.0, 7.0, 13.0]);
-        assert_eq!(Waking::default().latency(50.0), 0.0);
-        assert_eq!(
-            [1.0, 55.0, 2_000.0].map(|length| waking.cost(length)),
-            [2.0, 3.0, 5.0]
-        );
+        let lengths = [0.0, 10.0, 40.0, 100.0, 400.0, 5_000.0];
+        let (costs, latencies): (Vec<f64>, Vec<f64>) = lengths
+            .map(|length| waking.cost_and_latency(length))
+            .into_iter()
+            .unzip();
+        assert_eq!(latencies, [1.0, 1.0, 2.0, 4.0, 7.0, 13.0]);
+        assert_eq!(costs[..4], [2.0, 2.0, 2.0 + 2.0 / 3.0, 4.0]);
+        assert_eq!(Waking::default().cost_and_latency(50.0), (0.0, 0.0));
     }
 }

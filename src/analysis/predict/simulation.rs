@@ -189,9 +189,12 @@ pub(super) struct Simulation<'a> {
     pub(super) admitted: u64,
     /// Reads wait at all.
     pub(super) reads_wait: bool,
+    waking_is_free: bool,
     /// Mean nanoseconds that a sample's read computes.
     pub(super) read_mean: f64,
     pub(super) disk_free_at: f64,
+    /// When the process's other threads were done last.
+    rested_since: f64,
     pub(super) outlet: super::loader::Outlet,
     pub(super) device: super::trainer::DeviceState,
     pub(super) result: Simulated,
@@ -239,8 +242,10 @@ impl<'a> Simulation<'a> {
             total: (scenario.warmup + scenario.steps).saturating_add(scenario.later),
             admitted: 0,
             reads_wait: scenario.storage.is_some() || !costs.read_wait.is_free(),
+            waking_is_free: scenario.waking.is_free(),
             read_mean: costs.read.mean(),
             disk_free_at: 0.0,
+            rested_since: 0.0,
             outlet: super::loader::Outlet::new(scenario),
             device: super::trainer::DeviceState::default(),
             result: Simulated::default(),
@@ -277,7 +282,7 @@ impl<'a> Simulation<'a> {
             (Phase::Read, _) => self.read(thread),
             (Phase::Served, _) if self.threads[thread as usize].left > 0 => self.load_claim(thread),
             (Phase::Served, Role::Trainer) => self.assembled_inline(thread),
-            (Phase::Served, Role::Background) => self.compute_in_background(0.0),
+            (Phase::Served, Role::Background) => self.rested_since = self.clock.now(),
             (Phase::Served, _) => self.served(thread),
             (Phase::CopyRoom, _) => self.submit_copy(thread),
             (Phase::CopySubmitted, _) => self.copy_submitted(thread),
@@ -297,12 +302,18 @@ impl<'a> Simulation<'a> {
         self.clock.compute(thread, length + debt);
     }
 
-    /// The process's other threads compute for `length` more.
-    pub(super) fn compute_in_background(&mut self, length: f64) {
+    /// The process's other threads have one more step to do, and begin if it is their turn.
+    pub(super) fn compute_in_background(&mut self) {
+        let background = &self.scenario.costs.background;
         let thread = self.threads.len() as u32 - 1;
         let state = &mut self.threads[thread as usize];
-        state.debt += length;
-        if state.phase == Phase::Idle && state.debt > 0.0 {
+        state.debt += background.per_step;
+        if state.phase != Phase::Idle || state.debt <= 0.0 {
+            return;
+        }
+        let rested = self.clock.now() - self.rested_since;
+        let much = state.debt >= background.per_step * background.steps;
+        if rested >= background.longest_rest || much && rested >= background.shortest_rest {
             self.compute(thread, 0.0, Phase::Served);
         }
     }
@@ -358,17 +369,17 @@ impl<'a> Simulation<'a> {
     /// Has a thread that was waiting go on, thanks to `by`.
     fn wake(&mut self, thread: u32, by: u32) {
         let waking = &self.scenario.waking;
-        if waking.is_free() {
+        if self.waking_is_free {
             return self.resume(thread);
         }
         let waited = self.clock.now() - self.threads[thread as usize].waits_since;
-        self.threads[by as usize].debt += waking.cost(waited);
-        // Where no core is idle, sharing them is what it waits for.
+        let (cost, latency) = waking.cost_and_latency(waited);
+        self.threads[by as usize].debt += cost;
+        // Where no core is idle, getting one is what it waits for.
         let latency = match self.clock.has_idle_core() {
-            true => waking.latency(waited),
+            true => latency * self.deals.latency.next(),
             false => 0.0,
         };
-        let latency = latency * self.deals.latency.next();
         self.threads[thread as usize].debt += waking.switching;
         self.result.switching += waking.switching;
         // What it computes to come back is part of the latency.

@@ -220,8 +220,8 @@ impl Simulation<'_> {
         self.result.services += 1;
         let (warmup, steps) = (self.scenario.warmup, self.scenario.steps);
         self.device.steps += 1;
-        if self.scenario.costs.background > 0.0 {
-            self.compute_in_background(self.scenario.costs.background);
+        if self.scenario.costs.background.per_step > 0.0 {
+            self.compute_in_background();
         }
         let number = self.device.steps;
         if number > warmup {

@@ -3,7 +3,7 @@
 use super::disk::storage;
 use super::{PredictError, Predictor, WhatIf};
 use crate::analysis::predict::{
-    BatchCosts, BatchSizes, Costs, Device, Loader, Scenario, ServiceCosts, StageThreads,
+    Background, BatchCosts, BatchSizes, Costs, Device, Loader, Scenario, ServiceCosts, StageThreads,
 };
 use crate::config::{
     DecodeConfig, DeviceConfig, EmulatedConfig, GpuConfig, Mode, PreprocessStageConfig, ReadMode,
@@ -11,12 +11,13 @@ use crate::config::{
 };
 use crate::data::sampler::Batches;
 use crate::pipeline::{Layout, Plan, StageKnobs};
+use crate::session::collector::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE};
 use crate::timeline::Stage;
 
 /// Steps that are simulated at most; more of the same tell nothing new.
-const MOST_STEPS: u64 = 4_000;
-/// Samples that are simulated at most.
-const MOST_SAMPLES: u64 = 400_000;
+const MOST_STEPS: u64 = 20_000;
+/// Claims that are simulated at most.
+const MOST_CLAIMS: u64 = 400_000;
 
 /// Checks that the costs of `config` are those of the run `before`, of which `sets` are the changes.
 ///
@@ -184,9 +185,14 @@ pub(super) fn scenario(
         false => left,
     };
     let warmup = config.warmup_steps;
-    let most = (MOST_SAMPLES / plan.batch_size as u64).clamp(8, MOST_STEPS);
+    let claims = plan.batch_size.div_ceil(plan.claim_size.max(1)) as u64;
+    let most = (MOST_CLAIMS / claims).clamp(8, MOST_STEPS);
     let steps = plan.batches.saturating_sub(warmup).clamp(1, most);
-    let (costs, device) = costs_and_device(from, config, plan, what_if);
+    let (mut costs, device) = costs_and_device(from, config, plan, what_if);
+    costs.background = Background {
+        per_step: costs.background.per_step,
+        ..collector(plan)
+    };
     let inline_copy = plan.copy.workers == 0;
     Ok(Scenario {
         loader: simulated_loader(plan),
@@ -210,6 +216,31 @@ pub(super) fn scenario(
         device,
         waking: from.profile.waking(),
     })
+}
+
+/// When the collector of a run of `plan` has its turns.
+fn collector(plan: &Plan) -> Background {
+    let claims = plan.batch_size.div_ceil(plan.claim_size.max(1)) as f64;
+    // Records of a batch in the lane that has most: of each claim and of the batch, and two of the trainer's.
+    let records = match plan.layout {
+        Layout::PerStage {
+            read,
+            decode,
+            preprocess,
+            ..
+        } => {
+            let fewest = read.workers.min(decode.workers).min(preprocess.workers);
+            claims / fewest.max(1) as f64
+        }
+        Layout::WholeBatch { num_workers: 0, .. } => claims + 3.0,
+        Layout::WholeBatch { num_workers, .. } => (claims + 1.0) / num_workers as f64,
+    };
+    Background {
+        per_step: 0.0,
+        steps: A_QUARTER_FULL as f64 / records.max(2.0),
+        shortest_rest: SHORTEST_PAUSE.as_nanos() as f64,
+        longest_rest: LONGEST_PAUSE.as_nanos() as f64,
+    }
 }
 
 /// The threads and queues of `plan`, as they are simulated.
