@@ -83,14 +83,13 @@ impl Profile {
             costs: before(&waking.waking_by_wait_ns, same),
             latencies: waking.latency_ns.clone(),
             latency_factors: self.wake_up_factors(&waking.latency_factors),
-            oversleep_factors: self.wake_up_factors(&waking.oversleep_factors),
+            oversleep_factors: Costs::any_of(waking.oversleep_factors.iter().copied()),
             switching: waking.switching_ns,
             cold_start: waking.cold_start_ns,
         }
     }
 
     /// How latencies vary about the typical one as in the run, where there were enough of them; otherwise `beside`.
-    /// A thread whose sleep ends has to get a core as well.
     fn wake_up_factors(&self, beside: &[f64]) -> Costs {
         let lengths = &self.wake_ups_ns;
         if lengths.len() < LEAST_WAKE_UPS {
