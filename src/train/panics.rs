@@ -10,32 +10,47 @@ use std::thread;
 const DEVICE_THREADS: &str = "DS";
 
 /// The first panic of a device's thread that nobody has asked for yet.
-static FIRST: Mutex<Option<String>> = Mutex::new(None);
+struct FirstPanic(Mutex<Option<String>>);
+
+static FIRST: FirstPanic = FirstPanic(Mutex::new(None));
+
+impl FirstPanic {
+    fn note(&self, panic: &PanicHookInfo) {
+        if thread::current()
+            .name()
+            .is_some_and(|name| name.starts_with(DEVICE_THREADS))
+        {
+            let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert_with(|| panic_message(panic.payload()));
+        }
+    }
+
+    fn take(&self) -> Option<String> {
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        first.take()
+    }
+
+    fn explained(&self, reason: String) -> String {
+        match self.take() {
+            Some(told) => format!("{told} ({reason})"),
+            None => reason,
+        }
+    }
+}
 
 /// Notes a panic if it is one of a device's threads; for a panic hook.
 pub fn note_panic(panic: &PanicHookInfo) {
-    if thread::current()
-        .name()
-        .is_some_and(|name| name.starts_with(DEVICE_THREADS))
-    {
-        let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert_with(|| panic_message(panic.payload()));
-    }
+    FIRST.note(panic);
 }
 
 /// Forgets a panic that harmed nothing.
 pub(super) fn forget() {
-    let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
-    *first = None;
+    FIRST.take();
 }
 
 /// `reason`, with what a device's thread panicked with before it.
 pub(super) fn explained(reason: String) -> String {
-    let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
-    match first.take() {
-        Some(told) => format!("{told} ({reason})"),
-        None => reason,
-    }
+    FIRST.explained(reason)
 }
 
 #[cfg(test)]
@@ -43,10 +58,13 @@ mod tests {
     use super::*;
     use std::panic::{set_hook, take_hook};
 
+    /// Not the one that other tests forget.
+    static OWN: FirstPanic = FirstPanic(Mutex::new(None));
+
     #[test]
     fn what_a_device_thread_panicked_with_is_told_once() {
         let default = take_hook();
-        set_hook(Box::new(note_panic));
+        set_hook(Box::new(|panic| OWN.note(panic)));
         for (name, said) in [
             ("worker", "no"),
             ("DSD-0-0", "out of memory"),
@@ -58,9 +76,9 @@ mod tests {
         }
         set_hook(default);
         assert_eq!(
-            explained("CallError".to_owned()),
+            OWN.explained("CallError".to_owned()),
             "out of memory (CallError)"
         );
-        assert_eq!(explained("CallError".to_owned()), "CallError");
+        assert_eq!(OWN.explained("CallError".to_owned()), "CallError");
     }
 }
