@@ -23,7 +23,7 @@ pub struct Profile {
     /// Cores that other programs used on average.
     #[serde(default)]
     pub other_programs_cores: f64,
-    /// CPU time of the process per step that no service accounts for: waking, the collector, the rest.
+    /// CPU time per step of the process's threads that are neither workers nor the trainer's: the collector, the rest.
     pub other_cpu_ns_per_step: f64,
 }
 

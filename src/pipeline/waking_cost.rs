@@ -18,7 +18,7 @@ pub struct WakingCost {
     /// Time of the thread that hands it on.
     pub waking: [Nanos; 4],
     /// How late sleeps of the lengths [`SLEEPS`](WakingCost::SLEEPS) end.
-    pub oversleep: [Nanos; 3],
+    pub oversleep: [Nanos; 4],
     /// Single ones of both, for how they vary: after pauses of the middle length.
     pub latencies: Vec<Nanos>,
     pub oversleeps: Vec<Nanos>,
@@ -31,6 +31,9 @@ pub struct WakingCost {
 
 /// A sleep that is shorter than this is not to be had.
 const SHORTEST_SLEEP: Nanos = Nanos::from_micros(10);
+
+/// Of the shortest length.
+const SHORT_SLEEPS: usize = 100;
 
 /// The thread that hands on keeps its core until the other has one, or for so long.
 const PATIENCE: Nanos = Nanos::from_millis(1);
@@ -51,23 +54,23 @@ struct Round {
 impl WakingCost {
     /// And how often each is tried: it takes the kernel some rounds to settle which thread gets which core.
     const PAUSES: [(Nanos, u64); 4] = [
-        (Nanos::from_micros(5), 200),
-        (WakingCost::SLEEPS[0], 62),
-        (WakingCost::SLEEPS[1], 62),
-        (WakingCost::SLEEPS[2], 31),
+        (WakingCost::SLEEPS[0], 200),
+        (WakingCost::SLEEPS[1], 124),
+        (WakingCost::SLEEPS[2], 124),
+        (WakingCost::SLEEPS[3], 62),
     ];
-    /// All but the shortest are slept.
-    pub const SLEEPS: [Nanos; 3] = [
+    /// Between two of the shortest the one that hands on does not sleep.
+    pub const SLEEPS: [Nanos; 4] = [
+        Nanos::from_micros(5),
         Nanos::from_micros(30),
         Nanos::from_micros(120),
         Nanos::from_micros(1_000),
     ];
 
-    /// The place of the figures that single latencies vary about, and of those that oversleeps do.
+    /// The place of the figures that single ones vary about.
     pub const MIDDLE: usize = 2;
-    pub const MIDDLE_SLEEP: usize = WakingCost::MIDDLE - 1;
 
-    /// Measures them, in about 60 milliseconds; nothing where there are no threads to be had.
+    /// Measures them, in about 120 milliseconds; nothing where there are no threads to be had.
     pub fn measure(clock: &Arc<dyn Clock>) -> WakingCost {
         let mut cost = WakingCost {
             cold_start: cold_start(clock),
@@ -80,9 +83,10 @@ impl WakingCost {
             let oversleeps: Vec<Nanos> = rounds.iter().map(|r| r.oversleep).collect();
             cost.waited[place] = typical(rounds.iter().map(|r| r.waited).collect());
             cost.latency[place] = typical(latencies.clone());
-            if let Some(sleep) = place.checked_sub(1) {
-                cost.oversleep[sleep] = typical(oversleeps.clone());
-            }
+            cost.oversleep[place] = match place {
+                0 => typical(short_sleeps(clock, pause)),
+                _ => typical(oversleeps.clone()),
+            };
             cost.waking[place] = median(rounds.iter().map(|r| r.waking).collect());
             // Of the pause that is most like the waits between stages.
             if place == WakingCost::MIDDLE {
@@ -92,6 +96,19 @@ impl WakingCost {
         }
         cost
     }
+}
+
+/// How late sleeps of `length` end, between which their thread does a little.
+fn short_sleeps(clock: &Arc<dyn Clock>, length: Nanos) -> Vec<Nanos> {
+    let late = |_| {
+        let began = clock.now();
+        clock.sleep(length);
+        let late = clock.now() - began - length;
+        let busy_until = clock.now() + length;
+        while clock.scheduler().is_none() && clock.now() < busy_until {}
+        late
+    };
+    (0..SHORT_SLEEPS).map(late).collect()
 }
 
 /// Hands `count` items to a thread that waits for each about as long as `pause`, and returns the last half of the

@@ -408,7 +408,7 @@ fn waking_profile(cost: &WakingCost, seen: Option<&Arc<Wakings>>) -> WakingProfi
         latency_ns: ns(&cost.latency),
         oversleep_ns: ns(&cost.oversleep),
         latency_factors: factors(&cost.latencies, cost.latency[middle]),
-        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[WakingCost::MIDDLE_SLEEP]),
+        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[WakingCost::MIDDLE]),
         waking_by_wait_ns: ns(&cost.waking),
         waking_ns: cost.waking[middle].0 as f64,
         switching_ns: cost.switching.0 as f64,
@@ -429,6 +429,8 @@ pub(super) fn cpu_of(who: UsageWho) -> Option<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::WindowRule;
+    use crate::timeline::{BusySpan, DevicePhase};
 
     #[test]
     fn the_pause_follows_the_fullest_ring() {
@@ -443,5 +445,36 @@ mod tests {
         assert!((busy - 0.01024).abs() < 1e-4, "{busy}");
         assert_eq!(pause_after(SHORTEST_PAUSE, 0), 2 * SHORTEST_PAUSE);
         assert_eq!(pause_after(LONGEST_PAUSE, u64::MAX), SHORTEST_PAUSE);
+    }
+
+    #[test]
+    fn other_threads_are_given_way_now_and_then() {
+        let ways = |count: usize| {
+            let rule = WindowRule {
+                warmup_steps: 0,
+                steps: None,
+                run_start: Nanos::ZERO,
+                device_beside: true,
+            };
+            let mut analysis = Analysis::new(rule, 1);
+            let span = Record::Busy(BusySpan {
+                phase: DevicePhase::Step,
+                batch: 0,
+                start: Nanos::ZERO,
+                end: Nanos(1),
+            });
+            let mut ways = 0;
+            analysis.absorb(&vec![(0, span); count], 0, None, || ways += 1);
+            ways
+        };
+        assert_eq!([0, 1, 64, 65, 128, 1_000].map(ways), [0, 0, 0, 1, 1, 15]);
+    }
+
+    #[test]
+    fn no_way_is_given_once_records_pile_up() {
+        assert!(Turn::of(MANY).gives_way);
+        let mut behind = Turn::of(MANY + 1);
+        behind.give_way();
+        assert!(!behind.gives_way);
     }
 }

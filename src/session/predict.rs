@@ -211,10 +211,7 @@ impl Predictor {
         let on_host =
             self.config.emulated.is_none() && self.profile.service(Stage::Device).is_none();
         if !on_host || self.config.mode == Mode::LoaderOnly {
-            let own = self.scenario(&self.config, WhatIf::default())?;
-            let steps = (own.warmup + own.steps).max(1);
-            let switching = simulate(&own, 0).switching / steps as f64;
-            self.background = (self.profile.other_cpu_ns_per_step - switching).max(0.0);
+            self.background = self.profile.other_cpu_ns_per_step;
         }
         let (mut rate, mut busy) = self.own()?;
         for _ in 0..2 {

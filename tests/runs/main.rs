@@ -1,10 +1,10 @@
 //! Whole runs of the binary: real files, real training; and everything that can go wrong with them.
 
-mod place;
+mod image_run;
 mod stopped;
 
-use place::{
-    Place, assert_adds_up, assert_fills_the_window, assert_says, stallscope, stderr, stdout,
+use image_run::{
+    ImageRun, assert_adds_up, assert_fills_the_window, assert_says, stallscope, stderr, stdout,
 };
 use serde_json::Value;
 use std::fs;
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
-    let place = Place::with_images(40);
-    let out = place.run(&[]);
+    let run = ImageRun::with_images(40);
+    let out = run.run(&[]);
     assert!(out.status.success(), "{}", stderr(&out));
     assert_says(
         &stdout(&out),
@@ -27,7 +27,7 @@ fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
             "report   ",
         ],
     );
-    let report = place.report();
+    let report = run.report();
     assert_eq!(report["status"], "complete");
     assert_eq!(report["steps"], 6);
     assert_eq!(report["samples"], 24);
@@ -42,7 +42,7 @@ fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
     let recorder = &report["recorder"];
     assert!(recorder["records"].as_u64().unwrap() > 28 * 3, "{recorder}");
     assert!(recorder["cpu_ns"].as_u64().unwrap() > 0, "{recorder}");
-    let events = place.trace();
+    let events = run.trace();
     let slices = |category: &str| {
         events
             .iter()
@@ -58,7 +58,7 @@ fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
 
 #[test]
 fn both_layouts_deliver_the_same_samples_whatever_the_workers() {
-    let place = Place::with_images(24);
+    let run = ImageRun::with_images(24);
     let losses: Vec<Value> = [
         &["--set", "num_workers=0"][..],
         &["--set", "num_workers=3"],
@@ -67,10 +67,10 @@ fn both_layouts_deliver_the_same_samples_whatever_the_workers() {
     ]
     .iter()
     .map(|args| {
-        let out = place.run(args);
+        let out = run.run(args);
         assert!(out.status.success(), "{}", stderr(&out));
-        assert_adds_up(&place.report());
-        place.report()["training"]["last_loss"].clone()
+        assert_adds_up(&run.report());
+        run.report()["training"]["last_loss"].clone()
     })
     .collect();
     assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
@@ -78,19 +78,19 @@ fn both_layouts_deliver_the_same_samples_whatever_the_workers() {
 
 #[test]
 fn the_loader_alone_runs_without_a_device() {
-    let place = Place::with_images(24);
-    let out = place.run(&["--mode", "loader-only", "--trace", "none"]);
+    let run = ImageRun::with_images(24);
+    let out = run.run(&["--mode", "loader-only", "--trace", "none"]);
     assert!(out.status.success(), "{}", stderr(&out));
-    assert!(place.report()["device"].is_null());
-    assert!(!place.path("out/trace.json").exists());
+    assert!(run.report()["device"].is_null());
+    assert!(!run.path("out/trace.json").exists());
     assert_says(&stdout(&out), &["samples/s"]);
 }
 
 /// Nobody must take an emulated disk for a real one.
 #[test]
 fn an_emulated_disk_is_named_in_every_output() {
-    let place = Place::with_images(24);
-    let out = place.run(&[
+    let run = ImageRun::with_images(24);
+    let out = run.run(&[
         "--set",
         "storage.emulate=sata-ssd",
         "--set",
@@ -99,12 +99,12 @@ fn an_emulated_disk_is_named_in_every_output() {
     assert!(out.status.success(), "{}", stderr(&out));
     let figures = "storage  emulated sata-ssd: latency 3.00 ms, 550 MB/s (Samsung 860 EVO";
     assert_says(&stdout(&out), &[figures]);
-    let storage = &place.report()["storage"];
+    let storage = &run.report()["storage"];
     assert_eq!(storage["name"], "sata-ssd");
     assert_eq!(storage["latency_ns"], 3_000_000);
     assert_eq!(storage["seek_ns"], 0);
     assert_eq!(storage["bytes_per_second"], 550_000_000);
-    let events = place.trace();
+    let events = run.trace();
     let loader = "loader (emulated storage: sata-ssd)";
     assert!(events.iter().any(|event| event["args"]["name"] == loader));
     let reads = events.iter().filter(|event| event["cat"] == "read");
@@ -114,21 +114,21 @@ fn an_emulated_disk_is_named_in_every_output() {
 
 #[test]
 fn a_corrupt_image_names_itself_or_is_skipped_and_counted() {
-    let place = Place::with_images(24);
-    let image = place.image(5);
+    let run = ImageRun::with_images(24);
+    let image = run.image(5);
     fs::write(&image, b"\xff\xd8\xff\xe0 not an image at all").unwrap();
-    let out = place.run(&[]);
+    let out = run.run(&[]);
     assert!(!out.status.success());
     let name = image.file_name().unwrap().to_str().unwrap();
     assert_says(
         &stderr(&out),
         &["decode failed on sample", name, "on_error = \"skip\""],
     );
-    assert_eq!(place.report()["status"], "failed");
+    assert_eq!(run.report()["status"], "failed");
 
-    let out = place.run(&["--set", "on_error=skip"]);
+    let out = run.run(&["--set", "on_error=skip"]);
     assert!(out.status.success(), "{}", stderr(&out));
-    let report = place.report();
+    let report = run.report();
     assert_eq!(report["skipped"]["count"], 1);
     assert_eq!(report["skipped"]["listed"][0]["stage"], "decode");
     assert_adds_up(&report);
@@ -137,16 +137,16 @@ fn a_corrupt_image_names_itself_or_is_skipped_and_counted() {
 /// Each pass maps the file whole and finds it shorter when it reads: no SIGBUS may kill the run.
 #[test]
 fn a_file_that_shrinks_while_mapped_is_an_error_of_that_sample() {
-    let place = Place::with_images(8);
-    place.config(
+    let run = ImageRun::with_images(8);
+    run.config(
         "on_error = \"skip\"\nread.mode = \"mmap\"\nread.prefetch = 8\nsteps = 400\nwarmup_steps = 0",
     );
-    let text = fs::read_to_string(place.path("run.toml")).unwrap();
+    let text = fs::read_to_string(run.path("run.toml")).unwrap();
     let text = text.replacen("warmup_steps = 1\nsteps = 6\n", "", 1);
-    fs::write(place.path("run.toml"), text).unwrap();
-    let image = place.image(3);
+    fs::write(run.path("run.toml"), text).unwrap();
+    let image = run.image(3);
     let whole = fs::read(&image).unwrap();
-    let mut child = place
+    let mut child = run
         .command(&["--trace", "none"])
         .stderr(Stdio::piped())
         .spawn()
@@ -163,15 +163,15 @@ fn a_file_that_shrinks_while_mapped_is_an_error_of_that_sample() {
     }
     let out = child.wait_with_output().unwrap();
     assert!(out.status.success(), "{:?} {}", out.status, stderr(&out));
-    assert!(place.report()["skipped"]["count"].as_u64().unwrap() > 0);
+    assert!(run.report()["skipped"]["count"].as_u64().unwrap() > 0);
 }
 
 #[test]
 fn what_cannot_work_is_said_before_anything_runs() {
-    let place = Place::with_images(8);
+    let run = ImageRun::with_images(8);
     let says = |config: &str, args: &[&str], parts: &[&str]| {
-        place.config(config);
-        let out = place.run(args);
+        run.config(config);
+        let out = run.run(args);
         assert_eq!(out.status.code(), Some(1), "{config} {args:?}");
         assert_says(&stderr(&out), parts);
     };
@@ -202,8 +202,8 @@ fn what_cannot_work_is_said_before_anything_runs() {
         &["/nonexistent/train", "does not exist"],
     );
     assert!(!Path::new("/nonexistent").exists());
-    fs::create_dir(place.path("empty")).unwrap();
-    let empty = format!("source.path={}", place.path("empty").display());
+    fs::create_dir(run.path("empty")).unwrap();
+    let empty = format!("source.path={}", run.path("empty").display());
     says("", &["--set", &empty], &["empty"]);
     #[cfg(target_os = "linux")]
     if !Path::new("/dev/nvidiactl").exists() {
@@ -214,7 +214,7 @@ fn what_cannot_work_is_said_before_anything_runs() {
 /// A limit on the size of files stands for a full disk: writing fails in the middle of the trace.
 #[test]
 fn a_full_disk_under_the_trace_harms_neither_the_run_nor_the_report() {
-    let place = Place::with_images(24);
+    let run = ImageRun::with_images(24);
     let program = stallscope().get_program().to_owned();
     let out = Command::new("bash")
         .arg("-c")
@@ -222,14 +222,14 @@ fn a_full_disk_under_the_trace_harms_neither_the_run_nor_the_report() {
         .arg("bash")
         .arg(program)
         .arg("run")
-        .arg(place.path("run.toml"))
+        .arg(run.path("run.toml"))
         .arg("--run-dir")
-        .arg(place.path("out"))
+        .arg(run.path("out"))
         .args(["--set", "steps=40"])
         .output()
         .unwrap();
     assert!(out.status.success(), "{:?} {}", out.status, stderr(&out));
-    let report = place.report();
+    let report = run.report();
     assert_eq!(report["status"], "complete");
     assert!(
         report["trace"]["error"]
@@ -238,16 +238,16 @@ fn a_full_disk_under_the_trace_harms_neither_the_run_nor_the_report() {
         "{report:#}"
     );
     assert_says(&stdout(&out), &["the trace is incomplete"]);
-    place.trace();
+    run.trace();
 }
 
 #[test]
 fn a_run_of_which_nothing_is_left_fails_and_says_why() {
-    let place = Place::with_images(8);
+    let run = ImageRun::with_images(8);
     for number in 0..8 {
-        fs::write(place.image(number), b"not an image").unwrap();
+        fs::write(run.image(number), b"not an image").unwrap();
     }
-    let out = place.run(&["--set", "on_error=skip"]);
+    let out = run.run(&["--set", "on_error=skip"]);
     assert_eq!(out.status.code(), Some(1), "{}", stdout(&out));
     // How many were skipped depends on how far ahead the loader was.
     let why = [
@@ -257,14 +257,14 @@ fn a_run_of_which_nothing_is_left_fails_and_says_why() {
         ".jpg",
     ];
     assert_says(&stderr(&out), &why);
-    assert_eq!(place.report()["status"], "failed");
+    assert_eq!(run.report()["status"], "failed");
 }
 
 /// Batches of one sample, one of them unreadable: its batch is no step, and no time goes astray.
 #[test]
 fn a_batch_of_which_nothing_is_left_is_no_step() {
-    let place = Place::with_images(8);
-    fs::write(place.image(3), b"not an image").unwrap();
+    let run = ImageRun::with_images(8);
+    fs::write(run.image(3), b"not an image").unwrap();
     for more in ["copy.workers=0", "copy.prefetch=1"] {
         let args = [
             "on_error=skip",
@@ -273,9 +273,9 @@ fn a_batch_of_which_nothing_is_left_is_no_step() {
             "epochs=4",
             more,
         ];
-        let out = place.run(&args.map(|set| ["--set", set]).concat());
+        let out = run.run(&args.map(|set| ["--set", set]).concat());
         assert!(out.status.success(), "{}", stderr(&out));
-        let report = place.report();
+        let report = run.report();
         assert_eq!(report["skipped"]["count"], 4);
         assert_eq!(report["training"]["steps"], 28);
         assert_eq!(report["steps"], 27);
@@ -285,22 +285,22 @@ fn a_batch_of_which_nothing_is_left_is_no_step() {
 
 #[test]
 fn epochs_that_end_before_the_first_measured_step_are_refused() {
-    let place = Place::with_images(8);
+    let run = ImageRun::with_images(8);
     let args = ["--set", "epochs=1", "--set", "warmup_steps=2"];
-    let out = place.run(&args);
+    let out = run.run(&args);
     assert_eq!(out.status.code(), Some(1), "{}", stdout(&out));
     assert_says(&stderr(&out), &["2 steps", "raise epochs"]);
-    let out = place.run(&["--set", "epochs=2"]);
+    let out = run.run(&["--set", "epochs=2"]);
     assert!(out.status.success(), "{}", stderr(&out));
-    assert_eq!(place.report()["steps"], 3);
+    assert_eq!(run.report()["steps"], 3);
 }
 
 /// Where the report cannot be written the run must not claim to have one.
 #[test]
 fn a_report_that_cannot_be_written_fails_the_run() {
-    let place = Place::with_images(8);
-    fs::create_dir_all(place.path("out/report.json")).unwrap();
-    let out = place.run(&[]);
+    let run = ImageRun::with_images(8);
+    fs::create_dir_all(run.path("out/report.json")).unwrap();
+    let out = run.run(&[]);
     assert_eq!(out.status.code(), Some(1), "{}", stdout(&out));
     assert_says(&stderr(&out), &["cannot write the report", "--run-dir"]);
     assert!(!stdout(&out).contains("report   "));

@@ -1,16 +1,16 @@
 //! Runs that somebody stops leave what they have.
 
-use crate::place::{Place, assert_adds_up, assert_fills_the_window, assert_says, stdout};
+use crate::image_run::{ImageRun, assert_adds_up, assert_fills_the_window, assert_says, stdout};
 use serde_json::Value;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Waits until the report says that steps have been measured.
-fn wait_for_steps(place: &Place, child: &mut Child) {
+fn wait_for_steps(run: &ImageRun, child: &mut Child) {
     let began = Instant::now();
     loop {
-        let text = fs::read(place.path("out/report.json")).unwrap_or_default();
+        let text = fs::read(run.path("out/report.json")).unwrap_or_default();
         let report: Value = serde_json::from_slice(&text).unwrap_or_default();
         if report["steps"].as_u64().unwrap_or(0) > 3 {
             return;
@@ -27,8 +27,8 @@ fn wait_for_steps(place: &Place, child: &mut Child) {
     }
 }
 
-fn age_of_report(place: &Place) -> Duration {
-    let written = fs::metadata(place.path("out/report.json"))
+fn age_of_report(run: &ImageRun) -> Duration {
+    let written = fs::metadata(run.path("out/report.json"))
         .unwrap()
         .modified()
         .unwrap();
@@ -37,29 +37,29 @@ fn age_of_report(place: &Place) -> Duration {
 
 #[test]
 fn a_killed_run_leaves_its_trace_and_a_fresh_report() {
-    let place = Place::with_images(24);
-    let mut child = place.command(&["--set", "steps=1000000"]).spawn().unwrap();
-    wait_for_steps(&place, &mut child);
+    let run = ImageRun::with_images(24);
+    let mut child = run.command(&["--set", "steps=1000000"]).spawn().unwrap();
+    wait_for_steps(&run, &mut child);
     std::thread::sleep(Duration::from_millis(2_500));
     child.kill().unwrap();
-    let age = age_of_report(&place);
+    let age = age_of_report(&run);
     child.wait().unwrap();
     assert!(age <= Duration::from_secs(2), "the report is {age:?} old");
-    let report = place.report();
+    let report = run.report();
     assert_eq!(report["status"], "running");
     assert_adds_up(&report);
-    assert!(place.trace().len() > 100);
+    assert!(run.trace().len() > 100);
 }
 
 #[test]
 fn ctrl_c_stops_within_a_second_with_everything_whole() {
-    let place = Place::with_images(24);
-    let mut child = place
+    let run = ImageRun::with_images(24);
+    let mut child = run
         .command(&["--set", "steps=1000000"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    wait_for_steps(&place, &mut child);
+    wait_for_steps(&run, &mut child);
     let asked = Instant::now();
     let interrupt = format!("kill -INT {}", child.id());
     assert!(
@@ -74,11 +74,11 @@ fn ctrl_c_stops_within_a_second_with_everything_whole() {
     assert_eq!(out.status.code(), Some(130));
     assert!(took <= Duration::from_secs(1), "stopping took {took:?}");
     assert_says(&stdout(&out), &["verdict  ", "stopped after"]);
-    let report = place.report();
+    let report = run.report();
     assert_eq!(report["status"], "interrupted");
     assert_adds_up(&report);
     assert_fills_the_window(&report);
-    let text = fs::read_to_string(place.path("out/trace.json")).unwrap();
+    let text = fs::read_to_string(run.path("out/trace.json")).unwrap();
     assert!(
         serde_json::from_str::<Vec<Value>>(&text).is_ok(),
         "the trace's array is closed"

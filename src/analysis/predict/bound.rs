@@ -65,7 +65,8 @@ impl Bound {
         let copy = costs.copy.mean(samples);
         let loading = read + decode + preprocess + batch;
         let (mut device, mut transfer, mut trainer) = (0.0, 0.0, costs.host.mean());
-        let mut computed = loading + copy + costs.host.mean() + costs.background.per_step;
+        // The background is not among it: nothing waits for that.
+        let mut computed = loading + copy + costs.host.mean();
         match &scenario.device {
             Device::None => {}
             Device::OnHost { step, width } => {
@@ -143,7 +144,8 @@ impl Bound {
 mod tests {
     use super::*;
     use crate::analysis::predict::{
-        BatchCosts, BatchSizes, Costs, Device, ServiceCosts, Storage, Waking, expected, simulate,
+        Background, BatchCosts, BatchSizes, Costs, Device, ServiceCosts, Storage, Waking, expected,
+        simulate,
     };
 
     /// Whole-batch workers whose samples compute for 1 ms, of a run that is longer than what is simulated of it.
@@ -191,6 +193,29 @@ mod tests {
                 let what = format!("{num_workers} workers, {cores} cores, {latency} ns");
                 assert!((0.8..1.02).contains(&share), "{what}: {share}");
             }
+        }
+    }
+
+    /// The background needs cores; what it is behind with is nobody's loss.
+    #[test]
+    fn the_background_takes_cores_and_no_bound_counts_on_it() {
+        let run = |cores, per_step| {
+            let mut scenario = workers(1, cores, 0.0);
+            scenario.costs.background = Background {
+                per_step,
+                steps: 4.0,
+                shortest_rest: 2e6,
+                longest_rest: 50e6,
+            };
+            let bound = Bound::of(&scenario).samples_per_second();
+            (simulate(&scenario, 1).samples_per_second(), bound)
+        };
+        let (alone, bound) = run(1.0, 0.0);
+        for (cores, per_step, share) in [(1.0, 2e6, 0.8), (1.0, 40e6, 0.5), (2.0, 2e6, 1.0)] {
+            let (rate, other) = run(cores, per_step);
+            let what = format!("{cores} cores, {per_step} ns: {rate} of {alone} samples/s");
+            assert!((rate / alone - share).abs() < 0.02, "{what}");
+            assert_eq!(other, bound);
         }
     }
 

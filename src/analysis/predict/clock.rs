@@ -7,7 +7,8 @@
 //! Whoever comes while no core is idle first waits for the core it had: until who computes there has to wait for
 //! something, or has had its slice. Being woken is no reason for Linux (EEVDF) to take a core away from somebody, and
 //! a core that idles for microseconds takes nobody over from another. Only threads that have slept for longer than a
-//! slice share the cores at once: so 4 to 8 workers that wait for a disk were measured on 2 cores.
+//! slice share the cores at once: so 4 to 8 workers that wait for a disk were measured on 2 cores. A thread that
+//! computes on several cores at a time has one of them, and shares the others with whoever comes.
 
 use std::collections::VecDeque;
 
@@ -131,9 +132,9 @@ pub(super) struct SimClock {
     now: f64,
     /// How far a thread that has computed all along has come.
     computed: f64,
-    /// The share of a core that each computing thread has, at most 1.
+    /// The share of a core that each computing thread has, at most 1, and how many times as long that makes it.
     rate: f64,
-    cores: f64,
+    slowness: f64,
     /// Of the cores, as many as other programs leave.
     left: f64,
     computing: f64,
@@ -151,8 +152,15 @@ pub(super) struct SimClock {
 
 impl SimClock {
     /// A clock at zero, of a machine with so many cores of which others use `others`, for `threads` threads.
-    /// Work on a core that has idled costs up to `cold_start` more.
-    pub(super) fn new(cores: f64, others: f64, threads: usize, cold_start: f64) -> SimClock {
+    /// Work on a core that has idled costs up to `cold_start` more. Threads that are woken wait for a slice where
+    /// `slices`; without, cores are shared at once.
+    pub(super) fn new(
+        cores: f64,
+        others: f64,
+        threads: usize,
+        cold_start: f64,
+        slices: bool,
+    ) -> SimClock {
         // More cores than threads stay idle.
         let used = (cores.ceil().max(1.0) as usize).min(threads.max(1)) as u32;
         let core = |number: u32| Core {
@@ -164,20 +172,20 @@ impl SimClock {
         let runner = |thread: u32| Runner {
             width: 1.0,
             had: thread % used,
-            patient: true,
+            patient: slices,
         };
         SimClock {
             by_number: (0..used).map(core).collect(),
             last_idle: used.checked_sub(1),
             runners: (0..threads as u32).map(runner).collect(),
             queued: VecDeque::new(),
-            slice: slice_on(cores),
+            slice: if slices { slice_on(cores) } else { 0.0 },
             leaving: None,
             cold_start,
             now: 0.0,
             computed: 0.0,
             rate: 1.0,
-            cores: cores.max(1e-3),
+            slowness: 1.0,
             left: (cores - others).max(cores / 10.0).max(1e-3),
             computing: 0.0,
             waiting: Heap::default(),
@@ -198,8 +206,14 @@ impl SimClock {
     /// `thread` goes on after `length`.
     #[inline]
     pub(super) fn wait(&mut self, thread: u32, length: f64) {
-        self.runners[thread as usize].patient = length < self.slice;
+        self.has_slept(thread, length);
         self.waiting.push(self.now + length, thread);
+    }
+
+    /// `thread` had nothing to do for `length` before it goes on.
+    #[inline]
+    pub(super) fn has_slept(&mut self, thread: u32, length: f64) {
+        self.runners[thread as usize].patient = length < self.slice;
     }
 
     /// `thread` goes on when it has computed for `length`.
@@ -225,14 +239,12 @@ impl SimClock {
             self.run(thread, length);
         } else {
             let latest = (self.by_number[had as usize].since + self.slice).max(self.now);
-            let place = self.queued.partition_point(|other| other.latest <= latest);
-            let queued = Queued {
+            self.queue(Queued {
                 thread,
                 length,
                 core: had,
                 latest,
-            };
-            self.queued.insert(place, queued);
+            });
         }
     }
 
@@ -295,23 +307,40 @@ impl SimClock {
         }
     }
 
+    /// Who computes on the core of `queued` has had its slice, unless that is another one by now.
+    fn end_of_slice(&mut self, queued: Queued) {
+        let latest = self.by_number[queued.core as usize].since + self.slice;
+        match latest > queued.latest {
+            true => self.queue(Queued { latest, ..queued }),
+            false => self.have_turn(queued),
+        }
+    }
+
+    fn queue(&mut self, queued: Queued) {
+        let before = |other: &Queued| other.latest <= queued.latest;
+        let place = self.queued.partition_point(before);
+        self.queued.insert(place, queued);
+    }
+
     fn have_turn(&mut self, queued: Queued) {
         self.occupy(queued.thread, queued.core);
         self.run(queued.thread, queued.length);
     }
 
     /// Whether there is a core for a thread that is woken now.
+    #[inline]
     pub(super) fn has_idle_core(&self) -> bool {
-        self.last_idle.is_some() && self.computing < self.cores
+        self.last_idle.is_some()
     }
 
     #[inline]
     fn share(&mut self) {
-        self.rate = if self.computing <= self.left {
-            1.0
+        if self.computing <= self.left {
+            (self.rate, self.slowness) = (1.0, 1.0);
         } else {
-            self.left / self.computing
-        };
+            self.rate = self.left / self.computing;
+            self.slowness = 1.0 / self.rate;
+        }
     }
 
     /// Lets time pass until a thread goes on; `None` where none ever will.
@@ -321,7 +350,7 @@ impl SimClock {
         loop {
             let wakes = self.waiting.first().map_or(f64::INFINITY, |first| first.at);
             let done = self.working.first().map_or(f64::INFINITY, |first| {
-                self.now + (first.at - self.computed) / self.rate
+                self.now + (first.at - self.computed) * self.slowness
             });
             let turn = self
                 .queued
@@ -330,7 +359,7 @@ impl SimClock {
             if turn < wakes.min(done) {
                 self.pass_until(turn);
                 if let Some(next) = self.queued.pop_front() {
-                    self.have_turn(next);
+                    self.end_of_slice(next);
                 }
             } else if wakes <= done {
                 let first = self.waiting.first()?;
@@ -361,6 +390,7 @@ impl SimClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const MS: f64 = 1e6;
 
@@ -374,7 +404,7 @@ mod tests {
 
     #[test]
     fn threads_beyond_the_cores_share_them_after_a_slice() {
-        let mut clock = SimClock::new(2.0, 0.0, 4, 0.0);
+        let mut clock = SimClock::new(2.0, 0.0, 4, 0.0, true);
         (0..4).for_each(|thread| clock.compute(thread, 10.0 * MS));
         clock.wait(3, 5.0 * MS);
         assert_eq!(next(&mut clock), [(3, 5.0)]);
@@ -389,7 +419,7 @@ mod tests {
     #[test]
     fn other_programs_take_what_is_left_over_first() {
         let ends = |threads: u32| {
-            let mut clock = SimClock::new(2.0, 0.5, 2, 0.0);
+            let mut clock = SimClock::new(2.0, 0.5, 2, 0.0, true);
             (0..threads).for_each(|thread| clock.compute(thread, 15.0));
             while clock.next().is_some() {}
             clock.now()
@@ -400,7 +430,7 @@ mod tests {
     #[test]
     fn who_comes_late_waits_for_its_core_but_no_longer_than_a_slice() {
         let ends = |first: f64| {
-            let mut clock = SimClock::new(1.0, 0.0, 2, 0.0);
+            let mut clock = SimClock::new(1.0, 0.0, 2, 0.0, true);
             clock.compute(0, first * MS);
             clock.wait(1, 0.3 * MS);
             assert_eq!(next(&mut clock), [(1, 0.3)]);
@@ -413,8 +443,70 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_a_core_over_has_a_slice_of_its_own() {
+        let mut clock = SimClock::new(1.0, 0.0, 3, 0.0, true);
+        clock.compute(0, 0.6 * MS);
+        clock.compute(1, 0.5 * MS);
+        clock.compute(2, 0.9 * MS);
+        assert_eq!(next(&mut clock), [(0, 0.6), (1, 1.1), (2, 2.0)]);
+    }
+
+    #[test]
+    fn without_slices_cores_are_shared_at_once() {
+        let mut clock = SimClock::new(1.0, 0.0, 2, 0.0, false);
+        clock.compute(0, 0.5 * MS);
+        clock.compute(1, 0.1 * MS);
+        assert_eq!(next(&mut clock), [(1, 0.2), (0, 0.6)]);
+    }
+
+    /// The idle cores by the list of them, from the last one on.
+    fn idle(clock: &SimClock) -> Vec<u32> {
+        let before = |core: &u32| clock.by_number[*core as usize].before;
+        std::iter::successors(clock.last_idle, before).collect()
+    }
+
+    proptest! {
+        /// Threads that wait and compute in turns, with any lengths.
+        #[test]
+        fn cores_are_idle_or_have_somebody_and_all_work_is_done(
+            cores in 1u32..9,
+            lengths in prop::collection::vec((0u32..4_000, 0u32..4_000), 1..200),
+            threads in 1u32..12,
+            slices: bool,
+        ) {
+            let mut clock = SimClock::new(f64::from(cores), 0.0, threads as usize, 0.0, slices);
+            (0..threads).for_each(|thread| clock.wait(thread, 0.0));
+            let mut computes = vec![false; threads as usize];
+            let mut lengths = lengths.into_iter();
+            let mut worked = 0.0;
+            while let Some(thread) = clock.next() {
+                let mut listed = idle(&clock);
+                listed.sort_unstable();
+                let nobody = |core: &u32| clock.by_number[*core as usize].occupants == 0;
+                let expected: Vec<u32> = (0..clock.by_number.len() as u32).filter(nobody).collect();
+                prop_assert_eq!(listed, expected);
+                prop_assert!(clock.queued.iter().all(|queued| !nobody(&queued.core)));
+                let Some((wait, work)) = lengths.next() else {
+                    continue;
+                };
+                let computed = &mut computes[thread as usize];
+                *computed = !*computed;
+                if *computed {
+                    worked += f64::from(work) * 1e3;
+                    clock.compute(thread, f64::from(work) * 1e3);
+                } else {
+                    clock.wait(thread, f64::from(wait) * 1e3);
+                }
+            }
+            prop_assert_eq!(lengths.len(), 0);
+            prop_assert_eq!(idle(&clock).len(), clock.by_number.len());
+            prop_assert!(clock.now() >= worked / f64::from(cores) - 1.0);
+        }
+    }
+
+    #[test]
     fn who_has_slept_for_long_shares_at_once() {
-        let mut clock = SimClock::new(1.0, 0.0, 2, 0.0);
+        let mut clock = SimClock::new(1.0, 0.0, 2, 0.0, true);
         clock.wait(0, 0.9 * MS);
         clock.wait(1, 1.0 * MS);
         assert_eq!(next(&mut clock), [(0, 0.9)]);
@@ -426,7 +518,7 @@ mod tests {
 
     #[test]
     fn who_computes_on_keeps_its_core_and_who_leaves_makes_room_on_no_other() {
-        let mut clock = SimClock::new(2.0, 0.0, 3, 0.0);
+        let mut clock = SimClock::new(2.0, 0.0, 3, 0.0, true);
         clock.compute(0, 0.2 * MS);
         clock.compute(1, 0.3 * MS);
         // It had the first core.
@@ -441,7 +533,7 @@ mod tests {
 
     #[test]
     fn a_core_that_has_idled_is_slower_at_first() {
-        let mut clock = SimClock::new(1.0, 0.0, 1, 100.0);
+        let mut clock = SimClock::new(1.0, 0.0, 1, 100.0, true);
         clock.compute(0, 1e6);
         clock.next();
         clock.wait(0, 5e6);

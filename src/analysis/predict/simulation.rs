@@ -23,8 +23,6 @@ pub struct Simulated {
     pub first_batch: f64,
     /// Services simulated, warm-up included.
     pub services: u64,
-    /// CPU time of going to sleep and coming back, over the whole simulation.
-    pub switching: f64,
 }
 
 impl Simulated {
@@ -44,7 +42,6 @@ impl Simulated {
             all.data_waits.extend(run.data_waits);
             all.first_batch += run.first_batch / count;
             all.services += run.services;
-            all.switching += run.switching;
         }
         all.data_waits.sort_unstable_by(f32::total_cmp);
         all
@@ -234,6 +231,7 @@ impl<'a> Simulation<'a> {
             scenario.others,
             threads.len(),
             scenario.waking.cold_start,
+            !scenario.waking.is_free(),
         );
         Simulation {
             clock,
@@ -314,6 +312,7 @@ impl<'a> Simulation<'a> {
         let rested = self.clock.now() - self.rested_since;
         let much = state.debt >= background.per_step * background.steps;
         if rested >= background.longest_rest || much && rested >= background.shortest_rest {
+            self.clock.has_slept(thread, rested);
             self.compute(thread, 0.0, Phase::Served);
         }
     }
@@ -325,7 +324,6 @@ impl<'a> Simulation<'a> {
         let state = &mut self.threads[thread as usize];
         state.phase = phase;
         state.debt += waking.switching;
-        self.result.switching += waking.switching;
         let late = waking.oversleep(length) * self.deals.oversleep.next();
         let late = (late - waking.switching).max(0.0);
         self.clock.wait(thread, length + late);
@@ -381,10 +379,10 @@ impl<'a> Simulation<'a> {
             false => 0.0,
         };
         self.threads[thread as usize].debt += waking.switching;
-        self.result.switching += waking.switching;
         // What it computes to come back is part of the latency.
         let left = (latency - waking.switching).max(0.0);
         self.clock.wait(thread, left);
+        self.clock.has_slept(thread, waited);
     }
 
     fn result(mut self) -> Simulated {

@@ -175,6 +175,7 @@ impl Simulation<'_> {
             self.ended(start, start + length, samples);
         }
         self.host_code(thread);
+        self.compute_in_background();
     }
 
     /// The trainer's thread has executed its step.
@@ -208,6 +209,7 @@ impl Simulation<'_> {
         } else {
             let samples = self.threads[thread as usize].item.samples as usize;
             self.ended(now, now, samples);
+            self.compute_in_background();
         }
         self.device.thread_free_at = now;
         if !self.over {
@@ -220,9 +222,6 @@ impl Simulation<'_> {
         self.result.services += 1;
         let (warmup, steps) = (self.scenario.warmup, self.scenario.steps);
         self.device.steps += 1;
-        if self.scenario.costs.background.per_step > 0.0 {
-            self.compute_in_background();
-        }
         let number = self.device.steps;
         if number > warmup {
             self.result.device_busy += end - start.max(self.device.window_start);

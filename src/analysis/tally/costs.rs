@@ -21,9 +21,8 @@ impl Tally {
             (tally.items > 0).then(|| self.service_profile(stage, tally, workers, window))
         });
         let services: Vec<ServiceProfile> = services.collect();
-        let computed = services.iter().filter(|service| !service.stage.on_device());
-        let computed = computed.map(ServiceProfile::computed_ns);
-        let other = process_cpu.map_or(0.0, |cpu| cpu.0 as f64 - computed.sum::<f64>());
+        let of_lanes = workers.iter().filter_map(|worker| cpu_of(worker, window));
+        let other = process_cpu.map_or(0.0, |cpu| cpu.0 as f64 - of_lanes.sum::<f64>());
         Profile {
             samples_per_step: samples as f64 / steps.max(1) as f64,
             services,
@@ -67,6 +66,13 @@ impl Tally {
     }
 }
 
+/// CPU time of the worker's thread in the window, in nanoseconds, as far as the kernel tells.
+fn cpu_of(worker: &WorkerSummary, window: Nanos) -> Option<f64> {
+    let usage = &worker.usage;
+    let scale = window.0 as f64 / usage.at.0.max(1) as f64;
+    (usage.at > Nanos::ZERO).then(|| (usage.user + usage.system).0 as f64 * scale)
+}
+
 /// Of `net` nanoseconds of reading, the share that was computed. Only reads wait in their service; where a
 /// thread serves other stages as well, its CPU time is compared as a whole.
 fn read_cpu_share(net: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
@@ -78,10 +84,9 @@ fn read_cpu_share(net: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
     };
     let own = |worker: &WorkerSummary| {
         let usage = &worker.usage;
-        let scale = window.0 as f64 / usage.at.0.max(1) as f64;
-        let of_window = |time: Nanos| time.0 as f64 * scale;
-        let busy = worker.busy.0 as f64 - of_window(usage.run_delay).min(worker.busy.0 as f64);
-        (usage.at > Nanos::ZERO).then(|| busy - of_window(usage.user + usage.system))
+        let busy = worker.busy.0 as f64;
+        let delay = usage.run_delay.0 as f64 * window.0 as f64 / usage.at.0.max(1) as f64;
+        cpu_of(worker, window).map(|cpu| busy - delay.min(busy) - cpu)
     };
     let waited: f64 = workers.iter().filter(reads).filter_map(own).sum();
     // Less than a tenth of it is within what the kernel's figures tell.

@@ -14,7 +14,7 @@ use crate::pipeline::{Layout, Plan, StageKnobs};
 use crate::session::collector::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE};
 use crate::timeline::Stage;
 
-/// Steps that are simulated at most; more of the same tell nothing new.
+/// Steps that are simulated at most; more of the same tell nothing new, once the collector has had some dozens of turns.
 const MOST_STEPS: u64 = 20_000;
 /// Claims that are simulated at most.
 const MOST_CLAIMS: u64 = 400_000;
@@ -133,8 +133,11 @@ pub(super) fn assumptions(before: &Resolved, config: &Resolved, what_if: WhatIf)
             "a core does as much as on the measured machine, however many are busy".to_owned(),
         );
     }
-    if before.pipeline.order != config.pipeline.order && config.pipeline.storage.is_none() {
-        assumptions.push("the order of the samples costs nothing: they are in memory".to_owned());
+    if before.pipeline.order != config.pipeline.order {
+        assumptions.push(
+            "samples cost what they did in the measured order: small ones are faster in sequence, in the caches"
+                .to_owned(),
+        );
     }
     if config.emulated.is_none() && matches!(config.device, DeviceConfig::Cuda(_)) {
         assumptions
@@ -191,7 +194,7 @@ pub(super) fn scenario(
     let (mut costs, device) = costs_and_device(from, config, plan, what_if);
     costs.background = Background {
         per_step: costs.background.per_step,
-        ..collector(plan)
+        ..collector(config, plan)
     };
     let inline_copy = plan.copy.workers == 0;
     Ok(Scenario {
@@ -219,10 +222,14 @@ pub(super) fn scenario(
 }
 
 /// When the collector of a run of `plan` has its turns.
-fn collector(plan: &Plan) -> Background {
+fn collector(config: &Resolved, plan: &Plan) -> Background {
     let claims = plan.batch_size.div_ceil(plan.claim_size.max(1)) as f64;
-    // Records of a batch in the lane that has most: of each claim and of the batch, and two of the trainer's.
-    let records = match plan.layout {
+    // Records of a batch in the lane that has most. The trainer's has the step, what the device does and the launch, and
+    // the copy where that is its own too.
+    let launches = config.emulated.is_none_or(|device| device.launch_ns > 0);
+    let of_trainer = 2 + usize::from(launches) + usize::from(plan.copy.workers == 0);
+    let of_trainer = of_trainer as f64;
+    let of_loader = match plan.layout {
         Layout::PerStage {
             read,
             decode,
@@ -232,12 +239,12 @@ fn collector(plan: &Plan) -> Background {
             let fewest = read.workers.min(decode.workers).min(preprocess.workers);
             claims / fewest.max(1) as f64
         }
-        Layout::WholeBatch { num_workers: 0, .. } => claims + 3.0,
+        Layout::WholeBatch { num_workers: 0, .. } => claims + 1.0 + of_trainer,
         Layout::WholeBatch { num_workers, .. } => (claims + 1.0) / num_workers as f64,
     };
     Background {
         per_step: 0.0,
-        steps: A_QUARTER_FULL as f64 / records.max(2.0),
+        steps: A_QUARTER_FULL as f64 / of_loader.max(of_trainer),
         shortest_rest: SHORTEST_PAUSE.as_nanos() as f64,
         longest_rest: LONGEST_PAUSE.as_nanos() as f64,
     }

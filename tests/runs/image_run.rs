@@ -1,4 +1,4 @@
-//! Where a run takes place, and what holds for every report.
+//! A run on images of its own, and what holds for every report.
 
 use assert_cmd::cargo::CommandCargoExt;
 use predicates::prelude::*;
@@ -8,25 +8,25 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 /// A folder with data and room for a run.
-pub struct Place {
+pub struct ImageRun {
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl ImageRun {
     /// With `images` small JPEG files in 2 classes.
-    pub fn with_images(images: usize) -> Place {
-        let place = Place {
+    pub fn with_images(images: usize) -> ImageRun {
+        let run = ImageRun {
             folder: tempfile::tempdir().unwrap(),
         };
-        let data = place.path("data");
+        let data = run.path("data");
         let out = stallscope()
             .args(["data", "generate", data.to_str().unwrap(), "--classes", "2"])
             .args(["--images", &images.to_string()])
             .output()
             .unwrap();
         assert!(out.status.success(), "{out:?}");
-        place.config("");
-        place
+        run.config("");
+        run
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
