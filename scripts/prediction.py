@@ -6,7 +6,8 @@ saved, and only then the settings are measured.
     python3 scripts/prediction.py mnist --data DATA/mnist
 
 A third of the settings is bound by the cores, a third by waiting for the disk, a third lies near the knee,
-where loader and device are about as fast. Needs target/release/stallscope; run it from the repository's root
+where loader and device are about as fast: there the device is 0.95 to 1.1 times as fast as the loader is predicted to
+be, so that it is the knee on any machine. Needs target/release/stallscope; run it from the repository's root
 on a machine that does nothing else.
 """
 
@@ -21,6 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# The least and the most that the device's step is scaled by.
+FASTEST, SLOWEST = 0.25, 4
 LATENCY = "storage.emulate=custom storage.latency={}ms"
 
 
@@ -32,15 +35,21 @@ def setting(kind, words, step, latency=0):
     return {"kind": kind, "words": words, "step": step, "latency": latency, "sets": sets}
 
 
+def knee(words, share, latency=0):
+    """A setting near the knee: the device's rate is `share` of the loader's."""
+    return {**setting("knee", words, None, latency), "share": share}
+
+
 JPEG = {
     "config": "configs/emulated-gpu.toml",
     "profile": setting("", "num_workers=1", 1),
     # Of a sample on the emulated device, in microseconds.
     "step_us": 1087.5,
-    "samples": 2400,
+    "samples": 1200,
     "least_steps": 24,
-    # How many times as many samples the profiled run has: all predictions rest on it.
-    "profile_longer": 8,
+    # How many times as many samples the profiled run has: all predictions rest on it, and a shared machine is faster
+    # or slower for half a minute.
+    "profile_longer": 40,
     "base": [],
     "disk_steps": [],
     "knee_disk_steps": [],
@@ -63,15 +72,15 @@ JPEG = {
         setting("disk", "num_workers=per-stage read.workers=1 decode.workers=2 batch.size=32", 1, 2),
         setting("disk", "num_workers=per-stage read.workers=4 decode.workers=2 batch.size=64", 1, 10),
         setting("disk", "num_workers=per-stage read.workers=8 decode.workers=1 batch.size=256 batch.prefetch=1", 0.5, 10),
-        setting("knee", "num_workers=1 batch.size=16 prefetch_factor=1", 1.35),
-        setting("knee", "num_workers=4 batch.size=16 prefetch_factor=1", 0.7),
-        setting("knee", "num_workers=per-stage decode.workers=1 batch.size=16 batch.prefetch=1 copy.prefetch=1", 1.15),
-        setting("knee", "num_workers=per-stage decode.workers=1 batch.size=32 batch.prefetch=1 copy.prefetch=1", 1.1),
-        setting("knee", "num_workers=per-stage decode.workers=2 batch.size=64 batch.prefetch=1 copy.prefetch=1", 0.7),
-        setting("knee", "num_workers=per-stage decode.workers=2 batch.size=32 batch.prefetch=2", 0.75),
-        setting("knee", "num_workers=8 batch.size=16 prefetch_factor=1", 1.3, 10),
-        setting("knee", "num_workers=4 batch.size=32 prefetch_factor=1", 2.6, 10),
-        setting("knee", "num_workers=2 batch.size=16 prefetch_factor=1", 3.0, 5),
+        knee("num_workers=1 batch.size=16 prefetch_factor=1", 1.0),
+        knee("num_workers=4 batch.size=16 prefetch_factor=1", 1.05),
+        knee("num_workers=per-stage decode.workers=1 batch.size=16 batch.prefetch=1 copy.prefetch=1", 1.0),
+        knee("num_workers=per-stage decode.workers=1 batch.size=32 batch.prefetch=1 copy.prefetch=1", 1.05),
+        knee("num_workers=per-stage decode.workers=2 batch.size=64 batch.prefetch=1 copy.prefetch=1", 0.95),
+        knee("num_workers=per-stage decode.workers=2 batch.size=32 batch.prefetch=2", 1.1),
+        knee("num_workers=8 batch.size=16 prefetch_factor=1", 1.0, 10),
+        knee("num_workers=4 batch.size=32 prefetch_factor=1", 1.05, 10),
+        knee("num_workers=2 batch.size=16 prefetch_factor=1", 1.0, 5),
     ],
 }
 
@@ -84,7 +93,7 @@ MNIST = {
     "step_us": 0.3,
     "samples": 6_000_000,
     "least_steps": 3000,
-    "profile_longer": 30,
+    "profile_longer": 60,
     "base": ["epochs=100000", "split.choose=last", "shuffle=false"],
     "disk_steps": ["steps=24", "warmup_steps=6", "shuffle=true"],
     "knee_disk_steps": ["steps=1500", "warmup_steps=60"],
@@ -105,15 +114,15 @@ MNIST = {
         setting("disk", "num_workers=8 batch.size=16 prefetch_factor=8", 1, 1),
         setting("disk", "num_workers=8 batch.size=256 prefetch_factor=1", 0.5, 5),
         setting("disk", "num_workers=6 batch.size=64 prefetch_factor=4", 1, 10),
-        setting("knee", "num_workers=0 batch.size=64", 0.45),
-        setting("knee", "num_workers=1 batch.size=128 prefetch_factor=4", 0.65),
-        setting("knee", "num_workers=1 batch.size=64 prefetch_factor=4", 0.85),
-        setting("knee", "num_workers=1 batch.size=256 prefetch_factor=2", 0.55),
-        setting("knee", "num_workers=6 batch.size=128 prefetch_factor=1", 2.6, 0.5),
-        setting("knee", "num_workers=2 batch.size=256 prefetch_factor=1", 4.0, 0.5),
-        setting("knee", "num_workers=4 batch.size=128 prefetch_factor=1", 3.8, 0.5),
-        setting("knee", "num_workers=4 batch.size=256 prefetch_factor=1", 3.6, 1),
-        setting("knee", "num_workers=8 batch.size=256 prefetch_factor=1", 3.5, 2),
+        knee("num_workers=0 batch.size=64", 1.0),
+        knee("num_workers=1 batch.size=128 prefetch_factor=4", 1.05),
+        knee("num_workers=1 batch.size=64 prefetch_factor=4", 1.1),
+        knee("num_workers=1 batch.size=256 prefetch_factor=2", 1.0),
+        knee("num_workers=6 batch.size=128 prefetch_factor=1", 1.05, 0.5),
+        knee("num_workers=2 batch.size=256 prefetch_factor=1", 1.0, 0.5),
+        knee("num_workers=4 batch.size=128 prefetch_factor=1", 1.05, 0.5),
+        knee("num_workers=4 batch.size=256 prefetch_factor=1", 1.0, 1),
+        knee("num_workers=8 batch.size=256 prefetch_factor=1", 0.95, 2),
     ],
 }
 
@@ -166,6 +175,15 @@ def steps_for(experiment, one):
     return experiment["knee_disk_steps" if one["kind"] == "knee" else "disk_steps"]
 
 
+def knee_step(program, report, one, batch):
+    """How many times as long the device's step is that makes its rate the wanted share of the loader's."""
+    experiment = program.experiment
+    words = program.sets(one["sets"] + steps_for(experiment, one), FASTEST, batch)
+    loader = program.predict(report, words)["samples_per_second"]["value"]
+    step = 1e6 / experiment["step_us"] / (one["share"] * loader)
+    return round(min(max(step, FASTEST), SLOWEST), 3)
+
+
 def percent(value):
     return f"{100 * value:+6.1f} %"
 
@@ -199,7 +217,7 @@ def main():
     parser.add_argument("experiment", choices=list(EXPERIMENTS))
     parser.add_argument("--data", help="the folder of MNIST's files")
     parser.add_argument("--binary", type=Path, default=ROOT / "target/release/stallscope")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="where predictions and measurements are kept")
     args = parser.parse_args()
     experiment = EXPERIMENTS[args.experiment]
@@ -221,13 +239,19 @@ def main():
     settings = experiment["settings"]
     for one in settings:
         batch = batch_of(one["sets"], default)
+        if one["kind"] == "knee":
+            one["step"] = knee_step(program, out / "profile", one, batch)
         one["all"] = program.sets(one["sets"] + steps_for(experiment, one), one["step"], batch)
         one["prediction"] = program.predict(out / "profile", one["all"])
     (out / "predictions.json").write_text(json.dumps(settings, indent=1))
     print(f"{len(settings)} predictions saved in {out / 'predictions.json'}; measuring", flush=True)
 
+    # What the machine itself has changed since the profile: the profiled setting, in between.
+    again = program.sets(profile["sets"], profile["step"], batch_of(profile["sets"], default))
+    control = []
     measured = {place: [] for place in range(len(settings))}
     for repeat in range(args.repeats):
+        control.append(program.run(again, out / "run")["samples_per_second"])
         order = list(measured)
         random.Random(repeat).shuffle(order)
         for place in order:
@@ -262,6 +286,8 @@ def main():
             f"{100 * busy:5.1f} % {100 * row['busy_error']:+6.1f}   {one['words']}, step x{one['step']}{disk}"
         )
     (out / "rows.json").write_text(json.dumps(rows, indent=1))
+    drift = statistics.median(control) / report["samples_per_second"] - 1
+    print(f"\nthe profiled setting itself, measured again in between: {percent(drift)}")
     sys.exit(0 if summary(args.experiment, rows) else 1)
 
 

@@ -25,7 +25,7 @@ pub struct WakingCost {
     /// CPU time of the thread that waits, for going to sleep and coming back.
     pub switching: Nanos,
     /// What work takes longer after some milliseconds in which its core had nothing to do: the core's clock was
-    /// lowered, and its caches are others'.
+    /// lowered, its caches are others', and so is what it knew of branches.
     pub cold_start: Nanos,
 }
 
@@ -39,9 +39,9 @@ const SHORT_SLEEPS: usize = 100;
 const PATIENCE: Nanos = Nanos::from_millis(1);
 
 /// Sleeps after which a core is cold, and how often that is tried.
-const COLD: Nanos = Nanos::from_millis(4);
-const COLD_ROUNDS: usize = 7;
-/// Runs of the work after which a core is as fast as ever.
+const COLD: Nanos = Nanos::from_millis(5);
+const COLD_ROUNDS: usize = 17;
+/// Decoded pictures after which a core is as fast as ever.
 const WARMING: usize = 4;
 
 /// One round: how long the other thread had waited, how late the sleep ended, and what handing on took.
@@ -70,7 +70,7 @@ impl WakingCost {
     /// The place of the figures that single ones vary about.
     pub const MIDDLE: usize = 2;
 
-    /// Measures them, in about 120 milliseconds; nothing where there are no threads to be had.
+    /// Measures them, in about 250 milliseconds; nothing where there are no threads to be had.
     pub fn measure(clock: &Arc<dyn Clock>) -> WakingCost {
         let mut cost = WakingCost {
             cold_start: cold_start(clock),
@@ -181,40 +181,40 @@ fn latencies(
     (latencies, Nanos(used.0 / count))
 }
 
-/// How much longer work takes after a sleep than right after other work.
+/// How much longer work takes after a sleep than after other work: decoding a picture, since what a core has forgotten
+/// is more than its caches. Nothing on a virtual clock.
 fn cold_start(clock: &Arc<dyn Clock>) -> Nanos {
-    let bytes = (0..200_000u32).map(|n| (n.wrapping_mul(0x9E37_79B1) >> 24) as u8);
-    let input: Vec<u8> = bytes.collect();
-    let mut output = vec![0u32; 100_000];
-    let mut timed = || {
-        let began = clock.now();
-        (0..WARMING).for_each(|_| work(&input, &mut output));
-        clock.now() - began
+    let Some(picture) = picture().filter(|_| clock.scheduler().is_none()) else {
+        return Nanos::ZERO;
     };
-    timed();
-    let mut cold = Vec::with_capacity(COLD_ROUNDS);
-    let mut warm = Vec::with_capacity(COLD_ROUNDS);
-    for _ in 0..COLD_ROUNDS {
-        clock.sleep(COLD);
-        cold.push(timed());
-        warm.push(timed());
-    }
-    median(cold) - median(warm)
+    let decode = || {
+        let began = clock.now();
+        std::hint::black_box(image::load_from_memory(&picture).ok());
+        (clock.now() - began).0 as i64
+    };
+    let mut later: Vec<i64> = (0..COLD_ROUNDS)
+        .map(|_| {
+            clock.sleep(COLD);
+            let cold = decode();
+            cold - (0..=WARMING).fold(cold, |_, _| decode())
+        })
+        .collect();
+    later.sort_unstable();
+    Nanos(later[COLD_ROUNDS / 2].max(0) as u64)
 }
 
-/// Some of what decoding and resizing do: a table, a multiplication, and a pass over memory.
-fn work(input: &[u8], output: &mut [u32]) {
-    const TABLE: usize = 1 << 12;
-    let mut sum = 1u32;
-    for (place, byte) in input.iter().enumerate() {
-        let looked_up = output[(usize::from(*byte) << 4 ^ place) % TABLE];
-        sum = sum
-            .wrapping_mul(31)
-            .wrapping_add(looked_up ^ u32::from(*byte));
-        let at = place % output.len();
-        output[at] = sum;
-    }
-    std::hint::black_box(sum);
+/// A JPEG file that takes half a millisecond to decode.
+fn picture() -> Option<Vec<u8>> {
+    const SIDE: u32 = 256;
+    let pixel = |x: u32, y: u32| {
+        let noise = x.wrapping_mul(0x9E37_79B1) ^ y.wrapping_mul(0x85EB_CA6B);
+        let noise = (noise.wrapping_mul(0xC2B2_AE35) >> 27) as u8;
+        image::Rgb([(x / 2) as u8 + noise, (y / 2) as u8 + noise, 90 + noise])
+    };
+    let picture = image::RgbImage::from_fn(SIDE, SIDE, pixel);
+    let mut file = std::io::Cursor::new(Vec::new());
+    picture.write_to(&mut file, image::ImageFormat::Jpeg).ok()?;
+    Some(file.into_inner())
 }
 
 /// Their mean without the longest tenth, which something else held up.
