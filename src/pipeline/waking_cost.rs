@@ -38,11 +38,13 @@ const SHORT_SLEEPS: usize = 100;
 /// The thread that hands on keeps its core until the other has one, or for so long.
 const PATIENCE: Nanos = Nanos::from_millis(1);
 
-/// Sleeps after which a core is cold, and how often that is tried.
+/// Sleeps after which a core is cold, and work after which it is as fast as ever: a host that shares its cores between
+/// guests gives one that works a core of its own only after a while.
 const COLD: Nanos = Nanos::from_millis(5);
-const COLD_ROUNDS: usize = 17;
-/// Decoded pictures after which a core is as fast as ever.
-const WARMING: usize = 4;
+const WARMING: Nanos = Nanos::from_millis(60);
+/// How often both are tried, and with how many pictures each time.
+const COLD_TURNS: usize = 3;
+const PICTURES: usize = 6;
 
 /// One round: how long the other thread had waited, how late the sleep ended, and what handing on took.
 struct Round {
@@ -181,8 +183,9 @@ fn latencies(
     (latencies, Nanos(used.0 / count))
 }
 
-/// How much longer work takes after a sleep than after other work: decoding a picture, since what a core has forgotten
-/// is more than its caches. Nothing on a virtual clock.
+/// How much longer work takes on a core that was idle before it than on one that has worked all along: decoding a
+/// picture, since what a core has forgotten is more than its caches. In turns, as the machine itself is faster or
+/// slower now and then. Nothing on a virtual clock.
 fn cold_start(clock: &Arc<dyn Clock>) -> Nanos {
     let Some(picture) = picture().filter(|_| clock.scheduler().is_none()) else {
         return Nanos::ZERO;
@@ -190,28 +193,33 @@ fn cold_start(clock: &Arc<dyn Clock>) -> Nanos {
     let decode = || {
         let began = clock.now();
         std::hint::black_box(image::load_from_memory(&picture).ok());
-        (clock.now() - began).0 as i64
+        clock.now() - began
     };
-    let mut later: Vec<i64> = (0..COLD_ROUNDS)
-        .map(|_| {
+    let (mut after_work, mut after_rest) = (Vec::new(), Vec::new());
+    for _ in 0..COLD_TURNS {
+        let began = clock.now();
+        while clock.now() - began < WARMING {
+            decode();
+        }
+        after_work.extend((0..PICTURES).map(|_| decode()));
+        after_rest.extend((0..PICTURES).map(|_| {
             clock.sleep(COLD);
-            let cold = decode();
-            cold - (0..=WARMING).fold(cold, |_, _| decode())
-        })
-        .collect();
-    later.sort_unstable();
-    Nanos(later[COLD_ROUNDS / 2].max(0) as u64)
+            decode()
+        }));
+    }
+    median(after_rest) - median(after_work)
 }
 
-/// A JPEG file that takes half a millisecond to decode.
+/// A JPEG file as large as a photo of ImageNet, which takes about a millisecond to decode: more than a core's own
+/// caches hold.
 fn picture() -> Option<Vec<u8>> {
-    const SIDE: u32 = 256;
+    const SIZE: (u32, u32) = (500, 375);
     let pixel = |x: u32, y: u32| {
         let noise = x.wrapping_mul(0x9E37_79B1) ^ y.wrapping_mul(0x85EB_CA6B);
         let noise = (noise.wrapping_mul(0xC2B2_AE35) >> 27) as u8;
         image::Rgb([(x / 2) as u8 + noise, (y / 2) as u8 + noise, 90 + noise])
     };
-    let picture = image::RgbImage::from_fn(SIDE, SIDE, pixel);
+    let picture = image::RgbImage::from_fn(SIZE.0, SIZE.1, pixel);
     let mut file = std::io::Cursor::new(Vec::new());
     picture.write_to(&mut file, image::ImageFormat::Jpeg).ok()?;
     Some(file.into_inner())
