@@ -5,6 +5,10 @@ saved, and only then the settings are measured.
     python3 scripts/prediction.py jpeg                       (makes its images on the first run)
     python3 scripts/prediction.py mnist --data DATA/mnist
 
+A shared machine is faster or slower by a tenth from one second or minute to the next, so that is done in several
+rounds. Each has a profile of its own, and its predictions are of that one run only; a setting's error is the mean of
+the middle half of the rounds. What each round by itself comes to is printed as well.
+
 A third of the settings is bound by the cores, a third by waiting for the disk, a third lies near the knee,
 where loader and device are about as fast: there the device is 0.95 to 1.1 times as fast as the loader is predicted to
 be, so that it is the knee on any machine. Needs target/release/stallscope; run it from the repository's root
@@ -45,11 +49,10 @@ JPEG = {
     "profile": setting("", "num_workers=1", 1),
     # Of a sample on the emulated device, in microseconds.
     "step_us": 1087.5,
-    "samples": 1200,
-    "least_steps": 24,
-    # How many times as many samples the profiled run has: all predictions rest on it, and a shared machine is faster
-    # or slower for half a minute.
-    "profile_longer": 40,
+    "samples": 1000,
+    "least_steps": 20,
+    # How many times as many samples the profiled run has: all predictions of a round rest on it.
+    "profile_longer": 15,
     "base": [],
     "disk_steps": [],
     "knee_disk_steps": [],
@@ -93,7 +96,7 @@ MNIST = {
     "step_us": 0.3,
     "samples": 6_000_000,
     "least_steps": 3000,
-    "profile_longer": 60,
+    "profile_longer": 25,
     "base": ["epochs=100000", "split.choose=last", "shuffle=false"],
     "disk_steps": ["steps=24", "warmup_steps=6", "shuffle=true"],
     "knee_disk_steps": ["steps=1500", "warmup_steps=60"],
@@ -162,9 +165,9 @@ class Program:
         return json.loads(done.stdout)["prediction"]
 
 
-def batch_of(words, default):
+def batch_of(words):
     sizes = [int(word.split("=")[1]) for word in words if word.startswith("batch.size=")]
-    return sizes[-1] if sizes else default
+    return sizes[-1] if sizes else 32
 
 
 def steps_for(experiment, one):
@@ -188,28 +191,100 @@ def percent(value):
     return f"{100 * value:+6.1f} %"
 
 
-def summary(name, rows):
-    error = [abs(row["error"]) for row in rows]
-    bound = [abs(row["bound_error"]) for row in rows]
-    busy = [abs(row["busy_error"]) for row in rows]
+def middle(values):
+    """The mean of the middle half."""
+    values = sorted(values)
+    cut = len(values) // 4
+    return statistics.mean(values[cut : len(values) - cut])
+
+
+def figures(rows):
+    """What is asked of errors, and what at most."""
+    error = sorted(abs(row["error"]) for row in rows)
     near = [row for row in rows if row["kind"] == "knee"]
-    knee = statistics.median(abs(row["error"]) for row in near)
-    knee_bound = statistics.median(abs(row["bound_error"]) for row in near)
-    p90 = sorted(error)[int(0.9 * (len(error) - 1) + 0.5)]
-    inside = sum(row["low"] <= row["measured"] <= row["high"] for row in rows)
-    checks = [
+    return [
         ("samples/s, median error", statistics.median(error), 0.04),
-        ("samples/s, 90th percentile", p90, 0.10),
-        ("near the knee, median error", knee, knee_bound / 2),
-        ("device busy, median error", statistics.median(busy), 0.03),
+        ("samples/s, 90th percentile", error[int(0.9 * (len(error) - 1) + 0.5)], 0.10),
+        ("near the knee, median error", median_size(near, "error"), median_size(near, "bound_error") / 2),
+        ("device busy, median error", median_size(rows, "busy_error"), 0.03),
     ]
-    print(f"\n{name}: {len(rows)} settings predicted from one run")
+
+
+def median_size(rows, key):
+    return statistics.median(abs(row[key]) for row in rows)
+
+
+def summary(name, rows, rounds):
+    print("\neach round by itself, its single runs included: median, 90th percentile, near the knee (half the bound's), busy")
+    for number, single in enumerate(rounds):
+        median, p90, knee, busy = figures(single)
+        print(
+            f"  {number + 1:>3}: {100 * median[1]:5.2f} % {100 * p90[1]:6.2f} % {100 * knee[1]:6.2f} % "
+            f"({100 * knee[2]:.2f} %) {100 * busy[1]:6.2f} %"
+        )
+    checks = figures(rows)
+    print(f"\n{name}: {len(rows)} settings, each predicted from one run, in {len(rounds)} rounds")
     for what, value, most in checks:
         verdict = "ok" if value <= most else "FAILED"
         print(f"  {what:<30} {100 * value:5.2f} %   at most {100 * most:5.2f} %   {verdict}")
-    print(f"  the analytic bound: median {100 * statistics.median(bound):.2f} %, near the knee {100 * knee_bound:.2f} %")
-    print(f"  inside the predicted interval: {inside} of {len(rows)}")
+    near = [row for row in rows if row["kind"] == "knee"]
+    bound, knee_bound = median_size(rows, "bound_error"), median_size(near, "bound_error")
+    print(f"  the analytic bound: median {100 * bound:.2f} %, near the knee {100 * knee_bound:.2f} %")
+    inside = [row["low"] <= row["measured"] <= row["high"] for single in rounds for row in single]
+    print(f"  single runs inside their predicted interval: {sum(inside)} of {len(inside)}")
     return all(value <= most for _, value, most in checks)
+
+
+def outcome(one, result):
+    """How a measured run compares with what was predicted."""
+    prediction = one["prediction"]
+    value, low, high = (prediction["samples_per_second"][key] for key in ("value", "low", "high"))
+    rate, busy = result["samples_per_second"], result["device"]["busy_share"]
+    return {
+        "kind": one["kind"],
+        "words": one["words"],
+        "step": one["step"],
+        "latency_ms": one["latency"],
+        "measured": rate,
+        "predicted": value,
+        "low": low,
+        "high": high,
+        "error": value / rate - 1,
+        "bound_error": prediction["bound_samples_per_second"] / rate - 1,
+        "busy": busy,
+        "busy_error": prediction["device_busy"]["value"] - busy,
+    }
+
+
+def of_rounds(rows):
+    """The rows of one setting as one."""
+    keys = ("measured", "predicted", "error", "bound_error", "busy", "busy_error")
+    return {**rows[0], **{key: middle([row[key] for row in rows]) for key in keys}}
+
+
+def one_round(program, settings, out, number):
+    """Profiles a run, predicts all settings from it, saves that, and measures them."""
+    experiment = program.experiment
+    profile = experiment["profile"]
+    batch = batch_of(profile["sets"])
+    folder = out / f"profile-{number}"
+    longer = experiment["profile_longer"]
+    report = program.run(program.sets(profile["sets"], profile["step"], batch, longer), folder)
+    for one in settings:
+        batch = batch_of(one["sets"])
+        # A setting is the same in all rounds.
+        if one["step"] is None:
+            one["step"] = knee_step(program, folder, one, batch)
+        one["all"] = program.sets(one["sets"] + steps_for(experiment, one), one["step"], batch)
+        one["prediction"] = program.predict(folder, one["all"])
+    saved = out / f"predictions-{number}.json"
+    saved.write_text(json.dumps(settings, indent=1))
+    rate = report["samples_per_second"]
+    print(f"round {number}: profiled {rate:.1f} samples/s; {len(settings)} predictions saved in {saved}", flush=True)
+    order = list(range(len(settings)))
+    random.Random(number).shuffle(order)
+    rows = {place: outcome(settings[place], program.run(settings[place]["all"], out / "run")) for place in order}
+    return [rows[place] for place in range(len(settings))]
 
 
 def main():
@@ -217,7 +292,7 @@ def main():
     parser.add_argument("experiment", choices=list(EXPERIMENTS))
     parser.add_argument("--data", help="the folder of MNIST's files")
     parser.add_argument("--binary", type=Path, default=ROOT / "target/release/stallscope")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--out", type=Path, help="where predictions and measurements are kept")
     args = parser.parse_args()
     experiment = EXPERIMENTS[args.experiment]
@@ -230,65 +305,22 @@ def main():
     data = Path(args.data).resolve() if args.data else None
     program = Program(args.binary.resolve(), experiment, data)
 
-    default = 32
     profile = experiment["profile"]
-    batch = batch_of(profile["sets"], default)
-    sets = program.sets(profile["sets"], profile["step"], batch, longer=experiment["profile_longer"])
-    report = program.run(sets, out / "profile")
-    print(f"profiled: {report['samples_per_second']:.1f} samples/s with {profile['words']}, step x{profile['step']}", flush=True)
-    settings = experiment["settings"]
-    for one in settings:
-        batch = batch_of(one["sets"], default)
-        if one["kind"] == "knee":
-            one["step"] = knee_step(program, out / "profile", one, batch)
-        one["all"] = program.sets(one["sets"] + steps_for(experiment, one), one["step"], batch)
-        one["prediction"] = program.predict(out / "profile", one["all"])
-    (out / "predictions.json").write_text(json.dumps(settings, indent=1))
-    print(f"{len(settings)} predictions saved in {out / 'predictions.json'}; measuring", flush=True)
-
-    # What the machine itself has changed since the profile: the profiled setting, in between.
-    again = program.sets(profile["sets"], profile["step"], batch_of(profile["sets"], default))
-    control = []
-    measured = {place: [] for place in range(len(settings))}
-    for repeat in range(args.repeats):
-        control.append(program.run(again, out / "run")["samples_per_second"])
-        order = list(measured)
-        random.Random(repeat).shuffle(order)
-        for place in order:
-            result = program.run(settings[place]["all"], out / "run")
-            measured[place].append((result["samples_per_second"], result["device"]["busy_share"]))
-    rows = []
+    print(f"profiled setting: {profile['words']}, step x{profile['step']}")
+    rounds = []
+    for number in range(1, args.rounds + 1):
+        rounds.append(one_round(program, experiment["settings"], out, number))
+        (out / "rounds.json").write_text(json.dumps(rounds, indent=1))
+    rows = [of_rounds(list(rows)) for rows in zip(*rounds)]
     print(f"\n{'':<6}{'measured':>11} {'predicted':>11} {'error':>8} {'bound':>8}   {'busy':>7} {'error':>8}")
-    for place, one in enumerate(settings):
-        rate = statistics.median(rate for rate, _ in measured[place])
-        busy = statistics.median(busy for _, busy in measured[place])
-        prediction = one["prediction"]
-        value, low, high = (prediction["samples_per_second"][key] for key in ("value", "low", "high"))
-        row = {
-            "kind": one["kind"],
-            "words": one["words"],
-            "step": one["step"],
-            "latency_ms": one["latency"],
-            "measured": rate,
-            "all_measured": [rate for rate, _ in measured[place]],
-            "predicted": value,
-            "low": low,
-            "high": high,
-            "error": value / rate - 1,
-            "bound_error": prediction["bound_samples_per_second"] / rate - 1,
-            "busy": busy,
-            "busy_error": prediction["device_busy"]["value"] - busy,
-        }
-        rows.append(row)
-        disk = f", disk {one['latency']} ms" if one["latency"] else ""
+    for row in rows:
+        disk = f", disk {row['latency_ms']} ms" if row["latency_ms"] else ""
         print(
-            f"{row['kind']:<6}{rate:11.1f} {value:11.1f} {percent(row['error'])} {percent(row['bound_error'])}   "
-            f"{100 * busy:5.1f} % {100 * row['busy_error']:+6.1f}   {one['words']}, step x{one['step']}{disk}"
+            f"{row['kind']:<6}{row['measured']:11.1f} {row['predicted']:11.1f} {percent(row['error'])} "
+            f"{percent(row['bound_error'])}   {100 * row['busy']:5.1f} % {100 * row['busy_error']:+6.1f}   "
+            f"{row['words']}, step x{row['step']}{disk}"
         )
-    (out / "rows.json").write_text(json.dumps(rows, indent=1))
-    drift = statistics.median(control) / report["samples_per_second"] - 1
-    print(f"\nthe profiled setting itself, measured again in between: {percent(drift)}")
-    sys.exit(0 if summary(args.experiment, rows) else 1)
+    sys.exit(0 if summary(args.experiment, rows, rounds) else 1)
 
 
 if __name__ == "__main__":
