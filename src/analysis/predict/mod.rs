@@ -7,6 +7,7 @@ mod bound;
 mod clock;
 mod costs;
 mod forecast;
+mod heap;
 mod loader;
 mod measured;
 mod scenario;
