@@ -408,7 +408,7 @@ fn waking_profile(cost: &WakingCost, seen: Option<&Arc<Wakings>>) -> WakingProfi
         latency_ns: ns(&cost.latency),
         oversleep_ns: ns(&cost.oversleep),
         latency_factors: factors(&cost.latencies, cost.latency[middle]),
-        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[WakingCost::MIDDLE]),
+        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[middle]),
         waking_by_wait_ns: ns(&cost.waking),
         waking_ns: cost.waking[middle].0 as f64,
         switching_ns: cost.switching.0 as f64,
