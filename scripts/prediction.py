@@ -7,11 +7,12 @@ saved, and only then the settings are measured.
 
 A shared machine is faster or slower by a tenth from one second or minute to the next, so that is done in several
 rounds. Each has a profile of its own, and its predictions are of that one run only; a setting's error is the mean of
-the middle half of the rounds. What each round by itself comes to is printed as well.
+the middle half of the rounds. What each round by itself comes to is printed as well. A round in which other programs,
+or other guests of the machine's host, took more than a fiftieth of a core is shown, and another takes its place.
 
 A third of the settings is bound by the cores, a third by waiting for the disk, a third lies at the knee: there the
 device is as fast as the loader is predicted to be, so that it is the knee on any machine. What is asked there is the
-most exact, so those runs are repeated within a round. Needs target/release/stallscope; run it from the repository's root
+most exact, so those runs are repeated within a round. Needs target/release/stallscope; run it from the root folder
 on a machine that does nothing else.
 """
 
@@ -28,6 +29,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The least and the most that the device's step is scaled by.
 FASTEST, SLOWEST = 0.25, 4
+
+# The most cores that others may use in a round, while it is profiled and on average while it is measured.
+OTHERS = 0.02
 
 # Runs of a setting at the knee in a round.
 KNEE_RUNS = 3
@@ -244,6 +248,7 @@ def outcome(one, result):
     value, low, high = (prediction["samples_per_second"][key] for key in ("value", "low", "high"))
     rate, busy = result["samples_per_second"], result["device"]["busy_share"]
     return {
+        "others": result["profile"]["other_programs_cores"],
         "kind": one["kind"],
         "words": one["words"],
         "step": one["step"],
@@ -261,12 +266,12 @@ def outcome(one, result):
 
 def as_one(rows):
     """The rows of a setting as one."""
-    keys = ("step", "measured", "predicted", "error", "bound_error", "busy", "busy_error")
+    keys = ("others", "step", "measured", "predicted", "error", "bound_error", "busy", "busy_error")
     return {**rows[0], **{key: middle([row[key] for row in rows]) for key in keys}}
 
 
 def one_round(program, settings, out, number):
-    """Profiles a run, predicts all settings from it, saves that, and measures them."""
+    """Profiles a run, predicts all settings, saves that, and measures them; also tells whether nobody disturbed it."""
     experiment = program.experiment
     profile = experiment["profile"]
     batch = batch_of(profile["sets"])
@@ -288,7 +293,11 @@ def one_round(program, settings, out, number):
     rows = {place: [] for place in range(len(settings))}
     for place in order:
         rows[place].append(outcome(settings[place], program.run(settings[place]["all"], out / "run")))
-    return [as_one(rows[place]) for place in range(len(settings))]
+    rows = [as_one(rows[place]) for place in range(len(settings))]
+    others = max(report["profile"]["other_programs_cores"], statistics.mean(row["others"] for row in rows))
+    again = "; once more, others took part" if others > OTHERS else ""
+    print(f"round {number}: measured; others used {others:.3f} cores{again}", flush=True)
+    return rows, others <= OTHERS
 
 
 def main():
@@ -296,7 +305,7 @@ def main():
     parser.add_argument("experiment", choices=list(EXPERIMENTS))
     parser.add_argument("--data", help="the folder of MNIST's files")
     parser.add_argument("--binary", type=Path, default=ROOT / "target/release/stallscope")
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--out", type=Path, help="where predictions and measurements are kept")
     args = parser.parse_args()
     experiment = EXPERIMENTS[args.experiment]
@@ -311,10 +320,16 @@ def main():
 
     profile = experiment["profile"]
     print(f"profiled setting: {profile['words']}, step x{profile['step']}")
-    rounds = []
-    for number in range(1, args.rounds + 1):
-        rounds.append(one_round(program, experiment["settings"], out, number))
-        (out / "rounds.json").write_text(json.dumps(rounds, indent=1))
+    rounds, tried = [], 0
+    while len(rounds) < args.rounds:
+        tried += 1
+        if tried > 3 * args.rounds:
+            others = tried - 1 - len(rounds)
+            sys.exit(f"others took part in {others} rounds: try again on a machine that does nothing else")
+        rows, undisturbed = one_round(program, experiment["settings"], out, tried)
+        if undisturbed:
+            rounds.append(rows)
+            (out / "rounds.json").write_text(json.dumps(rounds, indent=1))
     rows = [as_one(list(rows)) for rows in zip(*rounds)]
     print(f"\n{'':<6}{'measured':>11} {'predicted':>11} {'error':>8} {'bound':>8}   {'busy':>7} {'error':>8}")
     for row in rows:
