@@ -23,6 +23,8 @@ pub struct WakingProfile {
     pub switching_ns: f64,
     /// What work costs more on a core that has idled for some milliseconds.
     pub cold_start_ns: f64,
+    /// What a byte costs more that another core wrote, over one that the same core wrote: writing and reading it.
+    pub elsewhere_ns_per_byte: f64,
 }
 
 /// Fewer wakings than this say little about what one costs.

@@ -10,6 +10,7 @@ mod assembly;
 mod buffers;
 mod build;
 mod claim;
+mod elsewhere;
 mod error;
 mod feed;
 mod item;

@@ -1,5 +1,6 @@
 //! What it takes to wake a thread, measured on the machine at hand before a run.
 
+use super::elsewhere::elsewhere;
 use super::error::StopSignal;
 use super::queue::{Envelope, Handoff, Receiver, queue};
 use super::usage::UsageMeter;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Waiting costs more than it is waited for: means or medians over a few rounds. How much depends on how long it was
 /// waited, since a core that idles for longer sleeps more deeply.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WakingCost {
     /// How long it was waited for the figures below, shortest first.
     pub waited: [Nanos; 4],
@@ -27,6 +28,8 @@ pub struct WakingCost {
     /// What work takes longer after some milliseconds in which its core had nothing to do: the core's clock was
     /// lowered, its caches are others', and so is what it knew of branches.
     pub cold_start: Nanos,
+    /// What a byte that another core wrote costs more, in nanoseconds.
+    pub elsewhere: f64,
 }
 
 /// A sleep that is shorter than this is not to be had.
@@ -72,10 +75,11 @@ impl WakingCost {
     /// The place of the figures that single ones vary about.
     pub const MIDDLE: usize = 2;
 
-    /// Measures them, in about 250 milliseconds; nothing where there are no threads to be had.
+    /// Measures them, in about 0.4 seconds; nothing where there are no threads to be had.
     pub fn measure(clock: &Arc<dyn Clock>) -> WakingCost {
         let mut cost = WakingCost {
             cold_start: cold_start(clock),
+            elsewhere: elsewhere(clock),
             ..WakingCost::default()
         };
         for (place, (pause, count)) in WakingCost::PAUSES.into_iter().enumerate() {
@@ -255,8 +259,12 @@ mod tests {
         let shared: Arc<dyn Clock> = clock.clone();
         let cost = clock.run(|| WakingCost::measure(&shared));
         let WakingCost {
-            latency, waking, ..
+            latency,
+            waking,
+            elsewhere,
+            ..
         } = cost;
         assert_eq!((latency, waking), ([Nanos::ZERO; 4], [Nanos::ZERO; 4]));
+        assert_eq!(elsewhere, 0.0);
     }
 }

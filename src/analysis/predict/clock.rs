@@ -147,6 +147,23 @@ impl SimClock {
         self.runners[thread as usize].patient = length < self.slice;
     }
 
+    /// The core that `thread` computed on last.
+    #[inline]
+    pub(super) fn core_of(&self, thread: u32) -> u32 {
+        self.runners[thread as usize].had
+    }
+
+    /// The core that `thread` would compute on now, or would wait for.
+    #[inline]
+    pub(super) fn core_for(&self, thread: u32) -> u32 {
+        let had = self.core_of(thread);
+        match self.by_number[had as usize].occupants {
+            0 => had,
+            _ if self.leaving == Some(thread) => had,
+            _ => self.last_idle.unwrap_or(had),
+        }
+    }
+
     /// `thread` goes on when it has computed for `length`.
     #[inline]
     pub(super) fn compute(&mut self, thread: u32, length: f64) {
@@ -155,11 +172,8 @@ impl SimClock {
             return self.run(thread, length);
         }
         let Runner { had, patient, .. } = self.runners[thread as usize];
-        let idle = match self.by_number[had as usize].occupants {
-            0 => Some(had),
-            _ => self.last_idle,
-        };
-        if let Some(core) = idle {
+        let core = self.core_for(thread);
+        if self.by_number[core as usize].occupants == 0 {
             let cold = self.now - self.take(core) > LONG_IDLE;
             let most = MOST_COLD * length;
             let more = if cold { self.cold_start.min(most) } else { 0.0 };

@@ -75,13 +75,13 @@ impl Simulation<'_> {
             let samples = self.scenario.batches.of(batch);
             if matches!(self.scenario.loader, Loader::WholeBatch { .. }) {
                 let samples = samples as u32;
-                self.send(TICKETS, by, Item { batch, samples });
+                self.send(TICKETS, by, Item::new(batch, samples));
                 continue;
             }
             let claim = self.scenario.claim.max(1);
             for first in (0..samples).step_by(claim) {
                 let samples = claim.min(samples - first) as u32;
-                self.send(TICKETS, by, Item { batch, samples });
+                self.send(TICKETS, by, Item::new(batch, samples));
             }
         }
     }
@@ -104,22 +104,20 @@ impl Simulation<'_> {
 
     /// `thread` begins the item it has.
     pub(super) fn begin(&mut self, thread: u32) {
-        let Item { batch, samples } = self.threads[thread as usize].item;
+        let item = self.threads[thread as usize].item;
+        let samples = item.samples;
         match self.threads[thread as usize].role {
             Role::Samples(0) if self.reads_wait => {
                 self.wait_for_disk(thread, samples);
             }
             Role::Samples(stage) => {
-                let cost = self.claim_cost(stage, samples);
+                let cost = self.claim_cost(stage, samples) + self.elsewhere(thread, stage, item);
                 self.compute(thread, cost, Phase::Served);
             }
-            Role::Batch => {
-                let claim = Item { batch, samples };
-                match self.outlet.add(claim, &self.scenario.batches) {
-                    true => self.collate(thread),
-                    false => self.gather(thread),
-                }
-            }
+            Role::Batch => match self.outlet.add(item, &self.scenario.batches) {
+                true => self.collate(thread),
+                false => self.gather(thread),
+            },
             Role::Pool => self.assemble(thread),
             Role::Copy => self.copy(thread),
             Role::Trainer => self.taken(thread),
@@ -150,6 +148,17 @@ impl Simulation<'_> {
     #[inline]
     fn claim_cost(&mut self, stage: usize, samples: u32) -> f64 {
         self.deals.samples[stage].next() * f64::from(samples)
+    }
+
+    /// What `stage` costs `thread` more because another core did what comes before.
+    #[inline]
+    fn elsewhere(&self, thread: u32, stage: usize, claim: Item) -> f64 {
+        let [decode, preprocess] = self.scenario.costs.elsewhere;
+        let more = [0.0, decode, preprocess][stage];
+        match claim.core == self.clock.core_for(thread) {
+            true => 0.0,
+            false => more * f64::from(claim.samples),
+        }
     }
 
     /// What reading a claim waits from now on.
@@ -248,9 +257,10 @@ impl Simulation<'_> {
     /// The service of `thread` is over: its result goes on.
     pub(super) fn served(&mut self, thread: u32) {
         self.result.services += 1;
-        let item = self.threads[thread as usize].item;
+        let mut item = self.threads[thread as usize].item;
         match self.threads[thread as usize].role {
             Role::Samples(stage) => {
+                item.core = self.clock.core_of(thread);
                 if self.send(stage + 1, thread, item) {
                     self.proceed(thread);
                 }
@@ -279,7 +289,7 @@ impl Simulation<'_> {
         self.outlet.handing_on = true;
         while let Some(batch) = self.outlet.take() {
             let samples = self.scenario.batches.of(batch) as u32;
-            if !self.send(HOST, thread, Item { batch, samples }) {
+            if !self.send(HOST, thread, Item::new(batch, samples)) {
                 return;
             }
         }

@@ -15,6 +15,9 @@ const LONGEST_WAKING: f64 = Wakings::LONGEST.0 as f64;
 /// Fewer wake-ups than this do not tell how they vary.
 const LEAST_WAKE_UPS: usize = 100;
 
+/// Of what is larger a core's own caches would not have kept more either.
+const LARGEST_ELSEWHERE: f64 = (1 << 20) as f64;
+
 impl Profile {
     /// What services cost; of the trainer's end only its own code, in [`host`](ServiceCosts::host), of which
     /// `launch_wait` nanoseconds are waited and no part of it.
@@ -34,6 +37,7 @@ impl Profile {
             read_wait: self.lengths(Stage::Read).scaled(1.0 - share),
             decode: self.lengths(Stage::Decode),
             preprocess: self.lengths(Stage::Preprocess),
+            elsewhere: [Stage::Read, Stage::Decode].map(|before| self.elsewhere(before)),
             batch: self.batch_costs(Stage::Batch, FIXED_PART),
             copy: self.batch_costs(Stage::Copy, FIXED_PART),
             launch: BatchCosts::default(),
@@ -99,6 +103,12 @@ impl Profile {
         let usual = lengths.partition_point(|length| *length <= LONGEST_WAKING);
         let typical = mean_of(&lengths[..usual]);
         Costs::any_of(lengths.iter().map(|length| length / typical.max(1.0)))
+    }
+
+    /// What the output of `stage` costs more where another core works on it.
+    fn elsewhere(&self, stage: Stage) -> f64 {
+        let bytes = self.service(stage).map_or(0.0, |service| service.bytes_out);
+        bytes.min(LARGEST_ELSEWHERE) * self.waking.elsewhere_ns_per_byte
     }
 
     fn lengths(&self, stage: Stage) -> Costs {

@@ -105,6 +105,8 @@ pub struct ServiceCosts {
     pub decode: Costs,
     /// Per sample.
     pub preprocess: Costs,
+    /// Per sample: what decoding and preprocessing cost more where another core did what comes before.
+    pub elsewhere: [f64; 2],
     /// Of the batch stage.
     pub batch: BatchCosts,
     /// Of the thread that copies.

@@ -91,6 +91,19 @@ pub(super) const DEVICE: usize = 5;
 pub(super) struct Item {
     pub(super) batch: u64,
     pub(super) samples: u32,
+    /// The core that it comes from.
+    pub(super) core: u32,
+}
+
+impl Item {
+    /// From nowhere yet.
+    pub(super) fn new(batch: u64, samples: u32) -> Item {
+        Item {
+            batch,
+            samples,
+            core: 0,
+        }
+    }
 }
 
 /// What a thread is for.

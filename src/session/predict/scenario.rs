@@ -297,11 +297,20 @@ fn costs_and_device(
         costs.read = Costs::fixed(work);
         costs.read_wait = Costs::default();
     }
+    if matches!(own_plan.layout, Layout::PerStage { .. }) {
+        // It is part of what was measured; by which core takes it, about.
+        let share = 1.0 - 1.0 / from.cores.max(1.0);
+        let [decode, preprocess] = costs.elsewhere.map(|more| more * share);
+        costs.decode = costs.decode.without(decode);
+        costs.preprocess = costs.preprocess.without(preprocess);
+    }
     if what_if.free.decode {
         costs.decode = Costs::default();
+        costs.elsewhere[0] = 0.0;
     }
     if what_if.free.preprocess {
         costs.preprocess = Costs::default();
+        costs.elsewhere[1] = 0.0;
     }
     // Beside a device the thread that copies waits for the copy engine, which is simulated.
     let mean = |stage| profile.service(stage).map(|service| service.mean_ns);
