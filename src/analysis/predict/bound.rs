@@ -144,8 +144,8 @@ impl Bound {
 mod tests {
     use super::*;
     use crate::analysis::predict::{
-        Background, BatchCosts, BatchSizes, Costs, Device, ServiceCosts, Storage, Waking, expected,
-        simulate,
+        Background, BatchCosts, BatchSizes, Costs, Device, ServiceCosts, StageThreads, Storage,
+        Waking, expected, simulate,
     };
 
     /// Whole-batch workers whose samples compute for 1 ms, of a run that is longer than what is simulated of it.
@@ -216,6 +216,39 @@ mod tests {
             let what = format!("{cores} cores, {per_step} ns: {rate} of {alone} samples/s");
             assert!((rate / alone - share).abs() < 0.02, "{what}");
             assert_eq!(other, bound);
+        }
+    }
+
+    /// Only where stages have threads of their own, and those different cores.
+    #[test]
+    fn what_another_core_decoded_takes_longer_to_preprocess() {
+        let knobs = StageThreads {
+            workers: 1,
+            prefetch: 4,
+        };
+        let per_stage = Loader::PerStage {
+            read: knobs,
+            decode: knobs,
+            preprocess: knobs,
+            batch: knobs,
+        };
+        let pool = Loader::WholeBatch { num_workers: 1 };
+        let rate = |loader, cores, more| {
+            let mut scenario = workers(4, cores, 0.0);
+            scenario.loader = loader;
+            scenario.costs.decode = Costs::fixed(0.5e6);
+            scenario.costs.preprocess = Costs::fixed(1e6);
+            scenario.costs.elsewhere = [0.0, more];
+            simulate(&scenario, 1).samples_per_second()
+        };
+        for (loader, cores, share) in [
+            (per_stage, 8.0, 0.8),
+            (per_stage, 1.0, 1.0),
+            (pool, 8.0, 1.0),
+        ] {
+            let share_of = rate(loader, cores, 0.25e6) / rate(loader, cores, 0.0);
+            let what = format!("{loader:?} on {cores} cores: {share_of}");
+            assert!((share_of - share).abs() < 0.01, "{what}");
         }
     }
 
