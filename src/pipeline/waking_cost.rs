@@ -192,7 +192,7 @@ fn latencies(
 
 /// How much longer work takes on a core that was idle before it than on one that has worked all along: decoding a
 /// picture, since what a core has forgotten is more than its caches. Before and after, as the machine itself is faster or
-/// slower now and then. Nothing on a virtual clock.
+/// slower now and then, and the quicker ones of both, as its neighbours slow single ones down. Nothing on a virtual clock.
 fn cold_start(clock: &Arc<dyn Clock>) -> Nanos {
     let Some(picture) = picture().filter(|_| clock.scheduler().is_none()) else {
         return Nanos::ZERO;
@@ -216,7 +216,7 @@ fn cold_start(clock: &Arc<dyn Clock>) -> Nanos {
     let mut after_work = continuously();
     let after_rest: Vec<Nanos> = (0..RARE).map(rarely).collect();
     after_work.extend(continuously());
-    typical(after_rest[SETTLING..].to_vec()) - typical(after_work)
+    undisturbed(after_rest[SETTLING..].to_vec()) - undisturbed(after_work)
 }
 
 /// A JPEG file as large as a photo of ImageNet, which takes about a millisecond to decode: more than a core's own
@@ -240,6 +240,12 @@ fn typical(mut lengths: Vec<Nanos>) -> Nanos {
     lengths.truncate((lengths.len() * 9).div_ceil(10));
     let count = lengths.len().max(1) as u64;
     Nanos(lengths.into_iter().sum::<Nanos>().0 / count)
+}
+
+/// Their lower quartile.
+fn undisturbed(mut lengths: Vec<Nanos>) -> Nanos {
+    lengths.sort_unstable();
+    lengths.get(lengths.len() / 4).copied().unwrap_or_default()
 }
 
 fn median(mut lengths: Vec<Nanos>) -> Nanos {
