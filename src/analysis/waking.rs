@@ -1,9 +1,10 @@
-//! What it takes to wake a thread: what predictions take waits between threads from.
+//! What it takes that threads work together: waking one, and what one wrote that another reads. What predictions take
+//! hand-overs between threads from.
 
 use crate::timeline::WakingSeen;
 use serde::{Deserialize, Serialize};
 
-/// What it takes to wake a thread on the machine of the run.
+/// What it takes that threads work together on the machine of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WakingProfile {
@@ -24,7 +25,7 @@ pub struct WakingProfile {
     /// What work costs more on a core that has idled for some milliseconds.
     pub cold_start_ns: f64,
     /// What a byte costs more that another core wrote, over one that the same core wrote: writing and reading it.
-    pub elsewhere_ns_per_byte: f64,
+    pub core_transfer_ns_per_byte: f64,
 }
 
 /// Fewer wakings than this say little about what one costs.

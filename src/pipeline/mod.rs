@@ -10,7 +10,7 @@ mod assembly;
 mod buffers;
 mod build;
 mod claim;
-mod elsewhere;
+mod core_transfer;
 mod error;
 mod feed;
 mod item;

@@ -110,6 +110,9 @@ pub struct Predictor {
     factor: f64,
     /// What the simulation, so corrected, says of the measured run, over what was measured.
     bias: f64,
+    /// The share of samples that another core decodes than read them, and that another core preprocesses than decoded
+    /// them, in the simulation of the measured run; 0 to 1.
+    transferred: [f64; 2],
     /// CPU time of a step that neither services nor the waking that is simulated account for.
     background: f64,
     /// Nanoseconds before the first batch that are not simulated, such as starting threads.
@@ -197,6 +200,7 @@ impl Predictor {
             measured,
             factor: 1.0,
             bias: 1.0,
+            transferred: [0.0; 2],
             background: 0.0,
             start: 0.0,
             busy_in_step: 1.0,
@@ -213,6 +217,8 @@ impl Predictor {
         if !on_host || self.config.mode == Mode::LoaderOnly {
             self.background = self.profile.other_cpu_ns_per_step;
         }
+        let own = self.scenario(&self.config, WhatIf::default())?;
+        self.transferred = simulate(&own, 0).transferred();
         let (mut rate, mut busy) = self.own()?;
         for _ in 0..2 {
             let (factor, bias) = (self.factor, rate / self.measured.samples_per_second);

@@ -233,22 +233,34 @@ mod tests {
             batch: knobs,
         };
         let pool = Loader::WholeBatch { num_workers: 1 };
-        let rate = |loader, cores, more| {
+        let run = |loader, cores, stage: usize, more| {
             let mut scenario = workers(4, cores, 0.0);
+            let [decode, preprocess] = [[1e6, 0.5e6], [0.5e6, 1e6]][stage];
             scenario.loader = loader;
-            scenario.costs.decode = Costs::fixed(0.5e6);
-            scenario.costs.preprocess = Costs::fixed(1e6);
-            scenario.costs.elsewhere = [0.0, more];
-            simulate(&scenario, 1).samples_per_second()
+            scenario.costs.decode = Costs::fixed(decode);
+            scenario.costs.preprocess = Costs::fixed(preprocess);
+            scenario.costs.core_transfer[stage] = more;
+            simulate(&scenario, 1)
         };
-        for (loader, cores, share) in [
-            (per_stage, 8.0, 0.8),
-            (per_stage, 1.0, 1.0),
-            (pool, 8.0, 1.0),
+        for (loader, cores, share, from_another) in [
+            (per_stage, 8.0, 0.8, 1.0),
+            (per_stage, 1.0, 1.0, 0.0),
+            (pool, 8.0, 1.0, 0.0),
         ] {
-            let share_of = rate(loader, cores, 0.25e6) / rate(loader, cores, 0.0);
-            let what = format!("{loader:?} on {cores} cores: {share_of}");
-            assert!((share_of - share).abs() < 0.01, "{what}");
+            for stage in 0..2 {
+                let (with, without) = (
+                    run(loader, cores, stage, 0.25e6),
+                    run(loader, cores, stage, 0.0),
+                );
+                let share_of = with.samples_per_second() / without.samples_per_second();
+                let what = format!("{loader:?} on {cores} cores, {stage}: {share_of}");
+                assert!((share_of - share).abs() < 0.01, "{what}");
+                let transferred = with.transferred()[stage];
+                assert!(
+                    (transferred - from_another).abs() < 0.01,
+                    "{what}, {transferred}"
+                );
+            }
         }
     }
 

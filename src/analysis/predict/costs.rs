@@ -34,10 +34,10 @@ impl Costs {
         Costs::any_of(lengths.map(|length| f64::from(*length) * factor))
     }
 
-    /// Each shorter in the same proportion, the mean by `length`; half of it is left at least.
+    /// Each shorter in the same proportion, the mean by `length`.
     pub fn without(&self, length: f64) -> Costs {
         let share = length / self.mean().max(f64::MIN_POSITIVE);
-        self.scaled(1.0 - share.clamp(0.0, 0.5))
+        self.scaled(1.0 - share.clamp(0.0, 1.0))
     }
 
     /// Whether nothing costs anything.

@@ -111,7 +111,8 @@ impl Simulation<'_> {
                 self.wait_for_disk(thread, samples);
             }
             Role::Samples(stage) => {
-                let cost = self.claim_cost(stage, samples) + self.elsewhere(thread, stage, item);
+                let cost =
+                    self.claim_cost(stage, samples) + self.core_transfer(thread, stage, item);
                 self.compute(thread, cost, Phase::Served);
             }
             Role::Batch => match self.outlet.add(item, &self.scenario.batches) {
@@ -152,13 +153,17 @@ impl Simulation<'_> {
 
     /// What `stage` costs `thread` more because another core did what comes before.
     #[inline]
-    fn elsewhere(&self, thread: u32, stage: usize, claim: Item) -> f64 {
-        let [decode, preprocess] = self.scenario.costs.elsewhere;
-        let more = [0.0, decode, preprocess][stage];
-        match claim.core == self.clock.core_for(thread) {
-            true => 0.0,
-            false => more * f64::from(claim.samples),
+    fn core_transfer(&mut self, thread: u32, stage: usize, claim: Item) -> f64 {
+        // Reading comes first.
+        let Some(from) = stage.checked_sub(1) else {
+            return 0.0;
+        };
+        self.result.claims[from] += 1;
+        if claim.core == self.clock.core_for(thread) {
+            return 0.0;
         }
+        self.result.from_another_core[from] += 1;
+        self.scenario.costs.core_transfer[from] * f64::from(claim.samples)
     }
 
     /// What reading a claim waits from now on.

@@ -106,7 +106,7 @@ pub struct ServiceCosts {
     /// Per sample.
     pub preprocess: Costs,
     /// Per sample: what decoding and preprocessing cost more where another core did what comes before.
-    pub elsewhere: [f64; 2],
+    pub core_transfer: [f64; 2],
     /// Of the batch stage.
     pub batch: BatchCosts,
     /// Of the thread that copies.

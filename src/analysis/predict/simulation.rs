@@ -23,6 +23,10 @@ pub struct Simulated {
     pub first_batch: f64,
     /// Services simulated, warm-up included.
     pub services: u64,
+    /// Of decode and of preprocess, where stages have threads of their own: claims, and those that another core comes
+    /// with than the one that they are worked on.
+    pub(super) claims: [u64; 2],
+    pub(super) from_another_core: [u64; 2],
 }
 
 impl Simulated {
@@ -42,6 +46,10 @@ impl Simulated {
             all.data_waits.extend(run.data_waits);
             all.first_batch += run.first_batch / count;
             all.services += run.services;
+            for stage in 0..2 {
+                all.claims[stage] += run.claims[stage];
+                all.from_another_core[stage] += run.from_another_core[stage];
+            }
         }
         all.data_waits.sort_unstable_by(f32::total_cmp);
         all
@@ -50,6 +58,12 @@ impl Simulated {
     /// Device busy / window, 0 to 1.
     pub fn busy_share(&self) -> f64 {
         (self.device_busy / self.window.max(1.0)).clamp(0.0, 1.0)
+    }
+
+    /// The shares of claims that another core decodes than has read them, and that another core preprocesses than has
+    /// decoded them, 0 to 1.
+    pub fn transferred(&self) -> [f64; 2] {
+        [0, 1].map(|stage| self.from_another_core[stage] as f64 / self.claims[stage].max(1) as f64)
     }
 
     /// Window minus device busy.
@@ -91,12 +105,12 @@ pub(super) const DEVICE: usize = 5;
 pub(super) struct Item {
     pub(super) batch: u64,
     pub(super) samples: u32,
-    /// The core that it comes from.
+    /// The core that worked on it last; of no meaning before a stage has.
     pub(super) core: u32,
 }
 
 impl Item {
-    /// From nowhere yet.
+    /// Nobody has worked on it yet.
     pub(super) fn new(batch: u64, samples: u32) -> Item {
         Item {
             batch,

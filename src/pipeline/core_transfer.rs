@@ -1,23 +1,25 @@
 //! What it costs that one core works on what another one wrote, measured on the machine at hand before a run.
 
+use super::waking_cost::median;
 use crate::timeline::{Clock, Nanos, spawn_on};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use std::hint::black_box;
 use std::sync::Arc;
 
 /// As large as a decoded photo of ImageNet, which a core's own caches hold.
-const WORDS: usize = BYTES / size_of::<u64>();
 const BYTES: usize = 512 << 10;
+const WORDS: usize = BYTES / size_of::<u64>();
 
-/// Each with as many bytes, in one thread and in two.
+/// In each, the bytes are written and read by one thread and by two. Fewer than so many do not tell.
 const TURNS: u64 = 16;
+const LEAST_TURNS: usize = TURNS as usize / 2;
 /// The other thread gets no core of its own where it takes longer than this to answer.
 const PATIENCE: Nanos = Nanos::from_millis(20);
 
 /// What a byte costs more, in nanoseconds, where one thread writes it and another reads it, each on a core of its own,
 /// than where one does both: both cores' caches want to have it. Zero on a virtual clock and where there are no two
 /// cores to be had. Takes 10 to 40 ms.
-pub(super) fn elsewhere(clock: &Arc<dyn Clock>) -> f64 {
+pub(super) fn core_transfer(clock: &Arc<dyn Clock>) -> f64 {
     let more_than_one = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
     if clock.scheduler().is_some() || !more_than_one {
         return 0.0;
@@ -31,7 +33,7 @@ pub(super) fn elsewhere(clock: &Arc<dyn Clock>) -> f64 {
     };
     let (mut here, mut there) = (Vec::new(), Vec::new());
     let mut words = vec![0; WORDS];
-    for turn in 0..TURNS {
+    'turns: for turn in 0..TURNS {
         // The first of each is after the other kind.
         for first in [true, false] {
             let written = write(clock, &mut words, turn);
@@ -42,7 +44,7 @@ pub(super) fn elsewhere(clock: &Arc<dyn Clock>) -> f64 {
             let written = write(clock, &mut words, turn);
             let sent = sender.send(words).ok().and_then(|()| spin(clock, &answer));
             let Some((back, read)) = sent else {
-                return 0.0;
+                break 'turns;
             };
             words = back;
             there.extend((!first).then_some(written + read));
@@ -50,6 +52,14 @@ pub(super) fn elsewhere(clock: &Arc<dyn Clock>) -> f64 {
     }
     drop(sender);
     reader.join().ok();
+    match there.len() < LEAST_TURNS {
+        true => 0.0,
+        false => more_per_byte(here, there),
+    }
+}
+
+/// Nanoseconds, from how long [`BYTES`] took in one thread and in two.
+fn more_per_byte(here: Vec<Nanos>, there: Vec<Nanos>) -> f64 {
     let more = median(there) - median(here);
     more.0 as f64 / BYTES as f64
 }
@@ -94,7 +104,16 @@ fn spin<T>(clock: &Arc<dyn Clock>, receiver: &Receiver<T>) -> Option<T> {
     None
 }
 
-fn median(mut lengths: Vec<Nanos>) -> Nanos {
-    lengths.sort_unstable();
-    lengths.get(lengths.len() / 2).copied().unwrap_or_default()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_both_threads_took_longer_counts_for_each_byte() {
+        let times = |micros: [u64; 3]| micros.map(Nanos::from_micros).to_vec();
+        let more = more_per_byte(times([30, 900, 50]), times([1_074, 70, 9_000]));
+        assert!((more - 1.953).abs() < 0.001, "{more}");
+        // Where the other core was faster by chance.
+        assert_eq!(more_per_byte(times([3, 3, 3]), times([2, 2, 2])), 0.0);
+    }
 }
