@@ -4,6 +4,7 @@
 //! which is resolved anew with the changes.
 
 mod disk;
+mod modelled;
 mod scenario;
 mod suggested;
 
@@ -12,7 +13,7 @@ pub(super) use suggested::predict_suggested;
 
 use super::plan::plan;
 use crate::analysis::predict::{
-    Doubts, Forecast, Scenario, ServiceCosts, expected, forecast, simulate,
+    Doubts, Forecast, Loader, Scenario, ServiceCosts, expected, forecast, simulate,
 };
 use crate::analysis::{Profile, ServiceProfile};
 use crate::config::{ConfigError, Mode, Resolved, Settings, TypedKey};
@@ -218,7 +219,9 @@ impl Predictor {
             self.background = self.profile.other_cpu_ns_per_step;
         }
         let own = self.scenario(&self.config, WhatIf::default())?;
-        self.transferred = simulate(&own, 0).transferred();
+        if matches!(own.loader, Loader::PerStage { .. }) {
+            self.transferred = simulate(&own, 0).transferred();
+        }
         let (mut rate, mut busy) = self.own()?;
         for _ in 0..2 {
             let (factor, bias) = (self.factor, rate / self.measured.samples_per_second);
@@ -276,7 +279,7 @@ impl Predictor {
 
     fn resolve_what_if(&self, sets: &[String], what_if: WhatIf) -> Result<Resolved, PredictError> {
         let config = Settings::recorded(&self.name, &self.typed, sets).resolve()?;
-        scenario::modelled(&self.config, &config, sets, what_if)?;
+        modelled::modelled(&self.config, &config, sets, what_if)?;
         Ok(config)
     }
 
@@ -296,7 +299,7 @@ impl Predictor {
         Ok(Prediction {
             forecast,
             host_memory_bytes: self.memory(&plan),
-            assumptions: scenario::assumptions(&self.config, &config, what_if),
+            assumptions: modelled::assumptions(&self.config, &config, what_if),
         })
     }
 
