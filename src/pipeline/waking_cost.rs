@@ -216,7 +216,7 @@ fn cold_start(clock: &Arc<dyn Clock>) -> Nanos {
     let mut after_work = continuously();
     let after_rest: Vec<Nanos> = (0..RARE).map(rarely).collect();
     after_work.extend(continuously());
-    lower_quartile(after_rest[SETTLING..].to_vec()) - lower_quartile(after_work)
+    quartile(after_rest[SETTLING..].to_vec(), 1) - quartile(after_work, 1)
 }
 
 /// A JPEG file as large as a photo of ImageNet, which takes about a millisecond to decode: more than a core's own
@@ -242,14 +242,15 @@ fn typical(mut lengths: Vec<Nanos>) -> Nanos {
     Nanos(lengths.into_iter().sum::<Nanos>().0 / count)
 }
 
-fn lower_quartile(mut lengths: Vec<Nanos>) -> Nanos {
-    lengths.sort_unstable();
-    lengths.get(lengths.len() / 4).copied().unwrap_or_default()
+pub(super) fn median(lengths: Vec<Nanos>) -> Nanos {
+    quartile(lengths, 2)
 }
 
-pub(super) fn median(mut lengths: Vec<Nanos>) -> Nanos {
+/// The one with number `number`, 1 to 3.
+fn quartile(mut lengths: Vec<Nanos>, number: usize) -> Nanos {
     lengths.sort_unstable();
-    lengths.get(lengths.len() / 2).copied().unwrap_or_default()
+    let place = lengths.len() * number / 4;
+    lengths.get(place).copied().unwrap_or_default()
 }
 
 #[cfg(test)]
