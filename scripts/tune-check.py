@@ -29,7 +29,7 @@ BASE = [
     "storage.emulate=custom",
     "storage.latency=4ms",
     "trace.enabled=false",
-    "steps=40",
+    "steps=120",
     "warmup_steps=8",
 ]
 GRID = {

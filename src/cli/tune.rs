@@ -204,7 +204,10 @@ fn heading(path: &Path, args: &TuneArgs, found: &Tuning) -> Vec<String> {
         .as_ref()
         .filter(|found| !found.start_wins);
     let measured = match confirmed {
-        Some(found) => format!("measured {:.2}x the samples/s, each run twice", found.ratio),
+        Some(found) => {
+            let ratio = found.ratio;
+            format!("measured {ratio:.2}x the samples/s, each run twice or more")
+        }
         None if found.winner.sets.is_empty() => "nothing better was found".to_owned(),
         None => {
             let ratio = found.winner.samples_per_second / found.start.samples_per_second;

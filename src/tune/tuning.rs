@@ -4,11 +4,13 @@
 //! made anew and corrected by what was measured, until nothing that has not been tried is expected to be
 //! better, or the trials are used up. Values whose costs no run has measured cannot be forecast: each combination
 //! of them is run once before that, and forecasts for points that have them rest on that run; one trial at least goes
-//! where forecasts lead. Two are kept for the end: start and winner run once more, since one run may be luck.
+//! where forecasts lead. Two are kept for the end: start and winner run once more, since one run may be luck; where
+//! it was, and another may be the best after all, what is left of the trials goes to telling them apart.
 //!
 //! Invariants: a pure function over a [`Forecaster`] and a closure that runs a trial. Never more trials than
 //! allowed, and before the end never the same point twice.
 
+mod confirm;
 mod correction;
 mod explore;
 mod forecast;
@@ -75,12 +77,11 @@ pub fn tune(
     search.run_start()?;
     let stopped = is_stop(search.look())?;
     let survey = search.survey(Outlook::Sober)?;
-    let winner = search.winner(&survey);
-    let mut confirmation = None;
-    let stopped = stopped || is_stop(search.confirm(&winner).map(|found| confirmation = found))?;
+    let mut winner = search.winner(&survey);
+    let stopped = stopped || is_stop(search.confirm(&mut winner))?;
     // The second runs count, too.
     let survey = search.survey(Outlook::Sober)?;
-    Ok(search.found(&survey, &winner, confirmation, stopped))
+    Ok(search.found(&survey, &winner, stopped))
 }
 
 /// Whether the user stopped what led to `result`.
@@ -257,54 +258,8 @@ impl Search<'_> {
         winner.unwrap_or(&survey.start).clone()
     }
 
-    /// Runs start and `winner` once more, where it is another and there are trials left.
-    fn confirm(&mut self, winner: &Candidate) -> Result<Option<Confirmation>, TuneError> {
-        let start = self.start();
-        if winner.point == start || self.attempts.len() + CONFIRMING > self.request.trials {
-            return Ok(None);
-        }
-        self.run(Purpose::Confirm, &start, None)?;
-        self.run(Purpose::Confirm, &winner.point, None)?;
-        let measured = |point: &Point| -> Vec<Measured> {
-            let attempts = self.attempts.iter().filter(|one| one.point == *point);
-            attempts
-                .filter_map(|one| one.outcome.measured().cloned())
-                .collect()
-        };
-        let (start, again) = (measured(&start), measured(&winner.point));
-        let rate = |runs: &[Measured]| mean(runs.iter().map(|run| run.samples_per_second));
-        let objective = self.request.objective;
-        let value = |runs: &[Measured]| {
-            let of =
-                |run: &Measured| objective.value(run.samples_per_second, run.device_busy_share);
-            mean(runs.iter().filter_map(of))
-        };
-        Ok(Some(Confirmation {
-            sets: self.request.space.sets(&winner.point),
-            ratio: rate(&again) / rate(&start),
-            // The winner was chosen for its first run, which may have been luck; its second was not.
-            start_wins: again.len() < 2
-                || self.is_worse(value(&again), value(&start), winner)
-                || self.is_worse(value(&again[1..]), value(&start[1..]), winner),
-            start,
-            winner: again,
-        }))
-    }
-
-    /// Whether a winner of this value is no better than the start: a smaller one may be a little short of it.
-    fn is_worse(&self, value: f64, start: f64, winner: &Candidate) -> bool {
-        let tolerance = self.request.objective.tolerance();
-        let short_of = if winner.is_smaller { tolerance } else { 0.0 };
-        value < (1.0 - short_of) * start
-    }
-
-    fn found(
-        &mut self,
-        survey: &Survey,
-        chosen: &Candidate,
-        confirmation: Option<Confirmation>,
-        stopped: bool,
-    ) -> Tuning {
+    fn found(&mut self, survey: &Survey, chosen: &Candidate, stopped: bool) -> Tuning {
+        let confirmation = self.confirmation(chosen);
         let refuted = confirmation.as_ref().is_some_and(|found| found.start_wins);
         let winner = if refuted { &survey.start } else { chosen };
         let space = &self.request.space;
@@ -330,6 +285,7 @@ impl Search<'_> {
             winner: answer(winner),
             knee: answer(knee),
             confirmation,
+            run_spread: self.spread(),
             next: self.next(&in_full),
             stopped,
         }

@@ -231,7 +231,7 @@ pub struct TuneArgs {
     #[arg(long, requires = "search")]
     pub only_searched: bool,
 
-    /// Runs in all, the two of the confirmation included.
+    /// Runs in all, the two or more that confirm the winner included.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = trials)]
     pub trials: usize,
 

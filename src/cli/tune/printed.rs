@@ -74,6 +74,7 @@ pub(super) fn print(out: &mut dyn Write, found: &Tuning, tuned: Option<&Path>) -
         )?,
         None => writeln!(out, "confirmed no: no trials were left for second runs")?,
     }
+    print_spread(out, found)?;
     print_next(out, &found.next)?;
     match tuned {
         Some(path) => writeln!(
@@ -166,7 +167,13 @@ fn print_confirmation(out: &mut dyn Write, found: &Confirmation) -> io::Result<(
         let rates = runs
             .iter()
             .map(|run| format!("{:.1}", run.samples_per_second));
-        rates.collect::<Vec<_>>().join(" and ")
+        let rates: Vec<String> = rates.collect();
+        match rates.split_last() {
+            Some((last, others)) if !others.is_empty() => {
+                format!("{} and {last}", others.join(", "))
+            }
+            _ => rates.concat(),
+        }
     };
     let (start, winner) = (rates(&found.start), rates(&found.winner));
     let ratio = found.ratio;
@@ -183,6 +190,20 @@ fn print_confirmation(out: &mut dyn Write, found: &Confirmation) -> io::Result<(
         writeln!(out, "          {why}: the start stays the best")?;
     }
     Ok(())
+}
+
+/// Runs of the same setting that differ by more are said to.
+const NOISY: f64 = 0.05;
+
+fn print_spread(out: &mut dyn Write, found: &Tuning) -> io::Result<()> {
+    match found.run_spread.filter(|spread| *spread > NOISY) {
+        Some(spread) => writeln!(
+            out,
+            "noise     runs of the same settings differ by up to {:.0} %; longer ones (--steps) differ less",
+            100.0 * spread
+        ),
+        None => Ok(()),
+    }
 }
 
 fn print_next(out: &mut dyn Write, next: &Next) -> io::Result<()> {

@@ -20,7 +20,7 @@ pub enum Purpose {
     Knee,
     /// Values that nothing could be forecast of without a run that has them.
     Unmeasured,
-    /// A second run of the start, or of the winner.
+    /// Another run of the start, of the winner, or of what may be as good.
     Confirm,
 }
 
@@ -100,7 +100,7 @@ pub struct Answer {
     pub measured: bool,
 }
 
-/// Start and winner, each run twice, in turn.
+/// Start and winner, each run at least twice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Confirmation {
     /// What the winner of the search changes.
@@ -110,7 +110,7 @@ pub struct Confirmation {
     pub winner: Vec<Measured>,
     /// Mean samples/s of the winner / of the start.
     pub ratio: f64,
-    /// The second runs do not bear the first ones out: it is not better, so that the start is the answer.
+    /// The later runs do not bear the first ones out: it is not better, so that the start is the answer.
     pub start_wins: bool,
 }
 
@@ -156,6 +156,9 @@ pub struct Tuning {
     pub knee: Answer,
     /// `None` where the start is the winner, the search was stopped, or no trials were left.
     pub confirmation: Option<Confirmation>,
+    /// The most by which samples/s of runs of the same setting differed: (most - least) / mean. `None` where
+    /// nothing was run twice.
+    pub run_spread: Option<f64>,
     pub next: Next,
     /// By the user, before it was finished.
     pub stopped: bool,
