@@ -105,7 +105,7 @@ JPEG = {
 # a request each.
 MNIST = {
     "config": "configs/mnist-linear.toml",
-    "profile": setting("", "num_workers=1 batch.size=256 prefetch_factor=8", 0.25),
+    "profile": setting("", "num_workers=1 batch.size=256 prefetch_factor=8", 0.1),
     "step_us": 0.3,
     "samples": 12_000_000,
     "least_steps": 3000,

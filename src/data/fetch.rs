@@ -7,14 +7,14 @@
 //! May use: `data::{error, lock, provenance, tar}`.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::DataError;
-use super::lock::lock_file;
+use super::lock::{LockedFile, lock_file};
 use super::stand_in::is_stand_in;
 use folder::Source;
 use found::{Found, Member, look};
@@ -140,7 +140,7 @@ pub fn has_files(folder: &Path) -> Result<bool, DataError> {
 }
 
 /// Locks `out` for this process, by a hidden file beside it: in it, the file would make it look like data.
-fn lock(out: &Path) -> Result<File, FetchError> {
+fn lock(out: &Path) -> Result<LockedFile, FetchError> {
     let busy = || DataError::FetchBusy {
         path: out.to_path_buf(),
     };

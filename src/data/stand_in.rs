@@ -9,7 +9,7 @@
 //!
 //! May use: `data::{error, fetch (names of sets), generate, lock, painting, sampler}`.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use super::DataError;
 use super::fetch::PublishedSet;
 use super::generate::manifest::{existing_manifest, partial_folder, remove_leftovers};
 use super::generate::{GenerateOutcome, GenerateReport, MANIFEST_NAME};
-use super::lock::lock_file;
+use super::lock::{LockedFile, lock_file};
 use files::{Volume, volumes};
 use pictures::Pictures;
 
@@ -172,7 +172,11 @@ fn is_there(
 }
 
 /// Makes or takes over the partial folder, empties it, locks it and writes the manifest.
-fn begin(partial: &Path, options: &StandInOptions, manifest: &Manifest) -> Result<File, DataError> {
+fn begin(
+    partial: &Path,
+    options: &StandInOptions,
+    manifest: &Manifest,
+) -> Result<LockedFile, DataError> {
     fs::create_dir_all(partial).map_err(DataError::io("create", partial))?;
     let path = partial.join(MANIFEST_NAME);
     let busy = DataError::Busy {

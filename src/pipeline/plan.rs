@@ -1,5 +1,6 @@
 //! What to build: batches, order, and how workers are spent.
 
+use super::buffers::buffers_in_turns;
 use super::error::{ErrorPolicy, PipelineError};
 use crate::data::sampler::{BatchSpan, Batches, Order, epoch_order};
 use std::sync::Arc;
@@ -103,6 +104,12 @@ impl Plan {
                 assembling + batch.workers + batch.prefetch + 1
             }
         }
+    }
+
+    /// Host batch buffers that are made at most, of samples of `sample_bytes` bytes.
+    pub fn most_buffers(&self, sample_bytes: usize) -> usize {
+        let in_turns = buffers_in_turns(self.batch_size * sample_bytes);
+        self.slabs().max(in_turns)
     }
 
     /// Capacity of the queue between preprocess and batch. Finished samples lie in their batch's buffer, so

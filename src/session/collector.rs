@@ -30,10 +30,11 @@ pub(super) const A_QUARTER_FULL: u64 = Recorder::RECORDS_PER_LANE as u64 / 4;
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 const REPORT_EVERY: Duration = Duration::from_millis(1_000);
 const LATEST_REPORT: Duration = Duration::from_millis(1_500);
-/// With more records than this in a pass, or once others have kept the core for so long, other threads are given way
-/// no more until the next one: records pile up meanwhile, and what finds no room is lost.
-const MANY: usize = 1_500;
+/// Where a ring was fuller than this, or once others have kept the core for so long at a time or in all, other threads
+/// are given way no more until the next pass: records pile up meanwhile, and what finds no room is lost.
+const HALF_FULL: u64 = 2 * A_QUARTER_FULL;
 const LONG_TURN: Duration = Duration::from_micros(200);
+const LONG_TURNS: Duration = SHORTEST_PAUSE;
 
 /// How the run stands, for a progress bar.
 #[derive(Clone, Debug, Default)]
@@ -101,12 +102,16 @@ pub(super) struct Collector {
 /// wait for its end, unless it gives way.
 struct Turn {
     gives_way: bool,
+    /// How long others had the core since it began.
+    given: Duration,
 }
 
 impl Turn {
-    fn of(records: usize) -> Turn {
+    /// A pass over rings of which the fullest had so many records.
+    fn of(fullest: u64) -> Turn {
         Turn {
-            gives_way: records <= MANY,
+            gives_way: fullest <= HALF_FULL,
+            given: Duration::ZERO,
         }
     }
 
@@ -114,8 +119,13 @@ impl Turn {
         if self.gives_way {
             let since = Instant::now();
             yield_now();
-            self.gives_way = since.elapsed() < LONG_TURN;
+            self.was_away(since.elapsed());
         }
+    }
+
+    fn was_away(&mut self, length: Duration) {
+        self.given += length;
+        self.gives_way = length < LONG_TURN && self.given < LONG_TURNS;
     }
 }
 
@@ -206,7 +216,7 @@ impl Collector {
             let (analysis, feed) = (&mut self.analysis, self.feed.as_mut());
             gpu.collect(gpu_is_over, &mut records, analysis, feed);
         }
-        let mut turn = Turn::of(records.len());
+        let mut turn = Turn::of(drain.fullest);
         self.analysis
             .absorb(&records, drain.dropped, cpu, || turn.give_way());
         if let Some(feed) = &mut self.feed {
@@ -473,9 +483,26 @@ mod tests {
 
     #[test]
     fn no_way_is_given_once_records_pile_up() {
-        assert!(Turn::of(MANY).gives_way);
-        let mut behind = Turn::of(MANY + 1);
+        let mut behind = Turn::of(HALF_FULL + 1);
         behind.give_way();
-        assert!(!behind.gives_way);
+        assert!(!behind.gives_way && Turn::of(HALF_FULL).gives_way);
+        let stops_after = |lengths: [Duration; 3]| {
+            let mut turn = Turn::of(0);
+            let mut lengths = lengths.into_iter();
+            lengths.position(|length| {
+                turn.was_away(length);
+                !turn.gives_way
+            })
+        };
+        let short = LONG_TURN - Duration::from_micros(1);
+        assert_eq!(stops_after([short; 3]), None);
+        assert_eq!(stops_after([short, LONG_TURN, short]), Some(1));
+        let mut turn = Turn::of(0);
+        let times = std::iter::repeat_with(|| turn.was_away(short))
+            .take(10)
+            .count();
+        assert!(times == 10 && turn.given < LONG_TURNS && turn.gives_way);
+        turn.was_away(short);
+        assert!(!turn.gives_way, "2 ms in all");
     }
 }

@@ -347,8 +347,8 @@ impl Predictor {
     fn memory(&self, plan: &Plan) -> u64 {
         use crate::pipeline::Layout;
         let bytes = |stage| self.profile.service(stage).map_or(0.0, |s| s.bytes_out);
-        let slabs = (plan.slabs() * plan.batch_size) as f64;
-        let buffers = slabs * self.data.sample_bytes as f64;
+        let buffers = plan.most_buffers(self.data.sample_bytes) * plan.batch_size;
+        let buffers = (buffers * self.data.sample_bytes) as f64;
         let queued = match plan.layout {
             Layout::PerStage {
                 read,

@@ -5,7 +5,7 @@
 //!
 //! May use: `data::{error, folder, generate}`.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Seek, Write};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, class_name};
-use crate::data::lock::lock_file;
+use crate::data::lock::{LockedFile, lock_file};
 use crate::data::{DataError, ImageFolder};
 
 /// Name of the manifest inside a generated folder.
@@ -147,7 +147,7 @@ pub(super) fn prepare_partial(
     partial: &Path,
     options: &GenerateOptions,
     manifest: &Manifest,
-) -> Result<File, DataError> {
+) -> Result<LockedFile, DataError> {
     fs::create_dir_all(partial).map_err(DataError::io("create", partial))?;
     let path = partial.join(MANIFEST_NAME);
     let busy = DataError::Busy {

@@ -9,12 +9,12 @@
 //! May use: `data::{error, lock, sampler}`, `shard::{layout, reader}`.
 
 use std::error::Error;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 
 use super::layout::RecordKind;
 use crate::data::DataError;
-use crate::data::lock::lock_file;
+use crate::data::lock::{LockedFile, lock_file};
 use file::ShardWriter;
 use lanes::{Encoded, Records, with_lanes};
 use plan::Plan;
@@ -164,7 +164,7 @@ pub fn pack<S: RecordSource>(
     Ok(packing.summary)
 }
 
-fn lock(target: &Path) -> Result<File, DataError> {
+fn lock(target: &Path) -> Result<LockedFile, DataError> {
     let busy = DataError::PackBusy {
         path: target.to_path_buf(),
     };
