@@ -105,6 +105,7 @@ JPEG = {
 # a request each.
 MNIST = {
     "config": "configs/mnist-linear.toml",
+    # As with JPEG the loader is the slower one: with x0.25 the two are about as fast, and a run is bound by either.
     "profile": setting("", "num_workers=1 batch.size=256 prefetch_factor=8", 0.1),
     "step_us": 0.3,
     "samples": 12_000_000,
