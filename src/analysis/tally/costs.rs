@@ -95,3 +95,46 @@ fn read_cpu_share(net: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
         _ => 1.0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::ThreadUsage;
+
+    fn worker(user: Nanos, system: Nanos, at: Nanos) -> WorkerSummary {
+        WorkerSummary {
+            name: "worker".to_owned(),
+            kind: LaneKind::BatchWorker,
+            items: 1,
+            busy: user,
+            starved: Nanos::ZERO,
+            blocked: Nanos::ZERO,
+            usage: ThreadUsage {
+                at,
+                user,
+                system,
+                ..ThreadUsage::default()
+            },
+        }
+    }
+
+    /// What the process used and its threads did not is the collector's and the trace writer's.
+    #[test]
+    fn what_no_lane_used_is_shared_by_the_steps() {
+        let seconds = |count: u64| Nanos::from_millis(1_000 * count);
+        // One was read when half of the window was over, another never.
+        let workers = [
+            worker(seconds(3), seconds(1), seconds(10)),
+            worker(seconds(1), Nanos::ZERO, seconds(5)),
+            worker(seconds(9), Nanos::ZERO, Nanos::ZERO),
+        ];
+        let other = |process| {
+            let profile =
+                Tally::default().profile(&workers, seconds(10), process, None, (1_000, 32_000));
+            profile.other_cpu_ns_per_step
+        };
+        assert_eq!(other(Some(seconds(8))), 2e6);
+        assert_eq!(other(Some(seconds(5))), 0.0, "never less than nothing");
+        assert_eq!(other(None), 0.0);
+    }
+}

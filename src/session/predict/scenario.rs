@@ -49,10 +49,7 @@ pub(super) fn scenario(
     let most = (MOST_CLAIMS / claims).clamp(8, MOST_STEPS);
     let steps = plan.batches.saturating_sub(warmup).clamp(1, most);
     let (mut costs, device) = costs_and_device(from, config, plan, what_if);
-    costs.background = Background {
-        per_step: costs.background.per_step,
-        ..collector(config, plan)
-    };
+    costs.background = collector(config, plan, costs.background.per_step);
     let inline_copy = plan.copy.workers == 0;
     Ok(Scenario {
         loader: simulated_loader(plan),
@@ -78,8 +75,8 @@ pub(super) fn scenario(
     })
 }
 
-/// When the collector of a run of `plan` has its turns.
-fn collector(config: &Resolved, plan: &Plan) -> Background {
+/// When the collector of a run of `plan` has its turns; it takes `per_step` nanoseconds a step.
+fn collector(config: &Resolved, plan: &Plan, per_step: f64) -> Background {
     let claims = plan.batch_size.div_ceil(plan.claim_size.max(1)) as f64;
     // Records of a batch in the lane that has most. The trainer's has the step, what the device does and the launch, and
     // the copy where that is its own too.
@@ -100,7 +97,7 @@ fn collector(config: &Resolved, plan: &Plan) -> Background {
         Layout::WholeBatch { num_workers, .. } => (claims + 1.0) / num_workers as f64,
     };
     Background {
-        per_step: 0.0,
+        per_step,
         steps: A_QUARTER_FULL as f64 / of_loader.max(of_trainer),
         shortest_rest: SHORTEST_PAUSE.as_nanos() as f64,
         longest_rest: LONGEST_PAUSE.as_nanos() as f64,
