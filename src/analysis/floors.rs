@@ -2,40 +2,18 @@
 //! work divided by its workers, and all CPU work divided by the cores.
 
 use super::summary::Summary;
-use crate::timeline::{Nanos, Stage};
-
-/// The two ways to spend workers.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Workers {
-    PerStage,
-    WholeBatch {
-        num_workers: usize,
-        prefetch_factor: usize,
-    },
-}
-
-/// Where the batches stay that are trained on again and again.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Resident {
-    /// They are copied to the device for every step.
-    Host,
-    Device,
-}
+use crate::timeline::{Layout, Nanos, Place, Stage, StageKnobs};
 
 /// What the verdict must know of the pipeline beside its records.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct LoaderShape {
-    pub workers: Workers,
-    /// Capacity of the queue after batch, in batches.
-    pub batch_prefetch: usize,
-    /// Capacity of the queue after copy, in batches.
-    pub copy_prefetch: usize,
-    /// No thread copies ahead: the trainer's does. With `num_workers = 0` it does so in any case.
-    pub copy_in_trainer: bool,
+    pub layout: Layout,
+    /// Without workers the trainer's thread copies. With `num_workers = 0` it does so in any case.
+    pub copy: StageKnobs,
     /// A device executes steps; without one the loader runs alone.
     pub has_device: bool,
     /// Where batches stay, and nothing is loaded.
-    pub resident: Option<Resident>,
+    pub resident: Option<Place>,
     /// It does so beside the trainer's thread, whose waits it need not notice.
     pub device_beside: bool,
     /// The disk, where it is known what it does.
@@ -53,13 +31,6 @@ pub struct Disk {
     pub seek_per_sample: Nanos,
     /// `None` takes no time.
     pub bytes_per_second: Option<u64>,
-}
-
-impl LoaderShape {
-    /// The trainer's thread loads for itself.
-    pub(super) fn loads_inline(&self) -> bool {
-        matches!(self.workers, Workers::WholeBatch { num_workers: 0, .. })
-    }
 }
 
 /// The stages that assemble a batch in host memory.
@@ -116,11 +87,8 @@ impl Floors {
             work,
             workers: Stage::LOADER
                 .map(|stage| summary.stage(stage).map_or(1, |row| row.workers.max(1))),
-            num_workers: match shape.workers {
-                Workers::PerStage => None,
-                Workers::WholeBatch { num_workers, .. } => Some(num_workers),
-            },
-            copy_in_trainer: shape.copy_in_trainer,
+            num_workers: shape.layout.num_workers(),
+            copy_in_trainer: shape.copy.workers == 0,
             // What is no device beside is in the trainer's own time, where waits for a core are left out.
             device: match shape.device_beside {
                 true => summary.device_busy.0 as f64 / steps as f64,

@@ -6,7 +6,7 @@
 //! what other programs took is not the loader's. Pure; may use `timeline` only.
 
 use super::cause::Cause;
-use super::floors::{ASSEMBLY, Floors, LoaderShape, Workers};
+use super::floors::{ASSEMBLY, Floors, LoaderShape};
 use super::summary::Summary;
 use super::tally::{WorkerSummary, share};
 use super::verdict::{SATURATED, Suggestion, WORTH_TRYING, plural};
@@ -47,7 +47,7 @@ pub struct Guard {
 impl Guard {
     /// What the guard has to say of `summary`; `None` where it has no objection.
     pub fn of(summary: &Summary, shape: &LoaderShape) -> Option<Guard> {
-        let watched = shape.has_device && shape.resident.is_none() && !shape.loads_inline();
+        let watched = shape.has_device && shape.resident.is_none() && !shape.layout.is_inline();
         let watch = watched.then(|| Watch::of(summary, shape))?;
         watch.guard()
     }
@@ -195,9 +195,9 @@ impl Watch<'_> {
 
     /// The workers that ask most of the cores without being needed.
     fn crowd(&self) -> Option<Crowd> {
-        let crowds = match self.shape.workers {
-            Workers::WholeBatch { num_workers, .. } => vec![self.spare(None, num_workers)],
-            Workers::PerStage => ASSEMBLY
+        let crowds = match self.shape.layout.num_workers() {
+            Some(num_workers) => vec![self.spare(None, num_workers)],
+            None => ASSEMBLY
                 .map(|stage| self.spare(Some(stage), self.floors.workers(stage)))
                 .into(),
         };

@@ -24,7 +24,7 @@ pub use cause::{Cause, CauseTotals, IdleSpan};
 pub use differential::{
     Attributed, Cached, Estimate, Part, SampleTimes, differential, median_place,
 };
-pub use floors::{Disk, LoaderShape, Resident, Workers};
+pub use floors::{Disk, LoaderShape};
 pub use gpu::{GpuSummary, GpuTally, Level};
 pub use gpu_util::{BusyBy, UtilComparison};
 pub use guard::Guard;

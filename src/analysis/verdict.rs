@@ -5,11 +5,11 @@
 mod advice;
 
 use super::cause::Cause;
-use super::floors::{LoaderShape, Resident};
+use super::floors::LoaderShape;
 use super::guard::Guard;
 use super::summary::Summary;
 use super::tally::{StageSummary, share};
-use crate::timeline::{Nanos, Stage};
+use crate::timeline::{Nanos, Place, Stage};
 
 /// How much of the step time is spent waiting for input. The thresholds, 20 % and 5 %, are those of
 /// XProf's input-pipeline analyzer.
@@ -168,8 +168,8 @@ impl Judge<'_> {
         let limit = self.limit(input_bound);
         let title = match (limit, input_bound) {
             _ if !self.shape.has_device => "loader alone",
-            _ if self.shape.resident == Some(Resident::Device) => "device-only",
-            _ if self.shape.resident == Some(Resident::Host) => "host-resident",
+            _ if self.shape.resident == Some(Place::Device) => "device-only",
+            _ if self.shape.resident == Some(Place::Host) => "host-resident",
             (Limit::Loader, InputBound::Highly) => "loader-bound",
             (Limit::Loader, InputBound::Moderately) => "moderately loader-bound",
             (Limit::Loader, InputBound::Not) => "not input-bound",
@@ -197,7 +197,7 @@ impl Judge<'_> {
     fn may_change(&self, limit: Limit, cause: Cause) -> bool {
         let here = match self.shape.resident {
             None => true,
-            Some(Resident::Host) if cause.stage() == Some(Stage::Copy) => true,
+            Some(Place::Host) if cause.stage() == Some(Stage::Copy) => true,
             Some(_) => Limit::of(cause) == Limit::Host,
         };
         limit != Limit::Device && here
@@ -205,7 +205,7 @@ impl Judge<'_> {
 
     /// Whether batches stay on the device: then there is nothing before it.
     fn on_device(&self) -> bool {
-        self.shape.resident == Some(Resident::Device)
+        self.shape.resident == Some(Place::Device)
     }
 
     /// The share of the time that is spent waiting for input: by the trainer's thread, or by the device
@@ -282,10 +282,10 @@ impl Judge<'_> {
         let mut evidence = Vec::new();
         let out_of_the_way = match self.shape.resident {
             None => None,
-            Some(Resident::Host) => {
+            Some(Place::Host) => {
                 Some("the loader is out of the way, this is the rate if loading were free")
             }
-            Some(Resident::Device) => {
+            Some(Place::Device) => {
                 Some("the loader is out of the way, this is the device's own rate")
             }
         };

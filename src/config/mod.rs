@@ -41,7 +41,7 @@ pub use resolved::{
     GpuConfig, GpuTimeline, HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer,
     OrderConfig, PartSize, PipelineConfig, Precision, PreprocessConfig, PreprocessStageConfig,
     ReadConfig, ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
-    StorageConfig, TraceConfig, WorkerMode,
+    StorageConfig, TraceConfig,
 };
 pub use rungs::{Rung, rungs};
 pub use settings::{Row, Settings, TypedKey, check_setting, key_of};

@@ -19,7 +19,7 @@ use super::resolved::{
     GpuConfig, GpuTimeline, HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer,
     OrderConfig, PartSize, PipelineConfig, Precision, PreprocessConfig, PreprocessStageConfig,
     ReadConfig, ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
-    StorageConfig, TraceConfig, WorkerMode,
+    StorageConfig, TraceConfig,
 };
 use super::schema::{self, Default};
 use super::settings::Settings;
@@ -249,7 +249,8 @@ impl Reader<'_> {
                 "on_error",
                 &[("fail", OnError::Fail), ("skip", OnError::Skip)],
             ),
-            workers: self.worker_mode(),
+            num_workers: self.num_workers(),
+            prefetch_factor: self.size("prefetch_factor"),
             read: ReadConfig {
                 stage: self.stage("read.workers", "read.prefetch"),
                 mode: if cached {
@@ -303,14 +304,9 @@ impl Reader<'_> {
         }
     }
 
-    fn worker_mode(&mut self) -> WorkerMode {
-        match self.lookup.value("num_workers") {
-            Some(Value::Integer(_)) => WorkerMode::WholeBatch {
-                num_workers: self.size("num_workers"),
-                prefetch_factor: self.size("prefetch_factor"),
-            },
-            _ => WorkerMode::PerStage,
-        }
+    fn num_workers(&mut self) -> Option<usize> {
+        let counted = matches!(self.lookup.value("num_workers"), Some(Value::Integer(_)));
+        counted.then(|| self.size("num_workers"))
     }
 
     fn stage(&mut self, workers: &'static str, prefetch: &'static str) -> StageConfig {

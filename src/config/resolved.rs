@@ -96,7 +96,10 @@ pub struct PipelineConfig {
     pub drop_last: bool,
     pub ordered: bool,
     pub on_error: OnError,
-    pub workers: WorkerMode,
+    /// Workers that each assemble whole batches, 0 in the trainer's thread; `None` where each stage has its own.
+    pub num_workers: Option<usize>,
+    /// Batches that each of these may have outstanding.
+    pub prefetch_factor: usize,
     pub read: ReadConfig,
     pub decode: DecodeConfig,
     pub preprocess: PreprocessStageConfig,
@@ -155,20 +158,6 @@ pub enum SourceKind {
 pub enum OnError {
     Fail,
     Skip,
-}
-
-/// How workers are spent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WorkerMode {
-    /// Every stage has workers and a queue of its own.
-    PerStage,
-    /// Each worker assembles whole batches, read to collate, as PyTorch's `DataLoader` does;
-    /// 0 workers load inline in the trainer's thread.
-    WholeBatch {
-        num_workers: usize,
-        prefetch_factor: usize,
-    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -54,7 +54,7 @@ fn defaults_fill_everything_but_the_source() {
     let resolved = experiment("").resolve(&[]).unwrap();
     assert_eq!(resolved.name, "x");
     assert_eq!(resolved.device, DeviceConfig::Cpu);
-    assert_eq!(resolved.pipeline.workers, WorkerMode::PerStage);
+    assert_eq!(resolved.pipeline.num_workers, None);
     assert_eq!(
         resolved.pipeline.read,
         ReadConfig {
@@ -199,21 +199,12 @@ fn num_workers_switches_the_mode_over_weaker_layers() {
     );
     let pipeline = files.resolve(&["num_workers=4"]).unwrap().pipeline;
     assert_eq!(
-        pipeline.workers,
-        WorkerMode::WholeBatch {
-            num_workers: 4,
-            prefetch_factor: 2
-        }
+        (pipeline.num_workers, pipeline.prefetch_factor),
+        (Some(4), 2)
     );
     assert_eq!(pipeline.copy.workers, 1, "typed, so it stays");
     let inline = experiment("").resolve(&["num_workers=0"]).unwrap().pipeline;
-    assert_eq!(
-        inline.workers,
-        WorkerMode::WholeBatch {
-            num_workers: 0,
-            prefetch_factor: 2
-        }
-    );
+    assert_eq!((inline.num_workers, inline.prefetch_factor), (Some(0), 2));
     assert_eq!(inline.copy.workers, 0, "the default follows the mode");
 }
 
@@ -224,7 +215,7 @@ fn stages_can_have_their_workers_back() {
         .resolve(&["num_workers=per-stage", "decode.workers=2"])
         .unwrap()
         .pipeline;
-    assert_eq!(pipeline.workers, WorkerMode::PerStage);
+    assert_eq!(pipeline.num_workers, None);
     assert_eq!(pipeline.decode.stage.workers, 2);
 }
 
@@ -389,6 +380,6 @@ fn resolved_settings_serialize() {
         .unwrap();
     let json = serde_json::to_value(&resolved).unwrap();
     assert_eq!(json["device"], "cuda:0");
-    assert_eq!(json["pipeline"]["workers"]["whole-batch"]["num_workers"], 2);
+    assert_eq!(json["pipeline"]["num_workers"], 2);
     assert_eq!(json["pipeline"]["decode"]["workers"], 1);
 }

@@ -7,13 +7,15 @@ use super::error::{Control, PipelineError, SampleError, StopSignal};
 use super::feed::{Feed, HostSource, Supply};
 use super::item::{HostBatch, Job};
 use super::logbook::Logbook;
-use super::plan::{BatchPlanner, Layout, Place, Plan};
+use super::plan::{BatchPlanner, Plan};
 use super::queue::{Handoff, Receiver, Sender, queue};
 use super::resident::{Again, Resident};
 use super::service::{self, Served};
 use super::work::{Claim, HostToDevice, SampleWork};
 use super::worker::{CopyPost, Credit, Post};
-use crate::timeline::{Clock, ClockThread, LaneKind, Recorder, Stage, UnitRef, spawn_on};
+use crate::timeline::{
+    Clock, ClockThread, LaneKind, Layout, Place, Recorder, Stage, UnitRef, spawn_on,
+};
 use std::sync::Arc;
 
 /// Starts a pipeline: `work` loads samples as `plan` says, `device` takes the batches. The calling

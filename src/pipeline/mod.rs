@@ -27,6 +27,7 @@ mod waking_cost;
 mod work;
 mod worker;
 
+pub use crate::timeline::{Layout, Place, StageKnobs};
 pub use build::start;
 pub use error::{
     ErrorPolicy, PipelineError, SampleError, Skipped, SkippedSample, StopSignal, error_chain,
@@ -35,7 +36,7 @@ pub use error::{
 pub use feed::{Delivered, Feed};
 pub use item::HostBatch;
 pub use logbook::Logbook;
-pub use plan::{Keep, Layout, Place, Plan, StageKnobs};
+pub use plan::{Keep, Plan};
 pub use recording_cost::RecordingCost;
 pub use usage::UsageMeter;
 pub use waking_cost::WakingCost;

@@ -3,52 +3,8 @@
 use super::buffers::buffers_in_turns;
 use super::error::{ErrorPolicy, PipelineError};
 use crate::data::sampler::{BatchSpan, Batches, Order, epoch_order};
+use crate::timeline::{Layout, Place, StageKnobs};
 use std::sync::Arc;
-
-/// Worker threads of a stage and the capacity of its output queue.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct StageKnobs {
-    pub workers: usize,
-    /// Samples for read, decode and preprocess; batches for batch and copy. Behind preprocess there is
-    /// room for one batch at least, whatever is asked.
-    pub prefetch: usize,
-}
-
-/// The two ways to spend workers.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layout {
-    /// Each stage has workers of its own and a queue to the next.
-    PerStage {
-        read: StageKnobs,
-        decode: StageKnobs,
-        preprocess: StageKnobs,
-        batch: StageKnobs,
-    },
-    /// As PyTorch's DataLoader: each worker assembles whole batches, read to collate, and at most
-    /// `num_workers * prefetch_factor` batches are outstanding. With 0 workers batches are assembled
-    /// in the trainer's thread.
-    WholeBatch {
-        num_workers: usize,
-        prefetch_factor: usize,
-    },
-}
-
-impl Layout {
-    /// Whether the trainer's thread loads for itself.
-    pub fn is_inline(&self) -> bool {
-        matches!(self, Layout::WholeBatch { num_workers: 0, .. })
-    }
-}
-
-/// Where batches stay that are used again and again.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In host memory: they are copied to the device for every step.
-    Host,
-    /// On the device.
-    Device,
-}
 
 /// The first batches of a run are loaded and stay; then they are used in turns, and nothing is loaded.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

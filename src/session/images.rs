@@ -2,9 +2,7 @@
 
 use super::catalog::Catalog;
 use super::error::SessionError;
-use crate::config::{
-    Decoder as DecoderConfig, PipelineConfig, Spatial as SpatialConfig, WorkerMode,
-};
+use crate::config::{Decoder as DecoderConfig, PipelineConfig, Spatial as SpatialConfig};
 use crate::data::sample_rng;
 use crate::data::sampler::Order;
 use crate::data::shard::Record;
@@ -328,12 +326,9 @@ fn channels(option: &'static str, list: &[f32]) -> Result<[f32; 3], PreprocessEr
 /// Decoded images in use at a time, as a rule: one for each worker of decode and preprocess, and two on
 /// their way.
 fn buffers_in_use(pipeline: &PipelineConfig) -> usize {
-    match pipeline.workers {
-        WorkerMode::WholeBatch { num_workers, .. } => num_workers,
-        WorkerMode::PerStage => {
-            pipeline.decode.stage.workers + pipeline.preprocess.stage.workers + 2
-        }
-    }
+    let (decode, preprocess) = (pipeline.decode.stage, pipeline.preprocess.stage);
+    let per_stage = decode.workers + preprocess.workers + 2;
+    pipeline.num_workers.unwrap_or(per_stage)
 }
 
 impl SampleWork for ImageWork {

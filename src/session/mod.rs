@@ -28,7 +28,7 @@ pub use error::SessionError;
 pub use images::ImageWork;
 pub use packing::PackRequest;
 pub use predict::{
-    FreeStages, MeasuredRun, PredictError, Prediction, Predictor, WhatIf, simulated_loader,
+    FreeStages, MeasuredRun, PredictError, Prediction, Predictor, WhatIf, simulated_layout,
 };
 pub use run::{Outcome, RunOptions, Session};
 pub use source::{fits_in_memory, training_samples};

@@ -2,16 +2,16 @@
 
 use super::error::SessionError;
 use super::source::Source;
-use crate::analysis::{Disk, LoaderShape, Resident, Workers};
+use crate::analysis::{Disk, LoaderShape};
 use crate::config::{
     self, EmulatedConfig, GpuTimeline, HeldOut, Mode, ModelKind, OnError, Optimizer, OrderConfig,
-    PartSize, PipelineConfig, Resolved, StageConfig, WorkerMode,
+    PartSize, PipelineConfig, Resolved, StageConfig,
 };
 use crate::data::sampler::{Batches, Order};
 use crate::data::{Amount, Parts, Split};
 use crate::device::emulated::{EmulatedMemory, EmulatedSpec};
-use crate::pipeline::{ErrorPolicy, Keep, Layout, Place, Plan, StageKnobs};
-use crate::timeline::Nanos;
+use crate::pipeline::{ErrorPolicy, Keep, Plan};
+use crate::timeline::{Layout, Nanos, Place, StageKnobs};
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision};
 use std::sync::Arc;
 
@@ -23,19 +23,16 @@ fn knobs(stage: StageConfig) -> StageKnobs {
 }
 
 fn layout(pipeline: &PipelineConfig) -> Layout {
-    match pipeline.workers {
-        WorkerMode::PerStage => Layout::PerStage {
+    match pipeline.num_workers {
+        None => Layout::PerStage {
             read: knobs(pipeline.read.stage),
             decode: knobs(pipeline.decode.stage),
             preprocess: knobs(pipeline.preprocess.stage),
             batch: knobs(pipeline.batch.stage),
         },
-        WorkerMode::WholeBatch {
+        Some(num_workers) => Layout::WholeBatch {
             num_workers,
-            prefetch_factor,
-        } => Layout::WholeBatch {
-            num_workers,
-            prefetch_factor,
+            prefetch_factor: pipeline.prefetch_factor,
         },
     }
 }
@@ -130,24 +127,10 @@ pub(super) fn runs_beside(config: &Resolved) -> bool {
 pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
     let pipeline = &config.pipeline;
     LoaderShape {
-        workers: match pipeline.workers {
-            WorkerMode::PerStage => Workers::PerStage,
-            WorkerMode::WholeBatch {
-                num_workers,
-                prefetch_factor,
-            } => Workers::WholeBatch {
-                num_workers,
-                prefetch_factor,
-            },
-        },
-        batch_prefetch: pipeline.batch.stage.prefetch,
-        copy_prefetch: pipeline.copy.prefetch,
-        copy_in_trainer: pipeline.copy.workers == 0,
+        layout: layout(pipeline),
+        copy: knobs(pipeline.copy),
         has_device: config.mode != Mode::LoaderOnly,
-        resident: place(config.mode).map(|place| match place {
-            Place::Host => Resident::Host,
-            Place::Device => Resident::Device,
-        }),
+        resident: place(config.mode),
         device_beside: runs_beside(config),
         disk: pipeline.storage.map(|storage| Disk {
             // At random hardly any two samples follow each other.

@@ -8,18 +8,18 @@ mod modelled;
 mod scenario;
 mod suggested;
 
-pub use scenario::simulated_loader;
+pub use scenario::simulated_layout;
 pub(super) use suggested::predict_suggested;
 
 use super::plan::plan;
 use crate::analysis::predict::{
-    Doubts, Forecast, Loader, Scenario, ServiceCosts, expected, forecast, simulate,
+    Doubts, Forecast, Scenario, ServiceCosts, expected, forecast, simulate,
 };
 use crate::analysis::{Profile, ServiceProfile};
 use crate::config::{ConfigError, Mode, Resolved, Settings, TypedKey};
 use crate::pipeline::Plan;
 use crate::report::DataReport;
-use crate::timeline::Stage;
+use crate::timeline::{Layout, Stage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -219,7 +219,7 @@ impl Predictor {
             self.background = self.profile.other_cpu_ns_per_step;
         }
         let own = self.scenario(&self.config, WhatIf::default())?;
-        if matches!(own.loader, Loader::PerStage { .. }) {
+        if own.layout.num_workers().is_none() {
             self.transferred = simulate(&own, 0).transferred();
         }
         let (mut rate, mut busy) = self.own()?;
@@ -345,7 +345,6 @@ impl Predictor {
 
     /// What the loader holds when every queue is full.
     fn memory(&self, plan: &Plan) -> u64 {
-        use crate::pipeline::Layout;
         let bytes = |stage| self.profile.service(stage).map_or(0.0, |s| s.bytes_out);
         let buffers = plan.most_buffers(self.data.sample_bytes) * plan.batch_size;
         let buffers = (buffers * self.data.sample_bytes) as f64;

@@ -8,6 +8,7 @@ mod bytes;
 mod clock;
 mod gpu_sample;
 mod interval;
+mod layout;
 mod record;
 mod recorder;
 mod ring;
@@ -19,6 +20,7 @@ pub use bytes::Bytes;
 pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, spawn_on};
 pub use gpu_sample::GpuSample;
 pub use interval::{Interval, IntervalSet};
+pub use layout::{Layout, Place, StageKnobs};
 pub use record::{
     BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Service, Split, Stage, ThreadUsage,
     UnitRecord, UnitRef,

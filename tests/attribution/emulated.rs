@@ -4,9 +4,9 @@
 use crate::planted::{Outcome, Planted, Rig};
 use crate::work::Costs;
 use crate::{MS, knobs};
-use stallscope::analysis::{Cause, LoaderShape, Resident, Verdict, Workers};
+use stallscope::analysis::{Cause, LoaderShape, Verdict};
 use stallscope::device::emulated::{EmulatedMemory, EmulatedSpec};
-use stallscope::pipeline::{Keep, Layout, Place, StageKnobs};
+use stallscope::pipeline::{Keep, Layout, Place};
 use stallscope::timeline::{HostWork, Nanos, Stage};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -195,34 +195,15 @@ fn every_case() -> Vec<(&'static str, Case)> {
 }
 
 pub fn shape(run: &Planted, rig: &Rig) -> LoaderShape {
-    let knobs = |knobs: StageKnobs| knobs.prefetch;
-    let (workers, batch_prefetch) = match run.layout {
-        Layout::PerStage { batch, .. } => (Workers::PerStage, knobs(batch)),
-        Layout::WholeBatch {
-            num_workers,
-            prefetch_factor,
-        } => {
-            let workers = Workers::WholeBatch {
-                num_workers,
-                prefetch_factor,
-            };
-            (workers, 2)
-        }
-    };
     LoaderShape {
-        workers,
-        batch_prefetch,
+        layout: run.layout,
+        copy: run.copy,
         copy_latency: rig
             .device
             .as_ref()
             .map_or(Nanos::ZERO, |device| device.copy_latency),
-        copy_prefetch: knobs(run.copy),
-        copy_in_trainer: run.copy.workers == 0,
         has_device: true,
-        resident: rig.keep.map(|keep| match keep.place {
-            Place::Host => Resident::Host,
-            Place::Device => Resident::Device,
-        }),
+        resident: rig.keep.map(|keep| keep.place),
         device_beside: rig.device.is_some() || rig.by_events.is_some(),
         disk: None,
         cores: rig.cores.map_or(16.0, |cores| cores as f64),

@@ -13,7 +13,7 @@ use stallscope::analysis::predict::{
 };
 use stallscope::device::emulated::EmulatedSpec;
 use stallscope::pipeline::Layout;
-use stallscope::session::simulated_loader;
+use stallscope::session::simulated_layout;
 use stallscope::timeline::{Nanos, Stage};
 
 /// What is simulated for `run`, with costs as `profile` has them.
@@ -41,7 +41,7 @@ fn scenario(run: &Planted, rig: &Rig, profile: &Profile) -> Scenario {
         ),
     };
     Scenario {
-        loader: simulated_loader(&plan),
+        layout: simulated_layout(&plan),
         copy_ahead: (run.copy.workers > 0).then_some(run.copy.prefetch),
         batches: BatchSizes::all(run.batch_size),
         claim: run.claim_size,

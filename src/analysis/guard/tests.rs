@@ -1,8 +1,7 @@
 use super::*;
-use crate::analysis::floors::Resident;
 use crate::analysis::profile::Profile;
 use crate::analysis::{LengthSummary, StageSummary, Verdict};
-use crate::timeline::{Interval, ThreadUsage};
+use crate::timeline::{Interval, Layout, Place, StageKnobs, ThreadUsage};
 
 const MS: u64 = 1_000_000;
 const STEPS: u64 = 100;
@@ -155,17 +154,24 @@ impl Made {
     }
 
     fn shape(&self) -> LoaderShape {
+        let knobs = StageKnobs {
+            workers: 1,
+            prefetch: 2,
+        };
         LoaderShape {
-            workers: match self.num_workers {
-                Some(num_workers) => Workers::WholeBatch {
+            layout: match self.num_workers {
+                Some(num_workers) => Layout::WholeBatch {
                     num_workers,
                     prefetch_factor: 2,
                 },
-                None => Workers::PerStage,
+                None => Layout::PerStage {
+                    read: knobs,
+                    decode: knobs,
+                    preprocess: knobs,
+                    batch: knobs,
+                },
             },
-            batch_prefetch: 2,
-            copy_prefetch: 2,
-            copy_in_trainer: false,
+            copy: knobs,
             has_device: true,
             resident: None,
             device_beside: self.beside.is_some(),
@@ -330,7 +336,7 @@ fn without_a_loader_or_a_device_there_is_nothing_to_guard() {
     let made = eight();
     let silent = |shape: LoaderShape| assert_eq!(Guard::of(&made.summary(), &shape), None);
     silent(LoaderShape {
-        resident: Some(Resident::Device),
+        resident: Some(Place::Device),
         ..made.shape()
     });
     silent(LoaderShape {
@@ -338,7 +344,7 @@ fn without_a_loader_or_a_device_there_is_nothing_to_guard() {
         ..made.shape()
     });
     silent(LoaderShape {
-        workers: Workers::WholeBatch {
+        layout: Layout::WholeBatch {
             num_workers: 0,
             prefetch_factor: 1,
         },

@@ -6,7 +6,8 @@
 //! (Kuchnik et al., "Plumber: Diagnosing and Removing Performance Bottlenecks in Machine Learning Data
 //! Pipelines", MLSys 2022).
 
-use super::scenario::{Device, Loader, Scenario};
+use super::scenario::{Device, Scenario};
+use crate::timeline::Layout;
 
 /// A resource that limits a pipeline.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -91,8 +92,8 @@ impl Bound {
             }
         }
         let mut demands = Vec::new();
-        match scenario.loader {
-            Loader::PerStage {
+        match scenario.layout {
+            Layout::PerStage {
                 read: r,
                 decode: d,
                 preprocess: p,
@@ -103,8 +104,8 @@ impl Bound {
                 (Limit::Preprocess, preprocess / p.workers.max(1) as f64),
                 (Limit::Batch, batch / b.workers.max(1) as f64),
             ]),
-            Loader::WholeBatch { num_workers: 0 } => trainer += loading + wait,
-            Loader::WholeBatch { num_workers } => {
+            Layout::WholeBatch { num_workers: 0, .. } => trainer += loading + wait,
+            Layout::WholeBatch { num_workers, .. } => {
                 demands.push((Limit::Workers, (loading + wait) / num_workers as f64));
             }
         }
@@ -144,14 +145,23 @@ impl Bound {
 mod tests {
     use super::*;
     use crate::analysis::predict::{
-        Background, BatchCosts, BatchSizes, Costs, Device, ServiceCosts, StageThreads, Storage,
-        Waking, expected, simulate,
+        Background, BatchCosts, BatchSizes, Costs, Device, ServiceCosts, Storage, Waking, expected,
+        simulate,
     };
+    use crate::timeline::StageKnobs;
+
+    fn pool(num_workers: usize) -> Layout {
+        let prefetch_factor = 2;
+        Layout::WholeBatch {
+            num_workers,
+            prefetch_factor,
+        }
+    }
 
     /// Whole-batch workers whose samples compute for 1 ms, of a run that is longer than what is simulated of it.
     fn workers(num_workers: usize, cores: f64, latency: f64) -> Scenario {
         Scenario {
-            loader: Loader::WholeBatch { num_workers },
+            layout: pool(num_workers),
             copy_ahead: Some(2),
             batches: BatchSizes::all(8),
             claim: 1,
@@ -222,38 +232,38 @@ mod tests {
     /// Only where stages have threads of their own, and those different cores.
     #[test]
     fn what_another_core_decoded_takes_longer_to_preprocess() {
-        let knobs = StageThreads {
+        let knobs = StageKnobs {
             workers: 1,
             prefetch: 4,
         };
-        let per_stage = Loader::PerStage {
+        let per_stage = Layout::PerStage {
             read: knobs,
             decode: knobs,
             preprocess: knobs,
             batch: knobs,
         };
-        let pool = Loader::WholeBatch { num_workers: 1 };
-        let run = |loader, cores, stage: usize, more| {
+        let pool = pool(1);
+        let run = |layout, cores, stage: usize, more| {
             let mut scenario = workers(4, cores, 0.0);
             let [decode, preprocess] = [[1e6, 0.5e6], [0.5e6, 1e6]][stage];
-            scenario.loader = loader;
+            scenario.layout = layout;
             scenario.costs.decode = Costs::fixed(decode);
             scenario.costs.preprocess = Costs::fixed(preprocess);
             scenario.costs.core_transfer[stage] = more;
             simulate(&scenario, 1)
         };
-        for (loader, cores, share, from_another) in [
+        for (layout, cores, share, from_another) in [
             (per_stage, 8.0, 0.8, 1.0),
             (per_stage, 1.0, 1.0, 0.0),
             (pool, 8.0, 1.0, 0.0),
         ] {
             for stage in 0..2 {
                 let (with, without) = (
-                    run(loader, cores, stage, 0.25e6),
-                    run(loader, cores, stage, 0.0),
+                    run(layout, cores, stage, 0.25e6),
+                    run(layout, cores, stage, 0.0),
                 );
                 let share_of = with.samples_per_second() / without.samples_per_second();
-                let what = format!("{loader:?} on {cores} cores, {stage}: {share_of}");
+                let what = format!("{layout:?} on {cores} cores, {stage}: {share_of}");
                 assert!((share_of - share).abs() < 0.01, "{what}");
                 let transferred = with.transferred()[stage];
                 assert!(

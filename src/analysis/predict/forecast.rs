@@ -2,8 +2,9 @@
 
 use super::bound::{Bound, Limit};
 use super::costs::Random;
-use super::scenario::{Device, Loader, Scenario, StageThreads};
+use super::scenario::{Device, Scenario};
 use super::simulation::{Simulated, simulate};
+use crate::timeline::Layout;
 use serde::Serialize;
 
 /// A figure and the interval that it lies in with about 95 %.
@@ -244,16 +245,16 @@ fn faster_trainer(mut scenario: Scenario) -> Scenario {
 }
 
 fn more_workers(scenario: &mut Scenario, limit: Limit) -> Option<()> {
-    let workers = match (&mut scenario.loader, limit) {
-        (Loader::WholeBatch { num_workers }, Limit::Workers) => {
+    let workers = match (&mut scenario.layout, limit) {
+        (Layout::WholeBatch { num_workers, .. }, Limit::Workers) => {
             *num_workers *= 2;
             scenario.outstanding *= 2;
             return Some(());
         }
-        (Loader::PerStage { read, .. }, Limit::Read) => &mut read.workers,
-        (Loader::PerStage { decode, .. }, Limit::Decode) => &mut decode.workers,
-        (Loader::PerStage { preprocess, .. }, Limit::Preprocess) => &mut preprocess.workers,
-        (Loader::PerStage { batch, .. }, Limit::Batch) => &mut batch.workers,
+        (Layout::PerStage { read, .. }, Limit::Read) => &mut read.workers,
+        (Layout::PerStage { decode, .. }, Limit::Decode) => &mut decode.workers,
+        (Layout::PerStage { preprocess, .. }, Limit::Preprocess) => &mut preprocess.workers,
+        (Layout::PerStage { batch, .. }, Limit::Batch) => &mut batch.workers,
         _ => return None,
     };
     *workers *= 2;
@@ -268,11 +269,8 @@ fn deepen(scenario: &mut Scenario) -> Option<()> {
     }
     scenario.outstanding *= 2;
     scenario.copy_ahead = scenario.copy_ahead.map(|prefetch| 2 * prefetch);
-    if let Loader::PerStage { batch, .. } = &mut scenario.loader {
-        *batch = StageThreads {
-            prefetch: 2 * batch.prefetch,
-            ..*batch
-        };
+    if let Layout::PerStage { batch, .. } = &mut scenario.layout {
+        batch.prefetch *= 2;
     }
     Some(())
 }

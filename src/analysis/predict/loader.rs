@@ -1,7 +1,7 @@
 //! The loader's threads: what read, decode, preprocess and batch do with claims, and whole-batch workers with
 //! batches.
 
-use super::scenario::{BatchSizes, Loader, Scenario};
+use super::scenario::{BatchSizes, Scenario};
 use super::simulation::{FINISHED, HOST, Item, Phase, Role, Simulation, TICKETS, batch_cost};
 use std::collections::VecDeque;
 
@@ -73,7 +73,7 @@ impl Simulation<'_> {
             let batch = self.admitted;
             self.admitted += 1;
             let samples = self.scenario.batches.of(batch);
-            if matches!(self.scenario.loader, Loader::WholeBatch { .. }) {
+            if self.scenario.layout.num_workers().is_some() {
                 let samples = samples as u32;
                 self.send(TICKETS, by, Item::new(batch, samples));
                 continue;

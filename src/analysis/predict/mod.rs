@@ -18,7 +18,6 @@ pub use bound::{Bound, Limit};
 pub use costs::Costs;
 pub use forecast::{Doubts, Estimate, Forecast, Relief, Resource, expected, forecast};
 pub use scenario::{
-    Background, BatchCosts, BatchSizes, Device, Loader, Scenario, ServiceCosts, StageThreads,
-    Storage, Waking,
+    Background, BatchCosts, BatchSizes, Device, Scenario, ServiceCosts, Storage, Waking,
 };
 pub use simulation::{Simulated, simulate};

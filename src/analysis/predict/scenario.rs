@@ -3,28 +3,7 @@
 use super::costs::Costs;
 use crate::analysis::profile::mean_of;
 use crate::analysis::waking::Place;
-
-/// Threads of a stage and the capacity of its output queue, in claims or batches.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct StageThreads {
-    pub workers: usize,
-    pub prefetch: usize,
-}
-
-/// How workers are spent.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Loader {
-    PerStage {
-        /// With queues that hold so many claims.
-        read: StageThreads,
-        decode: StageThreads,
-        preprocess: StageThreads,
-        /// With a queue that holds so many batches.
-        batch: StageThreads,
-    },
-    /// Each worker assembles whole batches; 0 workers are the trainer's thread.
-    WholeBatch { num_workers: usize },
-}
+use crate::timeline::Layout;
 
 /// Samples of each batch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -205,7 +184,8 @@ impl Waking {
 /// Everything that is simulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    pub loader: Loader,
+    /// With queues that hold so many claims, and behind batch so many batches.
+    pub layout: Layout,
     /// Batches that a thread copies ahead; `None` copies in the trainer's thread.
     pub copy_ahead: Option<usize>,
     pub batches: BatchSizes,
@@ -234,7 +214,7 @@ pub struct Scenario {
 impl Scenario {
     /// Whether the trainer's thread loads for itself.
     pub(super) fn is_inline(&self) -> bool {
-        matches!(self.loader, Loader::WholeBatch { num_workers: 0 })
+        self.layout.is_inline()
     }
 
     /// The part `number` of `parts` that drift has been sorted into, the quickest first: the services that compute cost
@@ -271,7 +251,7 @@ impl Scenario {
 
     /// Whether another batch may start once one is taken to be copied, and not once it is copied.
     pub(super) fn credits_on_take(&self) -> bool {
-        matches!(self.loader, Loader::WholeBatch { num_workers: 1.. })
+        self.layout.num_workers().is_some_and(|workers| workers > 0)
     }
 
     /// Mean nanoseconds that a sample's read waits without computing, and nobody else is in the way.

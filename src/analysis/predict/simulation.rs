@@ -6,7 +6,8 @@
 
 use super::clock::SimClock;
 use super::costs::Deal;
-use super::scenario::{BatchCosts, Device, Loader, Scenario};
+use super::scenario::{BatchCosts, Device, Scenario};
+use crate::timeline::Layout;
 use std::collections::VecDeque;
 
 /// What the simulated run would have reported; times are nanoseconds.
@@ -431,8 +432,8 @@ fn threads(scenario: &Scenario) -> Vec<Thread> {
             debt: 0.0,
         }));
     };
-    match scenario.loader {
-        Loader::PerStage {
+    match scenario.layout {
+        Layout::PerStage {
             read,
             decode,
             preprocess,
@@ -443,7 +444,7 @@ fn threads(scenario: &Scenario) -> Vec<Thread> {
             }
             spawn(Role::Batch, batch.workers.max(1));
         }
-        Loader::WholeBatch { num_workers } => spawn(Role::Pool, num_workers),
+        Layout::WholeBatch { num_workers, .. } => spawn(Role::Pool, num_workers),
     }
     if scenario.copy_ahead.is_some() && !scenario.is_inline() {
         spawn(Role::Copy, 1);
@@ -454,8 +455,8 @@ fn threads(scenario: &Scenario) -> Vec<Thread> {
 }
 
 fn queues(scenario: &Scenario) -> [Queue; 6] {
-    let capacities = match scenario.loader {
-        Loader::PerStage {
+    let capacities = match scenario.layout {
+        Layout::PerStage {
             read,
             decode,
             preprocess,
@@ -466,7 +467,7 @@ fn queues(scenario: &Scenario) -> [Queue; 6] {
             preprocess.prefetch,
             batch.prefetch,
         ],
-        Loader::WholeBatch { .. } => [0, 0, 0, scenario.outstanding],
+        Layout::WholeBatch { .. } => [0, 0, 0, scenario.outstanding],
     };
     let [encoded, decoded, finished, host] = capacities;
     let device = scenario.copy_ahead.unwrap_or(1);

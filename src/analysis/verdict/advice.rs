@@ -2,9 +2,9 @@
 
 use super::{Cores, Judge, MORE_WORKERS, Suggestion, WORTH_TRYING};
 use crate::analysis::cause::Cause;
-use crate::analysis::floors::{ASSEMBLY, Floors, Workers};
+use crate::analysis::floors::{ASSEMBLY, Floors};
 use crate::analysis::tally::share;
-use crate::timeline::{HostWork, Nanos, Stage};
+use crate::timeline::{HostWork, Layout, Nanos, Stage};
 
 impl Judge<'_> {
     /// The change to try against `cause`.
@@ -55,14 +55,14 @@ impl Judge<'_> {
     /// The fewest workers that reach what any number of them could.
     fn more_workers(&self, stage: Stage) -> Option<Suggestion> {
         let floors = self.floors();
-        let (key, now) = match self.shape.workers {
-            Workers::WholeBatch { num_workers, .. }
-                if stage != Stage::Copy || self.shape.loads_inline() =>
+        let (key, now) = match self.shape.layout {
+            Layout::WholeBatch { num_workers, .. }
+                if stage != Stage::Copy || self.shape.layout.is_inline() =>
             {
                 ("num_workers".to_owned(), num_workers)
             }
             _ if stage == Stage::Copy => {
-                return self.shape.copy_in_trainer.then(|| self.copy_ahead());
+                return (self.shape.copy.workers == 0).then(|| self.copy_ahead());
             }
             _ => (format!("{stage}.workers"), floors.workers(stage)),
         };
@@ -106,18 +106,18 @@ impl Judge<'_> {
                 Cause::PrefetchDepth(_) => Some(*length),
                 _ => None,
             });
-        let copies_ahead = !self.shape.copy_in_trainer && !self.shape.loads_inline();
-        let (key, depth) = match self.shape.workers {
+        let copies_ahead = self.shape.copy.workers > 0 && !self.shape.layout.is_inline();
+        let (key, depth) = match self.shape.layout {
             // Whatever assembles the batches, room behind the copy is what it lacked.
             _ if stage == Stage::Copy && copies_ahead => {
-                ("copy.prefetch", self.shape.copy_prefetch)
+                ("copy.prefetch", self.shape.copy.prefetch)
             }
-            Workers::WholeBatch { num_workers: 0, .. } => ("num_workers", 0),
-            Workers::WholeBatch {
+            Layout::WholeBatch { num_workers: 0, .. } => ("num_workers", 0),
+            Layout::WholeBatch {
                 prefetch_factor, ..
             } => ("prefetch_factor", prefetch_factor),
             // Batches are what runs ahead of the trainer, whichever stage's latency shows.
-            Workers::PerStage => ("batch.prefetch", self.shape.batch_prefetch),
+            Layout::PerStage { batch, .. } => ("batch.prefetch", batch.prefetch),
         };
         let deeper = (2 * depth).max(1);
         Suggestion {

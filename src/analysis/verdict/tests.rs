@@ -1,7 +1,7 @@
 use super::*;
 use crate::analysis::profile::Profile;
-use crate::analysis::{Disk, LengthSummary, WorkerSummary, Workers};
-use crate::timeline::{HostWork, Interval, LaneKind, Stage, ThreadUsage};
+use crate::analysis::{Disk, LengthSummary, WorkerSummary};
+use crate::timeline::{HostWork, Interval, LaneKind, Layout, Stage, StageKnobs, ThreadUsage};
 
 const MS: u64 = 1_000_000;
 
@@ -77,12 +77,20 @@ fn summary(
     }
 }
 
+const TWO_AHEAD: StageKnobs = StageKnobs {
+    workers: 1,
+    prefetch: 2,
+};
+
 fn shape(cores: u8) -> LoaderShape {
     LoaderShape {
-        workers: Workers::PerStage,
-        batch_prefetch: 2,
-        copy_prefetch: 2,
-        copy_in_trainer: false,
+        layout: Layout::PerStage {
+            read: TWO_AHEAD,
+            decode: TWO_AHEAD,
+            preprocess: TWO_AHEAD,
+            batch: TWO_AHEAD,
+        },
+        copy: TWO_AHEAD,
         has_device: true,
         resident: None,
         device_beside: false,
@@ -92,8 +100,8 @@ fn shape(cores: u8) -> LoaderShape {
     }
 }
 
-fn whole_batches(num_workers: usize) -> Workers {
-    Workers::WholeBatch {
+fn whole_batches(num_workers: usize) -> Layout {
+    Layout::WholeBatch {
         num_workers,
         prefetch_factor: 2,
     }
@@ -106,7 +114,7 @@ fn without_the_loader_the_rate_is_the_devices_own() {
         let mut found = summary(20, step, causes, &[], 20);
         found.data_wait_total = Nanos::ZERO;
         let shape = LoaderShape {
-            resident: Some(Resident::Device),
+            resident: Some(Place::Device),
             device_beside: true,
             ..shape(2)
         };
@@ -239,7 +247,7 @@ fn workers_free_the_trainers_thread_of_loading_and_copying() {
         100,
     );
     let shape = LoaderShape {
-        workers: whole_batches(0),
+        layout: whole_batches(0),
         ..shape(16)
     };
     insta::assert_snapshot!(Verdict::of(&found, &shape).line(), @"loader-bound: decode takes 60.0 % of the time of the trainer's thread; 75 % of device idle is decode capacity; try --set num_workers=3 (at most 5.00x)");
@@ -250,7 +258,7 @@ fn a_copy_that_lacks_room_gets_room_behind_it() {
     let causes = [(Cause::PrefetchDepth(Stage::Copy), 30)];
     let found = summary(50, 20, &causes, &[(Stage::Copy, 1, 15)], 60);
     let shape = LoaderShape {
-        workers: whole_batches(2),
+        layout: whole_batches(2),
         ..shape(16)
     };
     let suggestion = Verdict::of(&found, &shape).suggestion.unwrap();
@@ -264,7 +272,10 @@ fn copying_ahead_leaves_the_copy_itself() {
     let stages = [(Stage::Decode, 1, 10), (Stage::Copy, 1, 30)];
     let found = summary(50, 20, &causes, &stages, 60);
     let shape = LoaderShape {
-        copy_in_trainer: true,
+        copy: StageKnobs {
+            workers: 0,
+            ..TWO_AHEAD
+        },
         ..shape(16)
     };
     let suggestion = Verdict::of(&found, &shape).suggestion.unwrap();
@@ -298,7 +309,7 @@ fn without_a_device_the_loader_is_judged_alone() {
         75,
     );
     let shape = LoaderShape {
-        workers: whole_batches(2),
+        layout: whole_batches(2),
         has_device: false,
         ..shape(16)
     };

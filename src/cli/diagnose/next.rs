@@ -5,7 +5,7 @@ use super::key_of;
 use crate::analysis::{Attributed, Part};
 use crate::cli::args::DiagnoseArgs;
 use crate::cli::batch_size::quoted;
-use crate::config::{Resolved, Settings, SourceKind, WorkerMode};
+use crate::config::{Resolved, Settings, SourceKind};
 use serde_json::Value;
 use std::path::Path;
 
@@ -126,11 +126,7 @@ impl Next<'_> {
 
     fn against_copy(&self, normal: &Value) -> String {
         let pipeline = &self.resolved.pipeline;
-        let inline = matches!(
-            pipeline.workers,
-            WorkerMode::WholeBatch { num_workers: 0, .. }
-        );
-        if pipeline.copy.workers == 0 && !inline {
+        if pipeline.copy.workers == 0 && pipeline.num_workers != Some(0) {
             return self.run_with("copy.workers=1");
         }
         let fewer_bytes = change(normal).starts_with("fewer bytes");

@@ -3,7 +3,7 @@
 //! May use: `args`, `config`, `device`, `tune`.
 
 use crate::cli::args::TuneArgs;
-use crate::config::{Resolved, Row, WorkerMode, check_setting};
+use crate::config::{Resolved, Row, check_setting};
 use crate::device::cgroup::usable_threads;
 use crate::tune::sweep::Grid;
 use crate::tune::tuning::{Axis, Space};
@@ -65,7 +65,7 @@ fn by_default(start: &Resolved, most: usize, samples: usize) -> Vec<(String, Vec
         let values = values.iter().map(usize::to_string).collect();
         (key.to_owned(), values)
     };
-    if let WorkerMode::WholeBatch { .. } = pipeline.workers {
+    if pipeline.num_workers.is_some() {
         // A worker more than there are batches in an epoch would have none.
         let workers = ladder(0, most.min(batches));
         return vec![

@@ -62,7 +62,7 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Resolved, StageConfig, WorkerMode};
+    use crate::config::{Resolved, StageConfig};
 
     const PIPELINE: &str = "source.path = \"data/x\"\n[decode]\nworkers = 2\nprefetch = 8\n\
         [preprocess]\ncrop = \"center\"\nresize = 300\nscale = [0.5, 1.0]\n";
@@ -96,7 +96,7 @@ mod tests {
     /// Stages have no workers and queues where workers make whole batches.
     fn effective(mut config: Resolved) -> Resolved {
         let pipeline = &mut config.pipeline;
-        if let WorkerMode::WholeBatch { .. } = pipeline.workers {
+        if pipeline.num_workers.is_some() {
             let none = StageConfig {
                 workers: 0,
                 prefetch: 0,

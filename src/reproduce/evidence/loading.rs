@@ -178,7 +178,7 @@ impl<'a> Evidence<'a> {
 
     /// Threads that each assemble whole batches, 0 for the trainer's own; `None` where stages have threads.
     pub fn num_workers(&self) -> Option<f64> {
-        self.report()["config"]["pipeline"]["workers"]["whole-batch"]["num_workers"].as_f64()
+        self.report()["config"]["pipeline"]["num_workers"].as_f64()
     }
 
     /// How the data was read, such as `mmap`.

@@ -134,7 +134,7 @@ mod tests {
         FakeLab::new(move |config, _| {
             let pipeline = &config.pipeline;
             let slow = pipeline.storage.is_some();
-            let threads = format!("{:?}", pipeline.workers).contains("num_workers: 4");
+            let threads = pipeline.num_workers == Some(4);
             let (rate, read) = match (slow, threads) {
                 (true, false) => (62.5, 13.0),
                 (true, true) => (77.0, 52.0),
@@ -153,7 +153,7 @@ mod tests {
                 stage("decode", rate, 1.0, 2.0, 5e5),
             ]);
             report["config"] = json!({"pipeline": {
-                "workers": {"whole-batch": {"num_workers": if threads { 4 } else { 0 }}},
+                "num_workers": if threads { 4 } else { 0 },
                 "read": {"mode": "pread"},
             }});
             report["cache"] = json!({"asked": "cold", "epochs": [{"resident_share": kept}]});

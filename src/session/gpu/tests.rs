@@ -4,10 +4,10 @@ mod scripted;
 mod traces;
 
 use super::*;
-use crate::analysis::{Cause, IdleSpan, LoaderShape, Summary, Verdict, Workers};
+use crate::analysis::{Cause, IdleSpan, LoaderShape, Summary, Verdict};
 use crate::device::cupti::Activity;
 use crate::session::tracing_feed::TracedSteps;
-use crate::timeline::{HostWork, Stage};
+use crate::timeline::{HostWork, Layout, Stage, StageKnobs};
 use crate::trace::test_files::shared_trace;
 use proptest::prelude::*;
 use scripted::{BATCH_BYTES, Fate, GPU_LANES, Kernel, MS, Played, Script, US, lanes};
@@ -75,11 +75,18 @@ fn saturated() -> Script {
 }
 
 fn shape() -> LoaderShape {
+    let knobs = StageKnobs {
+        workers: 1,
+        prefetch: 2,
+    };
     LoaderShape {
-        workers: Workers::PerStage,
-        batch_prefetch: 2,
-        copy_prefetch: 2,
-        copy_in_trainer: false,
+        layout: Layout::PerStage {
+            read: knobs,
+            decode: knobs,
+            preprocess: knobs,
+            batch: knobs,
+        },
+        copy: knobs,
         has_device: true,
         resident: None,
         device_beside: true,

@@ -4,13 +4,13 @@ use super::disk::storage;
 use super::{PredictError, Predictor, WhatIf};
 use crate::analysis::Profile;
 use crate::analysis::predict::{
-    Background, BatchCosts, BatchSizes, Costs, Device, Loader, Scenario, ServiceCosts, StageThreads,
+    Background, BatchCosts, BatchSizes, Costs, Device, Scenario, ServiceCosts,
 };
 use crate::config::{DeviceConfig, EmulatedConfig, Mode, ReadMode, Resolved, SourceKind};
 use crate::data::sampler::Batches;
-use crate::pipeline::{Layout, Plan, StageKnobs};
+use crate::pipeline::Plan;
 use crate::session::collector::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE};
-use crate::timeline::Stage;
+use crate::timeline::{Layout, Stage, StageKnobs};
 
 /// Steps that are simulated at most; more of the same tell nothing new, once the collector has had some dozens of turns.
 const MOST_STEPS: u64 = 20_000;
@@ -52,7 +52,7 @@ pub(super) fn scenario(
     costs.background = collector(config, plan, costs.background.per_step);
     let inline_copy = plan.copy.workers == 0;
     Ok(Scenario {
-        loader: simulated_loader(plan),
+        layout: simulated_layout(plan),
         copy_ahead: (!inline_copy).then_some(plan.copy.prefetch),
         batches: BatchSizes {
             size: plan.batch_size,
@@ -104,30 +104,25 @@ fn collector(config: &Resolved, plan: &Plan, per_step: f64) -> Background {
     }
 }
 
-/// The threads and queues of `plan`, as they are simulated.
-pub fn simulated_loader(plan: &Plan) -> Loader {
-    let claims = |workers, samples: usize| StageThreads {
-        workers,
+/// The layout of `plan`, with queues that hold so many claims.
+pub fn simulated_layout(plan: &Plan) -> Layout {
+    let claims = |knobs: StageKnobs, samples: usize| StageKnobs {
         prefetch: samples.div_ceil(plan.claim_size),
+        ..knobs
     };
-    let samples = |knobs: StageKnobs| claims(knobs.workers, knobs.prefetch);
-    match plan.layout {
-        Layout::PerStage {
-            read,
-            decode,
-            preprocess,
-            batch,
-        } => Loader::PerStage {
-            read: samples(read),
-            decode: samples(decode),
-            preprocess: claims(preprocess.workers, plan.finished_samples(preprocess)),
-            batch: StageThreads {
-                workers: batch.workers,
-                prefetch: batch.prefetch,
-            },
-        },
-        Layout::WholeBatch { num_workers, .. } => Loader::WholeBatch { num_workers },
+    let mut layout = plan.layout;
+    if let Layout::PerStage {
+        read,
+        decode,
+        preprocess,
+        ..
+    } = &mut layout
+    {
+        *read = claims(*read, read.prefetch);
+        *decode = claims(*decode, decode.prefetch);
+        *preprocess = claims(*preprocess, plan.finished_samples(*preprocess));
     }
+    layout
 }
 
 fn costs_and_device(
@@ -152,7 +147,7 @@ fn costs_and_device(
         costs.read_wait = Costs::default();
     }
     costs.core_transfer = core_transfer(profile, config);
-    if matches!(own_plan.layout, Layout::PerStage { .. }) {
+    if own_plan.layout.num_workers().is_none() {
         // It is part of what was measured, as often as the simulation of that run has it.
         let own = core_transfer(profile, &from.config);
         let stages = [&mut costs.decode, &mut costs.preprocess];

@@ -1,6 +1,6 @@
 //! How much of the machine a setting asks for: of two that are as fast, the smaller is the better.
 
-use crate::config::{PipelineConfig, WorkerMode};
+use crate::config::PipelineConfig;
 use serde::Serialize;
 
 /// Threads, room and batch of a setting. The order is that of preference: fewest threads first, then the
@@ -21,15 +21,12 @@ impl Size {
     pub fn of(pipeline: &PipelineConfig) -> Size {
         let batch = pipeline.batch.size;
         let copying = pipeline.copy.workers;
-        let (threads, queued_samples) = match pipeline.workers {
-            WorkerMode::WholeBatch {
-                num_workers,
-                prefetch_factor,
-            } => {
-                let batches = num_workers.saturating_mul(prefetch_factor);
+        let (threads, queued_samples) = match pipeline.num_workers {
+            Some(num_workers) => {
+                let batches = num_workers.saturating_mul(pipeline.prefetch_factor);
                 (num_workers, batches.saturating_mul(batch))
             }
-            WorkerMode::PerStage => per_stage(pipeline),
+            None => per_stage(pipeline),
         };
         let copied = match copying {
             0 => 0,

@@ -203,7 +203,7 @@ mod tests {
             stage("decode", rate, 1.0, 2.0, 5e5)
         ]);
         run["config"] = json!({"pipeline": {
-            "workers": {"whole-batch": {"num_workers": threads}}, "read": {"mode": "pread"},
+            "num_workers": threads, "read": {"mode": "pread"},
         }});
         run
     }
