@@ -298,16 +298,62 @@ impl Control {
     }
 }
 
-/// An error and its sources in one line, each said once.
+/// An error and its sources, each once: in the first line, since what to try follows it.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
+        // Most messages have their source in them; a path that happens to read like it has not.
+        if text != more && !text.contains(&format!(": {more}")) {
+            let end = text.find('\n').unwrap_or(text.len());
+            text.insert_str(end, &format!(": {more}"));
         }
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{said}")]
+    struct Said {
+        said: &'static str,
+        source: Option<Box<Said>>,
+    }
+
+    /// The chain of errors that say this, outermost first.
+    fn chain(said: &[&'static str]) -> String {
+        let chained = said
+            .iter()
+            .rev()
+            .fold(None, |source, said| Some(Box::new(Said { said, source })));
+        let error: Box<dyn Error> = chained.unwrap();
+        error_chain(error.as_ref())
+    }
+
+    #[test]
+    fn every_source_is_said_once() {
+        assert_eq!(
+            chain(&["reading", "opening", "denied"]),
+            "reading: opening: denied"
+        );
+        assert_eq!(
+            chain(&["opening x: denied; try y", "denied"]),
+            "opening x: denied; try y"
+        );
+        assert_eq!(chain(&["denied", "denied"]), "denied");
+        assert_eq!(
+            chain(&["no entry/x cannot be read", "no entry"]),
+            "no entry/x cannot be read: no entry"
+        );
+        assert_eq!(
+            chain(&["cannot read x\n  try: y", "denied"]),
+            "cannot read x: denied\n  try: y"
+        );
+    }
 }

@@ -4,7 +4,7 @@
 use super::admission::Admission;
 use super::assembly::{Assembly, Outlet};
 use super::buffers::{Buffers, Slot};
-use super::error::{Control, PipelineError, SampleError, panic_message};
+use super::error::{Control, PipelineError, SampleError, error_chain, panic_message};
 use super::item::{BatchJob, HostBatch, Job, join};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Handoff, Receiver, Sender};
@@ -103,7 +103,7 @@ impl<W: SampleWork> Post<W> {
                 stage: Stage::Batch,
                 sample: number,
                 name: what,
-                reason: error.to_string(),
+                reason: error_chain(error.as_ref()),
             }),
             Err(payload) => {
                 let message = panic_message(payload.as_ref());
@@ -338,7 +338,7 @@ impl<H: HostToDevice> CopyPost<H> {
         let on_device = match copied.transpose() {
             Ok(on_device) => on_device,
             Err(error) => {
-                let reason = error.to_string();
+                let reason = error_chain(error.as_ref());
                 self.control.fail(PipelineError::Copy {
                     batch: batch.number,
                     reason,
