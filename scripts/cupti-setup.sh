@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Fetches NVIDIA's libcupti 12.9 (the PyPI package nvidia-cuda-cupti-cu12) for the tests that let the real library walk
-# activity buffers, and prints its path as the last line. It needs no GPU. The library is NVIDIA's, under NVIDIA's
-# licence, which the wheel holds; nothing of it becomes part of this repository.
+# Fetches NVIDIA's libcupti 12.9 and its headers (the PyPI package nvidia-cuda-cupti-cu12) for the tests that let the real
+# library walk activity buffers and compare our record layouts with NVIDIA's, and prints the library's path as the last
+# line. It needs no GPU. Both are NVIDIA's, under NVIDIA's licence, which the wheel holds; nothing of them becomes part of
+# this repository.
 #
 # usage: cupti-setup.sh [FOLDER]     FOLDER defaults to target/cupti. A second run fetches nothing.
 set -euo pipefail
@@ -13,7 +14,7 @@ die() { echo "cupti-setup: $*" >&2; exit 1; }
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder=${1:-$repository/target/cupti}
 library=$folder/libcupti.so.12
-if [ -f "$library" ]; then echo "$library"; exit 0; fi
+if [ -f "$library" ] && [ -d "$folder/include" ]; then echo "$library"; exit 0; fi
 [ "$(uname -m)" = x86_64 ] || die "this fetches the library for x86-64 only"
 python3 -m pip --version > /dev/null 2>&1 || die "python3 with pip is missing; it fetches nvidia-cuda-cupti-cu12 $VERSION"
 
@@ -34,7 +35,13 @@ if found != expected:
 with zipfile.ZipFile(wheel) as archive:
     name, = (name for name in archive.namelist() if name.endswith("/lib/libcupti.so.12"))
     (work / "libcupti.so.12").write_bytes(archive.read(name))
+    prefix = "nvidia/cuda_cupti/include/"
+    for name in (name for name in archive.namelist() if name.startswith(prefix)):
+        header = work / "include" / name[len(prefix):]
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_bytes(archive.read(name))
 PYTHON
-# In one go: a second setup at the same time, or a killed one, leaves no half of it.
+# In one go each: a second setup at the same time, or a killed one, leaves no half of it.
+[ -d "$folder/include" ] || mv -T "$work/include" "$folder/include" || [ -d "$folder/include" ]
 mv "$work/libcupti.so.12" "$library"
 echo "$library"

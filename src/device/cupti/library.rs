@@ -28,12 +28,12 @@ const BUFFER_BYTES: usize = 512 << 10;
 /// Buffers there may be, 256 MiB of them; past that CUPTI drops records and counts them.
 const MOST_BUFFERS: usize = 512;
 
-const MAX_LIMIT_REACHED: u32 = 12;
-const FLUSH_FORCED: u32 = 1;
+pub(super) const MAX_LIMIT_REACHED: u32 = 12;
+pub(super) const FLUSH_FORCED: u32 = 1;
 /// Operating system's thread ids, instead of pthread's.
-const THREAD_ID_SYSTEM: u32 = 1;
-const DOMAIN_DRIVER: u32 = 1;
-const DOMAIN_RUNTIME: u32 = 2;
+pub(super) const THREAD_ID_SYSTEM: u32 = 1;
+pub(super) const DOMAIN_DRIVER: u32 = 1;
+pub(super) const DOMAIN_RUNTIME: u32 = 2;
 /// No driver has more functions than this; names past the last are refused one by one.
 const MOST_FUNCTIONS: u32 = 4096;
 /// What puts work on a device, by the names of the driver's functions.

@@ -11,9 +11,9 @@ use std::sync::Arc;
 /// Bytes of the records of one CUDA, as `sizeof` says with its headers.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Layout {
-    kernel: usize,
-    copy: usize,
-    set: usize,
+    pub(super) kernel: usize,
+    pub(super) copy: usize,
+    pub(super) set: usize,
 }
 
 pub(crate) const CUDA_11_8: Layout = Layout {

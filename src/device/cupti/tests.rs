@@ -1,8 +1,11 @@
-use super::decode::decode;
+use super::decode::{KIND_RUNTIME, decode};
+use super::library;
 use super::synthetic::{Buffer, CUDA_11_8, CUDA_12_9, CUDA_13_5};
 use super::*;
 use crate::timeline::{Interval, MonotonicClock, Nanos};
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 fn interval(start: u64, end: u64) -> Interval {
@@ -105,23 +108,89 @@ fn a_record_cut_anywhere_is_no_record() {
     assert!(decode(&buffer.bytes[..112], |_| "kernel".into()).is_ok());
 }
 
-/// NVIDIA's own library, where it has been fetched: `scripts/cupti-setup.sh` says where it lies.
-fn real_library() -> Option<PathBuf> {
-    let named = std::env::var_os("STALLSCOPE_CUPTI").map(PathBuf::from);
-    let fetched = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/cupti/libcupti.so.12");
-    let path = named.unwrap_or(fetched);
+fn skipped(why: &str) {
+    println!("skipped: {why}; scripts/cupti-setup.sh fetches CUPTI");
+    let required = std::env::var_os("STALLSCOPE_REQUIRE_CUPTI").is_some();
+    assert!(!required, "CUPTI is required: {why}");
+}
+
+/// `path`, where there is such a thing.
+fn present(path: PathBuf) -> Option<PathBuf> {
     if !path.exists() {
-        println!(
-            "skipped: no {}; scripts/cupti-setup.sh fetches it",
-            path.display()
-        );
-        assert!(
-            std::env::var_os("STALLSCOPE_REQUIRE_CUPTI").is_none(),
-            "CUPTI is required and missing"
-        );
+        skipped(&format!("no {}", path.display()));
         return None;
     }
     Some(path)
+}
+
+/// Where `scripts/cupti-setup.sh` puts what it fetches.
+fn fetched() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/cupti")
+}
+
+/// NVIDIA's own library.
+fn real_library() -> Option<PathBuf> {
+    let named = std::env::var_os("STALLSCOPE_CUPTI").map(PathBuf::from);
+    present(named.unwrap_or(fetched().join("libcupti.so.12")))
+}
+
+/// What `tests/records.c`, compiled with NVIDIA's own header, writes and prints.
+fn from_nvidias_header() -> Option<(Vec<u8>, String)> {
+    let headers = present(fetched().join("include"))?;
+    if Command::new("cc").arg("--version").output().is_err() {
+        skipped("no C compiler `cc`");
+        return None;
+    }
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/device/cupti/tests");
+    let folder = tempfile::tempdir().unwrap();
+    let (program, records) = (folder.path().join("program"), folder.path().join("records"));
+    let mut compiler = Command::new("cc");
+    compiler
+        .arg("-I")
+        .arg(ours.join("include"))
+        .arg("-I")
+        .arg(headers);
+    compiler.arg(ours.join("records.c")).arg("-o").arg(&program);
+    let compiled = compiler.output().unwrap();
+    let complaints = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{complaints}");
+    let ran = Command::new(&program).arg(&records).output().unwrap();
+    assert!(ran.status.success());
+    let printed = String::from_utf8(ran.stdout).unwrap();
+    Some((fs::read(&records).unwrap(), printed))
+}
+
+/// Everything else here reads what [`Buffer`] writes: this holds that, byte by byte, against NVIDIA's structures.
+#[test]
+fn records_written_by_hand_are_those_of_nvidias_header() {
+    let Some((records, printed)) = from_nvidias_header() else {
+        return;
+    };
+    let mut buffer = Buffer::new(CUDA_12_9);
+    buffer.call(307, [5, 8], 77, 1);
+    buffer.kernel("matmul", [10, 25], 7, 2);
+    buffer.copy([1, 2, 3], 4096, [11, 19], 13, 3);
+    buffer.copy([2, 3, 1], 8, [26, 27], 7, 4);
+    buffer.set(512, [30, 31], 7, 5);
+    assert_eq!(buffer.bytes, records);
+    assert_eq!(buffer.read().1.lost(), 0);
+    let ours = [
+        CUDA_11_8.kernel as u32,
+        CUDA_11_8.copy as u32,
+        CUDA_11_8.set as u32,
+        KIND_RUNTIME,
+        library::MAX_LIMIT_REACHED,
+        library::FLUSH_FORCED,
+        library::THREAD_ID_SYSTEM,
+        library::DOMAIN_DRIVER,
+        library::DOMAIN_RUNTIME,
+    ];
+    let theirs = printed.lines().map(|line| line.rsplit(' ').next().unwrap());
+    assert_eq!(
+        theirs.collect::<Vec<_>>(),
+        ours.map(|n| n.to_string()),
+        "{printed}"
+    );
 }
 
 /// The walk over the records and how long each of them is are the library's; what they mean is ours.
