@@ -325,7 +325,7 @@ def facts(binary):
     commit = said("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
     return [f"GPU: {'; '.join(gpu) or 'nvidia-smi does not answer'}",
             f"CPU: {model.group(1) if model else platform.processor()}, {cores} cores; Linux {platform.release()}",
-            f"binary: {said(binary, '--version').strip() or binary}; commit {commit or 'not known'}"]
+            f"binary: {said(binary, '--version').strip() or os.path.basename(binary)}; commit {commit or 'not known'}"]
 
 
 def arguments():
@@ -405,7 +405,7 @@ def main():
     os.makedirs(out, exist_ok=True)
     bench = Bench(os.path.abspath(options.binary), out, options.budget_seconds, options.device,
                   options.set)
-    known = [f"# scripts/gpu-check.sh {' '.join(sys.argv[1:])}".rstrip(),
+    known = [f"# scripts/gpu-check.sh {' '.join(os.path.basename(word) if os.path.isabs(word) else word for word in sys.argv[1:])}".rstrip(),
              *(f"# {fact}" for fact in facts(bench.binary))]
     reason = unusable(bench)
     if reason:

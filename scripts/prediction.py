@@ -311,7 +311,7 @@ def one_round(program, settings, out, number):
     saved = out / f"predictions-{number}.json"
     saved.write_text(json.dumps(settings, indent=1))
     rate = report["samples_per_second"]
-    print(f"round {number}: profiled {rate:.1f} samples/s; {len(settings)} predictions saved in {saved}", flush=True)
+    print(f"round {number}: profiled {rate:.1f} samples/s; {len(settings)} predictions saved in {saved.name}", flush=True)
     again = program.sets(profile["sets"], profile["step"], batch_of(profile["sets"]))
     order = [place for place, one in enumerate(settings) for _ in range(KNEE_RUNS if one["kind"] == "knee" else 1)]
     order += [None] * CONTROLS
