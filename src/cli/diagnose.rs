@@ -12,13 +12,13 @@ mod table;
 
 use super::args::DiagnoseArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
+use super::out_folder;
 use super::run::{provide_data, require_device, trial_command};
 use crate::config::{Mode, PipelineConfig, ReadMode, Resolved, Settings, SourceKind, key_of};
 use crate::session::{SessionError, fits_in_memory};
 use crate::tune::{Measured, TrialError, TrialResult, TrialRunner};
 use anyhow::{Context, bail, ensure};
 use findings::{Diagnosis, LeftOut, ModeRuns};
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -49,11 +49,10 @@ pub fn diagnose(args: &DiagnoseArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     );
     let config = config?.resolve()?;
     require_device(&config)?;
-    provide_data(&config, args.json)?;
     if let Some(folder) = &args.out {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        out_folder::make_empty(folder)?;
     }
+    provide_data(&config, args.json)?;
     let (modes, without_cached) = modes(&config)?;
     let (runs, did_not_fit) = match run_all(args, &overrides, &config, &modes) {
         Err(error) if matches!(error.downcast_ref(), Some(TrialError::Stopped)) => {
@@ -65,7 +64,7 @@ pub fn diagnose(args: &DiagnoseArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     let diagnosis = Diagnosis::of(args, &config, &runs, without_cached.or(did_not_fit))?;
     let json = serde_json::to_string_pretty(&diagnosis)?;
     if let Some(folder) = &args.out {
-        write(&folder.join("diagnosis.json"), &format!("{json}\n"))?;
+        out_folder::write(&folder.join("diagnosis.json"), &format!("{json}\n"))?;
     }
     if args.json {
         writeln!(out, "{json}")?;
@@ -214,17 +213,9 @@ fn overrides_in(
 }
 
 fn keep_report(folder: &Path, measured: &Measured) -> anyhow::Result<()> {
-    fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    out_folder::make(folder)?;
     let text = serde_json::to_string_pretty(&*measured.report)?;
-    write(&folder.join("report.json"), &text)
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| {
-        let path = path.display();
-        format!("cannot write {path}; free some space or use another --out")
-    })
+    out_folder::write(&folder.join("report.json"), &text)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod fetch;
 mod file_limit;
 pub mod fit_search;
 mod interruption;
+mod out_folder;
 pub mod predict;
 mod progress;
 pub mod reproduce;

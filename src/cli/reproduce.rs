@@ -10,17 +10,17 @@ mod small_sets;
 
 use super::args::ReproduceArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
+use super::out_folder::{self, write};
 use super::run::{date_and_time, default_run_dir};
 use crate::reproduce::{
     Ask, DataUsed, EXPERIMENTS, LabError, Provenance, Reproduction, Table, chart_file, json,
     markdown, svg, terminal,
 };
 use crate::tune::TrialError;
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use lab::ThisMachine;
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -50,6 +50,7 @@ pub fn reproduce(args: &ReproduceArgs, out: &mut dyn Write) -> anyhow::Result<Ex
     );
     let folder = args.out.clone();
     let folder = folder.unwrap_or_else(|| default_run_dir(&format!("reproduce-{name}")));
+    out_folder::make_empty(&folder)?;
     write_experiments(&folder, table)?;
     let mut lab = ThisMachine::new(args, &folder, interrupt_switch()?)?;
     let ask = Ask {
@@ -79,6 +80,7 @@ pub fn reproduce(args: &ReproduceArgs, out: &mut dyn Write) -> anyhow::Result<Ex
         explanation: findings.explanation,
         notes: findings.notes,
     };
+    let reproduction = serde_json::from_value(lab.published(&reproduction)?)?;
     write_results(&folder, &reproduction)?;
     match args.json {
         true => writeln!(out, "{}", json(&reproduction))?,
@@ -111,8 +113,7 @@ fn list(out: &mut dyn Write) -> anyhow::Result<ExitCode> {
 /// The experiment files of `table`, so that each of its runs can be made again.
 fn write_experiments(folder: &Path, table: &Table) -> anyhow::Result<()> {
     let configs = folder.join("configs");
-    fs::create_dir_all(&configs)
-        .with_context(|| format!("cannot make the folder {}", configs.display()))?;
+    out_folder::make(&configs)?;
     for (name, text) in EXPERIMENTS {
         if table.experiments.contains(name) {
             write(&configs.join(name), text)?;
@@ -133,13 +134,6 @@ fn write_results(folder: &Path, reproduction: &Reproduction) -> anyhow::Result<(
         }
     }
     write(&folder.join(format!("{name}.md")), &markdown(reproduction))
-}
-
-fn write(path: &PathBuf, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| {
-        let path = path.display();
-        format!("cannot write {path}; free some space or use another --out")
-    })
 }
 
 /// How the figures come about.

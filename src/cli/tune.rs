@@ -10,6 +10,7 @@ mod tuned_file;
 
 use super::args::TuneArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
+use super::out_folder;
 use super::run::{default_run_dir, provide_data, trial_command, trial_steps};
 use crate::config::{Resolved, Settings};
 use crate::session::training_samples;
@@ -17,7 +18,7 @@ use crate::tune::tuning::{self, Attempt, Request, TuneError, Tuning};
 use crate::tune::{TrialError, TrialRunner};
 use anyhow::Context;
 use forecaster::FromReports;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -154,8 +155,7 @@ impl Folder {
     fn make(args: &TuneArgs, config: &Resolved) -> anyhow::Result<Folder> {
         let path = args.out.clone();
         let path = path.unwrap_or_else(|| default_run_dir(&format!("tune-{}", config.name)));
-        let made = fs::create_dir_all(&path);
-        made.with_context(|| format!("cannot make the folder {}", path.display()))?;
+        out_folder::make(&path)?;
         let trials = path.join("trials.jsonl");
         let file = File::create_new(&trials).with_context(|| {
             format!(

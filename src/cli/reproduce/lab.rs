@@ -9,6 +9,7 @@ use crate::device::probe;
 use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Predicted, Question, Run};
 use crate::session::{FreeStages, Predictor, WhatIf};
 use crate::tune::{OUT_OF_MEMORY, TrialError, TrialResult, TrialRunner};
+use serde::Serialize;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -52,6 +53,23 @@ impl ThisMachine {
             data: args.data.clone(),
             stop,
         })
+    }
+
+    /// `value` as results have it: the user's data goes by the name of its folder, wherever that lies here.
+    ///
+    /// # Errors
+    /// A value that is no JSON.
+    pub fn published(&self, value: &impl Serialize) -> serde_json::Result<Value> {
+        let typed = self.sets.iter().filter_map(|set| set.split_once('='));
+        let typed = typed.map(|(_, value)| Path::new(value));
+        let places = self.data.as_deref().into_iter().chain(typed);
+        let mut value = serde_json::to_value(value)?;
+        for place in places.filter(|place| place.is_absolute()) {
+            if let (Some(path), Some(name)) = (place.to_str(), place.file_name()) {
+                replace(&mut value, path, &name.to_string_lossy());
+            }
+        }
+        Ok(value)
     }
 
     fn experiment(&self, name: &str) -> PathBuf {
@@ -178,8 +196,8 @@ impl Lab for ThisMachine {
     }
 
     fn keep(&mut self, name: &str, value: &Value) -> Result<(), LabError> {
-        let text = serde_json::to_vec_pretty(value).map_err(refused)?;
-        fs::write(self.folder.join(name), text).map_err(refused)
+        let value = self.published(value).map_err(refused)?;
+        fs::write(self.folder.join(name), format!("{value:#}")).map_err(refused)
     }
 
     fn data(&mut self, need: &DataNeed) -> Result<DataPlace, LabError> {
@@ -232,6 +250,18 @@ impl Lab for ThisMachine {
 
     fn say(&mut self, what: &str) {
         eprintln!("{what}");
+    }
+}
+
+/// Puts `new` for `old` in every text of `value`.
+fn replace(value: &mut Value, old: &str, new: &str) {
+    match value {
+        Value::String(text) => *text = text.replace(old, new),
+        Value::Array(values) => values.iter_mut().for_each(|value| replace(value, old, new)),
+        Value::Object(values) => values
+            .values_mut()
+            .for_each(|value| replace(value, old, new)),
+        _ => {}
     }
 }
 
