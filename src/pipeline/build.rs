@@ -3,7 +3,7 @@
 use super::admission::{Admission, Tickets};
 use super::assembly::{Assembly, Outlet};
 use super::buffers::{Buffers, Slot};
-use super::error::{Control, PipelineError, SampleError, StopSignal};
+use super::error::{Control, PipelineError, SampleError, StopSignal, caught};
 use super::feed::{Feed, HostSource, Supply};
 use super::item::{HostBatch, Job};
 use super::logbook::Logbook;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// thread is the trainer's. `stop` may be given from anywhere, and is not given when the pipeline ends.
 ///
 /// # Errors
-/// Where the data set cannot fill a batch, or the system gives no threads.
+/// A plan that cannot run, a data set that cannot fill a batch, or a system that gives no threads.
 pub fn start<W: SampleWork, H: HostToDevice>(
     plan: &Plan,
     work: Arc<W>,
@@ -31,6 +31,7 @@ pub fn start<W: SampleWork, H: HostToDevice>(
     recorder: &Recorder,
     stop: &StopSignal,
 ) -> Result<Feed<W, H>, PipelineError> {
+    plan.check(work.samples())?;
     let planner = BatchPlanner::new(work.samples(), plan)?;
     let control = Arc::new(Control::new(stop.child(), plan.on_error));
     let part_bytes = plan.claim_size * work.sample_bytes();
@@ -111,8 +112,9 @@ impl<W: SampleWork> Builder<'_, W> {
             step: None,
             resident: resident(plan, Place::Device),
             per_epoch,
+            planned: plan.batches,
+            received: 0,
             empty: 0,
-            delivered: false,
         })
     }
 
@@ -149,10 +151,14 @@ impl<W: SampleWork> Builder<'_, W> {
         body: impl FnOnce(&mut Logbook) + Send + 'static,
     ) -> Result<(), PipelineError> {
         let lane = self.recorder.lane(name.clone(), kind);
-        let clock = self.clock.clone();
+        let (clock, control) = (self.clock.clone(), self.control.clone());
+        let what = format!("thread {name}");
         let thread = spawn_on(self.clock, &name, move || {
             let mut logbook = Logbook::new(clock, lane);
-            body(&mut logbook);
+            // One thread less may leave the others waiting for what it had.
+            if let Err(panicked) = caught(stage, &what, || body(&mut logbook)) {
+                control.fail(panicked);
+            }
         });
         match thread {
             Ok(thread) => {
@@ -193,7 +199,7 @@ impl<W: SampleWork> Builder<'_, W> {
             }
             Layout::WholeBatch { num_workers: 0, .. } => {
                 let (sender, tickets) = self.queue(self.plan.outstanding());
-                let scratch = self.work.scratch();
+                let scratch = caught(Stage::Batch, "making its tools", || self.work.scratch())?;
                 let source = HostSource::Inline {
                     tickets,
                     post: self.post(),
@@ -236,7 +242,7 @@ impl<W: SampleWork> Builder<'_, W> {
         input: &Receiver<Job<W::Encoded>>,
         output: &Sender<Job<W::Decoded>>,
     ) -> Result<(), PipelineError> {
-        self.sample_stage(Stage::Decode, workers, input, output, |work| {
+        self.sample_stage(Stage::Decode, workers, input, output, |work: &W| {
             let mut scratch = work.scratch();
             move |work: &W, claim: &Claim, encoded, _: &mut Slot| {
                 service::decode(work, claim, encoded, &mut scratch)
@@ -250,7 +256,7 @@ impl<W: SampleWork> Builder<'_, W> {
         input: &Receiver<Job<W::Decoded>>,
         output: &Sender<Job<()>>,
     ) -> Result<(), PipelineError> {
-        self.sample_stage(Stage::Preprocess, workers, input, output, |work| {
+        self.sample_stage(Stage::Preprocess, workers, input, output, |work: &W| {
             let mut scratch = work.scratch();
             move |work: &W, claim: &Claim, decoded, slot: &mut Slot| {
                 service::preprocess(work, claim, decoded, &mut scratch, slot.bytes())
@@ -258,26 +264,25 @@ impl<W: SampleWork> Builder<'_, W> {
         })
     }
 
-    /// The workers of one sample stage; `service` makes what each runs.
+    /// The workers of one sample stage; `new_service` makes what each runs, in its own thread.
     fn sample_stage<I, O, S>(
         &mut self,
         stage: Stage,
         workers: usize,
         input: &Receiver<Job<I>>,
         output: &Sender<Job<O>>,
-        service: impl Fn(&W) -> S,
+        new_service: impl Fn(&W) -> S + Copy + Send + 'static,
     ) -> Result<(), PipelineError>
     where
         I: Send + 'static,
         O: Send + 'static,
-        S: FnMut(&W, &Claim, I, &mut Slot) -> Result<Served<O>, SampleError> + Send + 'static,
+        S: FnMut(&W, &Claim, I, &mut Slot) -> Result<Served<O>, SampleError>,
     {
         for number in 0..workers {
             let (post, input, output) = (self.post(), input.clone(), output.clone());
-            let service = service(&self.work);
             let name = format!("{stage} {number}");
             self.spawn(stage, name, LaneKind::Worker(stage), move |logbook| {
-                post.serve_samples(logbook, stage, &input, &output, service);
+                post.serve_samples(logbook, stage, &input, &output, new_service);
             })?;
         }
         Ok(())

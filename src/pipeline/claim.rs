@@ -16,18 +16,21 @@ impl<W: SampleWork> Post<W> {
         opening: Opening,
         scratch: &mut W::Scratch,
     ) -> Opening {
-        let read = self.guarded(Stage::Read, &job.claim, |work| {
+        let nothing = (&mut (), |_: &W| ());
+        let read = self.guarded(Stage::Read, &job.claim, nothing, |work, ()| {
             service::read(work, &job.claim)
         });
         let (encoded, read) = served(logbook, read);
         let decode = encoded.and_then(|encoded| {
-            self.guarded(Stage::Decode, &job.claim, |work| {
+            let tools = (&mut *scratch, W::scratch);
+            self.guarded(Stage::Decode, &job.claim, tools, |work, scratch| {
                 service::decode(work, &job.claim, encoded, scratch)
             })
         });
         let (decoded, decode) = served(logbook, decode);
         let preprocess = decoded.and_then(|decoded| {
-            self.guarded(Stage::Preprocess, &job.claim, |work| {
+            let tools = (&mut *scratch, W::scratch);
+            self.guarded(Stage::Preprocess, &job.claim, tools, |work, scratch| {
                 let slot = job.slot.bytes();
                 service::preprocess(work, &job.claim, decoded, scratch, slot)
             })

@@ -1,8 +1,10 @@
 //! What can go wrong in a pipeline, and the switch that stops it.
 
+use crate::config::OnError;
 use crate::timeline::{Clock, Nanos, Stage, WaitKey};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -22,9 +24,9 @@ pub enum PipelineError {
         name: String,
         reason: String,
     },
-    /// A worker panicked; the pipeline stopped.
+    /// A worker panicked outside of a sample; the pipeline stopped.
     #[error(
-        "a {stage} worker panicked on {what}: {message}; this is a bug in the {stage} stage, not in your data: please report it with this sample"
+        "the {stage} stage panicked ({what}): {message}; this is a bug and no fault of your data, please report it"
     )]
     Panic {
         stage: Stage,
@@ -48,6 +50,14 @@ pub enum PipelineError {
     /// The operating system gave no thread.
     #[error("cannot start the {stage} worker threads: {reason}; try fewer workers")]
     Spawn { stage: Stage, reason: String },
+    /// The plan has no workers, no room or no samples where it needs some.
+    #[error("the pipeline's plan cannot run: {0}")]
+    Plan(String),
+    /// The pipeline ended too early, and nothing says why.
+    #[error(
+        "the loader ended after {delivered} of {planned} batches, and nothing had failed or stopped it; this is a bug, please report it"
+    )]
+    Lost { planned: u64, delivered: u64 },
     /// The data set cannot fill one batch.
     #[error(
         "the data set has {samples} samples, fewer than one batch of {batch_size}; lower batch.size or set drop_last = false"
@@ -62,13 +72,17 @@ pub fn panic_message(payload: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "(no message)".to_owned())
 }
 
-/// What to do with a sample that cannot be loaded.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum ErrorPolicy {
-    /// Stop the run and name the sample.
-    Fail,
-    /// Leave it out of its batch, count it and list it.
-    Skip,
+/// Runs `run`; a panic in it is an error of `stage`, at work on `what`.
+pub(super) fn caught<T>(
+    stage: Stage,
+    what: &str,
+    run: impl FnOnce() -> T,
+) -> Result<T, PipelineError> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| PipelineError::Panic {
+        stage,
+        what: what.to_owned(),
+        message: panic_message(payload.as_ref()),
+    })
 }
 
 /// A sample left out, and why.
@@ -89,6 +103,8 @@ pub struct Skipped {
     pub count: u64,
     /// The first of them, each once.
     pub listed: Vec<SkippedSample>,
+    /// Files whose samples from some place on are not counted, since they are not known, and why.
+    pub broken_files: Vec<String>,
 }
 
 /// Skipped samples listed by name; more are only counted.
@@ -206,13 +222,13 @@ impl StopSignal {
 /// What all threads of a pipeline share: the stop signal, the first failure, the skipped samples.
 pub(super) struct Control {
     pub(super) stop: StopSignal,
-    policy: ErrorPolicy,
+    policy: OnError,
     failure: Mutex<Option<PipelineError>>,
     skipped: Mutex<Skipped>,
 }
 
 impl Control {
-    pub(super) fn new(stop: StopSignal, policy: ErrorPolicy) -> Control {
+    pub(super) fn new(stop: StopSignal, policy: OnError) -> Control {
         Control {
             stop,
             policy,
@@ -246,7 +262,7 @@ impl Control {
         error: &SampleError,
     ) {
         let reason = error_chain(error.as_ref());
-        if self.policy == ErrorPolicy::Fail {
+        if self.policy == OnError::Fail {
             self.fail(PipelineError::Sample {
                 stage,
                 sample,
@@ -273,7 +289,7 @@ impl Control {
 
     /// Fails since none of the last `batches` batches had a sample left.
     pub(super) fn nothing_left(&self, batches: u64) -> PipelineError {
-        let Skipped { count, listed } = self.skipped();
+        let Skipped { count, listed, .. } = self.skipped();
         let first = listed.into_iter().next();
         let stage = first.as_ref().map_or(Stage::Read, |first| first.stage);
         let (name, reason) = first

@@ -1,6 +1,6 @@
 //! The trainer's end of the pipeline: device batches, one at a time.
 
-use super::error::{Control, PipelineError, Skipped, StopSignal};
+use super::error::{Control, PipelineError, Skipped, StopSignal, caught};
 use super::item::{BatchJob, HostBatch};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Receiver, Sent};
@@ -54,10 +54,11 @@ pub struct Feed<W: SampleWork, H: HostToDevice> {
     pub(super) resident: Option<Resident<Copied<H::Batch>>>,
     /// Batches in one epoch.
     pub(super) per_epoch: u64,
+    /// Batches that the plan delivers in all, and those that came so far.
+    pub(super) planned: u64,
+    pub(super) received: u64,
     /// Batches without a sample since the last that had one.
     pub(super) empty: u64,
-    /// Whether any batch had a sample.
-    pub(super) delivered: bool,
 }
 
 impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
@@ -79,9 +80,9 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
                 samples,
                 batch,
             } = copied;
+            self.received += 1;
             if let Some(batch) = batch {
                 self.empty = 0;
-                self.delivered = true;
                 return Ok(Some(Delivered {
                     number,
                     epoch,
@@ -103,11 +104,17 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
         if let Some(failure) = self.control.failure() {
             return Err(failure);
         }
-        let stopped = self.control.stop.is_stopped();
-        if self.empty > 0 && !self.delivered && !stopped {
+        let (planned, delivered) = (self.planned, self.received);
+        if self.control.stop.is_stopped() {
+            return Ok(None);
+        }
+        if self.empty > 0 && self.empty == delivered {
             return Err(self.control.nothing_left(self.empty));
         }
-        Ok(None)
+        match delivered < planned {
+            true => Err(PipelineError::Lost { planned, delivered }),
+            false => Ok(None),
+        }
     }
 
     fn receive(&mut self) -> Option<Copied<H::Batch>> {
@@ -249,11 +256,11 @@ fn host_batch<W: SampleWork>(
                 value: job,
             } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
-            let (batch, opening, last) = post.assemble(logbook, job, opening, scratch);
-            // What is left of a batch that a stop has cut short is not trained on.
-            if post.control.stop.is_stopped() {
-                return None;
-            }
+            let assembled = caught(Stage::Batch, "loading in the trainer's thread", || {
+                post.assemble(logbook, job, opening, scratch)
+            });
+            let assembled = assembled.map_err(|panicked| post.control.fail(panicked));
+            let (batch, opening, last) = assembled.ok()??;
             let subject = batch_subject(Stage::Batch, &batch, last);
             let unit = logbook.current();
             let end = logbook.ended();

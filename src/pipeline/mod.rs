@@ -28,10 +28,10 @@ mod work;
 mod worker;
 
 pub use crate::timeline::{Layout, Place, StageKnobs};
+pub use crate::config::OnError as ErrorPolicy;
 pub use build::start;
 pub use error::{
-    ErrorPolicy, PipelineError, SampleError, Skipped, SkippedSample, StopSignal, error_chain,
-    panic_message,
+    PipelineError, SampleError, Skipped, SkippedSample, StopSignal, error_chain, panic_message,
 };
 pub use feed::{Delivered, Feed};
 pub use item::HostBatch;
@@ -41,3 +41,6 @@ pub use recording_cost::RecordingCost;
 pub use usage::UsageMeter;
 pub use waking_cost::WakingCost;
 pub use work::{Claim, Discard, HostToDevice, SampleKey, SampleWork};
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,10 @@
 //! What to build: batches, order, and how workers are spent.
 
 use super::buffers::buffers_in_turns;
-use super::error::{ErrorPolicy, PipelineError};
+use super::error::PipelineError;
+use crate::config::OnError;
 use crate::data::sampler::{BatchSpan, Batches, Order, epoch_order};
-use crate::timeline::{Layout, Place, StageKnobs};
+use crate::timeline::{ItemId, Layout, Place, StageKnobs};
 use std::sync::Arc;
 
 /// The first batches of a run are loaded and stay; then they are used in turns, and nothing is loaded.
@@ -32,12 +33,64 @@ pub struct Plan {
     pub seed: u64,
     /// Indices of the samples to load; `None` is all of the data set.
     pub part: Option<Arc<[u32]>>,
-    pub on_error: ErrorPolicy,
+    /// What becomes of a sample that cannot be loaded: it fails the run, or is left out of its batch, counted and listed.
+    pub on_error: OnError,
     /// `None` loads every batch.
     pub keep: Option<Keep>,
 }
 
 impl Plan {
+    /// Refuses what would deliver nothing, of a data set of `samples` samples.
+    pub(super) fn check(&self, samples: usize) -> Result<(), PipelineError> {
+        let mut counts = vec![
+            ("batch_size", self.batch_size),
+            ("claim_size", self.claim_size),
+        ];
+        match self.layout {
+            Layout::PerStage {
+                read,
+                decode,
+                preprocess,
+                batch,
+            } => counts.extend([
+                ("read.workers", read.workers),
+                ("read.prefetch", read.prefetch),
+                ("decode.workers", decode.workers),
+                ("decode.prefetch", decode.prefetch),
+                ("preprocess.workers", preprocess.workers),
+                ("preprocess.prefetch", preprocess.prefetch),
+                ("batch.workers", batch.workers),
+                ("batch.prefetch", batch.prefetch),
+            ]),
+            layout if layout.is_inline() => {}
+            Layout::WholeBatch {
+                prefetch_factor, ..
+            } => counts.push(("prefetch_factor", prefetch_factor)),
+        }
+        let copies = self.copy.workers > 0;
+        counts.extend(copies.then_some(("copy.prefetch", self.copy.prefetch)));
+        let kept = self
+            .keep
+            .map(|keep| ("keep.batches", keep.batches as usize));
+        counts.extend(kept);
+        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            let what = format!("{name} is 0; it must be at least 1");
+            return Err(PipelineError::Plan(what));
+        }
+        if self.batch_size > ItemId::MAX_BATCH_SIZE {
+            let (size, most) = (self.batch_size, ItemId::MAX_BATCH_SIZE);
+            let what = format!("batch_size is {size}, and at most {most} samples can be numbered");
+            return Err(PipelineError::Plan(what));
+        }
+        let mut part = self.part.iter().flat_map(|part| part.iter());
+        match part.find(|index| **index as usize >= samples) {
+            Some(index) => Err(PipelineError::Plan(format!(
+                "it names sample {index} of a data set of {samples}"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Host batch buffers needed so that buffers never bind before the queues do.
     pub fn slabs(&self) -> usize {
         match self.layout {

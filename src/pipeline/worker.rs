@@ -4,7 +4,7 @@
 use super::admission::Admission;
 use super::assembly::{Assembly, Outlet};
 use super::buffers::{Buffers, Slot};
-use super::error::{Control, PipelineError, SampleError, error_chain, panic_message};
+use super::error::{Control, PipelineError, SampleError, caught, error_chain, panic_message};
 use super::item::{BatchJob, HostBatch, Job, join};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Handoff, Receiver, Sender};
@@ -24,46 +24,45 @@ pub(super) struct Post<W> {
 }
 
 impl<W: SampleWork> Post<W> {
-    /// Runs one service, turning its error or panic into what the error policy says.
-    pub(super) fn guarded<O>(
+    /// Runs one service with the worker's `tools`, turning its error or panic into what the error policy says.
+    pub(super) fn guarded<T, O>(
         &self,
         stage: Stage,
         claim: &Claim,
-        service: impl FnOnce(&W) -> Result<Served<O>, SampleError>,
+        (tools, new_tools): (&mut T, impl Fn(&W) -> T),
+        service: impl FnOnce(&W, &mut T) -> Result<Served<O>, SampleError>,
     ) -> Option<Served<O>> {
-        match catch_unwind(AssertUnwindSafe(|| service(&self.work))) {
-            Ok(Ok(served)) => Some(served),
-            Ok(Err(error)) => {
-                for &index in claim.indices() {
-                    let name = self.work.name(index);
-                    self.control
-                        .sample_failed(stage, u64::from(index), name, &error);
-                }
-                None
-            }
+        let error = match catch_unwind(AssertUnwindSafe(|| service(&self.work, tools))) {
+            Ok(Ok(served)) => return Some(served),
+            Ok(Err(error)) => error,
             Err(payload) => {
-                let index = claim.first().index;
-                let what = format!("sample {index} ({})", self.work.name(index));
+                // The panic may have left them half changed.
+                *tools = new_tools(&self.work);
                 let message = panic_message(payload.as_ref());
-                self.control.fail(PipelineError::Panic {
-                    stage,
-                    what,
-                    message,
-                });
-                None
+                format!("its code panicked: {message} (a bug; please report it with this sample)")
+                    .into()
             }
+        };
+        for &index in claim.indices() {
+            let name = self.work.name(index);
+            self.control
+                .sample_failed(stage, u64::from(index), name, &error);
         }
+        None
     }
 
-    /// Serves samples until the input ends or the pipeline stops.
-    pub(super) fn serve_samples<I: Send, O: Send>(
+    /// Serves samples until the input ends or the pipeline stops; `new_service` makes what serves them.
+    pub(super) fn serve_samples<I: Send, O: Send, S>(
         &self,
         logbook: &mut Logbook,
         stage: Stage,
         input: &Receiver<Job<I>>,
         output: &Sender<Job<O>>,
-        mut service: impl FnMut(&W, &Claim, I, &mut Slot) -> Result<Served<O>, SampleError>,
-    ) {
+        new_service: impl Fn(&W) -> S,
+    ) where
+        S: FnMut(&W, &Claim, I, &mut Slot) -> Result<Served<O>, SampleError>,
+    {
+        let mut service = new_service(&self.work);
         while let Ok(received) = input.recv(logbook.current()) {
             let Envelope {
                 handoff,
@@ -72,7 +71,8 @@ impl<W: SampleWork> Post<W> {
             let opening = logbook.open(handoff, received.waited, received.depth);
             let (payload, mut job) = job.split();
             let served = payload.and_then(|payload| {
-                self.guarded(stage, &job.claim, |work| {
+                let tools = (&mut service, &new_service);
+                self.guarded(stage, &job.claim, tools, |work, service| {
                     service(work, &job.claim, payload, &mut job.slot)
                 })
             });
@@ -91,30 +91,26 @@ impl<W: SampleWork> Post<W> {
         }
     }
 
-    /// Finishes batch `parts`: joins them, lets the loader collate.
-    fn finish_batch(&self, number: u64, parts: Vec<Job<()>>) -> HostBatch {
-        let sample_bytes = self.work.sample_bytes();
-        let mut batch = join(number, parts, sample_bytes, |index| self.work.label(index));
-        let collated = catch_unwind(AssertUnwindSafe(|| self.work.collate(&mut batch)));
+    /// Finishes batch `parts`: joins them, lets the loader collate. `None` where that failed.
+    fn finish_batch(&self, number: u64, parts: Vec<Job<()>>) -> Option<HostBatch> {
         let what = format!("batch {number}");
-        match collated {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => self.control.fail(PipelineError::Sample {
+        let finished = caught(Stage::Batch, &what, || {
+            let label = |index| self.work.label(index);
+            let mut batch = join(number, parts, self.work.sample_bytes(), label);
+            self.work.collate(&mut batch).map(|()| batch)
+        });
+        let failure = match finished {
+            Ok(Ok(batch)) => return Some(batch),
+            Ok(Err(error)) => PipelineError::Sample {
                 stage: Stage::Batch,
                 sample: number,
                 name: what,
                 reason: error_chain(error.as_ref()),
-            }),
-            Err(payload) => {
-                let message = panic_message(payload.as_ref());
-                self.control.fail(PipelineError::Panic {
-                    stage: Stage::Batch,
-                    what,
-                    message,
-                });
-            }
-        }
-        batch
+            },
+            Err(panicked) => panicked,
+        };
+        self.control.fail(failure);
+        None
     }
 
     /// The batch stage: gathers samples, hands batches on.
@@ -153,8 +149,10 @@ impl<W: SampleWork> Post<W> {
                 },
                 ..waited_for
             });
-            let batch = self.finish_batch(number, parts);
-            if !self.hand_on(logbook, batch, &opening, last, outlet, output) {
+            let handed_on = self
+                .finish_batch(number, parts)
+                .is_some_and(|batch| self.hand_on(logbook, batch, &opening, last, outlet, output));
+            if !handed_on {
                 return;
             }
         }
@@ -193,34 +191,36 @@ impl<W: SampleWork> Post<W> {
                 value: job,
             } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
-            let (batch, opening, last) = self.assemble(logbook, job, opening, &mut scratch);
-            if self.control.stop.is_stopped()
-                || !self.hand_on(logbook, batch, &opening, last, outlet, output)
-            {
+            let assembled = self.assemble(logbook, job, opening, &mut scratch);
+            let handed_on = assembled.is_some_and(|(batch, opening, last)| {
+                self.hand_on(logbook, batch, &opening, last, outlet, output)
+            });
+            if !handed_on {
                 return;
             }
         }
     }
 
-    /// Assembles one batch; returns it with the opening of its batch unit and its last sample.
+    /// Assembles one batch; returns it with the opening of its batch unit and its last sample. `None` where it failed
+    /// or a stop has cut it short.
     pub(super) fn assemble(
         &self,
         logbook: &mut Logbook,
         job: BatchJob,
         mut opening: Opening,
         scratch: &mut W::Scratch,
-    ) -> (HostBatch, Opening, u32) {
+    ) -> Option<(HostBatch, Opening, u32)> {
         let number = job.batch.number;
         let mut jobs: Vec<Job<()>> = job.into_jobs(&self.buffers).collect();
         for job in &mut jobs {
             if self.control.stop.is_stopped() {
-                job.payload = None;
-                continue;
+                return None;
             }
             opening = self.load(logbook, job, opening, scratch);
         }
         let last = jobs.last().map_or(0, |job| job.claim.first().index);
-        (self.finish_batch(number, jobs), opening, last)
+        let batch = self.finish_batch(number, jobs)?;
+        (!self.control.stop.is_stopped()).then_some((batch, opening, last))
     }
 }
 

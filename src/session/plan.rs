@@ -4,13 +4,13 @@ use super::error::SessionError;
 use super::source::Source;
 use crate::analysis::{Disk, LoaderShape};
 use crate::config::{
-    self, EmulatedConfig, GpuTimeline, HeldOut, Mode, ModelKind, OnError, Optimizer, OrderConfig,
-    PartSize, PipelineConfig, Resolved, StageConfig,
+    self, EmulatedConfig, GpuTimeline, HeldOut, Mode, ModelKind, Optimizer, OrderConfig, PartSize,
+    PipelineConfig, Resolved, StageConfig,
 };
 use crate::data::sampler::{Batches, Order};
 use crate::data::{Amount, Parts, Split};
 use crate::device::emulated::{EmulatedMemory, EmulatedSpec};
-use crate::pipeline::{ErrorPolicy, Keep, Plan};
+use crate::pipeline::{Keep, Plan};
 use crate::timeline::{Layout, Nanos, Place, StageKnobs};
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision};
 use std::sync::Arc;
@@ -95,10 +95,7 @@ pub(super) fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -
         ordered: pipeline.ordered,
         seed: config.seed,
         part: Some(training),
-        on_error: match pipeline.on_error {
-            OnError::Fail => ErrorPolicy::Fail,
-            OnError::Skip => ErrorPolicy::Skip,
-        },
+        on_error: pipeline.on_error,
         keep: place(config.mode).map(|place| Keep {
             batches: per_epoch.min(Mode::RESIDENT_BATCHES),
             place,
