@@ -51,12 +51,29 @@ pub struct ServiceProfile {
     pub woke_share: f64,
     /// Per item.
     pub bytes_out: f64,
+    /// Of the largest units of work, largest first: what memory is forecast from.
+    #[serde(default)]
+    pub largest_bytes: Vec<u64>,
 }
 
 impl Profile {
     /// What `stage` did, where it did anything.
     pub fn service(&self, stage: Stage) -> Option<&ServiceProfile> {
         self.services.iter().find(|service| service.stage == stage)
+    }
+
+    /// Bytes of `samples` samples as `stage` hands them on, if they are the largest that were measured.
+    pub fn bytes_at_most(&self, stage: Stage, samples: usize) -> f64 {
+        let Some(service) = self.service(stage) else {
+            return 0.0;
+        };
+        let units = (samples as f64 / service.items_per_unit.max(1.0)).ceil() as usize;
+        let largest = &service.largest_bytes;
+        let listed: u64 = largest.iter().take(units).sum();
+        // Of more samples than are listed all are taken to be as large as the last that is.
+        let mean = service.bytes_out * service.items_per_unit;
+        let others = largest.last().map_or(mean, |least| *least as f64);
+        listed as f64 + units.saturating_sub(largest.len()) as f64 * others
     }
 }
 
@@ -99,6 +116,8 @@ impl ServiceProfile {
     }
 }
 
+/// Largest units of a stage that are listed.
+pub(super) const LARGEST: usize = 128;
 /// Equally likely lengths that stand for what a stage took.
 pub(super) const LENGTHS: u64 = 128;
 /// And for how long it took until threads ran that were woken: one in a thousand waits for somebody else's turn to end,
@@ -296,6 +315,28 @@ mod tests {
     }
 
     #[test]
+    fn memory_follows_from_the_largest_samples() {
+        let decode: ServiceProfile = serde_json::from_value(serde_json::json!({
+            "stage": "decode", "items": 600, "items_per_unit": 1.0, "mean_ns": 1.0, "lengths_ns": [1.0],
+            "relative_error": 0.0, "cpu_share": 1.0, "woke_share": 0.0, "bytes_out": 2e6,
+        }))
+        .unwrap();
+        let mut profile = Profile {
+            services: vec![decode],
+            ..Profile::default()
+        };
+        let at_most = |profile: &Profile, samples| profile.bytes_at_most(Stage::Decode, samples);
+        assert_eq!(at_most(&profile, 10), 20e6, "a report that lists none");
+        assert_eq!(profile.bytes_at_most(Stage::Read, 10), 0.0);
+        profile.services[0].largest_bytes = vec![144_000_000, 144_000_000, 1_000_000];
+        assert_eq!(at_most(&profile, 1), 144e6);
+        assert_eq!(at_most(&profile, 3), 289e6);
+        assert_eq!(at_most(&profile, 10), 296e6);
+        profile.services[0].items_per_unit = 4.0;
+        assert_eq!(at_most(&profile, 5), 288e6, "two claims");
+    }
+
+    #[test]
     fn waking_somebody_is_no_part_of_the_work() {
         let service = |lengths_ns: Vec<f64>, woke_share| ServiceProfile {
             stage: Stage::Read,
@@ -308,6 +349,7 @@ mod tests {
             cpu_share: 1.0,
             woke_share,
             bytes_out: 0.0,
+            largest_bytes: Vec::new(),
         };
         // Units of 10 items that wake somebody for 10 us: 1 us an item.
         let long = service(vec![900.0, 1_000.0, 1_900.0, 2_100.0], 0.5);

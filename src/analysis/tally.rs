@@ -2,12 +2,13 @@
 
 mod costs;
 
-use super::profile::Parts;
+use super::profile::{LARGEST, Parts};
 use crate::timeline::{
     Interval, LaneInfo, LaneKind, Nanos, Service, Stage, ThreadUsage, UnitRecord,
 };
 use hdrhistogram::Histogram;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// Longer lengths count as this long in percentiles.
 const LONGEST: Nanos = Nanos::from_millis(1_000_000);
@@ -97,6 +98,8 @@ pub(super) struct StageTally {
     pub(super) run_delay: Nanos,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
+    /// What the largest units handed on.
+    largest: BinaryHeap<Reverse<u64>>,
     pub(super) input_depths: u64,
 }
 
@@ -115,8 +118,28 @@ impl StageTally {
             run_delay: Nanos::ZERO,
             bytes_in: 0,
             bytes_out: 0,
+            largest: BinaryHeap::with_capacity(LARGEST),
             input_depths: 0,
         }
+    }
+
+    fn handed_on(&mut self, bytes: u64) {
+        self.bytes_out += bytes;
+        if self.largest.len() < LARGEST {
+            self.largest.push(Reverse(bytes));
+        } else if let Some(mut least) = self.largest.peek_mut()
+            && bytes > least.0
+        {
+            *least = Reverse(bytes);
+        }
+    }
+
+    fn largest_bytes(&self) -> Vec<u64> {
+        let largest_first = self.largest.clone().into_sorted_vec();
+        largest_first
+            .into_iter()
+            .map(|Reverse(bytes)| bytes)
+            .collect()
     }
 }
 
@@ -269,7 +292,7 @@ impl Tally {
             stage.parts.add(end - start - delay, unit.items());
             stage.run_delay += Nanos(u64::from(service.run_delay));
             stage.bytes_in += service.bytes_in;
-            stage.bytes_out += service.bytes_out;
+            stage.handed_on(service.bytes_out);
             stage.input_depths += u64::from(service.input_depth);
         }
         let tally = self.lane(lane);

@@ -88,7 +88,7 @@ impl Default for WhatIf {
 pub struct Prediction {
     #[serde(flatten)]
     pub forecast: Forecast,
-    /// Of the loader's buffers and queues when they are full.
+    /// Of the loader's buffers and queues when they are full of the largest samples.
     pub host_memory_bytes: u64,
     /// What the prediction takes for granted, where that is not sure.
     pub assumptions: Vec<String>,
@@ -343,9 +343,9 @@ impl Predictor {
         plan(config, self.part.clone(), self.data.claim_samples)
     }
 
-    /// What the loader holds when every queue is full.
+    /// What the loader holds when every queue is full of the largest samples.
     fn memory(&self, plan: &Plan) -> u64 {
-        let bytes = |stage| self.profile.service(stage).map_or(0.0, |s| s.bytes_out);
+        let bytes = |stage, samples| self.profile.bytes_at_most(stage, samples);
         let buffers = plan.most_buffers(self.data.sample_bytes) * plan.batch_size;
         let buffers = (buffers * self.data.sample_bytes) as f64;
         let queued = match plan.layout {
@@ -355,12 +355,13 @@ impl Predictor {
                 preprocess,
                 ..
             } => {
-                (read.workers + read.prefetch + decode.workers) as f64 * bytes(Stage::Read)
-                    + (decode.workers + decode.prefetch + preprocess.workers) as f64
-                        * bytes(Stage::Decode)
+                let encoded = read.workers + read.prefetch + decode.workers;
+                let decoded = decode.workers + decode.prefetch + preprocess.workers;
+                bytes(Stage::Read, encoded) + bytes(Stage::Decode, decoded)
             }
             Layout::WholeBatch { num_workers, .. } => {
-                num_workers.max(1) as f64 * (bytes(Stage::Read) + bytes(Stage::Decode))
+                let workers = num_workers.max(1);
+                bytes(Stage::Read, workers) + bytes(Stage::Decode, workers)
             }
         };
         (buffers + queued) as u64

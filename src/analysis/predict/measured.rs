@@ -160,6 +160,7 @@ mod tests {
             cpu_share: 1.0,
             woke_share: 0.0,
             bytes_out,
+            largest_bytes: Vec::new(),
         };
         Profile {
             services: vec![service(Stage::Read, read), service(Stage::Decode, decoded)],

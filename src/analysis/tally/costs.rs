@@ -62,6 +62,11 @@ impl Tally {
             },
             woke_share: (woke * at_once).min(1.0),
             bytes_out: tally.bytes_out as f64 / tally.items as f64,
+            // Those of queues of samples.
+            largest_bytes: match stage {
+                Stage::Read | Stage::Decode => tally.largest_bytes(),
+                _ => Vec::new(),
+            },
         }
     }
 }

@@ -88,6 +88,7 @@ mod tests {
             drift: Vec::new(),
             cpu_share: 1.0,
             bytes_out: 0.0,
+            largest_bytes: Vec::new(),
         }
     }
 
