@@ -181,7 +181,8 @@ pub(super) const PIPELINE: &[Key] = &[
     flag("ordered", "true",
         "Deliver batches in sampling order; off, whichever is ready first goes first."),
     Key::new("on_error", Kind::Choice(&["fail", "skip"]), Default::Toml("\"fail\""),
-        "What a sample that cannot be read or decoded does to the run: stop it, or be left out and counted."),
+        "What a sample that cannot be read or decoded does to the run: stop it, or be left out and counted. With `skip` a \
+         broken tar file is read up to where it is broken."),
 
     Key::new("num_workers", Kind::WholeOr { word: PER_STAGE, most: MOST_WORKERS }, Default::Toml("\"per-stage\""),
         "Workers that each assemble whole batches, as PyTorch's DataLoader means it; 0 loads inline in the trainer's thread."),

@@ -5,7 +5,8 @@
 //! `png` an image. Of several images the first of `jpg`, `jpeg`, `png` in that order is taken, as WebDataset's own
 //! `"jpg;jpeg;png"` does, and only without those one with a longer name (`left.jpg`), the first in the file. A key that
 //! comes again later, or in the next shard, is another sample; the same member twice in one sample is an error. Members
-//! without a dot or whose name begins with one are passed over, as are directories, links and devices.
+//! without a dot or whose name begins with one are passed over, as are directories and devices, and links, which are
+//! counted.
 //!
 //! Invariants: every location lies within its file as it was when it was opened; samples are in the order of the shards
 //! (their names' bytes), then of the members. Only headers and labels are read, and memory is bounded by the size of
@@ -32,12 +33,14 @@ use source::{ShardFile, Source};
 pub use samples::LeftOut;
 
 /// Opened shards: for each sample where its image is, its label and its name.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct TarShards {
     files: Vec<PathBuf>,
     /// `file_ends[f]` is one past the last sample of file `f`.
     file_ends: Vec<usize>,
     samples: Samples,
+    /// Why files are not indexed to their end.
+    broken: Vec<DataError>,
 }
 
 /// Where the bytes of an image are.
@@ -52,16 +55,20 @@ pub struct Location {
 }
 
 impl TarShards {
-    /// Indexes `path`: one tar file, or a folder whose visible `*.tar` files are the shards.
+    /// Indexes `path`: one tar file, or a folder whose visible `*.tar` files are the shards. With `skip_broken` a file
+    /// that is broken is indexed up to where it is.
     ///
     /// # Errors
-    /// Nothing there, files that are not whole tar files or use what cannot be read in place (sparse members), labels
-    /// that only some samples have or that are no numbers, no image at all.
-    pub fn open(path: &Path) -> Result<TarShards, DataError> {
+    /// Nothing there, labels that only some samples have, no image at all; files that are broken: not whole tar files, or
+    /// with what cannot be read in place (sparse members), or with labels that are no numbers.
+    pub fn open(path: &Path, skip_broken: bool) -> Result<TarShards, DataError> {
         let mut shards = TarShards::empty();
         for file in shard_files(path)? {
-            let source = ShardFile::open(&file)?;
-            shards.add(file, source)?;
+            let source = ShardFile::open(&file);
+            match source.and_then(|source| shards.add(file, source)) {
+                Err(error) if skip_broken => shards.broken.push(error),
+                added => added?,
+            }
         }
         shards.finish(path)
     }
@@ -71,27 +78,27 @@ impl TarShards {
             files: Vec::new(),
             file_ends: Vec::new(),
             samples: Samples::default(),
+            broken: Vec::new(),
         }
     }
 
     fn add(&mut self, file: PathBuf, source: impl Source) -> Result<(), DataError> {
-        let mut members = Members::new(source, &file);
-        self.samples.add_all(&mut members)?;
+        let added = self.samples.add_all(&mut Members::new(source, &file));
         self.files.push(file);
         self.file_ends.push(self.samples.len());
-        match self.samples.lacking_label() {
-            Some(i) => Err(DataError::UnlabelledSample {
-                path: self.files[self.file(i)].clone(),
-                sample: String::from_utf8_lossy(self.samples.name(i)).into_owned(),
-            }),
-            None => Ok(()),
-        }
+        added
     }
 
     fn finish(mut self, path: &Path) -> Result<TarShards, DataError> {
         if self.is_empty() {
-            return Err(DataError::NoTarImages {
-                path: path.to_path_buf(),
+            let path = path.to_path_buf();
+            let why = self.broken.into_iter().next();
+            return Err(why.unwrap_or(DataError::NoTarImages { path }));
+        }
+        if let Some(i) = self.samples.lacking_label() {
+            return Err(DataError::UnlabelledSample {
+                path: self.files[self.file(i)].clone(),
+                sample: self.member(i),
             });
         }
         self.samples.shrink();
@@ -145,6 +152,11 @@ impl TarShards {
     /// does.
     pub fn member(&self, i: usize) -> String {
         String::from_utf8_lossy(self.samples.name(i)).into_owned()
+    }
+
+    /// Why files are not indexed to their end, where they are skipped for that.
+    pub fn broken(&self) -> &[DataError] {
+        &self.broken
     }
 
     /// What the shards hold and this index does not.

@@ -19,8 +19,20 @@ impl Catalog {
     /// # Errors
     /// Data that is not there or not of that kind.
     pub fn open(kind: SourceKind, path: &Path) -> Result<Catalog, DataError> {
+        Catalog::open_with(kind, path, false)
+    }
+
+    /// The same; with `skip_broken` a tar file that is broken is read up to where it is.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub(super) fn open_with(
+        kind: SourceKind,
+        path: &Path,
+        skip_broken: bool,
+    ) -> Result<Catalog, DataError> {
         Ok(match kind {
-            SourceKind::WebDataset => Catalog::WebDataset(TarShards::open(path)?),
+            SourceKind::WebDataset => Catalog::WebDataset(TarShards::open(path, skip_broken)?),
             SourceKind::Shard => Catalog::Shards(ShardSet::open(path)?),
             _ => Catalog::Folder(ImageFolder::open(path)?),
         })
@@ -79,13 +91,28 @@ impl Catalog {
         }
     }
 
+    /// Files that are skipped from some place on, and why.
+    pub(super) fn broken(&self) -> Vec<String> {
+        let Catalog::WebDataset(shards) = self else {
+            return Vec::new();
+        };
+        let broken = shards.broken().iter();
+        broken
+            .map(|error| format!("{error}; the rest of the file is skipped"))
+            .collect()
+    }
+
     /// What a user should know of the data before trusting a run on it.
     pub(super) fn warnings(&self) -> Vec<String> {
         let Catalog::WebDataset(shards) = self else {
             return Vec::new();
         };
-        let mut warnings = Vec::new();
-        let LeftOut { images, samples } = shards.left_out();
+        let mut warnings = self.broken();
+        let LeftOut {
+            images,
+            samples,
+            links,
+        } = shards.left_out();
         if samples > 0 {
             warnings.push(format!(
                 "{samples} samples of the tar files have no .jpg, .jpeg or .png member and are left out"
@@ -94,6 +121,12 @@ impl Catalog {
         if images > 0 {
             warnings.push(format!(
                 "{images} images are left out: their sample has another one (names are the same up to the first dot)"
+            ));
+        }
+        if links > 0 {
+            warnings.push(format!(
+                "{links} links in the tar files are left out; pack the files themselves, with \
+                 tar's --dereference and --hard-dereference"
             ));
         }
         if shards.classes() == 1 {
@@ -159,40 +192,37 @@ impl Catalog {
         }
     }
 
+    /// Where sample `i` lies: the number of its file and the file's path, and which part it is of one with others.
+    fn place(&self, i: usize) -> (usize, &Path, Option<Extent>) {
+        let (file, path, offset, bytes) = match self {
+            Catalog::Folder(folder) => return (i, folder.path(i), None),
+            Catalog::WebDataset(shards) => {
+                let place = shards.location(i);
+                let path = shards.files()[place.file as usize].as_path();
+                (place.file, path, place.offset, place.bytes)
+            }
+            Catalog::Shards(shards) => {
+                let Record { file, entry } = shards.record(i);
+                let path = shards.files()[file as usize].path();
+                (file, path, entry.offset, entry.bytes.into())
+            }
+        };
+        (file as usize, path, Some(Extent { offset, bytes }))
+    }
+
     /// Reads sample `i`.
     ///
     /// # Errors
     /// Bytes that cannot be read.
     pub(super) fn read(&self, reader: &Reader, i: usize) -> Result<Encoded, ReadError> {
-        let (file, path, extent) = match self {
-            Catalog::Folder(folder) => return reader.read_file(i, folder.path(i)),
-            Catalog::WebDataset(shards) => {
-                let place = shards.location(i);
-                let extent = Extent {
-                    offset: place.offset,
-                    bytes: place.bytes,
-                };
-                (
-                    place.file as usize,
-                    &shards.files()[place.file as usize],
-                    extent,
-                )
-            }
-            Catalog::Shards(shards) => {
-                let record = shards.record(i);
-                let extent = Extent {
-                    offset: record.entry.offset,
-                    bytes: record.entry.bytes.into(),
-                };
-                let path = shards.files()[record.file as usize].path();
-                return reader.read_part(record.file as usize, path, extent);
-            }
-        };
-        reader.read_part(file, path, extent)
+        match self.place(i) {
+            (file, path, None) => reader.read_file(file, path),
+            (file, path, Some(extent)) => reader.read_part(file, path, extent),
+        }
     }
 
-    /// Whether the bytes of sample `i` are what they were when it was opened. Shards know from their checksums,
-    /// which are `due` once a run or once the file has shrunk; of other files only the latter shows.
+    /// Whether the bytes of sample `i` could be read, and are what they were when it was packed: shards know from their
+    /// checksums, which are `due` once a run.
     ///
     /// # Errors
     /// What is wrong with them.
@@ -203,19 +233,12 @@ impl Catalog {
         i: usize,
         due: bool,
     ) -> Result<(), BadBytes> {
-        let path = match self {
-            Catalog::Folder(folder) => folder.path(i),
-            Catalog::WebDataset(shards) => &shards.files()[shards.location(i).file as usize],
-            Catalog::Shards(shards) => {
-                let record = shards.record(i);
-                let path = shards.files()[record.file as usize].path();
-                if due || reader.check(encoded, path).is_err() {
-                    check_record(&record.entry, reader.bytes(encoded))?;
-                }
-                return Ok(());
-            }
-        };
-        Ok(reader.check(encoded, path)?)
+        let (_, path, _) = self.place(i);
+        reader.check(encoded, path)?;
+        if let Some(record) = self.record(i).filter(|_| due) {
+            check_record(&record.entry, reader.bytes(encoded))?;
+        }
+        Ok(())
     }
 }
 

@@ -2,19 +2,18 @@
 
 use super::catalog::Catalog;
 use super::error::SessionError;
-use crate::config::{Decoder as DecoderConfig, PipelineConfig, Spatial as SpatialConfig};
+use crate::config::{PipelineConfig, Spatial as SpatialConfig};
 use crate::data::sample_rng;
 use crate::data::sampler::Order;
 use crate::data::shard::Record;
-use crate::pipeline::stages::decode::{
-    DecodeOptions, Decoder, DecoderKind, Input, Rgb, RgbBuffer, View,
-};
+use crate::pipeline::stages::decode::{DecodeOptions, Decoder, Input, Rgb, RgbBuffer, View};
 use crate::pipeline::stages::preprocess::{PreprocessError, PreprocessPlan, Preprocessor, Spatial};
 use crate::pipeline::stages::reading::{Access, Encoded, Reader};
+use crate::pipeline::stages::spare::Spare;
 use crate::pipeline::{Claim, SampleError, SampleKey, SampleWork};
 use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Photographs and what is done to them.
 pub struct ImageWork {
@@ -27,7 +26,9 @@ pub struct ImageWork {
     finish: Finish,
     /// A bit for each sample whose checksum has been compared.
     checked: Vec<AtomicU64>,
-    spare: Mutex<Spare>,
+    /// Pixels that the preprocess stage has given back to the decode stage. When the queue between the two gets deeper
+    /// than usual, more are made.
+    spare: Spare,
 }
 
 /// What leaves the preprocess stage.
@@ -39,14 +40,6 @@ enum Finish {
     Cropped,
     /// The picture as it lies in a shard, in the corner of a frame of this width and height.
     Whole { width: u32, height: u32 },
-}
-
-/// Pixel buffers that the preprocess stage has given back to the decode stage.
-struct Spare {
-    buffers: Vec<RgbBuffer>,
-    /// Buffers to make once the size of an image is known. More are made when the queue between the two
-    /// stages gets deeper than usual; these keep a short wait of one of them from costing page faults.
-    to_make: usize,
 }
 
 /// A sample between decode and preprocess.
@@ -80,10 +73,7 @@ impl ImageWork {
         let plan = plan(pipeline)?;
         Preprocessor::new(&plan)?;
         let decode = DecodeOptions {
-            decoder: match pipeline.decode.decoder {
-                DecoderConfig::Image => DecoderKind::Image,
-                DecoderConfig::Turbojpeg => DecoderKind::Turbojpeg,
-            },
+            decoder: pipeline.decode.decoder,
             exif_orientation: pipeline.decode.exif_orientation,
             ..DecodeOptions::default()
         };
@@ -118,10 +108,7 @@ impl ImageWork {
             checked: std::iter::repeat_with(AtomicU64::default)
                 .take(words)
                 .collect(),
-            spare: Mutex::new(Spare {
-                buffers: Vec::new(),
-                to_make: buffers_in_use(pipeline),
-            }),
+            spare: Spare::with(buffers_in_use(pipeline)),
             catalog,
         })
     }
@@ -216,18 +203,9 @@ impl ImageWork {
         Ok(())
     }
 
-    fn take_buffer(&self) -> RgbBuffer {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        spare.buffers.pop().unwrap_or_default()
-    }
-
     fn give_back(&self, buffer: RgbBuffer) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let more = std::mem::take(&mut spare.to_make).saturating_sub(1);
-        spare
-            .buffers
-            .extend(std::iter::repeat_n(&buffer, more).cloned());
-        spare.buffers.push(buffer);
+        let used = buffer.pixels.len();
+        self.spare.give_back(buffer.pixels, used);
     }
 
     /// Decodes what the crop of the sample `key` needs.
@@ -241,7 +219,10 @@ impl ImageWork {
             bytes: self.reader.bytes(encoded),
             private: self.reader.is_private(encoded),
         };
-        let mut image = self.take_buffer();
+        let mut image = RgbBuffer {
+            pixels: self.spare.take(),
+            ..RgbBuffer::default()
+        };
         let region = |width, height| {
             let mut rng = sample_rng(key.seed, key.epoch, key.index.into());
             (!self.whole).then(|| self.plan.region((width, height), &mut rng))

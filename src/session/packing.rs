@@ -44,7 +44,7 @@ impl PackRequest<'_> {
             Some(kind) => kind,
             None => kind_of(self.source)?,
         };
-        let catalog = Catalog::open(kind, self.source)?;
+        let catalog = Catalog::open_with(kind, self.source, self.skip_bad)?;
         let warnings = catalog.warnings();
         let reader = catalog.reader(ReadMode::Pread, Access::Sequential)?;
         let record_kind = match self.raw {

@@ -21,8 +21,10 @@ pub(super) struct Header {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
-    /// A directory, link, pipe or device: no content follows, whatever its size says.
+    /// A directory, pipe or device: no content follows, whatever its size says.
     Bare,
+    /// A hard or symbolic link: no content follows either.
+    Link,
     /// GNU's name of the next member.
     LongName,
     /// GNU's target of the next member, a link.
@@ -46,7 +48,8 @@ impl Header {
         check_sum(block)?;
         let kind = match block[156] {
             0 | b'0' | b'7' => Kind::File,
-            b'1'..=b'6' => Kind::Bare,
+            b'1' | b'2' => Kind::Link,
+            b'3'..=b'6' => Kind::Bare,
             b'L' => Kind::LongName,
             b'K' => Kind::LongLink,
             b'x' | b'X' => Kind::Pax,

@@ -35,6 +35,8 @@ pub(super) struct Members<'a, S> {
     path: &'a Path,
     /// The next header.
     at: u64,
+    /// Hard and symbolic links that were passed over.
+    links: u64,
 }
 
 /// What the headers before a member say of it.
@@ -52,7 +54,12 @@ impl<'a, S: Source> Members<'a, S> {
             source,
             path,
             at: 0,
+            links: 0,
         }
+    }
+
+    pub(super) fn links(&self) -> u64 {
+        self.links
     }
 
     pub(super) fn path(&self) -> &'a Path {
@@ -74,7 +81,10 @@ impl<'a, S: Source> Members<'a, S> {
             self.at += BLOCK as u64;
             match header.kind {
                 Kind::File => return self.file(at, header, pending).map(Some),
-                Kind::Bare => pending = Pending::default(),
+                Kind::Bare | Kind::Link => {
+                    self.links += u64::from(header.kind == Kind::Link);
+                    pending = Pending::default();
+                }
                 // It may stand between a long name and its member.
                 Kind::LongLink => {
                     self.pass(at, header.size)?;

@@ -25,6 +25,8 @@ pub struct LeftOut {
     pub images: u64,
     /// Samples without an image.
     pub samples: u64,
+    /// Hard and symbolic links, whose content lies elsewhere.
+    pub links: u64,
 }
 
 /// All samples so far, in order.
@@ -61,9 +63,24 @@ struct Image {
 }
 
 impl Samples {
-    /// Adds those of one shard.
+    /// Adds those of one shard; after an error, those before it.
     pub(super) fn add_all<S: Source>(&mut self, members: &mut Members<S>) -> Result<(), DataError> {
-        let mut group: Option<Group> = None;
+        let mut last = None;
+        let read = self.add_groups(members, &mut last);
+        self.left_out.links += members.links();
+        // A label may have been lost with what follows.
+        let last =
+            last.filter(|group| read.is_ok() || group.label.is_some() || self.unlabelled.is_some());
+        self.add(last, members)?;
+        read
+    }
+
+    /// Adds all but the last sample, which is left in `group`.
+    fn add_groups<S: Source>(
+        &mut self,
+        members: &mut Members<S>,
+        group: &mut Option<Group>,
+    ) -> Result<(), DataError> {
         while let Some(member) = members.next()? {
             let Some((key, extension)) = split(&member.name) else {
                 continue;
@@ -81,9 +98,9 @@ impl Samples {
                 let image = Image { member, extension };
                 self.left_out.images += u64::from(current.take_image(image, members)?);
             }
-            group = Some(current);
+            *group = Some(current);
         }
-        self.add(group, members)
+        Ok(())
     }
 
     fn add<S: Source>(

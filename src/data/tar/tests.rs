@@ -134,6 +134,7 @@ fn what_is_no_image_or_label_is_passed_over() {
     let want = LeftOut {
         images: 0,
         samples: 1,
+        links: 1,
     };
     assert_eq!((shards.left_out(), shards.classes()), (want, 1));
 }
@@ -277,7 +278,7 @@ fn a_folder_is_read_in_the_order_of_its_names() {
     write("s-1.tar", &tar(&[]));
     write("s-3.tar.gz", b"not looked at");
     write(".s-0.tar", b"not looked at");
-    let shards = TarShards::open(folder.path()).unwrap();
+    let shards = TarShards::open(folder.path(), false).unwrap();
     let path = |name: &str| folder.path().join(name);
     assert_eq!(shards.files(), ["s-1.tar", "s-10.tar", "s-2.tar"].map(path));
     assert_eq!((shards.len(), shards.classes()), (2, 2));
@@ -287,16 +288,20 @@ fn a_folder_is_read_in_the_order_of_its_names() {
         shards.name(1),
         format!("k.jpg of {}", path("s-2.tar").display())
     );
-    let one = TarShards::open(&path("s-2.tar")).unwrap();
+    let one = TarShards::open(&path("s-2.tar"), false).unwrap();
     assert_eq!((one.len(), one.location(0).file), (1, 0));
     write("s-4.tar", &three_samples()[..700]);
-    let error = TarShards::open(folder.path()).unwrap_err().to_string();
+    let error = TarShards::open(folder.path(), false)
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("s-4.tar is not usable") && error.contains("cut short"),
         "{error}"
     );
     write("s-4.tar", &tar(&[file("u.jpg", b"")]));
-    let error = TarShards::open(folder.path()).unwrap_err().to_string();
+    let error = TarShards::open(folder.path(), false)
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("sample u.jpg of") && error.contains("s-4.tar"),
         "{error}"
@@ -304,15 +309,50 @@ fn a_folder_is_read_in_the_order_of_its_names() {
 }
 
 #[test]
+fn of_a_broken_file_what_comes_before_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    write("s-0.tar", &three_samples());
+    let mut damaged = three_samples();
+    // The header of the third sample's label.
+    let third = 512 * (1 + 1 + 1 + 2 + 1 + 1 + 1 + 1);
+    damaged[third] ^= 1;
+    write("s-1.tar", &damaged);
+    write("s-2.tar", b"no tar file at all");
+    write("s-3.tar", &three_samples());
+    let refused = TarShards::open(folder.path(), false).unwrap_err();
+    assert!(refused.to_string().contains("s-1.tar"), "{refused}");
+    let shards = TarShards::open(folder.path(), true).unwrap();
+    let files: Vec<u32> = (0..shards.len()).map(|i| shards.location(i).file).collect();
+    assert_eq!(files, [0, 0, 0, 1, 1, 3, 3, 3]);
+    let broken: Vec<String> = shards.broken().iter().map(DataError::to_string).collect();
+    assert_eq!(broken.len(), 2);
+    assert!(broken[0].contains(&format!(
+        "s-1.tar is not usable as a WebDataset shard: at byte {third}"
+    )));
+    assert!(broken[1].contains("s-2.tar"));
+    for name in ["s-0.tar", "s-1.tar", "s-3.tar"] {
+        fs::remove_file(folder.path().join(name)).unwrap();
+    }
+    let nothing = TarShards::open(folder.path(), true).unwrap_err();
+    assert!(
+        nothing.to_string().contains("s-2.tar is not usable"),
+        "{nothing}"
+    );
+}
+
+#[test]
 fn a_path_without_shards_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let error = TarShards::open(folder.path()).unwrap_err().to_string();
+    let error = TarShards::open(folder.path(), false)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("holds no .tar file"), "{error}");
-    let error = TarShards::open(Path::new("/nowhere/s.tar"))
+    let error = TarShards::open(Path::new("/nowhere/s.tar"), false)
         .unwrap_err()
         .to_string();
     assert!(error.contains("/nowhere/s.tar is not there"), "{error}");
-    let error = TarShards::open(Path::new("/dev/null"))
+    let error = TarShards::open(Path::new("/dev/null"), false)
         .unwrap_err()
         .to_string();
     assert!(error.contains("is not a tar file"), "{error}");
@@ -329,6 +369,12 @@ fn what_tar_writes_is_read() {
     fs::write(folder.path().join("data/a.cls"), "6").unwrap();
     fs::write(folder.path().join("data/a.png"), [1; 12]).unwrap();
     std::os::unix::fs::symlink("a.png", folder.path().join("data/b.png")).unwrap();
+    // Behind the name that it is linked to.
+    fs::hard_link(
+        folder.path().join("data/a.png"),
+        folder.path().join("data/z.png"),
+    )
+    .unwrap();
     for format in ["v7", "oldgnu", "gnu", "ustar", "posix"] {
         // Names of more than 99 bytes do not fit v7.
         let what = if format == "v7" {
@@ -346,7 +392,9 @@ fn what_tar_writes_is_read() {
             return;
         }
         let path = folder.path().join("s.tar");
-        let found = listed(&TarShards::open(&path).unwrap(), &fs::read(&path).unwrap());
+        let shards = TarShards::open(&path, false).unwrap();
+        assert_eq!(shards.left_out().links, 1 + u64::from(format != "v7"));
+        let found = listed(&shards, &fs::read(&path).unwrap());
         let name = |member: &str| format!("{member} of {}", path.display());
         let shallow = (name("data/a.png"), 6, vec![1; 12]);
         let below = (name(&format!("{deep}/k.jpg")), 5, vec![9; 1500]);

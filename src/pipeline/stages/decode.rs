@@ -13,9 +13,13 @@
 //! steady state allocates nothing for them. An image over the limits is refused from its header, before its pixels
 //! are allocated. A truncated file is an error, never a half-grey sample.
 //!
-//! May use: nothing else of this crate.
+//! May use: `stages::spare`, `config`, `timeline` for sizes.
 
 use std::io::Cursor;
+
+use super::spare::Scratch;
+pub use crate::config::Decoder as DecoderKind;
+use crate::timeline::Bytes;
 
 use image::codecs::jpeg::JpegDecoder;
 use image::codecs::png::PngDecoder;
@@ -37,34 +41,26 @@ const JPEG_SIGNATURE: &[u8] = b"\xff\xd8\xff";
 /// What an image may ask for before it is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeLimits {
-    pub max_pixels: u64,
+    /// For pixels, as the decoder writes them and as RGB: those of 16 bits or with alpha take more.
+    pub max_pixel_bytes: u64,
     /// For what a decoder allocates besides pixels: profiles, text, row buffers.
     pub max_ancillary_bytes: u64,
 }
 
 impl Default for DecodeLimits {
-    /// Pillow's limit of pixels (0.25 GiB of RGB), and 64 MiB for the rest.
+    /// Pillow's limit of 0.25 GiB, for 89 million pixels of RGB, and 64 MiB for the rest.
     fn default() -> DecodeLimits {
         DecodeLimits {
-            max_pixels: 89_478_485,
+            max_pixel_bytes: 1 << 28,
             max_ancillary_bytes: 64 << 20,
         }
     }
 }
 
-/// What decodes JPEG files; PNG files are the `image` crate's in any case.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum DecoderKind {
-    /// The pure-Rust `image` crate.
-    #[default]
-    Image,
-    /// libjpeg-turbo, where this was built with it.
-    Turbojpeg,
-}
-
 /// How images are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeOptions {
+    /// What decodes JPEG files; PNG files are the `image` crate's in any case.
     pub decoder: DecoderKind,
     pub limits: DecodeLimits,
     /// Turn images upright as their EXIF block says.
@@ -89,13 +85,15 @@ pub enum DecodeError {
     )]
     UnknownFormat { start: String },
     #[error(
-        "{width}x{height} is more than the limit of {max_pixels} pixels; resize the image, or raise the limit if the \
-         data is trusted"
+        "its {width}x{height} pixels of {pixel_bytes} bytes are more than the limit of {}; resize the image or remove \
+         it from the data set",
+        Bytes(*.most)
     )]
-    TooManyPixels {
+    TooLarge {
         width: u32,
         height: u32,
-        max_pixels: u64,
+        pixel_bytes: u64,
+        most: u64,
     },
     #[error(
         "the JPEG is truncated after {len_bytes} bytes (no end-of-image marker); fetch it again"
@@ -169,7 +167,7 @@ pub struct Input<'a> {
 pub struct Decoder {
     options: DecodeOptions,
     /// A copy of a JPEG: one whose header says that it ends earlier, or of which nobody else has the bytes.
-    copy: Vec<u8>,
+    copy: Scratch,
     #[cfg(feature = "turbojpeg")]
     turbo: Option<turbo::Turbo>,
 }
@@ -191,7 +189,7 @@ impl Decoder {
         };
         Ok(Decoder {
             options,
-            copy: Vec::new(),
+            copy: Scratch::default(),
             #[cfg(feature = "turbojpeg")]
             turbo,
         })
@@ -242,7 +240,7 @@ impl Decoder {
         let mut needed = None;
         if let Some(frame) = &header.frame {
             let stored = (frame.width, frame.height);
-            check_pixels(frame.width, frame.height, &self.options.limits)?;
+            check_pixels((frame.width, frame.height), RGB_BYTES, &self.options.limits)?;
             let (width, height) = orientation.upright(stored);
             // Without rows the height is told after the pixels.
             let region = (width > 0 && height > 0).then(|| region(width, height));
@@ -268,9 +266,7 @@ impl Decoder {
             let bytes = if input.private {
                 bytes
             } else {
-                self.copy.clear();
-                self.copy.extend_from_slice(bytes);
-                &self.copy
+                copy_to(&mut self.copy, bytes)
             };
             match turbo.decode(bytes, frame, needed, out)? {
                 turbo::Decoded::Rgb => return Ok(()),
@@ -281,13 +277,11 @@ impl Decoder {
         let Some((frame, rows)) = rows_needed(header, needed) else {
             return decode_whole_jpeg(bytes, limits, out);
         };
-        self.copy.clear();
-        self.copy.extend_from_slice(bytes);
-        let height = self.copy[frame.height_at..].first_chunk_mut::<2>();
-        if let Some(height) = height {
+        let shorter = copy_to(&mut self.copy, bytes);
+        if let Some(height) = shorter[frame.height_at..].first_chunk_mut::<2>() {
             *height = (rows as u16).to_be_bytes();
         }
-        decode_whole_jpeg(&self.copy, limits, out)?;
+        decode_whole_jpeg(shorter, limits, out)?;
         if (out.width, out.height) != (frame.width, rows) {
             // `image` has found another frame header than we have.
             return decode_whole_jpeg(bytes, limits, out);
@@ -295,6 +289,13 @@ impl Decoder {
         out.view.image_height = frame.height;
         Ok(())
     }
+}
+
+fn copy_to<'a>(copy: &'a mut Scratch, bytes: &[u8]) -> &'a mut [u8] {
+    let copy = copy.for_use(bytes.len());
+    copy.clear();
+    copy.extend_from_slice(bytes);
+    copy
 }
 
 /// How many rows of the image `needed` takes, where decoding can stop after them. Chroma rows are upsampled
@@ -316,7 +317,7 @@ fn decode_whole_jpeg(
     };
     let mut decoder = JpegDecoder::new(Cursor::new(bytes)).map_err(corrupt)?;
     let (width, height) = decoder.dimensions();
-    check_pixels(width, height, limits)?;
+    check_decoded(&decoder, limits)?;
     let mut decoder_limits = Limits::no_limits();
     decoder_limits.max_image_width = Some(width);
     decoder_limits.max_image_height = Some(height);
@@ -336,12 +337,13 @@ fn decode_png(
     };
     // The size stands at fixed offsets in the header; read here so that nothing is allocated for a bomb.
     if let (Some(width), Some(height)) = (big_endian_at(bytes, 16), big_endian_at(bytes, 20)) {
-        check_pixels(width, height, limits)?;
+        check_pixels((width, height), RGB_BYTES, limits)?;
     }
     let mut decoder_limits = Limits::no_limits();
     decoder_limits.max_alloc = Some(limits.max_ancillary_bytes);
     let mut decoder =
         PngDecoder::with_limits(Cursor::new(bytes), decoder_limits).map_err(corrupt)?;
+    check_decoded(&decoder, limits)?;
     let turned = options.exif_orientation.then(|| decoder.orientation());
     let orientation = turned.transpose().map_err(corrupt)?;
     read_pixels(decoder, out).map_err(corrupt)?;
@@ -354,14 +356,33 @@ fn big_endian_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_be_bytes(word.try_into().ok()?))
 }
 
-fn check_pixels(width: u32, height: u32, limits: &DecodeLimits) -> Result<(), DecodeError> {
-    if u64::from(width) * u64::from(height) <= limits.max_pixels {
+/// What every pixel takes in the end.
+const RGB_BYTES: u64 = 3;
+
+/// Refuses an image that takes more than it may as it comes from `decoder`.
+fn check_decoded(decoder: &impl ImageDecoder, limits: &DecodeLimits) -> Result<(), DecodeError> {
+    let pixel_bytes = u64::from(decoder.color_type().bytes_per_pixel());
+    check_pixels(decoder.dimensions(), pixel_bytes.max(RGB_BYTES), limits)
+}
+
+fn check_pixels(
+    (width, height): (u32, u32),
+    pixel_bytes: u64,
+    limits: &DecodeLimits,
+) -> Result<(), DecodeError> {
+    let most = limits.max_pixel_bytes;
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels
+        .checked_mul(pixel_bytes)
+        .is_some_and(|bytes| bytes <= most)
+    {
         return Ok(());
     }
-    Err(DecodeError::TooManyPixels {
+    Err(DecodeError::TooLarge {
         width,
         height,
-        max_pixels: limits.max_pixels,
+        pixel_bytes,
+        most,
     })
 }
 

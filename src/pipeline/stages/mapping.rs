@@ -1,10 +1,10 @@
-//! Files mapped into memory, and what happens when one shrinks while it is mapped. The only file with `unsafe` for
-//! this concern.
+//! Files mapped into memory, and what happens when a page of one cannot be read. The only file with `unsafe` for this
+//! concern.
 //!
-//! A read past the end of a file that was truncated after it was mapped raises SIGBUS, which would kill a training
-//! run for one bad sample. A handler installed with the first mapping puts an anonymous zero page under the faulting
-//! address and marks the mapping, so the reader sees zeros and asks [`MappedFile::faulted`] afterwards. A SIGBUS that
-//! is not ours goes to whoever handled it before.
+//! A read that the disk fails, or past the end of a file that was truncated after it was mapped, raises SIGBUS, which
+//! would kill a training run for one bad sample. A handler installed with the first mapping marks the page as lost and
+//! puts an anonymous zero page under the faulting address, so the reader sees zeros and asks [`MappedFile::faulted`]
+//! afterwards. A SIGBUS that is not ours goes to whoever handled it before.
 //!
 //! Invariants: every live mapping is in the registry before its bytes can be read and leaves it before it is
 //! unmapped. The handler uses atomics, `mmap` and `sigaction` only: no locks, no allocation. Registering costs O(1).
@@ -13,14 +13,15 @@
 //! May use: `stages::reading` for the order of access. Linux only.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::reading::Access;
-use memmap2::{Advice, Mmap};
+use super::reading::{Access, Extent};
+use memmap2::{Advice, Mmap, MmapOptions};
 
 /// Live mappings that can be guarded at once.
 const SLOTS: usize = 4096;
@@ -36,27 +37,50 @@ pub enum MapError {
         path: PathBuf,
         source: io::Error,
     },
+    #[error("{path} ends before byte {end}; leave the data set alone during a run")]
+    Short { path: PathBuf, end: u64 },
     #[error("{path} is empty; remove it from the data set or fetch it again")]
     Empty { path: PathBuf },
     #[error("{path} is not a regular file; only files can be samples")]
     NotAFile { path: PathBuf },
 }
 
-/// The read-only bytes of one file.
+/// The read-only bytes of one file, or of a part of it.
 #[derive(Debug)]
 pub struct MappedFile {
     backing: Backing,
+    /// Where in the file the bytes begin.
+    offset: u64,
 }
 
 #[derive(Debug)]
 enum Backing {
-    Guarded { map: Mmap, slot: u32 },
+    Guarded {
+        map: Mmap,
+        slot: u32,
+        /// A bit for each page, set where it was lost. Empty where only the whole matters.
+        lost: Box<[AtomicU64]>,
+    },
     Read(Vec<u8>),
 }
 
 impl MappedFile {
-    /// Maps `path` as it is now. Nothing is read yet; see [`MappedFile::touch`].
+    /// Maps the sample `path` as it is now. Nothing is read yet; see [`MappedFile::touch_part`].
     pub fn open(path: &Path) -> Result<MappedFile, MapError> {
+        MappedFile::map(path, None, false)
+    }
+
+    /// Maps a file in which many samples lie: what is lost of one concerns no other.
+    pub fn open_shared(path: &Path) -> Result<MappedFile, MapError> {
+        MappedFile::map(path, None, true)
+    }
+
+    /// Maps the part of `path` that is one sample.
+    pub fn open_part(path: &Path, part: Extent) -> Result<MappedFile, MapError> {
+        MappedFile::map(path, Some(part), false)
+    }
+
+    fn map(path: &Path, part: Option<Extent>, is_shared: bool) -> Result<MappedFile, MapError> {
         let io = |action| {
             move |source| MapError::Io {
                 action,
@@ -74,15 +98,24 @@ impl MappedFile {
             let path = path.to_path_buf();
             return Err(MapError::Empty { path });
         }
+        let extent = part.unwrap_or(Extent {
+            offset: 0,
+            bytes: metadata.len(),
+        });
+        if extent.end() > metadata.len() {
+            let (path, end) = (path.to_path_buf(), extent.end());
+            return Err(MapError::Short { path, end });
+        }
         install_handler_once().map_err(io("install the SIGBUS handler for"))?;
         let backing = match REGISTRY.take_slot() {
-            Some(slot) => map_guarded(&file, slot).map_err(io("map"))?,
-            None => read_whole(file).map_err(io("read"))?,
+            Some(slot) => map_guarded(&file, slot, extent, is_shared).map_err(io("map"))?,
+            None => read_part(&file, extent).map_err(io("read"))?,
         };
-        Ok(MappedFile { backing })
+        let offset = extent.offset;
+        Ok(MappedFile { backing, offset })
     }
 
-    /// The file's bytes. Zeros stand where the file has shrunk since it was opened.
+    /// The file's bytes. Zeros stand where they could not be read.
     pub fn bytes(&self) -> &[u8] {
         match &self.backing {
             Backing::Guarded { map, .. } => map,
@@ -102,12 +135,8 @@ impl MappedFile {
         }
     }
 
-    /// Faults every page in, so that the caller's stage pays for the disk and not whoever reads the bytes next.
-    pub fn touch(&self) {
-        self.touch_part(0..self.bytes().len(), Access::Sequential);
-    }
-
-    /// The same for a part, which lies inside the file.
+    /// Faults the pages of a part in, which lies inside the file, so that the caller's stage pays for the disk and not
+    /// whoever reads the bytes next.
     pub fn touch_part(&self, part: Range<usize>, access: Access) {
         let Backing::Guarded { map, .. } = &self.backing else {
             return;
@@ -122,28 +151,41 @@ impl MappedFile {
         if populated.is_ok() {
             return;
         }
-        let first = part.start / TOUCH_STRIDE_BYTES * TOUCH_STRIDE_BYTES;
-        for offset in (first..part.end.min(map.len())).step_by(TOUCH_STRIDE_BYTES) {
+        // A part of a file need not begin with a page, so its last byte may lie in one more.
+        let end = part.end.min(map.len());
+        let last = end.checked_sub(1).filter(|last| *last > part.start);
+        let strides = (part.start..end).step_by(TOUCH_STRIDE_BYTES);
+        for offset in strides.chain(last) {
             // SAFETY: `offset` is below the mapping's length. Volatile, so that the read is not optimised away.
             unsafe { std::ptr::read_volatile(map.as_ptr().add(offset)) };
         }
     }
 
-    /// True once a read of `bytes()` ran past the end of a file that has shrunk. Check it after decoding: what was
-    /// decoded then is partly zeros.
-    pub fn faulted(&self) -> bool {
-        self.faulted_before(self.bytes().len())
+    /// Whether any of `bytes()[part]` could not be read. Check it after decoding: what was decoded then is partly
+    /// zeros. Of a sample that is mapped alone any byte counts.
+    pub fn faulted(&self, part: Range<usize>) -> bool {
+        let Backing::Guarded { map, slot, lost } = &self.backing else {
+            return false;
+        };
+        if !REGISTRY.slots[*slot as usize]
+            .has_lost
+            .load(Ordering::Acquire)
+        {
+            return false;
+        }
+        let page_bytes = PAGE_BYTES.load(Ordering::Acquire);
+        let start = map.as_ptr() as usize % page_bytes;
+        let mut pages = (start + part.start) / page_bytes..(start + part.end).div_ceil(page_bytes);
+        let is_lost = |page: usize| {
+            let word = lost.get(page / 64).map(|word| word.load(Ordering::Acquire));
+            word.is_none_or(|word| word >> (page % 64) & 1 == 1)
+        };
+        pages.any(is_lost)
     }
 
-    /// Whether that concerns the bytes before `end`: a read of them or of earlier ones ran past the file's end.
-    pub fn faulted_before(&self, end: usize) -> bool {
-        match &self.backing {
-            Backing::Guarded { slot, .. } => {
-                let lost_from = &REGISTRY.slots[*slot as usize].lost_from;
-                lost_from.load(Ordering::Acquire) < end
-            }
-            Backing::Read(_) => false,
-        }
+    /// Where in the file `bytes()[part]` ends.
+    pub fn end_of(&self, part: &Range<usize>) -> u64 {
+        self.offset + part.end as u64
     }
 
     /// False when the registry was full and the file was read instead.
@@ -161,15 +203,20 @@ impl Drop for MappedFile {
     }
 }
 
-/// Maps `file` and has `slot` guard it; gives the slot back when that fails.
-fn map_guarded(file: &File, slot: u32) -> io::Result<Backing> {
+/// Maps `extent` of `file` and has `slot` guard it; gives the slot back when that fails.
+fn map_guarded(file: &File, slot: u32, extent: Extent, is_shared: bool) -> io::Result<Backing> {
+    let mut options = MmapOptions::new();
+    options.offset(extent.offset).len(extent.bytes as usize);
     // SAFETY: the mapping is read-only, owned by the returned value, and outlives every slice of it. Another process
     // may still write or truncate the file: decoders treat the bytes as untrusted input, and the signal handler turns
     // a truncation into zeros.
-    match unsafe { Mmap::map(file) } {
+    match unsafe { options.map(file) } {
         Ok(map) => {
-            REGISTRY.publish(slot, map.as_ptr() as usize, map.len());
-            Ok(Backing::Guarded { map, slot })
+            let pages = map.len() / PAGE_BYTES.load(Ordering::Acquire) + 1;
+            let words = if is_shared { pages.div_ceil(64) } else { 0 };
+            let lost: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+            REGISTRY.publish(slot, map.as_ptr() as usize, map.len(), &lost);
+            Ok(Backing::Guarded { map, slot, lost })
         }
         Err(error) => {
             REGISTRY.release(slot);
@@ -178,9 +225,9 @@ fn map_guarded(file: &File, slot: u32) -> io::Result<Backing> {
     }
 }
 
-fn read_whole(mut file: File) -> io::Result<Backing> {
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+fn read_part(file: &File, extent: Extent) -> io::Result<Backing> {
+    let mut bytes = vec![0; extent.bytes as usize];
+    file.read_exact_at(&mut bytes, extent.offset)?;
     Ok(Backing::Read(bytes))
 }
 
@@ -197,8 +244,10 @@ struct Slot {
     start: AtomicUsize,
     /// Zero while the slot guards nothing.
     len_bytes: AtomicUsize,
-    /// Offset of the first page that could not be read.
-    lost_from: AtomicUsize,
+    /// Whether a page could not be read.
+    has_lost: AtomicBool,
+    /// A bit for each page, null where nobody asks which: see [`Backing`], which owns them.
+    lost: AtomicPtr<AtomicU64>,
     next_free: AtomicU32,
 }
 
@@ -210,7 +259,8 @@ impl Registry {
             Slot {
                 start: AtomicUsize::new(0),
                 len_bytes: AtomicUsize::new(0),
-                lost_from: AtomicUsize::new(usize::MAX),
+                has_lost: AtomicBool::new(false),
+                lost: AtomicPtr::new(std::ptr::null_mut()),
                 next_free: AtomicU32::new(END),
             }
         }; SLOTS];
@@ -240,10 +290,15 @@ impl Registry {
         }
     }
 
-    /// Makes the handler guard `start..start + len_bytes`.
-    fn publish(&self, slot: u32, start: usize, len_bytes: usize) {
+    /// Makes the handler guard `start..start + len_bytes`, and note in `lost`, unless that is empty, which pages are.
+    fn publish(&self, slot: u32, start: usize, len_bytes: usize, lost: &[AtomicU64]) {
         let slot = &self.slots[slot as usize];
-        slot.lost_from.store(usize::MAX, Ordering::Relaxed);
+        let bits = match lost.is_empty() {
+            true => std::ptr::null_mut(),
+            false => lost.as_ptr().cast_mut(),
+        };
+        slot.has_lost.store(false, Ordering::Relaxed);
+        slot.lost.store(bits, Ordering::Relaxed);
         slot.start.store(start, Ordering::Release);
         slot.len_bytes.store(len_bytes, Ordering::Release);
     }
@@ -284,8 +339,7 @@ impl Registry {
 
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 /// The action in force before ours, as a pointer that is written once and never freed.
-static PREVIOUS: std::sync::atomic::AtomicPtr<libc::sigaction> =
-    std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
+static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 static INSTALL: Once = Once::new();
 static INSTALL_ERRNO: AtomicU32 = AtomicU32::new(0);
 
@@ -355,6 +409,17 @@ fn replace_page(address: usize) -> bool {
     };
     let page_bytes = PAGE_BYTES.load(Ordering::Acquire);
     let page = address & !(page_bytes - 1);
+    let first = slot.start.load(Ordering::Acquire) & !(page_bytes - 1);
+    let (lost, number) = (
+        slot.lost.load(Ordering::Acquire),
+        (page - first) / page_bytes,
+    );
+    // Marked before others can see the zeros.
+    if !lost.is_null() {
+        // SAFETY: the mapping that faults has a bit for each of its pages, and lives as long as they do.
+        unsafe { &*lost.add(number / 64) }.fetch_or(1 << (number % 64), Ordering::AcqRel);
+    }
+    slot.has_lost.store(true, Ordering::Release);
     // SAFETY: the page lies inside a mapping that the faulting thread is reading, so it stays ours until this
     // returns; only pages that cannot be read fault, so no bytes are lost. The later munmap covers the new page too.
     let mapped = unsafe {
@@ -368,12 +433,7 @@ fn replace_page(address: usize) -> bool {
             0,
         )
     };
-    if mapped == libc::MAP_FAILED {
-        return false;
-    }
-    let offset = page.saturating_sub(slot.start.load(Ordering::Acquire));
-    slot.lost_from.fetch_min(offset, Ordering::AcqRel);
-    true
+    mapped != libc::MAP_FAILED
 }
 
 /// Restores the action in force before ours. A fault repeats by itself on return; a sent signal has to be sent again.

@@ -5,4 +5,5 @@ pub mod fitting;
 pub mod mapping;
 pub mod preprocess;
 pub mod reading;
+pub(crate) mod spare;
 pub mod storage;

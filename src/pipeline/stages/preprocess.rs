@@ -7,7 +7,7 @@
 //! Invariants: output is `3 x size x size`, channel first; all scratch memory is kept between images; the same random
 //! stream always gives the same output, whichever worker runs it.
 //!
-//! May use: `stages::decode` for the buffer it reads.
+//! May use: `stages::decode` for the buffer it reads, `stages::spare` for its own.
 
 use fast_image_resize as resize;
 use multiversion::multiversion;
@@ -16,6 +16,7 @@ use resize::images::{CroppedImage, Image, ImageRef};
 use resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
 use super::decode::{Region, Rgb};
+use super::spare::Scratch;
 use crop::unit;
 
 mod crop;
@@ -66,7 +67,7 @@ pub struct Preprocessor {
     plan: PreprocessPlan,
     resizer: Resizer,
     /// What is resized of an image whose pixels have three bytes, with four.
-    widened: Vec<u8>,
+    widened: Scratch,
     /// Pixels of four bytes, of which the last means nothing.
     resized: Vec<u8>,
     /// Of an image that had to be turned.
@@ -83,7 +84,7 @@ impl Preprocessor {
         Ok(Preprocessor {
             plan: plan.clone(),
             resizer: Resizer::new(),
-            widened: Vec::new(),
+            widened: Scratch::default(),
             resized: Vec::new(),
             upright: Vec::new(),
             scale: plan.std.map(|std| 1.0 / (255.0 * std)),
@@ -210,8 +211,9 @@ impl Preprocessor {
                 [seen.left, seen.top],
             ),
             _ => {
-                widen(image, &seen, &mut self.widened);
-                ([seen.width, seen.height], &self.widened[..], [0, 0])
+                let bytes = seen.width as usize * seen.height as usize * 4;
+                widen(image, &seen, self.widened.for_use(bytes));
+                ([seen.width, seen.height], &self.widened.bytes[..], [0, 0])
             }
         };
         let source = ImageRef::new(size[0], size[1], pixels, PixelType::U8x4);

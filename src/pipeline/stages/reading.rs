@@ -2,17 +2,19 @@
 //!
 //! Samples are files of their own, or parts of a few large ones. Invariants: buffers are used again, so that a
 //! steady state allocates nothing; what a sample needs is in memory when it is handed on, so that the read stage pays
-//! for the disk and nobody else does. May use: `stages::mapping`, `config`.
+//! for the disk and nobody else does. A file that cannot be opened, and bytes that cannot be read, cost the samples that
+//! lie there and no others. May use: `stages::{mapping, spare}`, `config`.
 
 use super::mapping::{MapError, MappedFile};
+use super::spare::Spare;
 use crate::config::ReadMode;
+use crate::timeline::Bytes;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 mod memory;
 
@@ -34,15 +36,17 @@ pub enum ReadError {
     )]
     Direct { path: PathBuf, source: io::Error },
     #[error(
-        "{files} files are more than the {most} that are mapped at a time; set read.mode = \"pread\""
+        "the picture in {path} has {bytes} bytes, more than the limit of {}; remove it from the data set",
+        Bytes(MOST_FILE_BYTES)
     )]
-    TooManyMaps { files: usize, most: usize },
-    #[error("{path} has {bytes} bytes, more than any picture should; remove it from the data set")]
     TooLong { path: PathBuf, bytes: u64 },
-    #[error("{path} ends before byte {end}; leave the data set alone during a run")]
-    Short { path: PathBuf, end: u64 },
     #[error("{path} shrank while it was being read; leave the data set alone during a run")]
     Shrank { path: PathBuf },
+    #[error(
+        "cannot read the sample's bytes of {path}: the disk reported an error, or the file was written to meanwhile; \
+         see `dmesg` for disk errors, and copy the file here again"
+    )]
+    Unreadable { path: PathBuf },
     #[error(
         "the data set has {needed} bytes and there is memory for {available}; set read.mode to \"mmap\" or \"pread\""
     )]
@@ -64,27 +68,32 @@ pub struct Extent {
     pub bytes: u64,
 }
 
+impl Extent {
+    /// One past its last byte.
+    pub fn end(self) -> u64 {
+        self.offset.saturating_add(self.bytes)
+    }
+}
+
 /// The files of a data set, open as far as its way of reading wants.
 pub struct Reader {
     mode: ReadMode,
     access: Access,
     opened: Opened,
-    /// Buffers that are not in use.
-    spare: Mutex<Vec<Vec<u8>>>,
+    spare: Spare,
 }
 
+/// Files that stay open for the whole run; each sample opens its own where they are `None` or not listed.
 enum Opened {
-    /// Each sample opens its own.
-    Nothing,
-    Maps(Vec<MappedFile>),
-    Files(Vec<File>),
+    Maps(Vec<Option<MappedFile>>),
+    Files(Vec<Option<File>>),
     Memory(Vec<Vec<u8>>),
 }
 
 /// A sample's bytes, until they are given back.
 #[derive(Debug)]
 pub enum Encoded {
-    /// A file of its own.
+    /// Mapped for this sample.
     Mapped(MappedFile),
     /// A part of a file that is mapped, or of one in memory.
     Part { file: usize, range: Range<usize> },
@@ -99,7 +108,9 @@ pub enum Encoded {
 const DIRECT_BLOCK: usize = 4096;
 /// Files that are mapped for the whole run, at most: single pictures have to be mapped too.
 const MOST_MAPS: usize = 2048;
-/// The largest file that is one picture.
+/// Files that the process may have open beside those of the data set.
+const OTHER_FILES: u64 = 1024;
+/// The largest file, or part of one, that is one picture.
 const MOST_FILE_BYTES: u64 = 1 << 30;
 
 impl Reader {
@@ -114,40 +125,31 @@ impl Reader {
     ) -> Result<Reader, ReadError> {
         let opened = match mode {
             ReadMode::Ram => Opened::Memory(memory::load(&paths.collect::<Vec<_>>())?),
-            _ => Opened::Nothing,
+            _ => Opened::Files(Vec::new()),
         };
         // Within a file of one sample everything is read, front to back.
         Ok(Reader::new(mode, Access::Sequential, opened))
     }
 
-    /// A reader of samples that are parts of the files `paths`, asked for in the order `access`.
+    /// A reader of samples that are parts of the files `paths`, asked for in the order `access`. As many of the files
+    /// stay open as the system allows.
     ///
     /// # Errors
-    /// Files that cannot be opened, or read into memory.
+    /// Files none of which can be opened, or which cannot be read into memory.
     pub fn of_parts(
         mode: ReadMode,
         access: Access,
         paths: &[PathBuf],
     ) -> Result<Reader, ReadError> {
         let opened = match mode {
-            ReadMode::Mmap if paths.len() > MOST_MAPS => {
-                return Err(ReadError::TooManyMaps {
-                    files: paths.len(),
-                    most: MOST_MAPS,
-                });
-            }
-            ReadMode::Mmap => {
-                let maps = paths.iter().map(|path| {
-                    let map = MappedFile::open(path)?;
-                    map.advise(access);
-                    Ok::<_, MapError>(map)
-                });
-                Opened::Maps(maps.collect::<Result<_, _>>()?)
-            }
+            ReadMode::Mmap => Opened::Maps(open_first(MOST_MAPS, paths, |path| {
+                let map = MappedFile::open_shared(path)?;
+                map.advise(access);
+                Ok(map)
+            })?),
             ReadMode::Pread | ReadMode::Direct => {
-                allow_open_files(paths.len());
-                let files = paths.iter().map(|path| open(path, mode));
-                Opened::Files(files.collect::<Result<_, _>>()?)
+                let most = allow_open_files(paths.len());
+                Opened::Files(open_first(most, paths, |path| open(path, mode))?)
             }
             ReadMode::Ram => {
                 let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
@@ -162,7 +164,7 @@ impl Reader {
             mode,
             access,
             opened,
-            spare: Mutex::default(),
+            spare: Spare::default(),
         }
     }
 
@@ -172,26 +174,29 @@ impl Reader {
     /// A file that cannot be read.
     pub fn read_file(&self, file: usize, path: &Path) -> Result<Encoded, ReadError> {
         match (&self.opened, self.mode) {
-            (Opened::Memory(files), _) => Ok(Encoded::Part {
-                file,
-                range: 0..files.get(file).map_or(0, Vec::len),
-            }),
+            (Opened::Memory(files), _) => {
+                let range = 0..files.get(file).map_or(0, Vec::len);
+                check_length(path, range.len() as u64)?;
+                Ok(Encoded::Part { file, range })
+            }
             (_, ReadMode::Pread | ReadMode::Direct) => {
                 let opened = open(path, self.mode)?;
                 let metadata = opened.metadata().map_err(io_error("stat", path))?;
                 let bytes = metadata.len();
-                if bytes > MOST_FILE_BYTES {
-                    let path = path.to_path_buf();
-                    return Err(ReadError::TooLong { path, bytes });
-                }
                 self.fill(&opened, path, Extent { offset: 0, bytes })
             }
-            _ => {
-                let mapped = MappedFile::open(path)?;
-                mapped.touch();
-                Ok(Encoded::Mapped(mapped))
-            }
+            _ => self.mapped(MappedFile::open(path)?, path),
         }
+    }
+
+    /// A sample that is all of `mapped`.
+    fn mapped(&self, mapped: MappedFile, path: &Path) -> Result<Encoded, ReadError> {
+        check_length(path, mapped.bytes().len() as u64)?;
+        if self.access == Access::Random {
+            mapped.advise(self.access);
+        }
+        mapped.touch_part(0..mapped.bytes().len(), self.access);
+        Ok(Encoded::Mapped(mapped))
     }
 
     /// Reads the part `extent` of the file number `file`, which is at `path`.
@@ -204,29 +209,30 @@ impl Reader {
         path: &Path,
         extent: Extent,
     ) -> Result<Encoded, ReadError> {
-        let start = extent.offset as usize;
-        let range = start..start.saturating_add(extent.bytes as usize);
-        let short = || ReadError::Short {
-            path: path.to_path_buf(),
-            end: extent.offset.saturating_add(extent.bytes),
-        };
-        match &self.opened {
-            Opened::Maps(maps) => {
-                let map = maps.get(file).filter(|map| range.end <= map.bytes().len());
-                let map = map.ok_or_else(short)?;
-                map.touch_part(range.clone(), self.access);
-                Ok(Encoded::Part { file, range })
-            }
-            Opened::Memory(files) => {
-                let bytes = files.get(file).filter(|bytes| range.end <= bytes.len());
-                bytes.ok_or_else(short)?;
-                Ok(Encoded::Part { file, range })
-            }
+        check_length(path, extent.bytes)?;
+        let range = extent.offset as usize..extent.end() as usize;
+        let length = match &self.opened {
+            Opened::Maps(maps) => match maps.get(file).and_then(Option::as_ref) {
+                Some(map) => {
+                    let there = map.bytes().len();
+                    if range.end <= there {
+                        map.touch_part(range.clone(), self.access);
+                    }
+                    there
+                }
+                None => return self.mapped(MappedFile::open_part(path, extent)?, path),
+            },
+            Opened::Memory(files) => files.get(file).map_or(0, Vec::len),
             Opened::Files(files) => {
-                let opened = files.get(file).ok_or_else(short)?;
-                self.fill(opened, path, extent)
+                return match files.get(file).and_then(Option::as_ref) {
+                    Some(opened) => self.fill(opened, path, extent),
+                    None => self.fill(&open(path, self.mode)?, path, extent),
+                };
             }
-            Opened::Nothing => Err(short()),
+        };
+        match range.end <= length {
+            true => Ok(Encoded::Part { file, range }),
+            false => Err(short(path, extent)),
         }
     }
 
@@ -241,7 +247,8 @@ impl Reader {
             (Encoded::Mapped(mapped), _) => mapped.bytes(),
             (Encoded::Buffer { buffer, range }, _) => &buffer[range.clone()],
             (Encoded::Part { file, range }, Opened::Maps(maps)) => {
-                &maps[*file].bytes()[range.clone()]
+                let map = maps.get(*file).and_then(Option::as_ref);
+                map.map_or(&[], |map| &map.bytes()[range.clone()])
             }
             (Encoded::Part { file, range }, Opened::Memory(files)) => &files[*file][range.clone()],
             (Encoded::Part { .. }, _) => &[],
@@ -257,36 +264,39 @@ impl Reader {
         }
     }
 
-    /// Whether the file, which is at `path`, shrank under the sample: zeros stand in for what is gone.
+    /// Whether a mapped sample could be read from the file, which is at `path`: zeros stand in for what could not.
     ///
     /// # Errors
-    /// That it did.
+    /// That it could not.
     pub fn check(&self, encoded: &Encoded, path: &Path) -> Result<(), ReadError> {
-        let faulted = match (encoded, &self.opened) {
-            (Encoded::Mapped(mapped), _) => mapped.faulted(),
+        let (map, range) = match (encoded, &self.opened) {
+            (Encoded::Mapped(mapped), _) => (Some(mapped), 0..mapped.bytes().len()),
             (Encoded::Part { file, range }, Opened::Maps(maps)) => {
-                maps[*file].faulted_before(range.end)
+                (maps.get(*file).and_then(Option::as_ref), range.clone())
             }
-            _ => false,
+            _ => return Ok(()),
         };
-        if faulted {
-            return Err(ReadError::Shrank {
-                path: path.to_path_buf(),
-            });
-        }
-        Ok(())
+        let Some(map) = map.filter(|map| map.faulted(range.clone())) else {
+            return Ok(());
+        };
+        let path = path.to_path_buf();
+        let length = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        Err(match length < map.end_of(&range) {
+            true => ReadError::Shrank { path },
+            false => ReadError::Unreadable { path },
+        })
     }
 
     /// Takes a sample's buffer back.
     pub fn give_back(&self, encoded: Encoded) {
-        if let Encoded::Buffer { buffer, .. } = encoded {
-            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-            spare.push(buffer);
+        if let Encoded::Buffer { buffer, range } = encoded {
+            self.spare.give_back(buffer, range.end);
         }
     }
 
     /// Reads `extent` of `file` into a buffer.
     fn fill(&self, file: &File, path: &Path, extent: Extent) -> Result<Encoded, ReadError> {
+        check_length(path, extent.bytes)?;
         let block = match self.mode {
             ReadMode::Direct => DIRECT_BLOCK,
             _ => 1,
@@ -294,10 +304,7 @@ impl Reader {
         let lead = extent.offset as usize % block;
         let length = extent.bytes as usize;
         let asked = (lead + length).next_multiple_of(block);
-        let mut buffer = {
-            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-            spare.pop().unwrap_or_default()
-        };
+        let mut buffer = self.spare.take();
         // Room for the first multiple of a block to lie wherever the buffer does.
         if buffer.len() < asked + block - 1 {
             buffer.resize(asked + block - 1, 0);
@@ -307,9 +314,7 @@ impl Reader {
         let there = read_at(file, target, extent.offset - lead as u64, block);
         let there = there.map_err(|source| self.refused(path, source))?;
         if there < lead + length {
-            let path = path.to_path_buf();
-            let end = extent.offset + extent.bytes;
-            return Err(ReadError::Short { path, end });
+            return Err(short(path, extent));
         }
         let range = skew + lead..skew + lead + length;
         Ok(Encoded::Buffer { buffer, range })
@@ -344,15 +349,57 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Read
     }
 }
 
-/// Lets the process have this many files open beside its others, as far as the system allows it; where it does not,
-/// opening them says so.
-fn allow_open_files(files: usize) {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let wanted = (files as u64 + 1024).min(hard);
-        if wanted > soft {
-            setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).ok();
-        }
+/// `path` ends within `extent`.
+fn short(path: &Path, extent: Extent) -> ReadError {
+    let (path, end) = (path.to_path_buf(), extent.end());
+    MapError::Short { path, end }.into()
+}
+
+/// Refuses a sample of so many `bytes` that it is no picture.
+fn check_length(path: &Path, bytes: u64) -> Result<(), ReadError> {
+    if bytes > MOST_FILE_BYTES {
+        let path = path.to_path_buf();
+        return Err(ReadError::TooLong { path, bytes });
     }
+    Ok(())
+}
+
+/// Opens the first `most` of `paths`. `None` stands for one that cannot be opened, which its samples will say.
+///
+/// # Errors
+/// That of the first, where none can be opened.
+fn open_first<T>(
+    most: usize,
+    paths: &[PathBuf],
+    open: impl Fn(&Path) -> Result<T, ReadError>,
+) -> Result<Vec<Option<T>>, ReadError> {
+    let mut refused = None;
+    let opened = paths.iter().take(most).map(|path| match open(path) {
+        Ok(opened) => Some(opened),
+        Err(error) => {
+            refused.get_or_insert(error);
+            None
+        }
+    });
+    let opened: Vec<Option<T>> = opened.collect();
+    match refused {
+        Some(error) if opened.iter().all(Option::is_none) => Err(error),
+        _ => Ok(opened),
+    }
+}
+
+/// Lets the process have this many files open beside its others, as far as the system allows it; returns how many those
+/// are.
+fn allow_open_files(files: usize) -> usize {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return 0;
+    };
+    let wanted = (files as u64 + OTHER_FILES).min(hard);
+    let raised = wanted > soft && setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).is_ok();
+    let allowed = if raised { wanted } else { soft };
+    // Of a low limit half is left to the process's other files.
+    let others = OTHER_FILES.min(allowed / 2);
+    files.min((allowed - others) as usize)
 }
 
 fn open(path: &Path, mode: ReadMode) -> Result<File, ReadError> {

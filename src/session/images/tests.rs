@@ -11,6 +11,7 @@ use crate::timeline::{Clock, MonotonicClock, Recorder, UnitRef};
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision, on_cpu};
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 const IMAGES: usize = 30;
 const BATCH: usize = 10;
@@ -274,6 +275,94 @@ fn a_damaged_record_loses_itself_alone() {
             "{skipped}"
         );
         assert!(skipped.contains("data verify"), "{skipped}");
+    }
+}
+
+/// Indices of the samples that a run over `part` skips, and how often in all.
+fn skipped_of(work: &Arc<ImageWork>, part: Vec<u32>, batches: u64) -> (Vec<u32>, u64) {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+    let stop = StopSignal::new(clock.clone());
+    let plan = Plan {
+        on_error: ErrorPolicy::Skip,
+        batch_size: part.len().min(BATCH),
+        batches,
+        part: Some(part.into()),
+        ..plan_of(Order::Sequential)
+    };
+    let work = work.clone();
+    let mut feed = start(&plan, work, Discard, &clock, &Recorder::off(), &stop).unwrap();
+    while let Ok(Some(_)) = feed.next() {}
+    feed.shut_down();
+    let skipped = feed.skipped();
+    let mut listed: Vec<u32> = skipped.listed.iter().map(|of| of.sample as u32).collect();
+    listed.sort_unstable();
+    (listed, skipped.count)
+}
+
+/// Pages that cannot be read under a mapped file of many samples, later ones can.
+#[test]
+fn a_lost_page_costs_the_samples_on_it_and_no_others() {
+    const PAGE: u64 = 4096;
+    const LOST: usize = 7;
+    let place = Place::new();
+    for (kind, name, file) in [
+        ("webdataset", "tar", "tar/train-0.tar"),
+        ("shard", "encoded", "encoded/data-00000-of-00003.shard"),
+    ] {
+        let work = place.work(kind, name, &["read.mode=mmap"]);
+        let extents: Vec<(u64, u64)> = (0..12)
+            .map(|i| match work.catalog() {
+                Catalog::WebDataset(shards) => {
+                    (shards.location(i).offset, shards.location(i).bytes)
+                }
+                other => {
+                    let entry = other.record(i).unwrap().entry;
+                    (entry.offset, entry.bytes.into())
+                }
+            })
+            .collect();
+        let pages = |i: usize| {
+            let (offset, bytes) = extents[i];
+            (offset / PAGE, (offset + bytes - 1) / PAGE)
+        };
+        let (first, last) = pages(LOST);
+        let on_them = |i: &usize| pages(*i).0 <= last && pages(*i).1 >= first;
+        let hit: Vec<u32> = (0..12).filter(on_them).map(|i| i as u32).collect();
+        assert!(hit.contains(&(LOST as u32)) && hit.len() < 5, "{hit:?}");
+        // The file is cut under the map, one sample is read, and the file is what it was.
+        let path = place.path(file);
+        let content = fs::read(&path).unwrap();
+        let opened = fs::File::options().write(true).open(&path).unwrap();
+        opened.set_len(first * PAGE).unwrap();
+        assert_eq!(
+            skipped_of(&work, vec![LOST as u32], 1),
+            (vec![LOST as u32], 1)
+        );
+        fs::write(&path, content).unwrap();
+        let all = (0..12).collect();
+        assert_eq!(
+            skipped_of(&work, all, 2),
+            (hit.clone(), 2 * hit.len() as u64),
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn a_huge_picture_leaves_no_huge_buffer() {
+    let place = Place::new();
+    let huge = image::RgbImage::from_pixel(4000, 3000, image::Rgb([9, 8, 7]));
+    let class = fs::read_dir(place.path("folder")).unwrap();
+    let class = class.flatten().find(|entry| entry.path().is_dir()).unwrap();
+    huge.save(class.path().join("zzz.png")).unwrap();
+    for mode in ["read.mode=mmap", "read.mode=pread"] {
+        let work = place.work("image-folder", "folder", &[mode, "num_workers=2"]);
+        let is_huge = |i: &u32| work.catalog().name(*i as usize).ends_with("zzz.png");
+        let (huge, others): (Vec<u32>, Vec<u32>) = (0..31).partition(|i| is_huge(i));
+        assert_eq!(skipped_of(&work, huge, 4), (vec![], 0));
+        assert!(work.spare.held() > 36_000_000, "{}", work.spare.held());
+        assert_eq!(skipped_of(&work, others, 15), (vec![], 0));
+        assert!(work.spare.held() < 10 << 20, "{}", work.spare.held());
     }
 }
 

@@ -202,7 +202,7 @@ fn bombs_are_refused_before_their_pixels_are_allocated() {
     assert!(
         matches!(
             error,
-            DecodeError::TooManyPixels {
+            DecodeError::TooLarge {
                 width: 0xffff,
                 height: 0xffff,
                 ..
@@ -219,18 +219,54 @@ fn bombs_are_refused_before_their_pixels_are_allocated() {
         .unwrap();
     bomb[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xff, 0xff, 0xff]);
     let error = decode_with(&bomb, DecodeLimits::default(), &mut out).unwrap_err();
-    assert!(
-        matches!(error, DecodeError::TooManyPixels { .. }),
-        "{error}"
-    );
+    assert!(matches!(error, DecodeError::TooLarge { .. }), "{error}");
     assert_eq!(out.pixels.capacity(), 0);
 
     let tight = DecodeLimits {
-        max_pixels: u64::from(WIDTH * HEIGHT) - 1,
+        max_pixel_bytes: u64::from(WIDTH * HEIGHT) * 3 - 1,
         ..DecodeLimits::default()
     };
     assert!(decode_with(&jpeg(3), tight, &mut out).is_err());
     assert_eq!(out, RgbBuffer::default(), "an error leaves nothing behind");
+}
+
+/// The limit is one of memory: a pixel of 16 bits with alpha takes 8 bytes, one of RGB 3.
+#[test]
+fn what_a_pixel_takes_counts() {
+    let limits = DecodeLimits {
+        max_pixel_bytes: u64::from(WIDTH * HEIGHT) * 4,
+        ..DecodeLimits::default()
+    };
+    for (channels, color, fits) in [
+        (1, ExtendedColorType::L8, true),
+        (3, ExtendedColorType::Rgb8, true),
+        (4, ExtendedColorType::Rgba8, true),
+        (4, ExtendedColorType::La16, true),
+        (6, ExtendedColorType::Rgb16, false),
+        (8, ExtendedColorType::Rgba16, false),
+    ] {
+        let mut out = RgbBuffer::default();
+        let decoded = decode_with(&png(&ramp(channels), color), limits, &mut out);
+        assert_eq!(decoded.is_ok(), fits, "{color:?}: {decoded:?}");
+        if let Err(error) = decoded {
+            let text = error.to_string();
+            assert!(
+                text.contains(&format!("pixels of {channels} bytes")),
+                "{text}"
+            );
+            assert_eq!(out.pixels.capacity(), 0);
+        }
+    }
+    // Within Pillow's limit of pixels, and 0.6 GiB all the same.
+    let mut deep = png(&ramp(8), ExtendedColorType::Rgba16);
+    deep[16..24].copy_from_slice(&[0, 0, 0x23, 0x28, 0, 0, 0x23, 0x28]);
+    let sum = crc32fast::hash(&deep[12..29]);
+    deep[29..33].copy_from_slice(&sum.to_be_bytes());
+    let error = decode(&deep).unwrap_err();
+    assert!(
+        matches!(error, DecodeError::TooLarge { width: 9000, .. }),
+        "{error}"
+    );
 }
 
 /// A photo-like JPEG: what neighbouring blocks hold differs.

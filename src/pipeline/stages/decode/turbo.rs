@@ -6,7 +6,7 @@
 //! resized faster than three. May use: `stages::decode`.
 
 use super::header::Frame;
-use super::{DecodeError, DecodeLimits, Region, RgbBuffer, View};
+use super::{DecodeError, DecodeLimits, RGB_BYTES, Region, RgbBuffer, View};
 use std::ffi::c_int;
 use turbojpeg_sys as tj;
 
@@ -53,7 +53,8 @@ impl Handle {
             });
         }
         let handle = Handle(handle);
-        let most_pixels = c_int::try_from(limits.max_pixels).unwrap_or(c_int::MAX);
+        let most_pixels = limits.max_pixel_bytes / RGB_BYTES;
+        let most_pixels = c_int::try_from(most_pixels).unwrap_or(c_int::MAX);
         handle.set(tj::TJPARAM_TJPARAM_MAXPIXELS, most_pixels);
         handle.set(tj::TJPARAM_TJPARAM_SCANLIMIT, MOST_SCANS);
         // After a warning an error would pass for one too, with pixels that were never written.
@@ -126,6 +127,9 @@ impl Turbo {
         }
         let part = self.choose(frame, region)?;
         let size = part.width as usize * part.height as usize * 4;
+        if size as u64 > self.limits.max_pixel_bytes {
+            return None;
+        }
         out.pixels.resize(size, 0);
         let format = tj::TJPF_TJPF_RGBX as c_int;
         // SAFETY: the handle has just read this header, whose bytes nobody else can change, and `choose` has set

@@ -20,12 +20,70 @@ fn truncate(path: &Path, len_bytes: u64) {
         .unwrap();
 }
 
+/// Whether any byte of the file was lost.
+fn lost(file: &MappedFile) -> bool {
+    file.faulted(0..file.bytes().len())
+}
+
+#[test]
+fn of_many_samples_only_those_on_a_lost_page_are_lost() {
+    let page = PAGE_BYTES.load(Ordering::Acquire);
+    let (_dir, path) = file_of(200);
+    let file = MappedFile::open_shared(&path).unwrap();
+    // Pages 150 and 3 cannot be read, and later ones can.
+    for number in [150, 3] {
+        truncate(&path, (number * page) as u64);
+        std::hint::black_box(file.bytes()[number * page + 5]);
+        std::fs::write(&path, vec![7u8; 200 * page]).unwrap();
+    }
+    for (sample, is_lost) in [
+        (0..3 * page, false),
+        (3 * page - 1..3 * page + 1, true),
+        (3 * page + 10..3 * page + 11, true),
+        (4 * page..150 * page, false),
+        (149 * page..151 * page, true),
+        (151 * page..200 * page, false),
+        (0..200 * page, true),
+    ] {
+        assert_eq!(file.faulted(sample.clone()), is_lost, "{sample:?}");
+        let whole = file.bytes()[sample.clone()].iter().all(|byte| *byte == 7);
+        assert_eq!(whole, !is_lost, "{sample:?}");
+    }
+}
+
+/// A part begins and ends anywhere: in its first page, in its last, and over the end of the file.
+#[test]
+fn a_part_is_mapped_alone() {
+    let page = PAGE_BYTES.load(Ordering::Acquire) as u64;
+    let (_dir, path) = file_of(4);
+    let mut content = std::fs::read(&path).unwrap();
+    content[2 * page as usize] = 1;
+    std::fs::write(&path, &content).unwrap();
+    let part = |offset, bytes| Extent { offset, bytes };
+    for extent in [part(0, 4 * page), part(page - 5, 10), part(2 * page - 1, 3)] {
+        let file = MappedFile::open_part(&path, extent).unwrap();
+        file.touch_part(0..file.bytes().len(), Access::Random);
+        let bytes = &content[extent.offset as usize..extent.end() as usize];
+        assert!(file.bytes() == bytes && !lost(&file));
+    }
+    let over = MappedFile::open_part(&path, part(4 * page - 1, 2)).unwrap_err();
+    assert!(over.to_string().contains("ends before byte"), "{over}");
+    let file = MappedFile::open_part(&path, part(3 * page - 1, 2)).unwrap();
+    truncate(&path, 3 * page);
+    file.touch_part(0..2, Access::Random);
+    assert!(
+        lost(&file),
+        "its last byte lies in another page than its first"
+    );
+    assert_eq!(file.bytes(), [7, 0]);
+}
+
 #[test]
 fn bytes_are_the_file() {
     let (_dir, path) = file_of(3);
     let file = MappedFile::open(&path).unwrap();
-    file.touch();
-    assert!(file.is_mapped() && !file.faulted());
+    file.touch_part(0..file.bytes().len(), Access::Sequential);
+    assert!(file.is_mapped() && !lost(&file));
     assert_eq!(file.bytes(), std::fs::read(&path).unwrap());
 }
 
@@ -39,16 +97,16 @@ fn a_file_that_shrinks_reads_as_zeros() {
     let sum: u64 = whole.bytes().iter().map(|&byte| u64::from(byte)).sum();
     assert_eq!(sum, 7 * (2 * page as u64 + 10));
     assert!(
-        whole.faulted() && !touched.faulted(),
+        lost(&whole) && !lost(&touched),
         "only the mapping that was read past its end"
     );
-    touched.touch();
-    assert!(touched.faulted(), "touching reaches the lost pages too");
+    touched.touch_part(0..8 * page, Access::Sequential);
+    assert!(lost(&touched), "touching reaches the lost pages too");
     assert!(touched.bytes()[3 * page..].iter().all(|&byte| byte == 0));
     drop((whole, touched));
     let fresh = MappedFile::open(&path).unwrap();
-    fresh.touch();
-    assert!(!fresh.faulted(), "a reused slot starts clean");
+    fresh.touch_part(0..fresh.bytes().len(), Access::Sequential);
+    assert!(!lost(&fresh), "a reused slot starts clean");
 }
 
 #[test]
@@ -66,7 +124,7 @@ fn many_threads_can_lose_pages_at_once() {
                         .sum::<u64>(),
                     7
                 );
-                assert!(file.faulted());
+                assert!(lost(file));
             });
         }
     });
@@ -89,7 +147,7 @@ fn slots_are_handed_out_once_and_come_back() {
     let all: Vec<u32> = std::iter::from_fn(|| registry.take_slot()).collect();
     let distinct: std::collections::HashSet<u32> = all.iter().copied().collect();
     assert_eq!((all.len(), distinct.len()), (SLOTS, SLOTS));
-    registry.publish(all[5], 0x10_000, 4096);
+    registry.publish(all[5], 0x10_000, 4096, &[]);
     assert!(registry.find(0x10_000).is_some() && registry.find(0x10_fff).is_some());
     assert!(registry.find(0x11_000).is_none() && registry.find(0xffff).is_none());
     registry.release(all[5]);
@@ -143,8 +201,8 @@ fn child_fills_the_registry() {
     let (_dir, path) = file_of(1);
     while REGISTRY.take_slot().is_some() {}
     let file = MappedFile::open(&path).unwrap();
-    file.touch();
-    assert!(!file.is_mapped() && !file.faulted());
+    file.touch_part(0..file.bytes().len(), Access::Sequential);
+    assert!(!file.is_mapped() && !lost(&file));
     assert_eq!(file.bytes(), std::fs::read(&path).unwrap());
 }
 
