@@ -12,9 +12,9 @@ use std::io::Read;
 use flate2::read::MultiGzDecoder;
 
 use crate::data::DataError;
-use crate::data::cifar::{CifarImages, CifarKind};
-use crate::data::idx::IdxImages;
+use crate::data::cifar::CifarKind;
 use crate::data::shard::{HEADER_BYTES, RECORD_ALIGNMENT, RecordKind, Shard};
+use crate::data::small::SmallImages;
 use crate::data::tar::index_bytes;
 use crate::memory::measure;
 
@@ -28,7 +28,7 @@ const CIFAR_PIXELS: usize = 3072;
 pub fn cifar(bytes: &[u8]) -> bool {
     let mut accepted = false;
     for kind in [CifarKind::Ten, CifarKind::Hundred] {
-        let (read, used) = measure(|| CifarImages::from_bytes(kind, bytes.to_vec()));
+        let (read, used) = measure(|| SmallImages::from_cifar(kind, bytes.to_vec()));
         used.check(bytes.len().max(SMALL), bytes.len() + SMALL);
         let images = match read {
             Ok(images) => images,
@@ -77,7 +77,7 @@ pub fn idx(bytes: &[u8]) -> bool {
     };
     let (images, labels) = (file(images, 1), file(labels, 2));
     let (image_content, label_content) = (unpack(&images), unpack(&labels));
-    let (read, used) = measure(|| IdxImages::from_bytes(&images, &labels));
+    let (read, used) = measure(|| SmallImages::from_idx(&images, &labels));
     let held = |file: &[u8], content: &Option<Vec<u8>>, dimensions| match content {
         Some(content) => promised(content, dimensions),
         None => MOST_UNPACKED * file.len(),
@@ -101,8 +101,8 @@ pub fn idx(bytes: &[u8]) -> bool {
     }
 }
 
-fn check_idx(read: &IdxImages, pixels: &[u8], labels: &[u8]) -> bool {
-    let (rows, columns) = read.size();
+fn check_idx(read: &SmallImages, pixels: &[u8], labels: &[u8]) -> bool {
+    let [_, rows, columns] = read.shape();
     assert!(read.len() == labels.len() && !read.is_empty());
     assert_eq!(read.len() * rows * columns, pixels.len());
     for (i, image) in pixels.chunks_exact(rows * columns).enumerate() {

@@ -1,17 +1,17 @@
 //! CIFAR-10 and CIFAR-100 in their binary version: the images and labels of one part of the data, in memory.
 //!
-//! Invariants: each file is a whole number of records, at least one, and every label is in range; a file is held as it
-//! was read, labels and pixels together, so that memory is little more than the files take. The format:
+//! Invariants: each file is a whole number of records, at least one, and every label is in range; memory is little more
+//! than the files take. The format:
 //! <https://www.cs.toronto.edu/~kriz/cifar.html>, "Binary version".
 //!
-//! May use: `data::error`, `data::huge`.
+//! May use: `data::{error, small}`.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
-use super::huge::HugeBytes;
+use super::small::{PublishedPart, SmallImages};
 
 /// Which of the two data sets.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -20,15 +20,6 @@ pub enum CifarKind {
     Ten,
     /// A hundred classes, in twenty coarse ones that are not used here.
     Hundred,
-}
-
-/// Which part of it.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum CifarPart {
-    /// `data_batch_1.bin` to `data_batch_5.bin`, or `train.bin`.
-    Train,
-    /// `test_batch.bin`, or `test.bin`.
-    Test,
 }
 
 /// Images are square.
@@ -58,18 +49,18 @@ impl CifarKind {
         }
     }
 
-    fn files(self, part: CifarPart) -> &'static [&'static str] {
+    fn files(self, part: PublishedPart) -> &'static [&'static str] {
         match (self, part) {
-            (CifarKind::Ten, CifarPart::Train) => &[
+            (CifarKind::Ten, PublishedPart::Train) => &[
                 "data_batch_1.bin",
                 "data_batch_2.bin",
                 "data_batch_3.bin",
                 "data_batch_4.bin",
                 "data_batch_5.bin",
             ],
-            (CifarKind::Ten, CifarPart::Test) => &["test_batch.bin"],
-            (CifarKind::Hundred, CifarPart::Train) => &["train.bin"],
-            (CifarKind::Hundred, CifarPart::Test) => &["test.bin"],
+            (CifarKind::Ten, PublishedPart::Test) => &["test_batch.bin"],
+            (CifarKind::Hundred, PublishedPart::Train) => &["train.bin"],
+            (CifarKind::Hundred, PublishedPart::Test) => &["test.bin"],
         }
     }
 
@@ -93,45 +84,26 @@ impl CifarKind {
     }
 }
 
-/// Colour images of 32x32 pixels with their labels.
-#[derive(Clone, Debug)]
-pub struct CifarImages {
-    path: PathBuf,
-    kind: CifarKind,
-    files: Vec<RecordFile>,
-}
-
-/// One file's records.
-#[derive(Clone, Debug)]
-struct RecordFile {
-    path: PathBuf,
-    bytes: HugeBytes,
-    /// One past the number, among all files, of its last record.
-    end: usize,
-}
-
-impl CifarImages {
-    /// Reads the files of `part` in `folder`, or in the sub-folder of it that the archive unpacks to. All of them must
+impl SmallImages {
+    /// Reads CIFAR's files of `part` in `folder`, or in the sub-folder of it that the archive unpacks to. All of them must
     /// be there.
     ///
     /// # Errors
     /// Files that are missing, empty, cut short, far too long, or with labels out of range.
-    pub fn open(folder: &Path, kind: CifarKind, part: CifarPart) -> Result<CifarImages, DataError> {
+    pub fn open_cifar(
+        folder: &Path,
+        kind: CifarKind,
+        part: PublishedPart,
+    ) -> Result<SmallImages, DataError> {
         let names = kind.files(part);
         let own = folder.join(kind.folder());
         let holds_some = |folder: &Path| names.iter().any(|name| folder.join(name).is_file());
         // Some rather than all, so that an incomplete folder is complained about by the file that it lacks.
-        let path = if !holds_some(folder) && holds_some(&own) {
-            own
-        } else {
-            folder.to_path_buf()
+        let folder = match !holds_some(folder) && holds_some(&own) {
+            true => own.as_path(),
+            false => folder,
         };
-        let mut images = CifarImages {
-            path,
-            kind,
-            files: Vec::with_capacity(names.len()),
-        };
-        let paths: Vec<PathBuf> = names.iter().map(|name| images.path.join(name)).collect();
+        let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
         // Before hundreds of megabytes are read.
         if let Some(path) = paths.iter().find(|path| !path.is_file()) {
             return Err(DataError::MissingCifar {
@@ -139,115 +111,72 @@ impl CifarImages {
                 kind: kind.title(),
             });
         }
-        for path in paths {
-            let bytes = read(&path, kind)?;
-            images.add(path, bytes)?;
-        }
-        Ok(images)
+        let files = paths.into_iter().map(|path| Ok((read(&path, kind)?, path)));
+        from_files(kind, files)
     }
 
     /// The same from the bytes of one file: the entry for fuzzing and tests.
     ///
     /// # Errors
-    /// As `open`, where the bytes are what is wrong.
-    pub fn from_bytes(kind: CifarKind, bytes: Vec<u8>) -> Result<CifarImages, DataError> {
+    /// As `open_cifar`, where the bytes are what is wrong.
+    pub fn from_cifar(kind: CifarKind, bytes: Vec<u8>) -> Result<SmallImages, DataError> {
         let path = PathBuf::from("(bytes)");
-        let mut images = CifarImages {
-            path: path.clone(),
-            kind,
-            files: Vec::new(),
-        };
         check_size(&path, kind, bytes.len() as u64)?;
-        images.add(path, bytes)?;
-        Ok(images)
+        from_files(kind, [Ok((bytes, path))].into_iter())
     }
+}
 
-    /// Takes a file whose size was checked; the labels are checked here.
-    fn add(&mut self, path: PathBuf, bytes: Vec<u8>) -> Result<(), DataError> {
-        let kind = self.kind;
-        for (number, record) in bytes.chunks_exact(kind.record_bytes()).enumerate() {
-            let limits = [COARSE_CLASSES, kind.classes()];
-            let (labels, _) = record.split_at(kind.label_bytes());
-            let limits = &limits[limits.len() - labels.len()..];
-            for (label, classes) in labels.iter().zip(limits) {
-                if label >= classes {
-                    let most = classes - 1;
-                    let what = format!(
-                        "record {number} has the label {label}, more than {most}, the largest"
-                    );
-                    return Err(broken(&path, kind, what));
-                }
+/// The images of files whose sizes were checked; the labels are checked here.
+fn from_files(
+    kind: CifarKind,
+    read: impl Iterator<Item = Result<(Vec<u8>, PathBuf), DataError>>,
+) -> Result<SmallImages, DataError> {
+    let (mut pixels, mut labels, mut files) = (Vec::new(), Vec::new(), Vec::new());
+    for file in read {
+        let (mut bytes, path) = file?;
+        let records = bytes.len() / kind.record_bytes();
+        for number in 0..records {
+            let start = number * kind.record_bytes() + kind.label_bytes();
+            let record = &bytes[number * kind.record_bytes()..start];
+            labels.push(
+                fine_label(record, kind)
+                    .map_err(|what| broken(&path, kind, format!("record {number} has {what}")))?,
+            );
+            bytes.copy_within(start..start + PIXEL_BYTES, number * PIXEL_BYTES);
+        }
+        bytes.truncate(records * PIXEL_BYTES);
+        match pixels.is_empty() {
+            true => pixels = bytes,
+            false => {
+                pixels.reserve_exact(bytes.len());
+                pixels.extend_from_slice(&bytes);
             }
         }
-        let end = self.len() + bytes.len() / kind.record_bytes();
-        self.files.push(RecordFile {
-            path,
-            bytes: bytes.into(),
-            end,
-        });
-        Ok(())
+        files.push((path, labels.len()));
     }
+    Ok(SmallImages {
+        pixels: pixels.into(),
+        labels,
+        shape: [CHANNELS, SIDE, SIDE],
+        classes: kind.classes().into(),
+        files,
+    })
+}
 
-    /// The folder of the files.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Number of images, never zero.
-    pub fn len(&self) -> usize {
-        self.files.last().map_or(0, |file| file.end)
-    }
-
-    /// Always false: files without images do not open.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Height and width of every image, in pixels.
-    pub fn size(&self) -> (usize, usize) {
-        (SIDE, SIDE)
-    }
-
-    /// Red, green and blue.
-    pub fn channels(&self) -> usize {
-        CHANNELS
-    }
-
-    /// Classes of the data set, whether or not there is an image of each.
-    pub fn classes(&self) -> usize {
-        usize::from(self.kind.classes())
-    }
-
-    /// Image `i`: the whole red plane, then green, then blue, each with its rows top to bottom. Panics when `i` is not
-    /// below `len()`, as slice indexing does.
-    pub fn pixels(&self, i: usize) -> &[u8] {
-        let (file, record) = self.place(i);
-        let start = record * self.kind.record_bytes() + self.kind.label_bytes();
-        &file.bytes[start..start + PIXEL_BYTES]
-    }
-
-    /// The label of image `i`, of CIFAR-100 the fine one. Panics when `i` is not below `len()`, as slice indexing does.
-    pub fn label(&self, i: usize) -> u32 {
-        let (file, record) = self.place(i);
-        let last = record * self.kind.record_bytes() + self.kind.label_bytes() - 1;
-        u32::from(file.bytes[last])
-    }
-
-    /// Where image `i` is, for messages: its file and, counted from zero, its record there. Panics when `i` is not
-    /// below `len()`, as slice indexing does.
-    pub fn name(&self, i: usize) -> String {
-        let (file, record) = self.place(i);
-        format!("record {record} of {}", file.path.display())
-    }
-
-    /// The file of image `i`, and its record there.
-    fn place(&self, i: usize) -> (&RecordFile, usize) {
-        let index = self.files.partition_point(|file| file.end <= i);
-        let start = match index {
-            0 => 0,
-            _ => self.files[index - 1].end,
-        };
-        (&self.files[index], i - start)
+/// Of the labels of a record the last, if all are in range.
+fn fine_label(labels: &[u8], kind: CifarKind) -> Result<u8, String> {
+    let limits = [COARSE_CLASSES, kind.classes()];
+    let limits = &limits[limits.len() - labels.len()..];
+    let mut over = labels
+        .iter()
+        .zip(limits)
+        .filter(|(label, classes)| label >= classes);
+    match over.next() {
+        Some((label, classes)) => Err(format!(
+            "the label {label}, more than {}, the largest",
+            classes - 1
+        )),
+        None => Ok(labels.last().copied().unwrap_or_default()),
     }
 }
 

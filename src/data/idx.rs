@@ -3,7 +3,7 @@
 //! Invariants: there is a label for each image, and every image has the same size; what the headers promise is what
 //! the files hold, to the byte. The format: <http://yann.lecun.com/exdb/mnist/>, "the IDX file format".
 //!
-//! May use: `data::error`, `data::huge`.
+//! May use: `data::{error, small}`.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -12,35 +12,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 
 use super::DataError;
-use super::huge::HugeBytes;
-
-/// Which of the two pairs of files a folder holds.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum IdxPart {
-    /// `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`.
-    Train,
-    /// `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`.
-    Test,
-}
-
-impl IdxPart {
-    fn prefix(self) -> &'static str {
-        match self {
-            IdxPart::Train => "train",
-            IdxPart::Test => "t10k",
-        }
-    }
-}
-
-/// Grey images of one size with their labels.
-#[derive(Clone, Debug)]
-pub struct IdxImages {
-    path: PathBuf,
-    pixels: HugeBytes,
-    labels: Vec<u8>,
-    rows: usize,
-    columns: usize,
-}
+use super::small::{PublishedPart, SmallImages};
 
 /// Unsigned bytes in one dimension, and in three.
 const LABELS: [u8; 4] = [0, 0, 8, 1];
@@ -51,24 +23,24 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// The sizes of a file's dimensions, and its bytes.
 type Content<const DIMENSIONS: usize> = ([usize; DIMENSIONS], Vec<u8>);
 
-impl IdxImages {
-    /// Reads the files of `part` in `folder`, each with or without `.gz`.
+impl SmallImages {
+    /// Reads the IDX files of `part` in `folder`, each with or without `.gz`.
     ///
     /// # Errors
     /// Files that are missing, of another format, cut short, too long, or that do not belong together.
-    pub fn open(folder: &Path, part: IdxPart) -> Result<IdxImages, DataError> {
+    pub fn open_idx(folder: &Path, part: PublishedPart) -> Result<SmallImages, DataError> {
         let images = IdxFile::find(folder, part, "images-idx3-ubyte")?;
         let image_content = images.read(IMAGES)?;
         let labels = IdxFile::find(folder, part, "labels-idx1-ubyte")?;
         let label_content = labels.read(LABELS)?;
-        IdxImages::pair(images, image_content, &labels, label_content)
+        pair(images, image_content, &labels, label_content)
     }
 
     /// The same from the bytes of both files, each plain or gzipped: the entry for fuzzing and tests.
     ///
     /// # Errors
-    /// As `open`, where the bytes are what is wrong.
-    pub fn from_bytes(images: &[u8], labels: &[u8]) -> Result<IdxImages, DataError> {
+    /// As `open_idx`, where the bytes are what is wrong.
+    pub fn from_idx(images: &[u8], labels: &[u8]) -> Result<SmallImages, DataError> {
         let file = |bytes: &[u8]| IdxFile {
             path: PathBuf::from("(bytes)"),
             gzipped: bytes.starts_with(&GZIP),
@@ -76,75 +48,39 @@ impl IdxImages {
         let (image_file, label_file) = (file(images), file(labels));
         let image_content = image_file.unpack(images, IMAGES)?;
         let label_content = label_file.unpack(labels, LABELS)?;
-        IdxImages::pair(image_file, image_content, &label_file, label_content)
+        pair(image_file, image_content, &label_file, label_content)
     }
+}
 
-    /// The images of one file with the labels of the other, if they belong together.
-    fn pair(
-        images: IdxFile,
-        ([count, rows, columns], pixels): Content<3>,
-        file: &IdxFile,
-        ([label_count], labels): Content<1>,
-    ) -> Result<IdxImages, DataError> {
-        if count == 0 || rows * columns == 0 {
-            return Err(images.broken(format!(
-                "it holds {count} images of {rows}x{columns} pixels"
-            )));
-        }
-        if count != label_count {
-            return Err(file.broken(format!(
-                "it has {label_count} labels, but {} has {count} images",
-                images.path.display()
-            )));
-        }
-        Ok(IdxImages {
-            path: images.path,
-            pixels: pixels.into(),
-            labels,
-            rows,
-            columns,
-        })
+/// The images of one file with the labels of the other, if they belong together.
+fn pair(
+    images: IdxFile,
+    ([count, rows, columns], pixels): Content<3>,
+    file: &IdxFile,
+    ([label_count], labels): Content<1>,
+) -> Result<SmallImages, DataError> {
+    if count == 0 || rows * columns == 0 {
+        return Err(images.broken(format!(
+            "it holds {count} images of {rows}x{columns} pixels"
+        )));
     }
-
-    /// The file of the images.
-    pub fn path(&self) -> &Path {
-        &self.path
+    if count != label_count {
+        return Err(file.broken(format!(
+            "it has {label_count} labels, but {} has {count} images",
+            images.path.display()
+        )));
     }
-
-    /// Number of images, never zero.
-    pub fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    /// Always false: files without images do not open.
-    pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
-    }
-
-    /// Height and width of every image, in pixels.
-    pub fn size(&self) -> (usize, usize) {
-        (self.rows, self.columns)
-    }
-
-    /// Classes: one more than the largest label.
-    pub fn classes(&self) -> usize {
-        self.labels
+    Ok(SmallImages {
+        pixels: pixels.into(),
+        // One more than the largest label.
+        classes: labels
             .iter()
             .max()
-            .map_or(0, |label| usize::from(*label) + 1)
-    }
-
-    /// The rows of image `i`, top to bottom, 0 black and 255 white. Panics when `i` is not below `len()`, as slice
-    /// indexing does.
-    pub fn pixels(&self, i: usize) -> &[u8] {
-        let bytes = self.rows * self.columns;
-        &self.pixels[i * bytes..(i + 1) * bytes]
-    }
-
-    /// The label of image `i`. Panics when `i` is not below `len()`, as slice indexing does.
-    pub fn label(&self, i: usize) -> u32 {
-        u32::from(self.labels[i])
-    }
+            .map_or(0, |label| usize::from(*label) + 1),
+        labels,
+        shape: [1, rows, columns],
+        files: vec![(images.path, count)],
+    })
 }
 
 /// One file, found.
@@ -154,9 +90,13 @@ struct IdxFile {
 }
 
 impl IdxFile {
-    fn find(folder: &Path, part: IdxPart, kind: &str) -> Result<IdxFile, DataError> {
-        let plain = folder.join(format!("{}-{kind}", part.prefix()));
-        let zipped = folder.join(format!("{}-{kind}.gz", part.prefix()));
+    fn find(folder: &Path, part: PublishedPart, kind: &str) -> Result<IdxFile, DataError> {
+        let prefix = match part {
+            PublishedPart::Train => "train",
+            PublishedPart::Test => "t10k",
+        };
+        let plain = folder.join(format!("{prefix}-{kind}"));
+        let zipped = folder.join(format!("{prefix}-{kind}.gz"));
         for (path, gzipped) in [(&plain, false), (&zipped, true)] {
             if path.is_file() {
                 let path = path.clone();
@@ -283,7 +223,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    fn open(image_bytes: &[u8], label_bytes: &[u8]) -> Result<IdxImages, String> {
+    fn open(image_bytes: &[u8], label_bytes: &[u8]) -> Result<SmallImages, String> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("train-images-idx3-ubyte"), image_bytes).unwrap();
         fs::write(
@@ -291,7 +231,8 @@ mod tests {
             gzip(label_bytes),
         )
         .unwrap();
-        IdxImages::open(folder.path(), IdxPart::Train).map_err(|error| error.to_string())
+        SmallImages::open_idx(folder.path(), PublishedPart::Train)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -299,8 +240,8 @@ mod tests {
         let pixels: Vec<u8> = (0..12).collect();
         let opened = open(&images(2, &pixels), &labels(&[7, 1])).unwrap();
         assert_eq!(
-            (opened.len(), opened.size(), opened.classes()),
-            (2, (2, 3), 8)
+            (opened.len(), opened.shape(), opened.classes()),
+            (2, [1, 2, 3], 8)
         );
         assert_eq!(opened.pixels(1), &pixels[6..]);
         assert_eq!((opened.label(0), opened.label(1)), (7, 1));
@@ -313,11 +254,14 @@ mod tests {
             (image_bytes.clone(), gzip(&label_bytes)),
             (gzip(&image_bytes), label_bytes.clone()),
         ] {
-            let read = IdxImages::from_bytes(&image_bytes, &label_bytes).unwrap();
-            assert_eq!((read.len(), read.size(), read.classes()), (2, (2, 3), 8));
+            let read = SmallImages::from_idx(&image_bytes, &label_bytes).unwrap();
+            assert_eq!(
+                (read.len(), read.shape(), read.classes()),
+                (2, [1, 2, 3], 8)
+            );
             assert_eq!((read.pixels(1), read.label(1)), (&[5; 6][..], 1));
         }
-        let error = IdxImages::from_bytes(&image_bytes, &gzip(&label_bytes)[..20]).unwrap_err();
+        let error = SmallImages::from_idx(&image_bytes, &gzip(&label_bytes)[..20]).unwrap_err();
         assert!(error.to_string().starts_with("(bytes) is not"), "{error}");
     }
 
@@ -359,7 +303,8 @@ mod tests {
             &["header asks for", "MiB are not loaded"],
         );
         refused(&images(0, &[]), &labels(&[]), &["0 images"]);
-        let nowhere = IdxImages::open(Path::new("/nowhere"), IdxPart::Test).unwrap_err();
+        let nowhere =
+            SmallImages::open_idx(Path::new("/nowhere"), PublishedPart::Test).unwrap_err();
         assert!(
             nowhere
                 .to_string()
@@ -396,10 +341,10 @@ mod tests {
             eprintln!("skipped: {} is not there", folder.display());
             return;
         }
-        let train = IdxImages::open(&folder, IdxPart::Train).unwrap();
+        let train = SmallImages::open_idx(&folder, PublishedPart::Train).unwrap();
         assert_eq!(
-            (train.len(), train.size(), train.classes()),
-            (60_000, (28, 28), 10)
+            (train.len(), train.shape(), train.classes()),
+            (60_000, [1, 28, 28], 10)
         );
         // The mean that MNIST is normalised with everywhere.
         let sum: u64 = train.pixels.iter().map(|pixel| u64::from(*pixel)).sum();
@@ -407,7 +352,9 @@ mod tests {
         assert!((mean - 0.1307).abs() < 5e-5, "{mean}");
         assert_eq!((train.label(0), train.label(1), train.label(2)), (5, 0, 4));
         assert_eq!(
-            IdxImages::open(&folder, IdxPart::Test).unwrap().len(),
+            SmallImages::open_idx(&folder, PublishedPart::Test)
+                .unwrap()
+                .len(),
             10_000
         );
     }

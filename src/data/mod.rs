@@ -20,11 +20,12 @@ mod painting;
 mod png_folder;
 pub mod sampler;
 pub mod shard;
+pub mod small;
 pub mod split;
 pub mod stand_in;
 pub mod tar;
 
-pub use cifar::{CifarImages, CifarKind, CifarPart};
+pub use cifar::CifarKind;
 pub use error::DataError;
 pub use fetch::{Provenance, PublishedSet, provenance};
 pub use folder::ImageFolder;
@@ -32,10 +33,10 @@ pub use generate::{
     GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, MANIFEST_NAME, generate,
     generate_until,
 };
-pub use idx::{IdxImages, IdxPart};
 pub use png_folder::write_png_folder;
 pub use sampler::{BatchSpan, Batches, Order, epoch_order, sample_rng};
 pub use shard::{RecordKind, ShardSet};
+pub use small::{PublishedPart, SmallImages};
 pub use split::{Amount, Parts, Split};
 pub use stand_in::{StandInOptions, generate_stand_in};
 pub use tar::{LeftOut, TarShards};

@@ -3,7 +3,7 @@
 //! Invariants: the folder appears under its name only when complete; a manifest in it says which images it was made
 //! from, so asking again costs nothing, and asking for others is an error instead of a mixture.
 //!
-//! May use: `data::{error, generate, idx}`.
+//! May use: `data::{error, generate, small}`.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::DataError;
 use super::generate::MANIFEST_NAME;
-use super::idx::IdxImages;
+use super::small::SmallImages;
 
 /// What a folder was made from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ struct Manifest {
 }
 
 impl Manifest {
-    fn of(images: &IdxImages) -> Manifest {
+    fn of(images: &SmallImages) -> Manifest {
         let mut crc = crc32fast::Hasher::new();
         for i in 0..images.len() {
             crc.update(images.pixels(i));
@@ -47,7 +47,7 @@ impl Manifest {
 /// # Errors
 /// A folder that holds something else, or that cannot be written to, and [`DataError::Stopped`].
 pub fn write_png_folder(
-    images: &IdxImages,
+    images: &SmallImages,
     out: &Path,
     progress: impl Fn(),
     stop: impl Fn() -> bool,
@@ -103,10 +103,9 @@ fn is_there(out: &Path, wanted: &Manifest) -> Result<bool, DataError> {
     }
 }
 
-fn write_png(images: &IdxImages, i: usize, path: &Path) -> Result<(), DataError> {
+fn write_png(images: &SmallImages, i: usize, path: &Path) -> Result<(), DataError> {
     let file = File::create(path).map_err(DataError::io("create", path))?;
-    let (rows, columns) = images.size();
-    let (width, height) = (columns as u32, rows as u32);
+    let [_, height, width] = images.shape().map(|size| size as u32);
     let encoder = PngEncoder::new(BufWriter::new(file));
     encoder
         .write_image(images.pixels(i), width, height, ExtendedColorType::L8)
@@ -129,12 +128,12 @@ mod tests {
     use super::*;
     use crate::data::ImageFolder;
 
-    fn images(pixels: &[u8], labels: &[u8]) -> IdxImages {
+    fn images(pixels: &[u8], labels: &[u8]) -> SmallImages {
         let count = (labels.len() as u32).to_be_bytes();
         let sides = [2u32, 3].map(u32::to_be_bytes).concat();
         let image_file = [&[0, 0, 8, 3][..], &count, &sides, pixels].concat();
         let label_file = [&[0, 0, 8, 1][..], &count, labels].concat();
-        IdxImages::from_bytes(&image_file, &label_file).unwrap()
+        SmallImages::from_idx(&image_file, &label_file).unwrap()
     }
 
     #[test]

@@ -268,8 +268,9 @@ impl Session {
     }
 
     /// How the run ended, into the report.
-    fn note_end(&self, collector: &mut Collector, ended: Ended) -> Option<SessionError> {
+    fn note_end(&self, collector: &mut Collector, mut ended: Ended) -> Option<SessionError> {
         let report = &mut collector.report;
+        ended.skipped.broken_files = self.source.broken_files();
         report.skipped = serde_json::to_value(&ended.skipped).unwrap_or_default();
         let broken = collector.broken.take().map(SessionError::Panicked);
         let failed = ended.result.err().map(|error| self.recognised(error));

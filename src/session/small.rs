@@ -2,76 +2,25 @@
 //! normalised, many at a time.
 
 use crate::config::PreprocessStageConfig;
-use crate::data::{CifarImages, IdxImages};
+use crate::data::SmallImages;
 use crate::pipeline::stages::ahead::fetch_ahead;
 use crate::pipeline::{Claim, SampleError, SampleWork};
 use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
 use multiversion::multiversion;
 use std::sync::Arc;
 
-/// Images of one size in memory, plane by plane.
-pub enum SmallImages {
-    Idx(IdxImages),
-    Cifar(CifarImages),
-}
-
-impl SmallImages {
-    /// Channels, height and width.
-    pub fn shape(&self) -> [usize; 3] {
-        let (channels, (height, width)) = match self {
-            SmallImages::Idx(images) => (1, images.size()),
-            SmallImages::Cifar(images) => (images.channels(), images.size()),
-        };
-        [channels, height, width]
-    }
-
-    /// Images.
-    pub fn len(&self) -> usize {
-        match self {
-            SmallImages::Idx(images) => images.len(),
-            SmallImages::Cifar(images) => images.len(),
+/// The pixels of the images `indices`. In a random order each lies where nothing was read lately, so the memory is
+/// asked for it while those before are worked on.
+fn fetched_ahead<'a>(
+    images: &'a SmallImages,
+    indices: &'a [u32],
+) -> impl Iterator<Item = &'a [u8]> {
+    indices.iter().enumerate().map(|(place, &index)| {
+        if let Some(&later) = indices.get(place + FETCH_AHEAD) {
+            fetch_ahead(images.pixels(later as usize));
         }
-    }
-
-    /// Classes.
-    pub fn classes(&self) -> usize {
-        match self {
-            SmallImages::Idx(images) => images.classes(),
-            SmallImages::Cifar(images) => images.classes(),
-        }
-    }
-
-    fn label(&self, i: usize) -> u32 {
-        match self {
-            SmallImages::Idx(images) => images.label(i),
-            SmallImages::Cifar(images) => images.label(i),
-        }
-    }
-
-    fn pixels(&self, i: usize) -> &[u8] {
-        match self {
-            SmallImages::Idx(images) => images.pixels(i),
-            SmallImages::Cifar(images) => images.pixels(i),
-        }
-    }
-
-    /// The pixels of the images `indices`. In a random order each lies where nothing was read lately, so the memory is
-    /// asked for it while those before are worked on.
-    fn fetched_ahead(&self, indices: &[u32]) -> impl Iterator<Item = &[u8]> {
-        indices.iter().enumerate().map(|(place, &index)| {
-            if let Some(&later) = indices.get(place + FETCH_AHEAD) {
-                fetch_ahead(self.pixels(later as usize));
-            }
-            self.pixels(index as usize)
-        })
-    }
-
-    fn name(&self, i: usize) -> String {
-        match self {
-            SmallImages::Idx(images) => format!("image {i} of {}", images.path().display()),
-            SmallImages::Cifar(images) => images.name(i),
-        }
-    }
+        images.pixels(index as usize)
+    })
 }
 
 /// Samples of such a data set.
@@ -131,7 +80,7 @@ impl SmallWork {
     /// Copies a claim's pixels.
     fn copy(&self, claim: &Claim, out: &mut [u8]) {
         let slots = out.chunks_exact_mut(self.values());
-        for (slot, pixels) in slots.zip(self.images.fetched_ahead(claim.indices())) {
+        for (slot, pixels) in slots.zip(fetched_ahead(&self.images, claim.indices())) {
             slot.copy_from_slice(pixels);
         }
     }
@@ -148,7 +97,7 @@ fn normalise(
     let [channels, height, width] = images.shape();
     let plane = height * width;
     let slots = out.chunks_exact_mut(channels * plane);
-    for (slot, pixels) in slots.zip(images.fetched_ahead(indices)) {
+    for (slot, pixels) in slots.zip(fetched_ahead(images, indices)) {
         let planes = slot.chunks_exact_mut(plane).zip(pixels.chunks_exact(plane));
         for ((to, from), (scale, offset)) in planes.zip(scale_and_offset) {
             for (value, pixel) in to.iter_mut().zip(from) {

@@ -4,9 +4,9 @@ use super::catalog::Catalog;
 use super::error::SessionError;
 use super::images::ImageWork;
 use super::plan::{order, parts};
-use super::small::{SmallImages, SmallWork};
-use crate::config::{PipelineConfig, Resolved, SourceConfig, SourceKind, StorageConfig};
-use crate::data::{CifarImages, CifarKind, CifarPart, DataError, IdxImages, IdxPart};
+use super::small::SmallWork;
+use crate::config::{OnError, PipelineConfig, Resolved, SourceConfig, SourceKind, StorageConfig};
+use crate::data::{CifarKind, DataError, PublishedPart, SmallImages};
 use crate::pipeline::stages::reading::fit_in_memory;
 use crate::pipeline::stages::storage::{EmulatedStorage, StorageSpec, Stored};
 use crate::pipeline::{SampleWork, StopSignal};
@@ -36,7 +36,7 @@ pub fn fits_in_memory(config: &Resolved) -> Result<(), SessionError> {
     let (SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset) = kind else {
         return Ok(());
     };
-    let files = Catalog::open(*kind, path)?.files();
+    let files = Catalog::open_with(*kind, path, config.pipeline.on_error == OnError::Skip)?.files();
     fit_in_memory(&files).map_err(|error| SessionError::from(error).of_cached(path))
 }
 
@@ -66,7 +66,7 @@ impl Source {
         let storage = storage.map(|spec| Arc::new(EmulatedStorage::new(spec)));
         let kind = pipeline.source.kind;
         if let SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset = kind {
-            let catalog = Catalog::open(kind, path)?;
+            let catalog = Catalog::open_with(kind, path, pipeline.on_error == OnError::Skip)?;
             let work = Arc::new(ImageWork::new(catalog, pipeline, order(pipeline.order))?);
             let work = Stored::new(work, storage, clock, stop);
             return Ok(Source::Images(Arc::new(work)));
@@ -80,11 +80,11 @@ impl Source {
                 stop,
             )))
         };
-        let test = match open(Part::Test) {
+        let test = match open(PublishedPart::Test) {
             Err(DataError::MissingIdx { .. } | DataError::MissingCifar { .. }) => None,
             test => Some(test?),
         };
-        let work = open(Part::Train)?;
+        let work = open(PublishedPart::Train)?;
         Ok(Source::Small { work, test })
     }
 
@@ -144,6 +144,14 @@ impl Source {
         }
     }
 
+    /// Files that are skipped from some place on, and why.
+    pub(super) fn broken_files(&self) -> Vec<String> {
+        match self {
+            Source::Images(work) => work.inner().catalog().broken(),
+            Source::Small { .. } => Vec::new(),
+        }
+    }
+
     /// The files that samples are read from during the run; none where they are in memory.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         match self {
@@ -153,29 +161,16 @@ impl Source {
     }
 }
 
-#[derive(Copy, Clone)]
-enum Part {
-    Train,
-    Test,
-}
-
-fn small_images(kind: SourceKind, path: &Path, part: Part) -> Result<SmallImages, DataError> {
-    let cifar = match kind {
-        SourceKind::Cifar10 => CifarKind::Ten,
-        SourceKind::Cifar100 => CifarKind::Hundred,
-        _ => {
-            let part = match part {
-                Part::Train => IdxPart::Train,
-                Part::Test => IdxPart::Test,
-            };
-            return Ok(SmallImages::Idx(IdxImages::open(path, part)?));
-        }
-    };
-    let part = match part {
-        Part::Train => CifarPart::Train,
-        Part::Test => CifarPart::Test,
-    };
-    Ok(SmallImages::Cifar(CifarImages::open(path, cifar, part)?))
+fn small_images(
+    kind: SourceKind,
+    path: &Path,
+    part: PublishedPart,
+) -> Result<SmallImages, DataError> {
+    match kind {
+        SourceKind::Cifar10 => SmallImages::open_cifar(path, CifarKind::Ten, part),
+        SourceKind::Cifar100 => SmallImages::open_cifar(path, CifarKind::Hundred, part),
+        _ => SmallImages::open_idx(path, part),
+    }
 }
 
 fn storage_spec(config: &StorageConfig) -> StorageSpec {

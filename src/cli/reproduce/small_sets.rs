@@ -4,8 +4,8 @@ use super::data::{beside, refused};
 use crate::cli::progress;
 use crate::data::fetch::has_files;
 use crate::data::{
-    IdxImages, IdxPart, Provenance, PublishedSet, StandInOptions, generate_stand_in, provenance,
-    write_png_folder,
+    Provenance, PublishedPart, PublishedSet, SmallImages, StandInOptions, generate_stand_in,
+    provenance, write_png_folder,
 };
 use crate::device::cgroup::usable_threads;
 use crate::reproduce::{DataOrigin, DataPlace, LabError};
@@ -113,7 +113,7 @@ fn make(set: &SmallSet, path: &Path, stop: &AtomicBool) -> Result<(), LabError> 
 /// MNIST's training images as PNG files, made on first use.
 pub fn mnist_png(own: Option<&Path>, stop: &AtomicBool) -> Result<DataPlace, LabError> {
     let files = find(&MNIST, own, stop)?;
-    let images = IdxImages::open(&files.path, IdxPart::Train).map_err(refused)?;
+    let images = SmallImages::open_idx(&files.path, PublishedPart::Train).map_err(refused)?;
     let path = PathBuf::from(MNIST_PNG);
     let bar = progress::bar(
         images.len() as u64,

@@ -18,8 +18,8 @@ fn write_ten(folder: &Path) {
     }
 }
 
-fn message(folder: &Path, kind: CifarKind, part: CifarPart) -> String {
-    let opened = CifarImages::open(folder, kind, part);
+fn message(folder: &Path, kind: CifarKind, part: PublishedPart) -> String {
+    let opened = SmallImages::open_cifar(folder, kind, part);
     opened.unwrap_err().to_string()
 }
 
@@ -27,20 +27,17 @@ fn message(folder: &Path, kind: CifarKind, part: CifarPart) -> String {
 fn reads_the_five_files_in_order() {
     let folder = tempfile::tempdir().unwrap();
     write_ten(folder.path());
-    let images = CifarImages::open(folder.path(), CifarKind::Ten, CifarPart::Train).unwrap();
+    let images =
+        SmallImages::open_cifar(folder.path(), CifarKind::Ten, PublishedPart::Train).unwrap();
     assert_eq!((images.len(), images.is_empty()), (15, false));
-    assert_eq!(
-        (images.size(), images.channels(), images.classes()),
-        ((32, 32), 3, 10)
-    );
-    assert_eq!(images.path(), folder.path());
+    assert_eq!((images.shape(), images.classes()), ([3, 32, 32], 10));
     let mut i = 0;
     for n in 1..=5 {
         for k in 0..n {
             assert_eq!(images.label(i), n as u32);
             assert_eq!(images.pixels(i), &record(&[], n * 10 + k));
             let file = folder.path().join(format!("data_batch_{n}.bin"));
-            assert_eq!(images.name(i), format!("record {k} of {}", file.display()));
+            assert_eq!(images.name(i), format!("image {k} of {}", file.display()));
             i += 1;
         }
     }
@@ -53,22 +50,25 @@ fn reads_the_fine_labels_in_the_folder_of_the_archive() {
     fs::create_dir(&own).unwrap();
     let records = [record(&[19, 99], 1), record(&[0, 42], 2)].concat();
     fs::write(own.join("test.bin"), records).unwrap();
-    let images = CifarImages::open(folder.path(), CifarKind::Hundred, CifarPart::Test).unwrap();
+    let images =
+        SmallImages::open_cifar(folder.path(), CifarKind::Hundred, PublishedPart::Test).unwrap();
     assert_eq!((images.len(), images.classes()), (2, 100));
     assert_eq!((images.label(0), images.label(1)), (99, 42));
     assert_eq!(images.pixels(1), &record(&[], 2));
-    assert_eq!(images.path(), own);
+    let name = format!("image 1 of {}", own.join("test.bin").display());
+    assert_eq!(images.name(1), name);
     let own = folder.path().join("cifar-10-batches-bin");
     write_ten(&own);
-    let images = CifarImages::open(folder.path(), CifarKind::Ten, CifarPart::Train).unwrap();
-    assert_eq!((images.len(), images.path()), (15, own.as_path()));
+    let images =
+        SmallImages::open_cifar(folder.path(), CifarKind::Ten, PublishedPart::Train).unwrap();
+    assert_eq!(images.len(), 15);
 }
 
 #[test]
 fn a_missing_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     write_ten(folder.path());
-    let test = message(folder.path(), CifarKind::Ten, CifarPart::Test);
+    let test = message(folder.path(), CifarKind::Ten, PublishedPart::Test);
     assert!(
         test.contains("test_batch.bin is not there") && test.contains("binary version of CIFAR-10"),
         "{test}"
@@ -76,10 +76,14 @@ fn a_missing_file_is_named() {
     for n in [5, 3] {
         let name = format!("data_batch_{n}.bin");
         fs::remove_file(folder.path().join(&name)).unwrap();
-        let error = message(folder.path(), CifarKind::Ten, CifarPart::Train);
+        let error = message(folder.path(), CifarKind::Ten, PublishedPart::Train);
         assert!(error.contains(&format!("{name} is not there")), "{error}");
     }
-    let nowhere = message(Path::new("/nowhere"), CifarKind::Hundred, CifarPart::Train);
+    let nowhere = message(
+        Path::new("/nowhere"),
+        CifarKind::Hundred,
+        PublishedPart::Train,
+    );
     assert!(nowhere.contains("/nowhere/train.bin"), "{nowhere}");
 }
 
@@ -90,7 +94,7 @@ fn files_that_are_cut_short_are_refused_with_the_place() {
     let path = folder.path().join("data_batch_4.bin");
     let refused = |bytes: &[u8], parts: &[&str]| {
         fs::write(&path, bytes).unwrap();
-        let error = message(folder.path(), CifarKind::Ten, CifarPart::Train);
+        let error = message(folder.path(), CifarKind::Ten, PublishedPart::Train);
         for part in ["data_batch_4.bin", "CIFAR-10"].iter().chain(parts) {
             assert!(error.contains(part), "{part:?} is not in {error}");
         }
@@ -109,7 +113,7 @@ fn files_that_are_cut_short_are_refused_with_the_place() {
     // Sparse, so that it takes no room; and it is refused without being read.
     let long = fs::File::create(&path).unwrap();
     long.set_len((1 << 30) + 1).unwrap();
-    let error = message(folder.path(), CifarKind::Ten, CifarPart::Train);
+    let error = message(folder.path(), CifarKind::Ten, PublishedPart::Train);
     assert!(
         error.contains("more than 1024 MiB are not loaded"),
         "{error}"
@@ -119,7 +123,7 @@ fn files_that_are_cut_short_are_refused_with_the_place() {
 #[test]
 fn labels_out_of_range_are_refused() {
     let refused = |kind, labels: &[u8]| {
-        let error = CifarImages::from_bytes(kind, record(labels, 0)).unwrap_err();
+        let error = SmallImages::from_cifar(kind, record(labels, 0)).unwrap_err();
         assert!(
             error.to_string().contains("record 0 has the label"),
             "{error}"
@@ -128,7 +132,7 @@ fn labels_out_of_range_are_refused() {
     refused(CifarKind::Ten, &[10]);
     refused(CifarKind::Hundred, &[20, 0]);
     refused(CifarKind::Hundred, &[0, 100]);
-    assert!(CifarImages::from_bytes(CifarKind::Hundred, record(&[19, 99], 0)).is_ok());
+    assert!(SmallImages::from_cifar(CifarKind::Hundred, record(&[19, 99], 0)).is_ok());
 }
 
 #[test]
@@ -136,6 +140,7 @@ fn a_file_is_held_once() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = record(&[3], 0).repeat(50);
     fs::write(folder.path().join("test_batch.bin"), &bytes).unwrap();
-    let images = CifarImages::open(folder.path(), CifarKind::Ten, CifarPart::Test).unwrap();
-    assert!(images.files[0].bytes.taken() <= bytes.len() + 1);
+    let images =
+        SmallImages::open_cifar(folder.path(), CifarKind::Ten, PublishedPart::Test).unwrap();
+    assert!(images.pixels.taken() <= bytes.len() + 1);
 }

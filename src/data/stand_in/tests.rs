@@ -1,6 +1,6 @@
 use super::*;
 use crate::data::fetch::{Provenance, provenance};
-use crate::data::{CifarImages, CifarKind, CifarPart, IdxImages, IdxPart};
+use crate::data::{CifarKind, PublishedPart, SmallImages};
 use files::volumes;
 
 fn options(like: PublishedSet, out: PathBuf) -> StandInOptions {
@@ -121,15 +121,15 @@ fn a_mnist_of_our_own_is_read_as_the_real_one_is_and_says_what_it_is() {
         (GenerateOutcome::Written, 70_000)
     );
     assert!(!out.join("leftover").exists() && !out.join("class_00").exists());
-    let train = IdxImages::open(&out, IdxPart::Train).unwrap();
-    let test = IdxImages::open(&out, IdxPart::Test).unwrap();
+    let train = SmallImages::open_idx(&out, PublishedPart::Train).unwrap();
+    let test = SmallImages::open_idx(&out, PublishedPart::Test).unwrap();
     assert_eq!(
-        (train.len(), train.size(), train.classes()),
-        (60_000, (28, 28), 10)
+        (train.len(), train.shape(), train.classes()),
+        (60_000, [1, 28, 28], 10)
     );
     assert_eq!(
-        (test.len(), test.size(), test.classes()),
-        (10_000, (28, 28), 10)
+        (test.len(), test.shape(), test.classes()),
+        (10_000, [1, 28, 28], 10)
     );
     for (images, each) in [(&train, 6_000), (&test, 1_000)] {
         for class in 0..10 {
@@ -194,15 +194,19 @@ fn again(wanted: &StandInOptions) {
 fn cifar_files_are_read_as_the_real_ones_are() {
     let folder = tempfile::tempdir().unwrap();
     for (like, kind, part) in [
-        (PublishedSet::Cifar10, CifarKind::Ten, CifarPart::Test),
-        (PublishedSet::Cifar100, CifarKind::Hundred, CifarPart::Test),
+        (PublishedSet::Cifar10, CifarKind::Ten, PublishedPart::Test),
+        (
+            PublishedSet::Cifar100,
+            CifarKind::Hundred,
+            PublishedPart::Test,
+        ),
     ] {
         let options = options(like, folder.path().to_path_buf());
         let pictures = Pictures::new(like, options.seed);
         let volume = volumes(like).pop().unwrap();
         let bytes = volume.write(folder.path(), &options, &pictures, &mut |_| Ok(()));
         assert_eq!(bytes.unwrap(), volume.bytes());
-        let images = CifarImages::open(folder.path(), kind, part).unwrap();
+        let images = SmallImages::open_cifar(folder.path(), kind, part).unwrap();
         assert_eq!(images.len(), 10_000);
         let classes = images.classes() as u32;
         let of_last = (0..images.len()).filter(|i| images.label(*i) == classes - 1);
