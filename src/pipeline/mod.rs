@@ -27,8 +27,8 @@ mod waking_cost;
 mod work;
 mod worker;
 
-pub use crate::timeline::{Layout, Place, StageKnobs};
 pub use crate::config::OnError as ErrorPolicy;
+pub use crate::timeline::{Layout, Place, StageKnobs};
 pub use build::start;
 pub use error::{
     PipelineError, SampleError, Skipped, SkippedSample, StopSignal, error_chain, panic_message,
