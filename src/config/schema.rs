@@ -210,7 +210,7 @@ pub(super) const PIPELINE: &[Key] = &[
     workers("preprocess.workers", "Threads that crop, resize, flip and normalise."),
     prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples; less than `batch.size` counts as `batch.size`."),
     Key::new("preprocess.crop", Kind::Choice(&[RANDOM_RESIZED, CENTER]), Default::Toml("\"random-resized\""),
-        "A random part of the image resized (training), or a resize and the middle (evaluation).")
+        "A random part of the image resized, or a resize and the middle, which evaluation always takes.")
         .only_when(SOURCE_HAS_PHOTOS),
     Key::new("preprocess.size", Kind::Whole { least: 1, most: 16384 }, Default::Toml("224"),
         "Width and height of a preprocessed image, in pixels.").only_when(SOURCE_HAS_PHOTOS),

@@ -252,6 +252,8 @@ pub struct Evaluation {
     pub part: &'static str,
     #[serde(flatten)]
     pub score: Score,
+    /// Samples that could not be loaded, as [`Report::skipped`].
+    pub skipped: serde_json::Value,
     /// Time it took, which is no part of the window.
     pub elapsed_ns: Nanos,
 }

@@ -357,6 +357,17 @@ fn write_threads(out: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
+fn write_skipped(out: &mut String, when: &str, skipped: &serde_json::Value) -> fmt::Result {
+    let listed = skipped["listed"].as_array().map_or(0, Vec::len);
+    match skipped["count"].as_u64() {
+        Some(count @ 1..) => writeln!(
+            out,
+            "\nwarning: {count} samples were skipped{when}, {listed} different ones; the report lists them"
+        ),
+        _ => Ok(()),
+    }
+}
+
 fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
     if report.recorder.dropped > 0 {
         writeln!(
@@ -365,13 +376,10 @@ fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
             report.recorder.dropped
         )?;
     }
-    let skipped = &report.skipped;
-    let listed = skipped["listed"].as_array().map_or(0, Vec::len);
-    if let Some(count @ 1..) = skipped["count"].as_u64() {
-        writeln!(
-            out,
-            "\nwarning: {count} samples were skipped, {listed} different ones; the report lists them"
-        )?;
+    write_skipped(out, "", &report.skipped)?;
+    for held_out in &report.training.evaluations {
+        let of = format!(" in the evaluation on {}", held_out.part);
+        write_skipped(out, &of, &held_out.skipped)?;
     }
     if let Some(trace) = &report.trace {
         if let Some(error) = &trace.error {

@@ -15,20 +15,21 @@ use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Photographs and what is done to them.
+/// Photographs and what is done to them. A clone shares the open files.
+#[derive(Clone)]
 pub struct ImageWork {
-    catalog: Catalog,
-    reader: Reader,
+    catalog: Arc<Catalog>,
+    reader: Arc<Reader>,
     plan: PreprocessPlan,
     decode: DecodeOptions,
     /// Decode everything, whatever the crop needs.
     whole: bool,
     finish: Finish,
     /// A bit for each sample whose checksum has been compared.
-    checked: Vec<AtomicU64>,
+    checked: Arc<[AtomicU64]>,
     /// Pixels that the preprocess stage has given back to the decode stage. When the queue between the two gets deeper
     /// than usual, more are made.
-    spare: Spare,
+    spare: Arc<Spare>,
 }
 
 /// What leaves the preprocess stage.
@@ -100,7 +101,7 @@ impl ImageWork {
         };
         let words = catalog.len().div_ceil(64);
         Ok(ImageWork {
-            reader: catalog.reader(pipeline.read.mode, access)?,
+            reader: Arc::new(catalog.reader(pipeline.read.mode, access)?),
             plan,
             decode,
             whole: pipeline.decode.whole,
@@ -108,9 +109,17 @@ impl ImageWork {
             checked: std::iter::repeat_with(AtomicU64::default)
                 .take(words)
                 .collect(),
-            spare: Spare::with(buffers_in_use(pipeline)),
-            catalog,
+            spare: Arc::new(Spare::with(buffers_in_use(pipeline))),
+            catalog: Arc::new(catalog),
         })
+    }
+
+    /// The same photographs as an evaluation takes them: without random crops and flips.
+    pub(super) fn for_evaluation(&self) -> ImageWork {
+        ImageWork {
+            plan: self.plan.for_evaluation(),
+            ..self.clone()
+        }
     }
 
     /// Channels, height and width of a sample as the model sees it.

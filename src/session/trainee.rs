@@ -1,7 +1,7 @@
 //! What runs once the device is there: the pipeline and the training loop, in the session's thread.
 
 use super::error::SessionError;
-use super::evaluation::evaluate;
+use super::evaluation::HeldOut;
 use super::gpu::{GpuDevice, TakenTimeline};
 use super::run::Session;
 use super::source::Source;
@@ -12,8 +12,8 @@ use crate::pipeline::{
 use crate::report::Training;
 use crate::timeline::Recorder;
 use crate::train::{
-    BurnTrainer, EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned, StepDone, TrainError,
-    TrainStep, train,
+    BurnTrainer, DevicePreprocess, EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned, StepDone,
+    TrainError, TrainStep, train,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -68,20 +68,51 @@ pub(super) struct Trainee<'a> {
 impl Trainee<'_> {
     pub(super) fn run_on(self, device: Device) -> Ended {
         match &self.session.source {
-            Source::Images(work) => self.load(work, None, device),
-            Source::Small { work, test } => self.load(work, test.as_ref(), device),
+            Source::Images(work) => {
+                let calm = Arc::new(work.with(work.inner().for_evaluation()));
+                let pixels = calm.inner().on_device();
+                self.load(work, &self.held_out(&calm, None, pixels.as_ref()), device)
+            }
+            // Nothing about these is random.
+            Source::Small { work, test } => {
+                let pixels = work.inner().on_device();
+                let held_out = self.held_out(work, test.as_ref(), pixels.as_ref());
+                self.load(work, &held_out, device)
+            }
         }
     }
 
-    fn load<W: SampleWork>(&self, work: &Arc<W>, test: Option<&Arc<W>>, device: Device) -> Ended {
+    /// Everything to evaluate: parts of `work`, and the data set's own files for the `test` unless a part of it is.
+    fn held_out<W: SampleWork>(
+        &self,
+        work: &Arc<W>,
+        test: Option<&Arc<W>>,
+        pixels: Option<&DevicePreprocess>,
+    ) -> Vec<HeldOut<W>> {
+        let parts = &self.session.parts;
+        let own = [("validation", &parts.validation), ("test", &parts.test)];
+        let own = own.map(|(name, part)| (name, work, part.clone()));
+        let files = test.filter(|_| parts.test.is_empty());
+        let files = files.map(|test| ("test", test, (0..test.samples() as u32).collect()));
+        let all = own.into_iter().chain(files);
+        let held_out = all.map(|(part, work, samples)| HeldOut {
+            part,
+            work: work.clone(),
+            samples,
+            pixels: pixels.cloned(),
+        });
+        held_out.filter(|one| !one.samples.is_empty()).collect()
+    }
+
+    fn load<W: SampleWork>(&self, work: &Arc<W>, held_out: &[HeldOut<W>], device: Device) -> Ended {
         match device {
             Device::None => self.run(work, Discard, &mut NoStep),
             Device::Burn(mut trainer) => {
                 self.training().parameters = Some(trainer.parameters());
                 let ended = self.run(work, trainer.copy(), &mut trainer);
-                self.evaluated(ended, work, test, &mut trainer)
+                self.evaluated(ended, held_out, &mut trainer)
             }
-            Device::Gpu(gpu) => self.train_on(gpu, work, test),
+            Device::Gpu(gpu) => self.train_on(gpu, work, held_out),
             Device::Emulated { spec, burn } => {
                 self.training().parameters = burn.as_ref().map(BurnTrainer::parameters);
                 let Session { clock, stop, .. } = self.session;
@@ -91,7 +122,7 @@ impl Trainee<'_> {
                 let mut trainer = EmulatedTrainer::new(spec, stop.clone(), self.recorder, burn);
                 let ended = self.run(work, copy, &mut trainer);
                 match trainer.into_burn() {
-                    Some(mut burn) => self.evaluated(ended, work, test, &mut burn),
+                    Some(mut burn) => self.evaluated(ended, held_out, &mut burn),
                     None => ended,
                 }
             }
@@ -102,7 +133,7 @@ impl Trainee<'_> {
         &self,
         gpu: GpuDevice,
         work: &Arc<W>,
-        test: Option<&Arc<W>>,
+        held_out: &[HeldOut<W>],
     ) -> Ended {
         let ending = gpu.ending();
         let mut burn = gpu.burn;
@@ -120,47 +151,32 @@ impl Trainee<'_> {
         };
         // The evaluation's kernels belong to no step.
         ending.tell();
-        self.evaluated(ended, work, test, &mut burn)
+        self.evaluated(ended, held_out, &mut burn)
     }
 
-    /// A run that `ended`, with the model evaluated where it ran to its end.
-    fn evaluated<W: SampleWork>(
+    /// A run that `ended`, with the model evaluated on what was `held_out` where it ran to its end.
+    pub(super) fn evaluated<W: SampleWork>(
         &self,
         mut ended: Ended,
-        work: &Arc<W>,
-        test: Option<&Arc<W>>,
+        held_out: &[HeldOut<W>],
         trainer: &mut BurnTrainer,
     ) -> Ended {
+        let Session { clock, stop, .. } = self.session;
         // Some batches over and over teach nothing that is worth a score.
-        let scores = self.session.options.evaluate && self.plan.keep.is_none();
-        if ended.result.is_ok() && !ended.stopped && scores {
-            let evaluated = self.evaluate(work, test, trainer);
-            ended.result = ended.result.and_then(|steps| evaluated.map(|()| steps));
+        if !self.session.options.evaluate || self.plan.keep.is_some() {
+            return ended;
+        }
+        for part in held_out {
+            if ended.result.is_err() || ended.stopped {
+                break;
+            }
+            match part.evaluate(self.plan, trainer, clock, stop) {
+                Ok(evaluation) => self.training().evaluations.extend(evaluation),
+                Err(error) => ended.result = Err(error),
+            }
+            ended.stopped = stop.is_stopped();
         }
         ended
-    }
-
-    /// Evaluates the model on everything that was held out.
-    fn evaluate<W: SampleWork>(
-        &self,
-        work: &Arc<W>,
-        test: Option<&Arc<W>>,
-        trainer: &mut BurnTrainer,
-    ) -> Result<(), SessionError> {
-        let Session {
-            parts, clock, stop, ..
-        } = self.session;
-        let own = [("validation", &parts.validation), ("test", &parts.test)];
-        let own = own.map(|(name, part)| (name, work, part.clone()));
-        let files = test.filter(|_| parts.test.is_empty());
-        let files = files.map(|test| ("test", test, (0..test.samples() as u32).collect()));
-        for (name, work, part) in own.into_iter().chain(files) {
-            if !part.is_empty() {
-                let evaluation = evaluate(name, work, part, self.plan, trainer, clock, stop)?;
-                self.training().evaluations.extend(evaluation);
-            }
-        }
-        Ok(())
     }
 
     fn run<W, H, T>(&self, work: &Arc<W>, copy: H, trainer: &mut T) -> Ended

@@ -83,10 +83,15 @@ pub struct BurnTrainer {
 impl BurnTrainer {
     /// Copies batches to this trainer's device.
     pub fn copy(&self) -> BurnCopy {
+        self.copy_of(self.pixels.clone())
+    }
+
+    /// Copies batches whose 8-bit `pixels`, if any, the device preprocesses.
+    pub fn copy_of(&self, pixels: Option<DevicePreprocess>) -> BurnCopy {
         BurnCopy {
             copier: self.trainer.copier(),
             classes: self.classes,
-            pixels: self.pixels.clone(),
+            pixels,
         }
     }
 

@@ -92,11 +92,6 @@ impl Preprocessor {
         })
     }
 
-    /// The plan this was made from.
-    pub fn plan(&self) -> &PreprocessPlan {
-        &self.plan
-    }
-
     /// Values one image gives: `3 * size * size`.
     pub fn output_len(&self) -> usize {
         let side = self.plan.spatial.output_side() as usize;
@@ -236,6 +231,15 @@ pub(super) fn antialiased() -> ResizeOptions {
 }
 
 impl PreprocessPlan {
+    /// The plan of an evaluation with the same output, which draws nothing at random.
+    pub fn for_evaluation(&self) -> PreprocessPlan {
+        PreprocessPlan {
+            spatial: self.spatial.for_evaluation(),
+            flip_probability: 0.0,
+            ..self.clone()
+        }
+    }
+
     /// Draws what happens to an image of this width and height, first the flip, then the crop: the flip does not
     /// depend on the size, so that whoever does not know it can draw it too.
     pub fn draw(&self, (width, height): (u32, u32), rng: &mut impl Rng) -> Drawn {

@@ -131,6 +131,16 @@ impl<W: SampleWork> Stored<W> {
     pub fn inner(&self) -> &Arc<W> {
         &self.inner
     }
+
+    /// Other work on the same samples, on the same disk.
+    pub fn with(&self, inner: W) -> Stored<W> {
+        Stored {
+            inner: Arc::new(inner),
+            storage: self.storage.clone(),
+            clock: self.clock.clone(),
+            stop: self.stop.clone(),
+        }
+    }
 }
 
 impl<W: SampleWork> SampleWork for Stored<W> {

@@ -13,6 +13,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+mod evaluation;
+
 const IMAGES: usize = 30;
 const BATCH: usize = 10;
 

@@ -7,6 +7,8 @@ use rand::Rng;
 
 /// How often `RandomResizedCrop` draws before it falls back to a central crop.
 const CROP_TRIES: u32 = 10;
+/// The part of the resized shorter side that an evaluation keeps: torchvision's reference scripts keep 224 of 256.
+const KEPT_IN_EVALUATION: f64 = 0.875;
 
 /// Which part of an image is kept, at which size.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,6 +86,17 @@ impl Spatial {
             Spatial::RandomResizedCrop { size, .. } | Spatial::ResizeCenterCrop { size, .. } => {
                 size
             }
+        }
+    }
+
+    /// The crop of an evaluation with the same output: a random one becomes a resize and its centre.
+    pub fn for_evaluation(self) -> Spatial {
+        match self {
+            Spatial::RandomResizedCrop { size, .. } => Spatial::ResizeCenterCrop {
+                resize: (f64::from(size) / KEPT_IN_EVALUATION).round() as u32,
+                size,
+            },
+            centre => centre,
         }
     }
 
