@@ -242,7 +242,7 @@ fn a_point_that_is_out_of_memory_or_fails_is_a_result() {
     let result = |point: usize| &results["points"][point]["trials"][0]["result"];
     assert_eq!(
         [0, 1, 2].map(|point| result(point).as_str().unwrap()),
-        ["measured", "out_of_memory", "failed"]
+        ["fits", "out_of_memory", "failed"]
     );
     assert_eq!((&results["best"], &results["knee"]), (&0.into(), &0.into()));
     let table = fs::read_to_string(place.path("sweep/results.csv")).unwrap();

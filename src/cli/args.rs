@@ -139,6 +139,10 @@ pub struct RunArgs {
     /// This run is a trial of another: it prints nothing and evaluates nothing.
     #[arg(long, hide = true)]
     pub trial: bool,
+
+    /// A trial that evaluates what was held out.
+    #[arg(long, hide = true)]
+    pub evaluate: bool,
 }
 
 impl RunArgs {

@@ -4,13 +4,13 @@
 
 use super::args::BatchSizeArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
-use super::run::{provide_data, trial_command, trial_steps};
+use super::run::{provide_data, trial_steps};
 use crate::config::{Resolved, Settings, key_of};
 use crate::session::training_samples;
 use crate::timeline::Bytes;
 use crate::tune::{
-    BatchSizes, Bounds, Confirmed, LimitedBy, MemoryUse, Trial, TrialError, TrialResult,
-    TrialRunner, batch_sizes,
+    BatchSizes, Bounds, Confirmed, LimitedBy, MemoryUse, Outcome, Trial, TrialError, TrialRunner,
+    batch_sizes, of_the_knee,
 };
 use anyhow::Context;
 use serde_json::json;
@@ -38,11 +38,19 @@ pub struct NothingFits {
 /// A configuration or data that cannot be used, a trial that failed for another reason than memory, or
 /// [`NothingFits`].
 pub fn batch_size(args: &BatchSizeArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let overrides = args.overrides();
-    let config = Settings::load(&args.config, &overrides)?.resolve()?;
+    let overrides = args.experiment.overrides();
+    let config = Settings::load(&args.experiment.config, &overrides)?.resolve()?;
     provide_data(&config, args.json)?;
     let bounds = bounds(args, &config, training_samples(&config)?)?;
-    let found = match search(args, &config, &overrides, bounds)? {
+    let sets = [&overrides[..], &trial_steps(args.steps, &config)].concat();
+    let folder = tempfile::tempdir().context("cannot make a folder for the trials")?;
+    let runner = TrialRunner::new(&args.experiment.config, sets, folder, interrupt_switch()?)?;
+    let found = batch_sizes(bounds, |size| {
+        let outcome = runner.measure_batch_size(size)?;
+        eprintln!("batch.size = {size}: {}", in_words(&outcome));
+        Ok(outcome)
+    });
+    let found = match found {
         Err(TrialError::Stopped) => {
             eprintln!("stopped before there was an answer");
             return Ok(ExitCode::from(INTERRUPTED));
@@ -50,9 +58,12 @@ pub fn batch_size(args: &BatchSizeArgs, out: &mut dyn Write) -> anyhow::Result<E
         found => found?,
     };
     let device = config.device.to_string();
-    let command = Advice {
-        config: &args.config,
-        overrides: &overrides,
+    let command = |size: usize| {
+        run_command(
+            &args.experiment.config,
+            &overrides,
+            &[format!("batch.size={size}")],
+        )
     };
     if args.json {
         print_json(out, &device, &found, &command)?;
@@ -66,29 +77,6 @@ pub fn batch_size(args: &BatchSizeArgs, out: &mut dyn Write) -> anyhow::Result<E
         return Err(NothingFits { least, device }.into());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Runs the trials, until Ctrl-C; the inner result is theirs.
-fn search(
-    args: &BatchSizeArgs,
-    config: &Resolved,
-    overrides: &[String],
-    bounds: Bounds,
-) -> anyhow::Result<Result<BatchSizes, TrialError>> {
-    let stop = interrupt_switch()?;
-    let folder = tempfile::tempdir().context("cannot make a folder for the trials")?;
-    let runner = TrialRunner {
-        command: trial_command(&args.config)?,
-        overrides: [overrides, &trial_steps(args.steps, config)].concat(),
-        folder: folder.path().to_owned(),
-        stop,
-        deadline: None,
-    };
-    Ok(batch_sizes(bounds, |size| {
-        let result = runner.run_batch_size(size)?;
-        eprintln!("batch.size = {size}: {}", in_words(&result));
-        Ok(result)
-    }))
 }
 
 /// From `--least` to `--most`, as far as the data of `samples` samples and the key go.
@@ -108,13 +96,12 @@ fn bounds(args: &BatchSizeArgs, config: &Resolved, samples: usize) -> anyhow::Re
     })
 }
 
-fn in_words(result: &TrialResult) -> String {
-    match result {
-        TrialResult::Fits(measured) => {
-            format!("fits, {:.1} samples/s", measured.samples_per_second)
-        }
-        TrialResult::OutOfMemory => "does not fit".to_owned(),
-        TrialResult::Killed => "killed: this machine's memory was not enough".to_owned(),
+/// What became of a size.
+pub(super) fn in_words(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Fits(measured) => format!("fits, {:.1} samples/s", measured.samples_per_second),
+        Outcome::OutOfMemory => "does not fit".to_owned(),
+        other => other.failure().unwrap_or_default().to_owned(),
     }
 }
 
@@ -125,12 +112,12 @@ fn print_table(out: &mut dyn Write, trials: &[Trial]) -> std::io::Result<()> {
         "batch size", "fits", "samples/s", "device busy", "in use", "reserved"
     )?;
     for trial in trials {
-        let fits = match trial.result {
-            TrialResult::Fits(_) => "yes",
-            TrialResult::OutOfMemory => "no",
-            TrialResult::Killed => "killed",
+        let fits = match trial.outcome {
+            Outcome::Fits(_) => "yes",
+            Outcome::Killed => "killed",
+            _ => "no",
         };
-        let measured = trial.result.measured();
+        let measured = trial.outcome.fits();
         let memory = measured.and_then(|measured| measured.memory);
         let cell = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let bytes = |of: fn(MemoryUse) -> u64| cell(memory.map(|m| Bytes(of(m)).to_string()));
@@ -152,19 +139,24 @@ fn print_answers(
     out: &mut dyn Write,
     found: &BatchSizes,
     device: &str,
-    command: &Advice<'_>,
+    command: &dyn Fn(usize) -> String,
 ) -> std::io::Result<()> {
     let (Some(largest), Some(fastest)) = (&found.largest, &found.fastest) else {
         return Ok(());
     };
     let larger = |trial: &&Trial| trial.batch_size > largest.batch_size;
-    let beyond = found.trials.iter().find(larger).map(|trial| &trial.result);
-    let why = match found.limited_by {
-        LimitedBy::Memory if beyond == Some(&TrialResult::Killed) => {
-            "a larger one takes more memory than this machine has".to_owned()
-        }
-        LimitedBy::Memory => format!("a larger one does not fit {device}"),
-        LimitedBy::Most => "the largest size tried; all fit".to_owned(),
+    let why = match (found.limited_by, found.trials.iter().find(larger)) {
+        (LimitedBy::Most, _) | (_, None) => "the largest size tried; all fit".to_owned(),
+        (
+            LimitedBy::Memory,
+            Some(Trial {
+                batch_size,
+                outcome,
+            }),
+        ) => match outcome {
+            Outcome::Killed => format!("{batch_size} takes more memory than this machine has"),
+            _ => format!("{batch_size} does not fit {device}"),
+        },
     };
     let answer = |out: &mut dyn Write, name: &str, answer: &Confirmed, why: &str| {
         let Confirmed {
@@ -176,22 +168,31 @@ fn print_answers(
             out,
             "         run twice: it fits, {first:.1} and {again:.1} samples/s"
         )?;
-        writeln!(out, "         {}", command.to_use(*batch_size))
+        writeln!(out, "         {}", command(*batch_size))
     };
     answer(out, "largest", largest, &why)?;
-    let why = "the smallest within 2 % of the most samples/s";
-    answer(out, "fastest", fastest, why)
+    let tried = found
+        .trials
+        .iter()
+        .filter(|trial| trial.outcome.fits().is_some());
+    let tried = format!("the {} sizes tried", tried.count());
+    answer(
+        out,
+        "fastest",
+        fastest,
+        &of_the_knee(&tried, found.fastest_is_sure, found.run_spread),
+    )
 }
 
 fn print_json(
     out: &mut dyn Write,
     device: &str,
     found: &BatchSizes,
-    command: &Advice<'_>,
+    command: &dyn Fn(usize) -> String,
 ) -> anyhow::Result<()> {
     let to_use = |answer: &Option<Confirmed>| {
         let answer = answer.as_ref();
-        answer.map(|answer| command.to_use(answer.batch_size))
+        answer.map(|answer| command(answer.batch_size))
     };
     let json = json!({
         "device": device,
@@ -201,28 +202,22 @@ fn print_json(
         "largest_command": to_use(&found.largest),
         "fastest": found.fastest,
         "fastest_command": to_use(&found.fastest),
+        "fastest_is_sure": found.fastest_is_sure,
+        "run_spread": found.run_spread,
     });
     serde_json::to_writer_pretty(&mut *out, &json)?;
     writeln!(out)?;
     Ok(())
 }
 
-/// The run to advise.
-struct Advice<'a> {
-    config: &'a Path,
-    overrides: &'a [String],
-}
-
-impl Advice<'_> {
-    /// The command that runs with `batch_size`, for a shell.
-    fn to_use(&self, batch_size: usize) -> String {
-        let is_size = |set: &&String| key_of(set) == "batch.size";
-        let kept = self.overrides.iter().filter(|set| !is_size(set));
-        let sets = kept.map(|set| format!(" --set {}", quoted(set)));
-        let sets: String = sets.collect();
-        let config = quoted(&self.config.display().to_string());
-        format!("stallscope run {config}{sets} --set batch.size={batch_size}")
-    }
+/// The command that runs the experiment `config` with the `key=value` texts `sets` and, in place of those of the same
+/// keys, `changed`, for a shell.
+pub(super) fn run_command(config: &Path, sets: &[String], changed: &[String]) -> String {
+    let is_changed = |set: &&String| changed.iter().any(|other| key_of(other) == key_of(set));
+    let sets = sets.iter().filter(|set| !is_changed(set)).chain(changed);
+    let sets = sets.map(|set| format!(" --set {}", quoted(set)));
+    let config = quoted(&config.display().to_string());
+    format!("stallscope run {config}{}", sets.collect::<String>())
 }
 
 /// `text` as one word of a shell.
@@ -246,12 +241,9 @@ mod tests {
             "preprocess.scale=[0.5, 1.0]",
         ];
         let overrides = overrides.map(str::to_owned);
-        let advice = Advice {
-            config: Path::new("my configs/it's.toml"),
-            overrides: &overrides,
-        };
+        let config = Path::new("my configs/it's.toml");
         assert_eq!(
-            advice.to_use(96),
+            run_command(config, &overrides, &["batch.size=96".to_owned()]),
             r"stallscope run 'my configs/it'\''s.toml' --set device=cuda:0 --set 'preprocess.scale=[0.5, 1.0]' --set batch.size=96"
         );
     }

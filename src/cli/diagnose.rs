@@ -13,10 +13,10 @@ mod table;
 use super::args::DiagnoseArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::out_folder;
-use super::run::{provide_data, require_device, trial_command};
+use super::run::{provide_data, require_device, trial_steps};
 use crate::config::{Mode, PipelineConfig, ReadMode, Resolved, Settings, SourceKind, key_of};
 use crate::session::{SessionError, fits_in_memory};
-use crate::tune::{Measured, TrialError, TrialResult, TrialRunner};
+use crate::tune::{Measured, Outcome, TrialError, TrialRunner};
 use anyhow::{Context, bail, ensure};
 use findings::{Diagnosis, LeftOut, ModeRuns};
 use std::io::Write;
@@ -37,14 +37,14 @@ const MODES: [Mode; 5] = [
 /// # Errors
 /// A configuration, data or a machine that cannot be used, or a run that failed.
 pub fn diagnose(args: &DiagnoseArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let overrides = args.overrides();
+    let overrides = args.experiment.overrides();
     ensure!(
         !overrides.iter().any(|set| key_of(set) == "mode"),
         "`mode` is what diagnose varies: drop --set mode=..., or use `stallscope run` for one mode"
     );
     // Whatever mode the file names, every mode is run, and the normal one is what they are compared with.
     let config = Settings::load(
-        &args.config,
+        &args.experiment.config,
         &[&overrides[..], &["mode=normal".to_owned()]].concat(),
     );
     let config = config?.resolve()?;
@@ -121,19 +121,17 @@ fn run_all(
     config: &Resolved,
     modes: &[Mode],
 ) -> anyhow::Result<Runs> {
-    let stop = interrupt_switch()?;
     let folder = tempfile::tempdir().context("cannot make a folder for the runs")?;
-    let command = trial_command(&args.config)?;
-    let runner = |mode| TrialRunner {
-        command: command.clone(),
-        overrides: overrides_in(mode, args, overrides, config),
-        folder: folder.path().to_owned(),
-        stop: stop.clone(),
-        deadline: None,
-    };
+    let mut runner = TrialRunner::new(
+        &args.experiment.config,
+        Vec::new(),
+        folder,
+        interrupt_switch()?,
+    )?;
     in_turns(modes, args.repeats, &mut |mode, name| {
-        let result = runner(mode).run(name, &[format!("mode={}", mode.name())])?;
-        if let TrialResult::Fits(measured) = &result {
+        runner.overrides = overrides_in(mode, args, overrides, config);
+        let result = runner.measure(name, &[format!("mode={}", mode.name())])?;
+        if let Outcome::Fits(measured) = &result {
             eprintln!("{name:<16} {:>10.1} samples/s", measured.samples_per_second);
             if let Some(folder) = &args.out {
                 keep_report(&folder.join(name), measured)?;
@@ -151,7 +149,7 @@ type Runs = (Vec<ModeRuns>, Option<LeftOut>);
 fn in_turns(
     modes: &[Mode],
     repeats: usize,
-    run: &mut dyn FnMut(Mode, &str) -> anyhow::Result<TrialResult>,
+    run: &mut dyn FnMut(Mode, &str) -> anyhow::Result<Outcome>,
 ) -> anyhow::Result<Runs> {
     let mut runs: Vec<ModeRuns> = modes.iter().map(|mode| ModeRuns::of(*mode)).collect();
     let mut left_out = None;
@@ -162,7 +160,7 @@ fn in_turns(
                 continue;
             }
             match run(mode, &format!("{}-{repeat}", mode.name()))? {
-                TrialResult::Fits(measured) => runs.reports.push(measured.report),
+                Outcome::Fits(measured) => runs.reports.push(measured.report),
                 lacking if mode == Mode::Cached => {
                     let why = without_memory(mode, &lacking);
                     eprintln!("warning: {why}; going on without it");
@@ -176,17 +174,17 @@ fn in_turns(
     Ok((runs, left_out))
 }
 
-fn without_memory(mode: Mode, result: &TrialResult) -> String {
+fn without_memory(mode: Mode, result: &Outcome) -> String {
     let how = match result {
-        TrialResult::OutOfMemory => "ran out of the device's memory",
+        Outcome::OutOfMemory => "ran out of the device's memory",
         _ => "was killed: this machine's memory was not enough",
     };
     format!("the run with mode = \"{}\" {how}", mode.name())
 }
 
-fn remedy(result: &TrialResult) -> &'static str {
+fn remedy(result: &Outcome) -> &'static str {
     match result {
-        TrialResult::OutOfMemory => "; `stallscope batch-size` finds a batch that fits",
+        Outcome::OutOfMemory => "; `stallscope batch-size` finds a batch that fits",
         _ => "; try a smaller batch.size or less prefetch",
     }
 }
@@ -202,13 +200,11 @@ fn overrides_in(
     let without_effect = |set: &&String| mode == Mode::Cached && key_of(set) == "cache";
     let kept = overrides.iter().filter(|set| !without_effect(set));
     let mut all: Vec<String> = kept.cloned().collect();
-    if let Some(steps) = args.steps {
-        all.push(format!("steps={steps}"));
-        if config.epochs.is_some() {
-            let batches = config.warmup_steps.saturating_add(steps as u64);
-            all.push(format!("epochs={}", batches.min(1 << 32)));
-        }
-    }
+    all.extend(
+        args.steps
+            .iter()
+            .flat_map(|steps| trial_steps(*steps, config)),
+    );
     all
 }
 
@@ -224,8 +220,8 @@ mod tests {
     use serde_json::json;
     use std::sync::Arc;
 
-    fn measured() -> TrialResult {
-        TrialResult::Fits(Measured {
+    fn measured() -> Outcome {
+        Outcome::Fits(Measured {
             samples_per_second: 1.0,
             device_busy_share: None,
             memory: None,
@@ -234,7 +230,7 @@ mod tests {
     }
 
     /// Two runs of each mode, the one named `lacking` without the memory that it needs.
-    fn runs_without(lacking: &str, result: &TrialResult) -> (Vec<String>, anyhow::Result<Runs>) {
+    fn runs_without(lacking: &str, result: &Outcome) -> (Vec<String>, anyhow::Result<Runs>) {
         let mut names = Vec::new();
         let result = in_turns(&MODES, 2, &mut |_, name| {
             names.push(name.to_owned());
@@ -249,7 +245,7 @@ mod tests {
 
     #[test]
     fn without_memory_for_cached_runs_the_others_go_on() {
-        for result in [TrialResult::Killed, TrialResult::OutOfMemory] {
+        for result in [Outcome::Killed, Outcome::OutOfMemory] {
             for lacking in ["cached-1", "cached-2"] {
                 let (names, result) = runs_without(lacking, &result);
                 let (runs, left_out) = result.unwrap();
@@ -266,7 +262,7 @@ mod tests {
 
     #[test]
     fn without_memory_for_another_mode_there_is_no_diagnosis() {
-        let (names, result) = runs_without("normal-1", &TrialResult::Killed);
+        let (names, result) = runs_without("normal-1", &Outcome::Killed);
         let error = result.map(|_| ()).unwrap_err().to_string();
         assert!(
             error.contains("mode = \"normal\"") && error.contains("try a smaller"),

@@ -4,11 +4,12 @@
 //! search needs. May use: `session`, `train`, `tune`.
 
 use super::args::{FitSearchArgs, RunArgs};
+use super::batch_size::in_words;
 use super::interruption::{INTERRUPTED, interrupt_switch};
-use super::run::trial_command;
 use crate::session::SessionError;
 use crate::train::{OutOfMemory, TrainError};
-use crate::tune::{MOST_FIT_TRIALS, TrialError, TrialResult, TrialRunner, batch_size_that_fits};
+use crate::tune::sweep::write_whole;
+use crate::tune::{MOST_FIT_TRIALS, TrialError, TrialRunner, batch_size_that_fits};
 use anyhow::Context;
 use serde_json::Value;
 use std::fs;
@@ -76,40 +77,28 @@ pub fn fit_search(args: &FitSearchArgs) -> anyhow::Result<ExitCode> {
 
 fn search(args: &FitSearchArgs, error: &OutOfMemory, stop: &Arc<AtomicBool>) -> Option<usize> {
     let folder = tempfile::tempdir().ok()?;
-    let steps = STEPS.map(str::to_owned);
-    let runner = TrialRunner {
-        command: trial_command(&args.config).ok()?,
-        overrides: args.set.iter().cloned().chain(steps).collect(),
-        folder: folder.path().to_owned(),
-        stop: stop.clone(),
-        deadline: Some(Instant::now() + TIME),
-    };
-    batch_size_that_fits(error.batch_size, |size| match runner.run_batch_size(size) {
-        Ok(result) => {
-            let word = match result {
-                TrialResult::Fits(_) => "fits",
-                TrialResult::OutOfMemory => "does not fit",
-                TrialResult::Killed => "was killed for want of memory",
-            };
-            eprintln!("  batch.size = {size} {word}");
-            Some(result)
+    let sets = args.set.iter().cloned().chain(STEPS.map(str::to_owned));
+    let mut runner = TrialRunner::new(&args.config, sets.collect(), folder, stop.clone()).ok()?;
+    runner.deadline = Some(Instant::now() + TIME);
+    let trial = |size| match runner.measure_batch_size(size) {
+        Ok(outcome) => {
+            eprintln!("  batch.size = {size}: {}", in_words(&outcome));
+            Some(outcome)
         }
         Err(TrialError::Stopped) => None,
         Err(error) => {
             eprintln!("  {error}");
             None
         }
-    })
+    };
+    batch_size_that_fits(error.batch_size, trial)
 }
 
-/// Writes `error` into the report at `path`: to a file beside it, then renamed.
+/// Writes `error` into the report at `path`.
 fn complete(path: &Path, error: &str) -> anyhow::Result<()> {
     let mut report: Value = serde_json::from_slice(&fs::read(path)?)?;
     report["error"] = Value::from(error);
     let mut text = serde_json::to_vec_pretty(&report)?;
     text.push(b'\n');
-    let unfinished = path.with_extension("json.tmp");
-    fs::write(&unfinished, text)?;
-    fs::rename(&unfinished, path)?;
-    Ok(())
+    Ok(write_whole(path, &text)?)
 }

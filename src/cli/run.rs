@@ -14,7 +14,6 @@ use crate::session::{Outcome, Progress, RunOptions, Session, SessionError};
 use crate::train::{TrainError, note_panic};
 use anyhow::Context;
 use indicatif::ProgressBar;
-use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
@@ -43,7 +42,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         run_dir,
         on_progress: Box::new(move |progress| show(&shown, progress)),
         settings: settings.typed_keys(),
-        evaluate: !args.trial,
+        evaluate: !args.trial || args.evaluate,
     };
     let session = Session::open(config, options)?;
     let stop = session.stop_signal();
@@ -134,17 +133,6 @@ pub(super) fn require_device(config: &Resolved) -> Result<(), TrainError> {
     let missing =
         |missing: Vec<Missing>| TrainError::device_missing(config.device.to_string(), &missing);
     found.map(|_| ()).map_err(missing)
-}
-
-/// The command of a trial of the experiment `config`, without its overrides and its folder.
-///
-/// # Errors
-/// A system that does not say which program this is.
-pub(super) fn trial_command(config: &Path) -> anyhow::Result<Vec<OsString>> {
-    let program = std::env::current_exe().context("cannot tell which program this is")?;
-    let flags = ["--trial", "--trace", "none"].map(OsString::from);
-    let command = [program.into(), "run".into(), config.as_os_str().to_owned()];
-    Ok(command.into_iter().chain(flags).collect())
 }
 
 /// What gives a trial of `config` so many measured steps, whatever its epochs, as `key=value` texts.

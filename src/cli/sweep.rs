@@ -12,9 +12,9 @@ mod svg;
 mod table;
 
 use super::args::SweepArgs;
-use super::batch_size::quoted;
+use super::batch_size::{quoted, run_command};
 use super::interruption::{INTERRUPTED, interrupt_switch};
-use super::run::{default_run_dir, provide_data, trial_command, trial_steps};
+use super::run::{default_run_dir, provide_data, trial_steps};
 use crate::config::{Resolved, Settings};
 use crate::tune::TrialRunner;
 use crate::tune::sweep::{
@@ -49,7 +49,7 @@ impl NothingMeasured {
     /// What keeps `results` from being an answer, if anything does.
     fn of(results: &SweepResults) -> Option<NothingMeasured> {
         let trials = || results.points.iter().flat_map(|point| &point.trials);
-        if trials().any(|trial| trial.outcome.figures().is_some()) {
+        if trials().any(|trial| trial.outcome.fits().is_some()) {
             return None;
         }
         let first = trials().next()?;
@@ -115,19 +115,19 @@ impl Plan {
         let mut overrides = args.overrides();
         let (grid, problems) = Grid::parse(&args.grid, &overrides);
         let points = grid.points();
-        let configs = resolve_points(&args.config, &overrides, &points, problems)?;
+        let configs = resolve_points(&args.experiment.config, &overrides, &points, problems)?;
         if let Some(steps) = args.steps {
             // The one that needs the most passes over its data for them.
             let endless = configs.iter().filter(|config| config.epochs.is_some());
             let longest = endless.max_by_key(|config| config.warmup_steps);
             overrides.extend(longest.iter().flat_map(|config| trial_steps(steps, config)));
         }
-        let configuration = configuration(&args.config, &overrides, &points, &grid)?;
+        let configuration = configuration(&args.experiment.config, &overrides, &points, &grid)?;
         let manifest = Manifest {
             schema: Manifest::SCHEMA.to_owned(),
             schema_version: Manifest::SCHEMA_VERSION,
             stallscope_version: env!("CARGO_PKG_VERSION").to_owned(),
-            config: args.config.clone(),
+            config: args.experiment.config.clone(),
             grid,
             repeats: args.repeats,
             seed: args.seed,
@@ -174,15 +174,13 @@ fn run_trials(
     folder: &SweepFolder,
     journal: &mut Journal,
 ) -> anyhow::Result<End> {
-    let stop = interrupt_switch()?;
-    let trials = folder.trials()?;
-    let runner = TrialRunner {
-        command: trial_command(&args.config)?,
-        overrides: plan.manifest.overrides.clone(),
-        folder: trials.path().to_owned(),
-        stop,
-        deadline: None,
-    };
+    let overrides = plan.manifest.overrides.clone();
+    let runner = TrialRunner::new(
+        &args.experiment.config,
+        overrides,
+        folder.trials()?,
+        interrupt_switch()?,
+    )?;
     let order = order(plan.points.len(), args.repeats, args.seed);
     let trial = |name: &str, sets: &[String]| runner.run(name, sets);
     let end = sweep::sweep(&plan.points, &order, journal, trial, progress::show)?;
@@ -203,16 +201,9 @@ impl Shown<'_> {
 
     /// The command that runs the point at `index` once.
     fn command(&self, index: usize) -> String {
-        let overrides = self.args.set.iter().cloned();
-        let device = self
-            .args
-            .device
-            .iter()
-            .map(|device| format!("device={device}"));
-        let own = self.results.points[index].settings.iter().cloned();
-        let sets = overrides.chain(device).chain(own);
-        let sets: String = sets.map(|set| format!(" --set {}", quoted(&set))).collect();
-        format!("stallscope run {}{sets}", shell_path(&self.args.config))
+        let experiment = &self.args.experiment;
+        let own = &self.results.points[index].settings;
+        run_command(&experiment.config, &experiment.overrides(), own)
     }
 }
 
@@ -242,11 +233,19 @@ fn print(shown: &Shown<'_>, path: &Path, out: &mut dyn Write) -> anyhow::Result<
 
 /// The command that goes on with the sweep in `folder`.
 fn resuming(args: &SweepArgs, folder: &Path) -> String {
-    let mut words = vec![format!("stallscope sweep {}", shell_path(&args.config))];
+    let mut words = vec![format!(
+        "stallscope sweep {}",
+        shell_path(&args.experiment.config)
+    )];
     let flag = |name: &str, value: &str| format!("{name} {}", quoted(value));
     words.extend(args.grid.iter().map(|grid| flag("--grid", grid)));
-    words.extend(args.set.iter().map(|set| flag("--set", set)));
-    words.extend(args.device.iter().map(|device| flag("--device", device)));
+    words.extend(args.experiment.set.iter().map(|set| flag("--set", set)));
+    words.extend(
+        args.experiment
+            .device
+            .iter()
+            .map(|device| flag("--device", device)),
+    );
     words.extend(args.steps.map(|steps| format!("--steps {steps}")));
     words.push(format!("--repeats {} --seed {}", args.repeats, args.seed));
     words.push(format!("--out {}", shell_path(folder)));

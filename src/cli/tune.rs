@@ -11,9 +11,10 @@ mod tuned_file;
 use super::args::TuneArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::out_folder;
-use super::run::{default_run_dir, provide_data, trial_command, trial_steps};
+use super::run::{default_run_dir, provide_data, trial_steps};
 use crate::config::{Resolved, Settings};
 use crate::session::training_samples;
+use crate::tune::sweep::write_whole;
 use crate::tune::tuning::{self, Attempt, Request, TuneError, Tuning};
 use crate::tune::{TrialError, TrialRunner};
 use anyhow::Context;
@@ -32,8 +33,8 @@ const MOST_STEPS: u64 = 100;
 /// A configuration or data that cannot be used, a start that does not run, and whatever keeps the results
 /// from being written.
 pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let overrides = args.overrides();
-    let start = Settings::load(&args.config, &overrides)?;
+    let overrides = args.experiment.overrides();
+    let start = Settings::load(&args.experiment.config, &overrides)?;
     let config = start.resolve()?;
     anyhow::ensure!(
         !config.mode.is_resident(),
@@ -53,11 +54,14 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let folder = Folder::make(args, &config)?;
     let steps = steps(args, &config);
     announce(&request, steps, &folder.path);
-    let mut trials = Trials::new(args, &config, steps, &overrides, &folder)?;
+    let runs = tempfile::tempdir_in(&folder.path);
+    let runs = runs.context("cannot make a folder for the trials")?;
+    let sets = [&overrides[..], &trial_steps(steps, &config)].concat();
+    let runner = TrialRunner::new(&args.experiment.config, sets, runs, interrupt_switch()?)?;
     let found = tuning::tune(
         &request,
         &mut forecaster,
-        &mut |sets| trials.run(sets),
+        &mut |sets| runner.run("trial", sets),
         &mut |one| {
             folder.note(one);
         },
@@ -100,46 +104,6 @@ fn announce(request: &Request, steps: usize, folder: &Path) {
     );
     for axis in &space.axes {
         eprintln!("  {} = {}", axis.key, axis.values.join(", "));
-    }
-}
-
-/// Runs trials, each in a process of its own.
-struct Trials {
-    runner: TrialRunner,
-    /// Gone with this.
-    _folder: tempfile::TempDir,
-    runs: usize,
-}
-
-impl Trials {
-    /// Trials of `steps` steps of `config` with `overrides`, until Ctrl-C.
-    fn new(
-        args: &TuneArgs,
-        config: &Resolved,
-        steps: usize,
-        overrides: &[String],
-        folder: &Folder,
-    ) -> anyhow::Result<Trials> {
-        let stop = interrupt_switch()?;
-        let runs = tempfile::tempdir_in(&folder.path);
-        let runs = runs.context("cannot make a folder for the trials")?;
-        let runner = TrialRunner {
-            command: trial_command(&args.config)?,
-            overrides: [overrides, &trial_steps(steps, config)].concat(),
-            folder: runs.path().to_owned(),
-            stop,
-            deadline: None,
-        };
-        Ok(Trials {
-            runner,
-            _folder: runs,
-            runs: 0,
-        })
-    }
-
-    fn run(&mut self, sets: &[String]) -> Result<crate::tune::TrialResult, TrialError> {
-        self.runs += 1;
-        self.runner.run(&format!("trial-{}", self.runs), sets)
     }
 }
 
@@ -191,22 +155,26 @@ fn write_tuned(
     start: &Settings,
     found: &Tuning,
 ) -> anyhow::Result<()> {
-    let sets = [args.overrides(), found.winner.sets.clone()].concat();
-    let winner = Settings::load(&args.config, &sets)?;
+    let sets = [args.experiment.overrides(), found.winner.sets.clone()].concat();
+    let winner = Settings::load(&args.experiment.config, &sets)?;
     let text = tuned_file::text(start, &winner, &heading(path, args, found));
-    tuned_file::write(path, &text).with_context(|| format!("cannot write {}", path.display()))
+    write_whole(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn heading(path: &Path, args: &TuneArgs, found: &Tuning) -> Vec<String> {
-    let config = args.config.display();
+    let config = args.experiment.config.display();
     let confirmed = found
         .confirmation
         .as_ref()
         .filter(|found| !found.start_wins);
     let measured = match confirmed {
         Some(found) => {
+            let noise = match found.told_apart {
+                true => "",
+                false => " and within the noise of the runs",
+            };
             let ratio = found.ratio;
-            format!("measured {ratio:.2}x the samples/s, each run twice or more")
+            format!("measured {ratio:.2}x the samples/s, each run twice or more{noise}")
         }
         None if found.winner.sets.is_empty() => "nothing better was found".to_owned(),
         None => {

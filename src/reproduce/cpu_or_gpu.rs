@@ -2,14 +2,14 @@
 
 use super::evidence::Evidence;
 use super::explain::{held_by, percent};
-use super::outcome::Span;
+use super::outcome::{Measurement, Span};
 use super::training::{factor, seconds};
 
-/// A run, and what an epoch takes with its validation.
+/// A run, and what an epoch takes with its validation in all runs like it, in seconds.
 #[derive(Copy, Clone, Debug)]
 pub struct Measured<'a> {
     pub run: Evidence<'a>,
-    pub epoch_seconds: f64,
+    pub epoch: Measurement,
 }
 
 /// What is compared.
@@ -71,8 +71,15 @@ fn told(gain: f64) -> String {
 }
 
 fn verdict(cpu: Measured<'_>, gpu: Measured<'_>, published: Option<f64>) -> String {
-    let gain = cpu.epoch_seconds / gpu.epoch_seconds;
-    let busy = gpu.run.device_busy().unwrap_or(0.0);
+    let (ratio, device) = (cpu.epoch.over(gpu.epoch), gpu.run.device_name());
+    let (gain, busy) = (ratio.value, gpu.run.device_busy().unwrap_or(0.0));
+    if ratio.is_above(1.0).is_none() {
+        return format!(
+            "Whether {device} is faster is not known: by the medians an epoch is {} ({}).",
+            told(gain),
+            ratio.margin()
+        );
+    }
     let why = match (gain < 1.0, busy < 0.5) {
         (true, true) => format!(
             "it works for {} of the time only, so what makes it slower is what surrounds its kernels, not their speed",
@@ -94,9 +101,9 @@ fn verdict(cpu: Measured<'_>, gpu: Measured<'_>, published: Option<f64>) -> Stri
         format!(", {how} published ({})", told(published))
     });
     format!(
-        "An epoch on {} is {}{}: {why}.",
-        gpu.run.device_name(),
+        "An epoch on {device} is {} ({}){}: {why}.",
         told(gain),
+        ratio.margin(),
         agreement.unwrap_or_default()
     )
 }
@@ -130,11 +137,14 @@ mod tests {
         })
     }
 
-    fn said(cpu: (&Value, f64), gpu: Option<(&Value, f64)>) -> String {
-        let measured = |(report, epoch_seconds)| Measured {
+    fn measured((report, epoch): (&Value, f64)) -> Measured<'_> {
+        Measured {
             run: Evidence::of(report),
-            epoch_seconds,
-        };
+            epoch: Measurement::of(&[0.9 * epoch, epoch, 1.1 * epoch]).unwrap(),
+        }
+    }
+
+    fn said(cpu: (&Value, f64), gpu: Option<(&Value, f64)>) -> String {
         explanation(Compared {
             cpu: Some(measured(cpu)),
             gpu: gpu.map(measured),
@@ -153,7 +163,7 @@ mod tests {
             "On cpu the network's own arithmetic decides",
             "On cuda:0 the host's part of a step decides, not the device's",
             "idle by host: launch (80.0 %)",
-            "An epoch on cuda:0 is 2.00x as slow as the CPU, as published (1.30x as slow as the CPU)",
+            "An epoch on cuda:0 is 2.00x as slow as the CPU (0.41 to 0.61 by the runs), as published (1.30x",
             "what surrounds its kernels",
         ] {
             assert!(said.contains(part), "{part:?} is not in {said}");
@@ -168,7 +178,7 @@ mod tests {
         for part in [
             "On cpu waiting for data decides",
             "On cuda:0 the network's own arithmetic decides",
-            "is 4.00x as fast as the CPU, other than published",
+            "is 4.00x as fast as the CPU (3.27 to 4.89 by the runs), other than published",
         ] {
             assert!(said.contains(part), "{part:?} is not in {said}");
         }
@@ -184,6 +194,19 @@ mod tests {
             said.contains("the arithmetic itself is slower there"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn runs_that_differ_by_as_much_do_not_tell_which_is_faster() {
+        let cpu = report("cpu", 0.95, 0.03, "copy");
+        let gpu = report("cuda:0", 0.9, 0.05, "copy");
+        let said = said((&cpu, 1.0), Some((&gpu, 1.1)));
+        assert!(
+            said.contains("Whether cuda:0 is faster is not known"),
+            "{said}"
+        );
+        assert!(said.contains("(0.74 to 1.11 by the runs)"), "{said}");
+        assert!(!said.contains("published"), "{said}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::evidence::Evidence;
 use super::explain::{held_by, percent};
-use super::outcome::Span;
+use super::outcome::{Measurement, Span};
 use super::training::{epoch_seconds, factor, seconds};
 
 /// What a device `times` as fast gains where `wait` of the time, 0 to 1, waits for data.
@@ -19,7 +19,7 @@ pub struct Tried<'a> {
     /// How many times as fast it is as that of the loader's run.
     pub times: f64,
     /// How many times as fast the whole got.
-    pub gain: f64,
+    pub gain: Measurement,
     pub run: Evidence<'a>,
 }
 
@@ -37,7 +37,7 @@ impl Tried<'_> {
     }
 
     fn told(&self) -> String {
-        let (times, gain, held) = (self.times, factor(self.gain), held_by(self.run));
+        let (times, gain, held) = (self.times, factor(self.gain.median), held_by(self.run));
         format!("the one {times} times as fast gained {gain} ({held})")
     }
 }
@@ -71,13 +71,13 @@ enum Binds {
     Data,
     Both,
     Device,
-    /// By the data wait the device; an emulated one gained less, for reasons of its own.
+    /// By the data wait the device; an emulated one gained less, for reasons of its own. Or its runs do not tell.
     Unknown,
 }
 
 /// A gain below this is called none: between two of the published epochs lies as much.
 const NO_GAIN: f64 = 1.5;
-/// A gain below this part of another is less, whatever the machine's noise.
+/// A gain below this part of another is less.
 const LESS: f64 = 0.7;
 
 impl Loader<'_> {
@@ -92,7 +92,7 @@ impl Loader<'_> {
     /// The emulated device that gained less than the data wait allows.
     fn short(&self, times: f64) -> Option<&Tried<'_>> {
         let less = LESS * self.gain(times);
-        self.tried(times).filter(|tried| tried.gain < less)
+        self.tried(times).filter(|tried| tried.gain.median < less)
     }
 
     /// The share of the time that the emulation waited for its threads, where it tells nothing for that.
@@ -104,17 +104,23 @@ impl Loader<'_> {
     /// loader that works while the device does may deliver no more than now. More is the machine's noise: a faster
     /// device shortens no waiting.
     fn attained(&self, times: f64) -> f64 {
+        self.attained_by(times, |gain| gain.median)
+    }
+
+    fn attained_by(&self, times: f64, figure: fn(&Measurement) -> f64) -> f64 {
         let tried = self.tried(times);
         let told = tried.filter(|_| self.untold(times).is_none());
-        told.map_or(f64::INFINITY, |tried| tried.gain)
+        told.map_or(f64::INFINITY, |tried| figure(&tried.gain))
             .min(self.gain(times))
     }
 
     fn binds(&self, claim: Span) -> Binds {
-        match self.attained(claim.high) {
-            gain if gain < NO_GAIN => Binds::Data,
-            gain if gain < claim.low => Binds::Both,
-            _ if self.untold(claim.high).is_some() => Binds::Unknown,
+        let times = claim.high;
+        let low = self.attained_by(times, |gain| gain.low);
+        match self.attained_by(times, |gain| gain.high) {
+            high if high < NO_GAIN => Binds::Data,
+            high if NO_GAIN <= low && high < claim.low => Binds::Both,
+            _ if self.untold(times).is_some() || low < claim.low => Binds::Unknown,
             _ => Binds::Device,
         }
     }
@@ -124,8 +130,8 @@ impl Loader<'_> {
         let gain = self.gain(times);
         let by_wait = format!("{} by its data wait", factor(gain));
         match self.tried(times) {
-            Some(tried) if !(LESS..=1.0 / LESS).contains(&(tried.gain / gain)) => {
-                format!("{by_wait} and {} emulated", factor(tried.gain))
+            Some(tried) if !(LESS..=1.0 / LESS).contains(&(tried.gain.median / gain)) => {
+                format!("{by_wait} and {} emulated", factor(tried.gain.median))
             }
             _ => by_wait,
         }

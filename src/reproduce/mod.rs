@@ -22,5 +22,5 @@ pub use outcome::{
     Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Predicted,
     Provenance, Reproduction, Row, Source, Span, Unit,
 };
-pub use render::{chart_file, escaped, json, markdown, svg, terminal};
+pub use render::{Anchor, Canvas, chart_file, json, markdown, svg, terminal};
 pub use tables::{Ask, EXPERIMENTS, Findings, Table};

@@ -191,7 +191,7 @@ pub struct Predicted {
 }
 
 /// What runs came to.
-#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     pub median: f64,
     /// The least and the most of the runs.
@@ -229,6 +229,56 @@ impl Measurement {
     }
 }
 
+/// How many times as much one figure is as another.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Ratio {
+    /// Of the medians.
+    pub value: f64,
+    /// The least and the most that single runs of both come to.
+    pub low: f64,
+    pub high: f64,
+    /// Of the figure with fewer.
+    pub runs: usize,
+}
+
+impl Ratio {
+    /// Of the medians of so many runs; `figures` are that and what other runs come to.
+    pub fn over_runs(figures: [f64; 3], runs: usize) -> Ratio {
+        Ratio {
+            value: figures[0],
+            low: figures.into_iter().fold(f64::INFINITY, f64::min),
+            high: figures.into_iter().fold(f64::NEG_INFINITY, f64::max),
+            runs,
+        }
+    }
+
+    /// Whether it is above `limit`; `None` where the runs do not tell, or where there is but one.
+    pub fn is_above(self, limit: f64) -> Option<bool> {
+        let is_told = self.runs >= 2 && !(self.low <= limit && limit <= self.high);
+        is_told.then_some(self.low > limit)
+    }
+
+    /// How sure it is, in words: `0.95 to 1.08 by its runs`.
+    pub fn margin(self) -> String {
+        match self.runs {
+            0 | 1 => "one run each, so its noise is not known".to_owned(),
+            _ => format!("{:.2} to {:.2} by the runs", self.low, self.high),
+        }
+    }
+}
+
+impl Measurement {
+    /// How many times as much as `other` it is.
+    pub fn over(self, other: Measurement) -> Ratio {
+        let figures = [
+            self.median / other.median,
+            self.low / other.high,
+            self.high / other.low,
+        ];
+        Ratio::over_runs(figures, self.runs.min(other.runs))
+    }
+}
+
 impl Cell {
     pub fn measured(figures: &[f64]) -> Cell {
         Cell {
@@ -257,6 +307,27 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ratio_is_told_as_far_as_its_runs_agree() {
+        let over = |a: &[f64], b: &[f64]| {
+            Measurement::of(a)
+                .unwrap()
+                .over(Measurement::of(b).unwrap())
+        };
+        let clear = over(&[2.0, 2.2, 2.1], &[1.0, 1.1]);
+        assert!((clear.low - 2.0 / 1.1).abs() < 1e-9 && clear.high == 2.2);
+        assert_eq!(
+            (clear.is_above(1.0), clear.is_above(3.0)),
+            (Some(true), Some(false))
+        );
+        assert_eq!(clear.is_above(2.0), None);
+        assert_eq!(
+            over(&[2.0], &[1.0, 1.1]).is_above(1.0),
+            None,
+            "one run shows no noise"
+        );
+    }
 
     #[test]
     fn the_median_lies_in_the_middle() {

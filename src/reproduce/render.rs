@@ -11,7 +11,7 @@ mod words;
 
 pub(super) use figure::published as published_figure;
 pub use markdown::markdown;
-pub use svg::{escaped, svg};
+pub use svg::{Anchor, Canvas, svg};
 pub use terminal::terminal;
 
 use super::{Part, Reproduction};

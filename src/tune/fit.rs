@@ -1,7 +1,7 @@
 //! A batch size that fits, after one that did not: measured at two small sizes, extrapolated, and tried.
 
 use super::grid;
-use super::trial::{MemoryUse, TrialResult};
+use super::trial::{MemoryUse, Outcome};
 
 /// Trials at most.
 pub const MOST_FIT_TRIALS: usize = 4;
@@ -13,7 +13,7 @@ const FILLED: f64 = 0.9;
 /// them; `None` where none did. `trial` runs one size, or says `None` where there is no time for more.
 pub fn batch_size_that_fits(
     too_large: usize,
-    mut trial: impl FnMut(usize) -> Option<TrialResult>,
+    mut trial: impl FnMut(usize) -> Option<Outcome>,
 ) -> Option<usize> {
     let mut known = Known {
         fits: Vec::new(),
@@ -23,7 +23,7 @@ pub fn batch_size_that_fits(
         let Some((size, result)) = known.next().and_then(|size| Some((size, trial(size)?))) else {
             break;
         };
-        match result.measured() {
+        match result.fits() {
             Some(measured) => known.fits.push((size, measured.memory)),
             None => known.too_large = size,
         }
@@ -102,14 +102,14 @@ mod tests {
                 total_bytes: Some(total),
             };
             Some(if bytes <= total {
-                TrialResult::Fits(Measured {
+                Outcome::Fits(Measured {
                     samples_per_second: 1.0,
                     device_busy_share: None,
                     memory: Some(memory),
                     report: Arc::default(),
                 })
             } else {
-                TrialResult::OutOfMemory
+                Outcome::OutOfMemory
             })
         });
         (found, tried)
@@ -153,7 +153,7 @@ mod tests {
         let mut left = 1;
         let found = batch_size_that_fits(80, |_| {
             left -= 1;
-            (left >= 0).then_some(TrialResult::Fits(Measured {
+            (left >= 0).then_some(Outcome::Fits(Measured {
                 samples_per_second: 1.0,
                 device_busy_share: None,
                 memory: None,

@@ -5,11 +5,13 @@
 
 mod fit;
 mod grid;
+mod noise;
 mod search;
 pub mod sweep;
 mod trial;
 pub mod tuning;
 
 pub use fit::{MOST_FIT_TRIALS, batch_size_that_fits};
+pub use noise::{of_the_knee, run_spread};
 pub use search::{BatchSizes, Bounds, Confirmed, LimitedBy, batch_sizes};
-pub use trial::{Measured, MemoryUse, OUT_OF_MEMORY, Trial, TrialError, TrialResult, TrialRunner};
+pub use trial::{Measured, MemoryUse, OUT_OF_MEMORY, Outcome, Trial, TrialError, TrialRunner};

@@ -4,12 +4,10 @@
 //! is run a second time: memory that is nearly full may be enough once and not again.
 
 use super::grid;
-use super::trial::{Measured, Trial, TrialResult};
+use super::noise::{AS_FAST, is_sure_knee, run_spread};
+use super::trial::{Measured, Outcome, Trial};
 use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// A size is as fast as another where it reaches this share of its samples/s.
-const AS_FAST: f64 = 0.98;
 
 /// Where to look.
 #[derive(Copy, Clone, Debug)]
@@ -46,8 +44,12 @@ pub struct BatchSizes {
     /// The largest size that fits, both times; `None` where nothing does.
     pub largest: Option<Confirmed>,
     pub limited_by: LimitedBy,
-    /// The smallest size within 2 % of the most samples/s.
+    /// The smallest size that was tried and is within 2 % of the most samples/s, by the means of their runs.
     pub fastest: Option<Confirmed>,
+    /// Whether the noise of the runs leaves no doubt of that.
+    pub fastest_is_sure: bool,
+    /// The most by which samples/s of runs of the same size differed: (most - least) / mean.
+    pub run_spread: Option<f64>,
 }
 
 /// Searches within `bounds` with `trial`, which runs one size.
@@ -56,7 +58,7 @@ pub struct BatchSizes {
 /// The first of `trial`.
 pub fn batch_sizes<E>(
     bounds: Bounds,
-    trial: impl FnMut(usize) -> Result<TrialResult, E>,
+    trial: impl FnMut(usize) -> Result<Outcome, E>,
 ) -> Result<BatchSizes, E> {
     let (least, most) = (bounds.least.max(1), bounds.most.max(bounds.least).max(1));
     let mut search = Search {
@@ -68,39 +70,55 @@ pub fn batch_sizes<E>(
         search.smaller_while_as_fast(least)?;
     }
     let largest = search.confirm_largest()?;
-    let fastest = search.confirm_fastest(largest.as_ref())?;
-    let trials = search.known.into_iter();
+    let fastest = search.confirm_knee()?;
+    let fitting = search.fitting();
+    let places = fastest_and_knee(&fitting);
+    let rates: Vec<Vec<f64>> = fitting.into_iter().map(|(_, rates)| rates).collect();
     Ok(BatchSizes {
-        limited_by: match &largest {
-            Some(found) if found.batch_size == most => LimitedBy::Most,
+        limited_by: match largest {
+            Some(size) if size == most => LimitedBy::Most,
             _ => LimitedBy::Memory,
         },
-        largest,
-        fastest,
-        trials: trials
-            .map(|(batch_size, result)| Trial { batch_size, result })
+        largest: largest.and_then(|size| search.confirmed(size)),
+        fastest: fastest.and_then(|size| search.confirmed(size)),
+        fastest_is_sure: places.is_some_and(|(best, knee)| is_sure_knee(&rates, knee, best)),
+        run_spread: run_spread(&rates),
+        trials: search
+            .known
+            .into_iter()
+            .map(|(batch_size, (outcome, _))| Trial {
+                batch_size,
+                outcome,
+            })
             .collect(),
     })
 }
 
 struct Search<F> {
     trial: F,
-    known: BTreeMap<usize, TrialResult>,
+    /// What became of each size in the end, and every run of it that fitted.
+    known: BTreeMap<usize, (Outcome, Vec<Measured>)>,
 }
 
-impl<E, F: FnMut(usize) -> Result<TrialResult, E>> Search<F> {
-    /// Runs `size`, again where it has been run before.
-    fn run(&mut self, size: usize) -> Result<Option<Measured>, E> {
-        let result = (self.trial)(size)?;
-        let measured = result.measured().cloned();
-        self.known.insert(size, result);
-        Ok(measured)
+impl<E, F: FnMut(usize) -> Result<Outcome, E>> Search<F> {
+    /// Runs `size`, again where it has been run before, and says whether it fits.
+    fn run(&mut self, size: usize) -> Result<bool, E> {
+        let outcome = (self.trial)(size)?;
+        let fits = outcome.fits().cloned();
+        let fitted = fits.is_some();
+        let (latest, runs) = self
+            .known
+            .entry(size)
+            .or_insert((Outcome::OutOfMemory, Vec::new()));
+        *latest = outcome;
+        runs.extend(fits);
+        Ok(fitted)
     }
 
     fn fits(&mut self, size: usize) -> Result<bool, E> {
         match self.known.get(&size) {
-            Some(result) => Ok(result.measured().is_some()),
-            None => Ok(self.run(size)?.is_some()),
+            Some((latest, _)) => Ok(latest.fits().is_some()),
+            None => self.run(size),
         }
     }
 
@@ -136,64 +154,76 @@ impl<E, F: FnMut(usize) -> Result<TrialResult, E>> Search<F> {
         Ok(Some(fits))
     }
 
-    /// Sizes that fit, in ascending order.
-    fn fitting(&self) -> Vec<(usize, Measured)> {
-        let known = self.known.iter();
-        let fits = known.filter_map(|(size, result)| Some((*size, result.measured()?.clone())));
-        fits.collect()
+    /// Sizes that fit, in ascending order, and samples/s of their runs.
+    fn fitting(&self) -> Vec<(usize, Vec<f64>)> {
+        let fit = self
+            .known
+            .iter()
+            .filter(|(_, (latest, _))| latest.fits().is_some());
+        let rates = |runs: &[Measured]| runs.iter().map(|run| run.samples_per_second).collect();
+        fit.map(|(size, (_, runs))| (*size, rates(runs))).collect()
     }
 
     /// Halves the smallest size that fits for as long as it is as fast as any.
     fn smaller_while_as_fast(&mut self, least: usize) -> Result<(), E> {
         while let fitting = self.fitting()
-            && let Some((smallest, _)) = fitting.first()
-            && let Some((knee, _)) = knee(&fitting)
-            && knee == *smallest
-            && *smallest > least
+            && let Some((_, 0)) = fastest_and_knee(&fitting)
+            && fitting[0].0 > least
         {
-            self.fits((*smallest / 2).max(least))?;
+            // That it fits where a larger one did is to be expected, but memory need not be free for good.
+            if !self.fits((fitting[0].0 / 2).max(least))? {
+                break;
+            }
         }
         Ok(())
     }
 
     /// The largest size that fits a second time too.
-    fn confirm_largest(&mut self) -> Result<Option<Confirmed>, E> {
-        while let Some((batch_size, first)) = self.fitting().pop() {
-            if let Some(again) = self.run(batch_size)? {
-                return Ok(Some(Confirmed {
-                    batch_size,
-                    first,
-                    again,
-                }));
+    fn confirm_largest(&mut self) -> Result<Option<usize>, E> {
+        while let Some((size, _)) = self.fitting().pop() {
+            if self.run(size)? {
+                return Ok(Some(size));
             }
         }
         Ok(None)
     }
 
-    /// The knee, run a second time unless it is `largest`, which has been.
-    fn confirm_fastest(&mut self, largest: Option<&Confirmed>) -> Result<Option<Confirmed>, E> {
-        while let Some((batch_size, first)) = knee(&self.fitting()) {
-            if let Some(largest) = largest.filter(|largest| largest.batch_size == batch_size) {
-                return Ok(Some(largest.clone()));
-            }
-            if let Some(again) = self.run(batch_size)? {
-                return Ok(Some(Confirmed {
-                    batch_size,
-                    first,
-                    again,
-                }));
-            }
+    /// The knee by runs of which it and the fastest have two each: one may be luck.
+    fn confirm_knee(&mut self) -> Result<Option<usize>, E> {
+        loop {
+            let fitting = self.fitting();
+            let Some((fastest, knee)) = fastest_and_knee(&fitting) else {
+                return Ok(None);
+            };
+            let mut both = [fastest, knee].map(|place| &fitting[place]).into_iter();
+            let Some((once, _)) = both.find(|(_, rates)| rates.len() < 2) else {
+                return Ok(Some(fitting[knee].0));
+            };
+            self.run(*once)?;
         }
-        Ok(None)
+    }
+
+    fn confirmed(&self, batch_size: usize) -> Option<Confirmed> {
+        let (_, runs) = self.known.get(&batch_size)?;
+        Some(Confirmed {
+            batch_size,
+            first: runs.first()?.clone(),
+            again: runs.last()?.clone(),
+        })
     }
 }
 
-/// The first of `measured` that is as fast as the fastest.
-fn knee(measured: &[(usize, Measured)]) -> Option<(usize, Measured)> {
-    let rates = measured.iter().map(|(_, found)| found.samples_per_second);
-    let best = rates.fold(0.0, f64::max);
-    let as_fast = |(_, found): &&(usize, Measured)| found.samples_per_second >= AS_FAST * best;
-    measured.iter().find(as_fast).cloned()
+/// Places of the fastest among `sizes` and of the first that is as fast, by the means of their runs.
+fn fastest_and_knee(sizes: &[(usize, Vec<f64>)]) -> Option<(usize, usize)> {
+    let means = sizes
+        .iter()
+        .map(|(_, rates)| rates.iter().sum::<f64>() / rates.len() as f64);
+    let means: Vec<f64> = means.collect();
+    let best = (0..means.len()).max_by(|a, b| means[*a].total_cmp(&means[*b]))?;
+    let knee = means
+        .iter()
+        .position(|mean| *mean >= AS_FAST * means[best])?;
+    Some((best, knee))
 }
 
 #[cfg(test)]

@@ -16,15 +16,15 @@ mod results;
 mod statistics;
 
 pub use error::SweepError;
-pub use folder::{Manifest, SweepFolder};
+pub use folder::{Manifest, SweepFolder, write_whole};
 pub use grid::{Axis, Grid, Point};
 pub use journal::{Figures, Journal, Outcome, Record};
 pub use order::{Place, order};
 pub use points::resolve_points;
-pub use results::{AS_FAST, PointResult, SweepResults, summarize};
+pub use results::{PointResult, SweepResults, summarize};
 pub use statistics::{IntervalKind, Spread};
 
-use super::trial::{TrialError, TrialResult};
+use super::trial::{self, TrialError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How a sweep ended.
@@ -44,7 +44,7 @@ pub fn sweep(
     points: &[Point],
     order: &[Place],
     journal: &mut Journal,
-    mut trial: impl FnMut(&str, &[String]) -> Result<TrialResult, TrialError>,
+    mut trial: impl FnMut(&str, &[String]) -> Result<trial::Outcome, TrialError>,
     mut noted: impl FnMut(&Journal, &Record, &[Place]),
 ) -> Result<End, SweepError> {
     let missing = |place: &&Place| !journal.has(**place);
@@ -54,9 +54,8 @@ pub fn sweep(
         let name = format!("point-{}-repeat-{}", place.point, place.repeat);
         let began = Instant::now();
         let outcome = match trial(&name, settings) {
-            Ok(result) => Outcome::of(&result),
-            Err(TrialError::Failed { reason, .. }) => Outcome::Failed { reason },
-            Err(TrialError::Stopped | TrialError::OutOfTime { .. }) => return Ok(End::Stopped),
+            Ok(outcome) => outcome.and_then(|measured| Ok(Figures::of(&measured))),
+            Err(TrialError::Stopped | TrialError::OutOfTime) => return Ok(End::Stopped),
             Err(error) => return Err(SweepError::Trial(error)),
         };
         let record = Record {

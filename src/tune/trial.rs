@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// What a trial measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,23 +37,51 @@ pub struct MemoryUse {
     pub total_bytes: Option<u64>,
 }
 
-/// What became of a trial.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// What became of a trial, with what is kept of those that ran to their end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
-pub enum TrialResult {
-    Fits(Measured),
+pub enum Outcome<T = Measured> {
+    // As journals of sweeps had it.
+    #[serde(alias = "measured")]
+    Fits(T),
     /// The device's memory is too small.
     OutOfMemory,
     /// The machine's memory is too small: the kernel killed the process, or it got no memory.
     Killed,
+    Failed {
+        reason: String,
+    },
 }
 
-impl TrialResult {
+impl<T> Outcome<T> {
     /// What was measured, where it fits.
-    pub fn measured(&self) -> Option<&Measured> {
+    pub fn fits(&self) -> Option<&T> {
         match self {
-            TrialResult::Fits(measured) => Some(measured),
-            TrialResult::OutOfMemory | TrialResult::Killed => None,
+            Outcome::Fits(measured) => Some(measured),
+            _ => None,
+        }
+    }
+
+    /// The same with what `keep` makes of what was measured, or why it can make nothing of it.
+    pub fn and_then<U>(self, keep: impl FnOnce(T) -> Result<U, String>) -> Outcome<U> {
+        match self {
+            Outcome::Fits(measured) => match keep(measured) {
+                Ok(kept) => Outcome::Fits(kept),
+                Err(reason) => Outcome::Failed { reason },
+            },
+            Outcome::OutOfMemory => Outcome::OutOfMemory,
+            Outcome::Killed => Outcome::Killed,
+            Outcome::Failed { reason } => Outcome::Failed { reason },
+        }
+    }
+
+    /// Why nothing was measured.
+    pub fn failure(&self) -> Option<&str> {
+        match self {
+            Outcome::Fits(_) => None,
+            Outcome::OutOfMemory => Some("out of device memory"),
+            Outcome::Killed => Some("killed: this machine's memory was not enough"),
+            Outcome::Failed { reason } => Some(reason),
         }
     }
 }
@@ -61,7 +91,7 @@ impl TrialResult {
 pub struct Trial {
     pub batch_size: usize,
     #[serde(flatten)]
-    pub result: TrialResult,
+    pub outcome: Outcome,
 }
 
 /// Why there is no result.
@@ -70,8 +100,8 @@ pub enum TrialError {
     /// The user stopped it.
     #[error("stopped")]
     Stopped,
-    #[error("no time is left for the trial with {settings}")]
-    OutOfTime { settings: String },
+    #[error("no time is left for another trial")]
+    OutOfTime,
     /// It failed for another reason than memory.
     #[error("the trial with {settings} failed: {reason}")]
     Failed { settings: String, reason: String },
@@ -94,33 +124,52 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Runs trials of one configuration.
 #[derive(Debug)]
 pub struct TrialRunner {
-    /// The program and its arguments up to the configuration.
-    pub command: Vec<OsString>,
+    /// This one, and in tests what comes before its arguments.
+    program: Vec<OsString>,
+    pub experiment: PathBuf,
+    /// Whether what was held out is evaluated after the training.
+    pub evaluates: bool,
     /// `key=value` texts; those of a trial come on top.
     pub overrides: Vec<String>,
-    /// Where trials write; it must exist.
-    pub folder: PathBuf,
+    /// Where trials write until they are done.
+    folder: TempDir,
     /// Set by whoever wants the trials to end.
-    pub stop: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     pub deadline: Option<Instant>,
 }
 
 impl TrialRunner {
+    /// Trials of the experiment `config` with `overrides`, which write in `folder`, until `stop` is set.
+    ///
+    /// # Errors
+    /// A system that does not say which program this is.
+    pub fn new(
+        config: &Path,
+        overrides: Vec<String>,
+        folder: TempDir,
+        stop: Arc<AtomicBool>,
+    ) -> Result<TrialRunner, TrialError> {
+        let program = std::env::current_exe();
+        let program = program.map_err(|error| failed_to("find", Path::new("stallscope"), error))?;
+        Ok(TrialRunner {
+            program: vec![program.into()],
+            experiment: config.to_owned(),
+            evaluates: false,
+            overrides,
+            folder,
+            stop,
+            deadline: None,
+        })
+    }
+
     /// Runs one trial to its end: with the `key=value` texts `sets` after all others, in a folder `name` of
     /// its own, which is gone afterwards. Call it on a thread that outlives the trial, which the system ends
     /// with it.
     ///
     /// # Errors
-    /// Whatever is neither a measurement nor a want of memory.
-    pub fn run(&self, name: &str, sets: &[String]) -> Result<TrialResult, TrialError> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(TrialError::Stopped);
-        }
-        if self.is_late() {
-            return Err(out_of_time(sets));
-        }
-        let run_dir = self.folder.join(name);
-        let said = self.folder.join("stderr");
+    /// That it was stopped, or could not even be started.
+    pub fn run(&self, name: &str, sets: &[String]) -> Result<Outcome, TrialError> {
+        let run_dir = self.folder.path().join(name);
         // A report from before must not be taken for this trial's.
         let old = fs::remove_dir_all(&run_dir);
         if let Err(source) = old
@@ -128,74 +177,99 @@ impl TrialRunner {
         {
             return Err(failed_to("remove", &run_dir, source));
         }
-        let child = self.spawn(sets, &run_dir, &said)?;
-        let status = self.wait(child, sets)?;
-        let result = judge(status, sets, &run_dir, &said);
+        let mut arguments = vec!["run".into(), self.experiment.clone().into()];
+        arguments.extend(["--trial", "--trace", "none", "--run-dir"].map(OsString::from));
+        arguments.push(run_dir.clone().into());
+        arguments.extend(self.evaluates.then(|| "--evaluate".into()));
+        for set in self.overrides.iter().chain(sets) {
+            arguments.extend(["--set", set].map(OsString::from));
+        }
+        let outcome = self.finish(&arguments)?.and_then(|_| report_in(&run_dir));
         fs::remove_dir_all(&run_dir).ok();
-        result
+        Ok(outcome)
     }
 
-    /// Runs one trial with this batch size.
+    /// The same, where a trial that fails for another reason than memory is no result.
     ///
     /// # Errors
-    /// As [`TrialRunner::run`].
-    pub fn run_batch_size(&self, batch_size: usize) -> Result<TrialResult, TrialError> {
-        let name = format!("batch-size-{batch_size}");
-        self.run(&name, &[format!("batch.size={batch_size}")])
-    }
-
-    fn is_late(&self) -> bool {
-        self.deadline
-            .is_some_and(|deadline| Instant::now() >= deadline)
-    }
-
-    fn spawn(&self, sets: &[String], run_dir: &Path, said: &Path) -> Result<Child, TrialError> {
-        let stderr = File::create(said).map_err(|source| failed_to("create", said, source))?;
-        let (program, first) = self.command.split_first().map_or_else(
-            || (OsString::from("stallscope"), &[][..]),
-            |(p, f)| (p.clone(), f),
-        );
-        let mut command = Command::new(&program);
-        command.args(first).arg("--run-dir").arg(run_dir);
-        for set in self.overrides.iter().chain(sets) {
-            command.arg("--set").arg(set);
+    /// Whatever is neither a measurement nor a want of memory.
+    pub fn measure(&self, name: &str, sets: &[String]) -> Result<Outcome, TrialError> {
+        match self.run(name, sets)? {
+            Outcome::Failed { reason } => Err(TrialError::Failed {
+                settings: sets.join(" "),
+                reason,
+            }),
+            outcome => Ok(outcome),
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let started = command.stderr(stderr).spawn();
-        started.map_err(|source| failed_to("start", Path::new(&program), source))
+    }
+
+    /// The same with this batch size.
+    ///
+    /// # Errors
+    /// As [`measure`](Self::measure).
+    pub fn measure_batch_size(&self, batch_size: usize) -> Result<Outcome, TrialError> {
+        let name = format!("batch-size-{batch_size}");
+        self.measure(&name, &[format!("batch.size={batch_size}")])
+    }
+
+    /// Runs this program with `arguments` to its end, or until it is to stop. Returns what it printed.
+    ///
+    /// # Errors
+    /// That it was stopped, or could not even be started.
+    pub fn finish(&self, arguments: &[OsString]) -> Result<Outcome<String>, TrialError> {
+        self.still_wanted()?;
+        let [printed, said] = ["stdout", "stderr"].map(|name| self.folder.path().join(name));
+        let file = |path: &Path| File::create(path).map_err(|e| failed_to("create", path, e));
+        let mut command = Command::new(&self.program[0]);
+        command
+            .args(&self.program[1..])
+            .args(arguments)
+            .stdin(Stdio::null());
+        command.stdout(file(&printed)?).stderr(file(&said)?);
+        let child = command.spawn();
+        let mut child = child.map_err(|e| failed_to("start", Path::new(&self.program[0]), e))?;
+        let status = self.wait(&mut child)?;
+        let text = |path: &Path| {
+            let bytes = fs::read(path).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        Ok(judge(status, text(&said).trim()).and_then(|()| Ok(text(&printed))))
+    }
+
+    /// Refuses where trials are to end.
+    fn still_wanted(&self) -> Result<(), TrialError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(TrialError::Stopped);
+        }
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => Err(TrialError::OutOfTime),
+            _ => Ok(()),
+        }
     }
 
     /// Waits for `child`, and ends it where that is asked for.
-    fn wait(&self, mut child: Child, sets: &[String]) -> Result<ExitStatus, TrialError> {
+    fn wait(&self, child: &mut Child) -> Result<ExitStatus, TrialError> {
         loop {
-            match child.try_wait() {
-                Ok(Some(status)) => return self.unless_stopped(status),
-                Ok(None) => {}
-                Err(source) => return Err(failed_to("wait for", Path::new("a trial"), source)),
+            let ended = child.try_wait();
+            let ended = ended.map_err(|e| failed_to("wait for", Path::new("a trial"), e))?;
+            let wanted = self.still_wanted();
+            match (ended, wanted) {
+                // Ctrl-C reaches the child too, and it may be the first to react.
+                (Some(status), _) if was_interrupted(status) => return Err(TrialError::Stopped),
+                (Some(_), Err(TrialError::Stopped)) => return Err(TrialError::Stopped),
+                (Some(status), _) => return Ok(status),
+                (None, Err(why)) => {
+                    end(child);
+                    return Err(why);
+                }
+                (None, Ok(())) => thread::sleep(LOOK_EVERY),
             }
-            if self.stop.load(Ordering::Relaxed) {
-                end(&mut child);
-                return Err(TrialError::Stopped);
-            }
-            if self.is_late() {
-                end(&mut child);
-                return Err(out_of_time(sets));
-            }
-            thread::sleep(LOOK_EVERY);
         }
     }
+}
 
-    /// Ctrl-C reaches the child too, and it may be the first to react.
-    fn unless_stopped(&self, status: ExitStatus) -> Result<ExitStatus, TrialError> {
-        let interrupted = status.code() == Some(INTERRUPTED)
-            || status.signal() == Some(libc::SIGINT)
-            || self.stop.load(Ordering::Relaxed);
-        if interrupted {
-            Err(TrialError::Stopped)
-        } else {
-            Ok(status)
-        }
-    }
+fn was_interrupted(status: ExitStatus) -> bool {
+    status.code() == Some(INTERRUPTED) || status.signal() == Some(libc::SIGINT)
 }
 
 /// Asks `child` to end, and ends it where it does not.
@@ -213,11 +287,6 @@ fn end(child: &mut Child) {
     child.wait().ok();
 }
 
-fn out_of_time(sets: &[String]) -> TrialError {
-    let settings = sets.join(" ");
-    TrialError::OutOfTime { settings }
-}
-
 fn failed_to(action: &'static str, path: &Path, source: io::Error) -> TrialError {
     TrialError::Io {
         action,
@@ -226,40 +295,29 @@ fn failed_to(action: &'static str, path: &Path, source: io::Error) -> TrialError
     }
 }
 
-/// What `status` and the files that the trial left say.
-fn judge(
-    status: ExitStatus,
-    sets: &[String],
-    run_dir: &Path,
-    said: &Path,
-) -> Result<TrialResult, TrialError> {
-    let said = fs::read(said).unwrap_or_default();
-    let said = String::from_utf8_lossy(&said);
-    let failed = |reason: String| TrialError::Failed {
-        settings: sets.join(" "),
-        reason,
-    };
+/// What `status` and what the process `said` on standard error tell.
+fn judge(status: ExitStatus, said: &str) -> Outcome<()> {
     // How Rust's allocator ends a process that gets no memory.
     let no_memory = status.signal() == Some(libc::SIGABRT) && said.contains("memory allocation of");
     match status.code() {
-        Some(0) => {}
-        Some(code) if code == i32::from(OUT_OF_MEMORY) => return Ok(TrialResult::OutOfMemory),
-        None if no_memory || status.signal() == Some(libc::SIGKILL) => {
-            return Ok(TrialResult::Killed);
-        }
-        _ => {
-            let said = said.trim();
-            let said = said.strip_prefix("error: ").unwrap_or(said);
-            return Err(failed(format!("{said} ({status})")));
-        }
+        Some(0) => Outcome::Fits(()),
+        Some(code) if code == i32::from(OUT_OF_MEMORY) => Outcome::OutOfMemory,
+        None if no_memory || status.signal() == Some(libc::SIGKILL) => Outcome::Killed,
+        _ => Outcome::Failed {
+            reason: format!(
+                "{} ({status})",
+                said.strip_prefix("error: ").unwrap_or(said)
+            ),
+        },
     }
-    let path = run_dir.join("report.json");
-    let text = fs::read(&path).map_err(|source| failed_to("read", &path, source))?;
-    let report: Value = serde_json::from_slice(&text)
-        .map_err(|error| failed(format!("its report cannot be read: {error}")))?;
-    measured(report)
-        .map(TrialResult::Fits)
-        .ok_or_else(|| failed("its report has no samples_per_second".to_owned()))
+}
+
+/// What the report of the run in `run_dir` says.
+fn report_in(run_dir: &Path) -> Result<Measured, String> {
+    let unreadable = |error: &dyn Display| format!("its report cannot be read: {error}");
+    let text = fs::read(run_dir.join("report.json")).map_err(|error| unreadable(&error))?;
+    let report = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
+    measured(report).ok_or_else(|| "its report has no samples_per_second".to_owned())
 }
 
 fn measured(report: Value) -> Option<Measured> {
@@ -281,108 +339,4 @@ fn measured(report: Value) -> Option<Measured> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Runs trials that are this shell script; `$2` is the run's folder and the trial's settings come last.
-    fn runner(script: &str) -> (TrialRunner, tempfile::TempDir) {
-        let folder = tempfile::tempdir().unwrap();
-        let runner = TrialRunner {
-            command: ["/bin/sh", "-c", script, "trial"]
-                .map(OsString::from)
-                .to_vec(),
-            overrides: vec!["steps=2".to_owned()],
-            folder: folder.path().to_owned(),
-            stop: Arc::new(AtomicBool::new(false)),
-            deadline: None,
-        };
-        (runner, folder)
-    }
-
-    fn sets(batch_size: usize) -> [String; 2] {
-        [
-            "decode.workers=2".to_owned(),
-            format!("batch.size={batch_size}"),
-        ]
-    }
-
-    #[test]
-    fn a_report_is_read_back() {
-        let report = r#"{"samples_per_second": 12.5, "device": {"busy_share": 0.5, "memory":
-            {"peak_in_use_bytes": 1, "peak_reserved_bytes": 2, "total_bytes": null}}}"#;
-        let script = format!("mkdir \"$2\" && echo '{report}' > \"$2/report.json\"");
-        let (runner, _folder) = runner(&script);
-        let result = runner.run("trial", &sets(8)).unwrap();
-        let measured = result.measured().unwrap();
-        assert_eq!(measured.samples_per_second, 12.5);
-        let memory = measured.memory.unwrap();
-        assert_eq!((memory.in_use_bytes, memory.reserved_bytes), (1, 2));
-        assert_eq!(memory.total_bytes, None);
-        assert_eq!(measured.report["device"]["busy_share"], 0.5);
-        let json = serde_json::to_value(&result).unwrap();
-        assert_eq!(
-            (&json["result"], json.get("report")),
-            (&"fits".into(), None)
-        );
-    }
-
-    #[test]
-    fn a_trials_settings_come_last() {
-        let (runner, _folder) = runner("echo \"$*\" >&2; exit 1");
-        let error = runner.run("trial", &sets(24)).unwrap_err().to_string();
-        assert!(
-            error.contains("--set steps=2 --set decode.workers=2 --set batch.size=24"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn dying_of_memory_is_a_result() {
-        let out_of_memory = runner("exit 3").0.run_batch_size(8).unwrap();
-        assert_eq!(out_of_memory, TrialResult::OutOfMemory);
-        for script in [
-            "kill -KILL $$",
-            "echo 'memory allocation of 9 bytes failed' >&2; kill -ABRT $$",
-        ] {
-            let (runner, _folder) = runner(script);
-            assert_eq!(
-                runner.run("trial", &sets(8)).unwrap(),
-                TrialResult::Killed,
-                "{script}"
-            );
-        }
-    }
-
-    #[test]
-    fn other_failures_say_what_the_trial_said() {
-        let (runner, _folder) = runner("echo 'error: no such data' >&2; exit 1");
-        let error = runner.run("trial", &sets(8)).unwrap_err().to_string();
-        assert!(
-            error.contains("with decode.workers=2 batch.size=8 failed: no such data"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn trials_end_when_they_are_stopped_or_late() {
-        let (mut runner, _folder) = runner("exec sleep 60");
-        let stop = runner.stop.clone();
-        let began = Instant::now();
-        let stopping = thread::spawn(move || {
-            thread::sleep(Duration::from_millis(100));
-            stop.store(true, Ordering::Relaxed);
-        });
-        assert!(matches!(
-            runner.run("trial", &sets(8)),
-            Err(TrialError::Stopped)
-        ));
-        stopping.join().unwrap();
-        runner.stop = Arc::default();
-        runner.deadline = Some(Instant::now() + Duration::from_millis(100));
-        assert!(matches!(
-            runner.run("trial", &sets(8)),
-            Err(TrialError::OutOfTime { .. })
-        ));
-        assert!(began.elapsed() < Duration::from_secs(30));
-    }
-}
+mod tests;

@@ -23,14 +23,14 @@ mod unmeasured;
 
 pub use forecast::{Estimate, Forecast, Forecaster, NoForecast};
 pub use found::{
-    Answer, Attempt, Confirmation, Excluded, Next, Outcome, Prediction, Purpose, TuneError, Tuning,
+    Answer, Attempt, Confirmation, Excluded, Next, Prediction, Purpose, TuneError, Tuning,
 };
-pub use objective::Objective;
+pub use objective::{KNEE, Objective};
 pub use size::Size;
 pub use space::{Axis, Space};
 
-use super::trial::{Measured, TrialError, TrialResult};
-use objective::{KNEE, NOISE, cheapest};
+use super::trial::{Measured, Outcome, TrialError};
+use objective::{NOISE, cheapest};
 use serde_json::Value;
 use space::Point;
 use survey::{Candidate, Outlook, RuledOut, Survey, Tried};
@@ -63,7 +63,7 @@ pub struct Request {
 pub fn tune(
     request: &Request,
     forecaster: &mut dyn Forecaster,
-    trial: &mut dyn FnMut(&[String]) -> Result<TrialResult, TrialError>,
+    trial: &mut dyn FnMut(&[String]) -> Result<Outcome, TrialError>,
     on_trial: &mut dyn FnMut(&Attempt),
 ) -> Result<Tuning, TuneError> {
     let mut search = Search {
@@ -88,7 +88,7 @@ pub fn tune(
 fn is_stop(result: Result<(), TuneError>) -> Result<bool, TuneError> {
     match result {
         Ok(()) => Ok(false),
-        Err(TuneError::Trial(TrialError::Stopped | TrialError::OutOfTime { .. })) => Ok(true),
+        Err(TuneError::Trial(TrialError::Stopped | TrialError::OutOfTime)) => Ok(true),
         Err(error) => Err(error),
     }
 }
@@ -96,7 +96,7 @@ fn is_stop(result: Result<(), TuneError>) -> Result<bool, TuneError> {
 struct Search<'a> {
     request: &'a Request,
     forecaster: &'a mut dyn Forecaster,
-    trial: &'a mut dyn FnMut(&[String]) -> Result<TrialResult, TrialError>,
+    trial: &'a mut dyn FnMut(&[String]) -> Result<Outcome, TrialError>,
     on_trial: &'a mut dyn FnMut(&Attempt),
     attempts: Vec<Attempt>,
     ruled_out: Vec<RuledOut>,
@@ -134,15 +134,15 @@ impl Search<'_> {
         predicted: Option<&Candidate>,
     ) -> Result<Outcome, TuneError> {
         let sets = self.request.space.sets(point);
-        let outcome = Outcome::of((self.trial)(&sets))?;
+        let outcome = (self.trial)(&sets)?;
         let mut not_learned = None;
-        if let Some(measured) = outcome.measured() {
+        if let Some(measured) = outcome.fits() {
             not_learned = self.forecaster.learn(&sets, &measured.report).err();
         } else if let Some(candidate) = predicted {
             self.ruled_out.extend(RuledOut::by(candidate, &outcome));
         }
         let predicted = predicted.map(Candidate::prediction);
-        let error_share = predicted.as_ref().zip(outcome.measured());
+        let error_share = predicted.as_ref().zip(outcome.fits());
         let error_share = error_share.map(|(predicted, measured)| {
             predicted.samples_per_second.value / measured.samples_per_second - 1.0
         });
@@ -195,7 +195,7 @@ impl Search<'_> {
 
     fn outlook(&self) -> Outlook {
         let value = |attempt: &Attempt| {
-            let measured = attempt.outcome.measured()?;
+            let measured = attempt.outcome.fits()?;
             let (rate, busy) = (measured.samples_per_second, measured.device_busy_share);
             self.request.objective.value(rate, busy)
         };
@@ -220,7 +220,7 @@ impl Search<'_> {
     fn survey(&mut self, outlook: Outlook) -> Result<Survey, TuneError> {
         let tried = self.attempts.iter().map(|attempt| Tried {
             point: attempt.point.clone(),
-            measured: attempt.outcome.measured().cloned(),
+            measured: attempt.outcome.fits().cloned(),
             was_unmeasured: attempt.purpose == Purpose::Unmeasured,
         });
         let tried: Vec<Tried> = tried.collect();
@@ -315,7 +315,7 @@ impl Search<'_> {
 
     fn runs(&self, point: &Point) -> Vec<&Measured> {
         let attempts = self.attempts.iter().filter(|one| one.point == *point);
-        attempts.filter_map(|one| one.outcome.measured()).collect()
+        attempts.filter_map(|one| one.outcome.fits()).collect()
     }
 
     fn next(&self, winner: &Candidate) -> Next {

@@ -16,6 +16,11 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// A figure that is taken to be certain.
+    pub fn exactly(value: f64) -> Estimate {
+        Estimate::around(value, 0.0)
+    }
+
     /// `value`, give or take two standard deviations.
     fn around(value: f64, deviation: f64) -> Estimate {
         Estimate {
@@ -43,7 +48,8 @@ impl Estimate {
         }
     }
 
-    fn at_most(self, most: f64) -> Estimate {
+    /// The same, as far as it is at most `most`.
+    pub fn at_most(self, most: f64) -> Estimate {
         Estimate {
             value: self.value.min(most),
             low: self.low.min(most),

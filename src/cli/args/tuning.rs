@@ -7,10 +7,28 @@ use crate::tune::tuning::Objective;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// `--set` and `--device` as `key=value` texts; the flag comes last and wins.
-fn overrides(set: &[String], device: Option<&str>) -> Vec<String> {
-    let device = device.map(|device| format!("device={device}"));
-    set.iter().cloned().chain(device).collect()
+/// An experiment that a verb runs again and again.
+#[derive(Debug, Args)]
+pub struct Experiment {
+    /// The experiment file, such as configs/quickstart.toml.
+    pub config: PathBuf,
+
+    /// Override a configuration key, as in `run`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// What executes the steps, as in `run`.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+}
+
+impl Experiment {
+    /// `--set` and `--device` as `key=value` texts; the flag comes last and wins.
+    pub fn overrides(&self) -> Vec<String> {
+        let device = self.device.iter();
+        let device = device.map(|device| format!("device={device}"));
+        self.set.iter().cloned().chain(device).collect()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -24,16 +42,8 @@ Examples:
 Each size is a short run in a process of its own: doubled from batch.size until one does not fit, then
 bisected, in ones up to 64 and in multiples of 8 above. Exit status 3: not even the least size fits.")]
 pub struct BatchSizeArgs {
-    /// The experiment file, such as configs/quickstart.toml.
-    pub config: PathBuf,
-
-    /// Override a configuration key, as in `run`.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-
-    /// What executes the steps, as in `run`.
-    #[arg(long, value_name = "DEVICE")]
-    pub device: Option<String>,
+    #[command(flatten)]
+    pub experiment: Experiment,
 
     /// The smallest batch size of interest.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
@@ -52,13 +62,6 @@ pub struct BatchSizeArgs {
     pub json: bool,
 }
 
-impl BatchSizeArgs {
-    /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
-    pub fn overrides(&self) -> Vec<String> {
-        overrides(&self.set, self.device.as_deref())
-    }
-}
-
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -70,8 +73,8 @@ Each trial is a run in a process of its own; points that run out of memory or fa
 The folder gets results.json, results.csv and heatmap.svg. The same command with the same --out goes on
 where it was stopped or killed. Exit status 3: no point fits the device's memory.")]
 pub struct SweepArgs {
-    /// The experiment file, such as configs/quickstart.toml.
-    pub config: PathBuf,
+    #[command(flatten)]
+    pub experiment: Experiment,
 
     /// A key and its values; may be given again, for all combinations.
     ///
@@ -83,14 +86,6 @@ pub struct SweepArgs {
     /// How often each point is run.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = repeats)]
     pub repeats: usize,
-
-    /// Override a configuration key at all points, as in `run`.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-
-    /// What executes the steps, as in `run`.
-    #[arg(long, value_name = "DEVICE")]
-    pub device: Option<String>,
 
     /// Measured steps of each trial, after the warm-up [default: the configuration's].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
@@ -113,7 +108,7 @@ pub struct SweepArgs {
 impl SweepArgs {
     /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
     pub fn overrides(&self) -> Vec<String> {
-        let mut sets = overrides(&self.set, self.device.as_deref());
+        let mut sets = self.experiment.overrides();
         sets.extend(self.steps.map(|steps| format!("steps={steps}")));
         sets
     }
@@ -153,16 +148,8 @@ Five modes are run in turns, each run a process of its own: normal, cached (noth
 (nothing is loaded), device-only (nothing is copied either) and loader-only. docs/diagnosis.md says how to read
 the table.")]
 pub struct DiagnoseArgs {
-    /// The experiment file, such as configs/quickstart.toml.
-    pub config: PathBuf,
-
-    /// Override a configuration key, as in `run`.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-
-    /// What executes the steps, as in `run`.
-    #[arg(long, value_name = "DEVICE")]
-    pub device: Option<String>,
+    #[command(flatten)]
+    pub experiment: Experiment,
 
     /// Measured steps of each run, after the warm-up [default: the configuration's].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
@@ -179,13 +166,6 @@ pub struct DiagnoseArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-impl DiagnoseArgs {
-    /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
-    pub fn overrides(&self) -> Vec<String> {
-        overrides(&self.set, self.device.as_deref())
-    }
 }
 
 #[derive(Debug, Args)]
@@ -206,8 +186,8 @@ Searched is, where num_workers is a number, num_workers and prefetch_factor; oth
 preprocess and batch, batch.prefetch and copy.prefetch. batch.size changes the training, and is searched only where
 `--search batch.size=...` asks for it. Exit status 3: the configuration as it is does not fit the device.")]
 pub struct TuneArgs {
-    /// The experiment file to start from, such as configs/quickstart.toml.
-    pub config: PathBuf,
+    #[command(flatten)]
+    pub experiment: Experiment,
 
     /// What is best.
     #[arg(long, value_enum, default_value_t = ObjectiveArg::SamplesPerS)]
@@ -235,14 +215,6 @@ pub struct TuneArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = trials)]
     pub trials: usize,
 
-    /// Override a configuration key, as in `run`.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-
-    /// What executes the steps, as in `run`.
-    #[arg(long, value_name = "DEVICE")]
-    pub device: Option<String>,
-
     /// Measured steps of each trial, after the warm-up [default: the configuration's, at most 100].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub steps: Option<usize>,
@@ -254,13 +226,6 @@ pub struct TuneArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-impl TuneArgs {
-    /// `--set` and the flags that stand for keys, as `key=value` texts; flags come last and win.
-    pub fn overrides(&self) -> Vec<String> {
-        overrides(&self.set, self.device.as_deref())
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

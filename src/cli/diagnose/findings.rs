@@ -201,7 +201,7 @@ impl Diagnosis {
         Ok(Diagnosis {
             schema: "stallscope-diagnosis",
             schema_version: 1,
-            config: args.config.display().to_string(),
+            config: args.experiment.config.display().to_string(),
             device: config.device.to_string(),
             emulated_storage: normal["storage"]["name"].as_str().map(str::to_owned),
             repeats: args.repeats,

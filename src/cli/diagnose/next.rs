@@ -18,7 +18,7 @@ pub(super) fn step(
     attributed: &Attributed,
 ) -> String {
     let next = Next {
-        config: &args.config,
+        config: &args.experiment.config,
         overrides: overrides(args),
         resolved: config,
     };
@@ -40,8 +40,8 @@ pub(super) fn step(
 
 /// Those of `args`, and the normal mode where the file names another: its stall is what a change is against.
 fn overrides(args: &DiagnoseArgs) -> Vec<String> {
-    let mut sets = args.overrides();
-    let rows = Settings::load(&args.config, &sets).map(|settings| settings.rows());
+    let mut sets = args.experiment.overrides();
+    let rows = Settings::load(&args.experiment.config, &sets).map(|settings| settings.rows());
     let rows = rows.unwrap_or_default();
     let mode = rows.iter().find(|row| row.key == "mode");
     let mode = mode.and_then(|row| row.value.as_deref());
@@ -53,13 +53,13 @@ fn overrides(args: &DiagnoseArgs) -> Vec<String> {
 
 /// The same diagnosis with more runs of each mode.
 pub(super) fn more_repeats(args: &DiagnoseArgs) -> String {
-    let sets = args.overrides();
+    let sets = args.experiment.overrides();
     let sets = sets.iter().map(|set| format!(" --set {}", quoted(set)));
     let sets: String = sets.collect();
     let steps = args.steps.map(|steps| format!(" --steps {steps}"));
     format!(
         "stallscope diagnose {}{sets}{} --repeats {}",
-        word(&args.config),
+        word(&args.experiment.config),
         steps.unwrap_or_default(),
         2 * args.repeats + 1
     )

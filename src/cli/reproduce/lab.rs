@@ -8,28 +8,19 @@ use crate::config::{Resolved, Rung, Settings, rungs};
 use crate::device::probe;
 use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Predicted, Question, Run};
 use crate::session::{FreeStages, Predictor, WhatIf};
-use crate::tune::{OUT_OF_MEMORY, TrialError, TrialResult, TrialRunner};
+use crate::tune::{Outcome, TrialRunner};
 use serde::Serialize;
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::os::unix::process::ExitStatusExt;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
-
-/// How often a process that times kernels is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+use std::sync::atomic::AtomicBool;
 
 pub struct ThisMachine {
     /// Of the results.
     folder: PathBuf,
-    /// Where trials write until they are done.
-    trials: tempfile::TempDir,
-    program: PathBuf,
+    runner: TrialRunner,
     /// The user's `key=value` texts.
     sets: Vec<String>,
     /// The user's data.
@@ -47,8 +38,12 @@ impl ThisMachine {
     ) -> anyhow::Result<ThisMachine> {
         Ok(ThisMachine {
             folder: folder.to_owned(),
-            trials: tempfile::tempdir_in(folder)?,
-            program: std::env::current_exe()?,
+            runner: TrialRunner::new(
+                folder,
+                Vec::new(),
+                tempfile::tempdir_in(folder)?,
+                stop.clone(),
+            )?,
             sets: args.set.clone(),
             data: args.data.clone(),
             stop,
@@ -92,54 +87,6 @@ impl ThisMachine {
         let settings = Settings::load(&self.experiment(experiment), &self.sets).map_err(refused)?;
         settings.resolve().map_err(refused)
     }
-
-    /// Runs `command` to its end, or until the user stops it: how it ended, and what it printed on both outputs.
-    fn finished(&self, mut command: Command) -> Result<(ExitStatus, String, String), LabError> {
-        let (said, errors) = (
-            self.trials.path().join("said"),
-            self.trials.path().join("errors"),
-        );
-        let file = |path: &Path| File::create(path).map_err(refused);
-        command
-            .stdin(Stdio::null())
-            .stdout(file(&said)?)
-            .stderr(file(&errors)?);
-        let mut child = command.spawn().map_err(refused)?;
-        let status = loop {
-            let status = child.try_wait().map_err(refused)?;
-            // Ctrl-C reaches the child too, and it may be the first to end.
-            if self.stop.load(Ordering::Relaxed) {
-                child.kill().ok();
-                child.wait().ok();
-                return Err(TrialError::Stopped.into());
-            }
-            match status {
-                Some(status) if status.signal() == Some(libc::SIGINT) => {
-                    return Err(TrialError::Stopped.into());
-                }
-                Some(status) => break status,
-                None => thread::sleep(LOOK_EVERY),
-            }
-        };
-        let text = |path: &Path| fs::read_to_string(path).map_err(refused);
-        Ok((status, text(&said)?, text(&errors)?))
-    }
-
-    fn runner(&self, run: &Run<'_>) -> TrialRunner {
-        let mut command: Vec<OsString> = vec![self.program.clone().into(), "run".into()];
-        command.push(self.experiment(run.experiment).into());
-        command.extend(["--quiet", "--no-fit-search", "--trace", "none"].map(OsString::from));
-        if !run.evaluate {
-            command.push("--trial".into());
-        }
-        TrialRunner {
-            command,
-            overrides: Vec::new(),
-            folder: self.trials.path().to_owned(),
-            stop: self.stop.clone(),
-            deadline: None,
-        }
-    }
 }
 
 impl Lab for ThisMachine {
@@ -150,8 +97,10 @@ impl Lab for ThisMachine {
             run: run.name.to_owned(),
             remedy,
         };
-        match self.runner(run).run(run.name, &sets)? {
-            TrialResult::Fits(measured) => {
+        self.runner.experiment = self.experiment(run.experiment);
+        self.runner.evaluates = run.evaluate;
+        match self.runner.measure(run.name, &sets)? {
+            Outcome::Fits(measured) => {
                 eprintln!(
                     "{:<24} {:>12.1} samples/s",
                     run.name, measured.samples_per_second
@@ -162,10 +111,8 @@ impl Lab for ThisMachine {
                 fs::write(folder.join("report.json"), text).map_err(refused)?;
                 Ok(measured.report)
             }
-            TrialResult::OutOfMemory => {
-                Err(memory("a smaller --set batch.size, or another --device"))
-            }
-            TrialResult::Killed => Err(memory(
+            Outcome::OutOfMemory => Err(memory("a smaller --set batch.size, or another --device")),
+            _ => Err(memory(
                 "a smaller --set batch.size, or a machine with more memory",
             )),
         }
@@ -222,21 +169,16 @@ impl Lab for ThisMachine {
     }
 
     fn time_kernels(&mut self, arguments: &[String]) -> Result<Option<Value>, LabError> {
-        let mut command = Command::new(&self.program);
-        command.args(["time-kernels", "--json"]).args(arguments);
-        let (status, said, errors) = self.finished(command)?;
-        match status.code() {
-            Some(0) => serde_json::from_str(&said).map(Some).map_err(refused),
-            Some(code) if code == i32::from(OUT_OF_MEMORY) => Ok(None),
+        let mut words: Vec<OsString> = vec!["time-kernels".into(), "--json".into()];
+        words.extend(arguments.iter().map(OsString::from));
+        match self.runner.finish(&words)? {
+            Outcome::Fits(printed) => serde_json::from_str(&printed).map(Some).map_err(refused),
+            Outcome::Failed { reason } => Err(LabError::Refused(format!(
+                "timing {} failed: {reason}",
+                arguments.join(" ")
+            ))),
             // A CPU's memory is the machine's: the kernel ends who wants more.
-            None if status.signal() == Some(libc::SIGKILL) => Ok(None),
-            _ => {
-                let errors = errors.trim().trim_start_matches("error: ");
-                let what = arguments.join(" ");
-                Err(LabError::Refused(format!(
-                    "timing {what} failed: {errors} ({status})"
-                )))
-            }
+            Outcome::OutOfMemory | Outcome::Killed => Ok(None),
         }
     }
 

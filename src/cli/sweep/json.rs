@@ -27,6 +27,8 @@ pub(super) fn render(shown: &Shown<'_>) -> anyhow::Result<Vec<u8>> {
         "best_command": command(results.best),
         "knee": results.knee,
         "knee_command": command(results.knee),
+        "knee_is_sure": results.knee_is_sure,
+        "run_spread": results.run_spread,
         "points": results.points,
     });
     let mut text = serde_json::to_vec_pretty(&json)?;

@@ -28,7 +28,7 @@ pub(super) fn line(records: &[Record], record: &Record, left: &[Place]) -> Strin
     let (done, all) = (records.len(), records.len() + left.len());
     let width = all.to_string().len();
     let what = match &record.outcome {
-        Outcome::Measured(figures) => {
+        Outcome::Fits(figures) => {
             let busy = figures.device_busy_share;
             let busy = busy.map(|share| format!(", device busy {:.1} %", 100.0 * share));
             let rate = figures.samples_per_second;

@@ -3,254 +3,210 @@
 use super::Shown;
 use super::heatmap::{Heatmap, Panel, heatmap, range, rate, short, word};
 use super::ramp::Colour;
-use crate::reproduce::escaped;
-use std::fmt::{self, Write};
+use crate::reproduce::{Anchor, Canvas};
 
 // Pixels.
-const CELL: (usize, usize) = (96, 46);
-const MARGIN: usize = 24;
-const LINE: usize = 20;
+const CELL: (f64, f64) = (96.0, 46.0);
+const MARGIN: f64 = 24.0;
+const LINE: f64 = 20.0;
 /// Of a letter of 13 px, about.
-const LETTER: usize = 8;
-const LEGEND: (usize, usize) = (200, 14);
+const LETTER: f64 = 8.0;
+const LEGEND: (f64, f64) = (200.0, 14.0);
 /// Between a cell and its place's edge; the frame of a cell lies there.
-const GAP: usize = 5;
-const FRAME: usize = 3;
+const GAP: f64 = 5.0;
+const FRAME: f64 = 3.0;
 
-const STYLE: &str = "\
-text{font:13px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#1f2328}
-.small{font-size:11px}
-.title{font-size:16px;font-weight:600}
-.key{font-weight:600}
-.quiet{fill:#59636e}
-.page{fill:#ffffff}
+/// On a light and on a dark page.
+const STYLE: [&str; 2] = [
+    "\
 .empty{fill:#eaeef2;stroke:#c4ccd4}
 .hatch{stroke:#b3bcc6;stroke-width:3}
 .best{fill:none;stroke:#1f2328;stroke-width:2.5}
 .knee{fill:none;stroke:#1f2328;stroke-width:2.5;stroke-dasharray:5 4}
 .dark{fill:#0b0b0b;font-weight:600}
 .light{fill:#ffffff;font-weight:600}
-@media (prefers-color-scheme:dark){
-text{fill:#e6edf3}
-.quiet{fill:#9198a1}
-.page{fill:#0d1117}
+",
+    "\
 .empty{fill:#21262d;stroke:#3d444d}
 .hatch{stroke:#3d444d}
 .best,.knee{stroke:#f0f6fc}
 .dark{fill:#0b0b0b}
 .light{fill:#ffffff}
-}";
+",
+];
 
 /// The file's text; `None` where no key has several values, or there are too many heat maps.
 pub(super) fn render(shown: &Shown<'_>) -> Option<String> {
     let map = heatmap(shown.grid())?;
-    let drawing = Drawing::new(shown, &map);
-    let mut out = String::new();
-    // Writing to a string does not fail.
-    drawing.write(&mut out).ok();
-    Some(out)
+    let labels = map.rows.map_or(0, |rows| {
+        let values = rows.values.iter().map(|value| value.chars().count());
+        values.chain([rows.key.chars().count()]).max().unwrap_or(0)
+    });
+    let beside = if labels > 0 { 8.0 } else { 0.0 };
+    let mut drawing = Drawing {
+        shown,
+        map: &map,
+        left: MARGIN + labels as f64 * LETTER + beside,
+        canvas: Canvas::default(),
+    };
+    Some(drawing.draw())
+}
+
+/// The stripes of what was not measured, and the colours from least to most.
+fn definitions() -> String {
+    let stops = (0..=8).map(|step| {
+        let place = f64::from(step) / 8.0;
+        format!(
+            "<stop offset=\"{place}\" stop-color=\"{}\"/>",
+            Colour::at(place).hex()
+        )
+    });
+    format!(
+        "<defs><pattern id=\"hatch\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\" \
+         patternTransform=\"rotate(45)\"><line class=\"hatch\" x1=\"0\" y1=\"0\" x2=\"0\" y2=\"8\"/></pattern>\n\
+         <linearGradient id=\"ramp\">{}</linearGradient></defs>\n",
+        stops.collect::<String>()
+    )
 }
 
 struct Drawing<'a> {
     shown: &'a Shown<'a>,
     map: &'a Heatmap<'a>,
     /// Left of the cells.
-    left: usize,
-    width: usize,
+    left: f64,
+    canvas: Canvas,
 }
 
-impl<'a> Drawing<'a> {
-    fn new(shown: &'a Shown<'a>, map: &'a Heatmap<'a>) -> Drawing<'a> {
-        let labels = map.rows.map_or(0, |rows| {
-            let values = rows.values.iter().map(|value| value.chars().count());
-            values.chain([rows.key.chars().count()]).max().unwrap_or(0)
-        });
-        let left = MARGIN + labels * LETTER + if labels > 0 { 8 } else { 0 };
-        let cells = left + map.columns.values.len() * CELL.0;
-        let legend = MARGIN + LEGEND.0 + 240;
-        let width = cells
-            .max(legend)
-            .max(title(shown).chars().count() * 9 + MARGIN)
-            + MARGIN;
-        Drawing {
-            shown,
-            map,
-            left,
-            width,
-        }
-    }
-
-    fn panel_height(&self, panel: &Panel) -> usize {
-        let caption = if panel.caption.is_empty() { 0 } else { LINE };
-        caption + 2 * LINE + panel.cells.len() * CELL.1 + MARGIN
-    }
-
-    fn write(&self, out: &mut String) -> fmt::Result {
-        let top = MARGIN + 2 * LINE + 8;
-        let panels: usize = self.map.panels.iter().map(|p| self.panel_height(p)).sum();
-        let height = top + panels + 3 * LINE + MARGIN;
-        let width = self.width;
-        writeln!(
-            out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
-             height=\"{height}\" role=\"img\">"
-        )?;
-        writeln!(out, "<title>{}</title>", escaped(&title(self.shown)))?;
-        writeln!(out, "<style>\n{STYLE}\n</style>")?;
-        writeln!(
-            out,
-            "<defs><pattern id=\"hatch\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\" \
-             patternTransform=\"rotate(45)\"><line class=\"hatch\" x1=\"0\" y1=\"0\" x2=\"0\" y2=\"8\"/></pattern>"
-        )?;
-        write!(out, "<linearGradient id=\"ramp\">")?;
-        for step in 0..=8 {
-            let place = f64::from(step) / 8.0;
-            let colour = Colour::at(place).hex();
-            write!(out, "<stop offset=\"{place}\" stop-color=\"{colour}\"/>")?;
-        }
-        writeln!(out, "</linearGradient></defs>")?;
-        writeln!(
-            out,
-            "<rect class=\"page\" width=\"{width}\" height=\"{height}\"/>"
-        )?;
-        text(
-            out,
-            (MARGIN, MARGIN + 10),
-            "title",
-            "start",
-            &title(self.shown),
-        )?;
-        text(
-            out,
-            (MARGIN, MARGIN + 10 + LINE),
-            "quiet",
-            "start",
-            &subtitle(self.shown),
-        )?;
-        let mut y = top;
+impl Drawing<'_> {
+    fn draw(&mut self) -> String {
+        let title = title(self.shown);
+        let cells = self.left + self.map.columns.values.len() as f64 * CELL.0;
+        let heading = title.chars().count() as f64 * 9.0 + MARGIN;
+        let width = cells.max(MARGIN + LEGEND.0 + 240.0).max(heading) + MARGIN;
+        let y = MARGIN + 10.0;
+        self.canvas
+            .text((MARGIN, y), "title", Anchor::Start, &title);
+        let subtitle = subtitle(self.shown);
+        self.canvas
+            .text((MARGIN, y + LINE), "quiet", Anchor::Start, &subtitle);
+        let mut y = MARGIN + 2.0 * LINE + 8.0;
         for panel in &self.map.panels {
-            self.write_panel(out, panel, y)?;
-            y += self.panel_height(panel);
+            y = self.draw_panel(panel, y) + MARGIN;
         }
-        self.write_legend(out, y)?;
-        writeln!(out, "</svg>")
+        self.draw_legend(y);
+        let size = (width, y + 3.0 * LINE + MARGIN);
+        let canvas = std::mem::take(&mut self.canvas);
+        canvas.into_page(&title, STYLE, &definitions(), size)
     }
 
-    fn write_panel(&self, out: &mut String, panel: &Panel, top: usize) -> fmt::Result {
-        let mut y = top;
+    /// Returns where it ends.
+    fn draw_panel(&mut self, panel: &Panel, top: f64) -> f64 {
+        let (map, canvas, left) = (self.map, &mut self.canvas, self.left);
+        let mut y = top + 13.0;
         if !panel.caption.is_empty() {
-            text(out, (MARGIN, y + 13), "key", "start", &panel.caption)?;
+            canvas.text((MARGIN, y), "key", Anchor::Start, &panel.caption);
             y += LINE;
         }
-        let columns = &self.map.columns;
-        let middle = self.left + columns.values.len() * CELL.0 / 2;
-        text(out, (middle, y + 13), "key", "middle", &columns.key)?;
+        let (columns, centre) = (&map.columns, |at: f64| left + at * CELL.0);
+        let middle = centre(columns.values.len() as f64 / 2.0);
+        canvas.text((middle, y), "key", Anchor::Middle, &columns.key);
         y += LINE;
         for (column, value) in columns.values.iter().enumerate() {
-            let x = self.left + column * CELL.0 + CELL.0 / 2;
-            text(out, (x, y + 13), "", "middle", value)?;
+            canvas.text((centre(column as f64 + 0.5), y), "", Anchor::Middle, value);
         }
-        if let Some(rows) = self.map.rows {
-            text(out, (self.left - 8, y + 13), "key", "end", &rows.key)?;
+        if let Some(rows) = map.rows {
+            canvas.text((left - 8.0, y), "key", Anchor::End, &rows.key);
         }
-        y += LINE;
+        y += LINE - 13.0;
         for (row, cells) in panel.cells.iter().enumerate() {
-            let y = y + row * CELL.1;
-            if let Some(rows) = self.map.rows {
-                let at = (self.left - 8, y + CELL.1 / 2 + 5);
-                text(out, at, "", "end", &rows.values[row])?;
+            if let Some(rows) = map.rows {
+                let at = (left - 8.0, y + CELL.1 / 2.0 + 5.0);
+                self.canvas.text(at, "", Anchor::End, &rows.values[row]);
             }
             for (column, index) in cells.iter().enumerate() {
-                self.write_cell(out, *index, (self.left + column * CELL.0, y))?;
+                self.draw_cell(*index, (left + column as f64 * CELL.0 + GAP, y + GAP));
             }
+            y += CELL.1;
         }
-        Ok(())
+        y
     }
 
-    fn write_cell(&self, out: &mut String, index: usize, (x, y): (usize, usize)) -> fmt::Result {
+    fn draw_cell(&mut self, index: usize, (x, y): (f64, f64)) {
         let results = self.shown.results;
         let point = &results.points[index];
-        let (width, height) = (CELL.0 - 2 * GAP, CELL.1 - 2 * GAP);
-        let (x, y) = (x + GAP, y + GAP);
-        let place = rectangle((x, y), (width, height), 3);
-        writeln!(
-            out,
-            "<g><title>{}</title>",
-            escaped(&tooltip(self.shown, index))
-        )?;
-        let at = (x + width / 2, y + height / 2 + 5);
-        match (rate(point), range(results)) {
-            (Some(rate), Some(range)) => {
-                let colour = Colour::of(rate, range);
-                let hex = colour.hex();
-                writeln!(out, "<rect {place} fill=\"{hex}\"/>")?;
-                let class = if colour.is_bright() { "dark" } else { "light" };
-                if point.failed == 0 {
-                    text(out, at, class, "middle", &short(rate, range.1))?;
-                } else {
-                    let words = format!("{} of {} failed", point.failed, point.trials.len());
-                    text(
-                        out,
-                        (at.0, at.1 - 7),
-                        class,
-                        "middle",
-                        &short(rate, range.1),
-                    )?;
-                    let class = format!("{class} small");
-                    text(out, (at.0, at.1 + 7), &class, "middle", &words)?;
+        let size @ (width, height) = (CELL.0 - 2.0 * GAP, CELL.1 - 2.0 * GAP);
+        let (x_middle, y_middle) = (x + width / 2.0, y + height / 2.0 + 5.0);
+        let write = |canvas: &mut Canvas, up: f64, class: &str, words: &str| {
+            canvas.text((x_middle, y_middle - up), class, Anchor::Middle, words);
+        };
+        self.canvas.titled(&tooltip(self.shown, index), |canvas| {
+            match (rate(point), range(results)) {
+                (Some(rate), Some(range)) => {
+                    let colour = Colour::of(rate, range);
+                    canvas.tile("", (x, y), size, Some(&colour.hex()));
+                    let class = if colour.is_bright() { "dark" } else { "light" };
+                    let up = if point.failed == 0 { 0.0 } else { 7.0 };
+                    write(canvas, up, class, &short(rate, range.1));
+                    if point.failed > 0 {
+                        let words = format!("{} of {} failed", point.failed, point.trials.len());
+                        write(canvas, -7.0, &format!("{class} small"), &words);
+                    }
+                }
+                _ => {
+                    canvas.tile("empty", (x, y), size, None);
+                    if !point.trials.is_empty() {
+                        canvas.tile("", (x, y), size, Some("url(#hatch)"));
+                    }
+                    write(canvas, 0.0, "", word(point));
                 }
             }
-            _ => {
-                writeln!(out, "<rect {place} class=\"empty\"/>")?;
-                if !point.trials.is_empty() {
-                    writeln!(out, "<rect {place} fill=\"url(#hatch)\"/>")?;
-                }
-                text(out, at, "", "middle", word(point))?;
+            let best = results.best == Some(index);
+            if best || results.knee == Some(index) {
+                let class = if best { "best" } else { "knee" };
+                let size = (width + 2.0 * FRAME, height + 2.0 * FRAME);
+                canvas.tile(class, (x - FRAME, y - FRAME), size, None);
             }
-        }
-        let best = results.best == Some(index);
-        if best || results.knee == Some(index) {
-            let class = if best { "best" } else { "knee" };
-            let size = (width + 2 * FRAME, height + 2 * FRAME);
-            let frame = rectangle((x - FRAME, y - FRAME), size, 5);
-            writeln!(out, "<rect {frame} class=\"{class}\"/>")?;
-        }
-        writeln!(out, "</g>")
+        });
     }
 
-    fn write_legend(&self, out: &mut String, top: usize) -> fmt::Result {
-        let (width, height) = LEGEND;
+    fn draw_legend(&mut self, top: f64) {
+        let (canvas, (width, height)) = (&mut self.canvas, LEGEND);
         if let Some((least, most)) = range(self.shown.results) {
-            writeln!(
-                out,
-                "<rect x=\"{MARGIN}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" rx=\"3\" fill=\"url(#ramp)\"/>"
-            )?;
-            let y = top + height + 15;
-            text(out, (MARGIN, y), "quiet", "start", &short(least, most))?;
-            text(out, (MARGIN + width / 2, y), "quiet", "middle", "samples/s")?;
-            text(out, (MARGIN + width, y), "quiet", "end", &short(most, most))?;
+            canvas.tile("", (MARGIN, top), LEGEND, Some("url(#ramp)"));
+            let y = top + height + 15.0;
+            canvas.text((MARGIN, y), "quiet", Anchor::Start, &short(least, most));
+            canvas.text(
+                (MARGIN + width / 2.0, y),
+                "quiet",
+                Anchor::Middle,
+                "samples/s",
+            );
+            canvas.text(
+                (MARGIN + width, y),
+                "quiet",
+                Anchor::End,
+                &short(most, most),
+            );
         }
+        let knee = match self.shown.results.knee_is_sure {
+            true => "the smallest within 2 % of it",
+            false => "perhaps the smallest within 2 %",
+        };
         let keys = [
             ("best", "the best"),
-            ("knee", "the smallest within 2 % of it"),
+            ("knee", knee),
             ("empty", "nothing measured"),
         ];
-        let x = MARGIN + width + 32;
-        for (row, (class, words)) in keys.into_iter().enumerate() {
-            let y = top + row * LINE;
-            let place = rectangle((x, y), (22, height), 3);
-            writeln!(out, "<rect {place} class=\"{class}\"/>")?;
+        let (x, mut y) = (MARGIN + width + 32.0, top);
+        for (class, words) in keys {
+            canvas.tile(class, (x, y), (22.0, height), None);
             if class == "empty" {
-                writeln!(out, "<rect {place} fill=\"url(#hatch)\"/>")?;
+                canvas.tile("", (x, y), (22.0, height), Some("url(#hatch)"));
             }
-            text(out, (x + 30, y + 12), "quiet", "start", words)?;
+            canvas.text((x + 30.0, y + 12.0), "quiet", Anchor::Start, words);
+            y += LINE;
         }
-        Ok(())
     }
-}
-
-fn rectangle((x, y): (usize, usize), (width, height): (usize, usize), radius: usize) -> String {
-    format!("x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"{radius}\"")
 }
 
 fn title(shown: &Shown<'_>) -> String {
@@ -297,25 +253,5 @@ fn tooltip(shown: &Shown<'_>, index: usize) -> String {
         "{settings}{}{}",
         spread.unwrap_or_default(),
         failure.unwrap_or_default()
-    )
-}
-
-fn text(
-    out: &mut String,
-    at: (usize, usize),
-    class: &str,
-    anchor: &str,
-    words: &str,
-) -> fmt::Result {
-    let (x, y) = at;
-    let class = if class.is_empty() {
-        String::new()
-    } else {
-        format!(" class=\"{class}\"")
-    };
-    writeln!(
-        out,
-        "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\"{class}>{}</text>",
-        escaped(words)
     )
 }

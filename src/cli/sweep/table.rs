@@ -2,7 +2,8 @@
 
 use super::Shown;
 use crate::timeline::{Bytes, Nanos};
-use crate::tune::sweep::{AS_FAST, PointResult};
+use crate::tune::of_the_knee;
+use crate::tune::sweep::PointResult;
 use std::fmt::Write;
 
 /// Characters of a failure's reason that a line has room for.
@@ -109,21 +110,22 @@ fn write_answers(out: &mut String, shown: &Shown<'_>) -> std::fmt::Result {
         )?;
         writeln!(out, "      {}", shown.command(index))
     };
-    if let Some(best) = shown.results.best {
-        let smallest = shown.results.knee == Some(best);
-        let why = if smallest {
-            "; no smaller settings come near it"
-        } else {
-            ""
-        };
-        answer("best", best, why)?;
+    let results = shown.results;
+    let knee = of_the_knee("the settings", results.knee_is_sure, results.run_spread);
+    if let Some(best) = results.best {
+        let is_knee = results.knee == Some(best);
+        answer(
+            "best",
+            best,
+            &if is_knee {
+                format!("; {knee}")
+            } else {
+                String::new()
+            },
+        )?;
     }
-    if let Some(knee) = shown.results.knee
-        && shown.results.best != Some(knee)
-    {
-        let within = 100.0 * (1.0 - AS_FAST);
-        let why = format!(", the smallest settings within {within:.0} % of the best");
-        answer("knee", knee, &why)?;
+    if let Some(smallest) = results.knee.filter(|knee| results.best != Some(*knee)) {
+        answer("knee", smallest, &format!("; {knee}"))?;
     }
     Ok(())
 }

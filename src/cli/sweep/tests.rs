@@ -28,7 +28,7 @@ fn record(point: usize, repeat: usize, outcome: Outcome) -> Record {
 }
 
 fn measured(samples_per_second: f64) -> Outcome {
-    Outcome::Measured(Figures {
+    Outcome::Fits(Figures {
         samples_per_second,
         device_busy_share: Some(0.625),
         data_wait_share: Some(0.25),

@@ -5,7 +5,6 @@
 
 mod bases;
 
-use crate::analysis::predict;
 use crate::config::Mode;
 use crate::session::{Predictor, WhatIf};
 use crate::tune::tuning::{Estimate, Forecast, Forecaster, NoForecast, Size};
@@ -48,8 +47,8 @@ impl Forecaster for FromReports {
             let forecast = prediction.forecast;
             let next = forecast.next_bottleneck;
             Ok(Forecast {
-                samples_per_second: estimate(forecast.samples_per_second),
-                device_busy: forecast.device_busy.map(estimate),
+                samples_per_second: forecast.samples_per_second,
+                device_busy: forecast.device_busy,
                 loader_memory_bytes: prediction.host_memory_bytes,
                 size: Size::of(&config.pipeline),
                 next_bottleneck: next.map(|next| next.resource.to_string()),
@@ -84,13 +83,5 @@ fn roughly(value: f64) -> Estimate {
         value,
         low: (1.0 - RANKED_WITHIN) * value,
         high: (1.0 + RANKED_WITHIN) * value,
-    }
-}
-
-fn estimate(from: predict::Estimate) -> Estimate {
-    Estimate {
-        value: from.value,
-        low: from.low,
-        high: from.high,
     }
 }

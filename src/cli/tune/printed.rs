@@ -5,8 +5,9 @@
 use crate::analysis::Suggestion;
 use crate::cli::batch_size::quoted;
 use crate::tune::tuning::{
-    Answer, Attempt, CONFIRMING, Confirmation, Next, Objective, Outcome, Purpose, Size, Tuning,
+    Answer, Attempt, CONFIRMING, Confirmation, KNEE, Next, Objective, Purpose, Size, Tuning,
 };
+use crate::tune::{Outcome, of_the_knee};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::Path;
@@ -48,25 +49,21 @@ pub(super) fn print(out: &mut dyn Write, found: &Tuning, tuned: Option<&Path>) -
     print_never_tried(out, found)?;
     let name = if found.stopped { "best yet" } else { "winner" };
     writeln!(out, "{name:<9} {}", answer(&found.winner, found))?;
-    if found.knee.sets == found.winner.sets {
-        writeln!(
-            out,
-            "knee      the same: nothing smaller is within 2 % of it"
-        )?;
-    } else {
-        let how = if found.knee.measured {
-            ""
-        } else {
-            ", forecast"
-        };
-        let knee = answer(&found.knee, found);
-        writeln!(
-            out,
-            "knee      {knee}{how}: the smallest within 2 % of the best"
-        )?;
-    }
+    let knee = match found.knee.sets == found.winner.sets {
+        true => "the same".to_owned(),
+        false if found.knee.measured => answer(&found.knee, found),
+        false => format!("{}, forecast", answer(&found.knee, found)),
+    };
+    // Forecasts are held against measurements that differ by as much.
+    let is_sure = found.run_spread.is_some_and(|spread| spread <= KNEE);
+    let what = "the settings measured or forecast";
+    writeln!(
+        out,
+        "knee      {knee}; {}",
+        of_the_knee(what, is_sure, found.run_spread)
+    )?;
     match &found.confirmation {
-        Some(confirmation) => print_confirmation(out, confirmation)?,
+        Some(confirmation) => print_confirmation(out, found, confirmation)?,
         None if found.stopped => writeln!(out, "confirmed no: stopped before the second runs")?,
         None if found.winner.sets.is_empty() => writeln!(
             out,
@@ -74,7 +71,6 @@ pub(super) fn print(out: &mut dyn Write, found: &Tuning, tuned: Option<&Path>) -
         )?,
         None => writeln!(out, "confirmed no: no trials were left for second runs")?,
     }
-    print_spread(out, found)?;
     print_next(out, &found.next)?;
     match tuned {
         Some(path) => writeln!(
@@ -101,7 +97,7 @@ fn print_table(out: &mut dyn Write, trials: &[Attempt]) -> io::Result<()> {
             let rate = predicted.samples_per_second;
             format!("{:.1} [{:.1}..{:.1}]", rate.value, rate.low, rate.high)
         });
-        let measured = attempt.outcome.measured();
+        let measured = attempt.outcome.fits();
         let rate = measured.map(|measured| format!("{:.1}", measured.samples_per_second));
         let busy = measured.and_then(|measured| measured.device_busy_share);
         let error = attempt
@@ -162,7 +158,11 @@ fn print_never_tried(out: &mut dyn Write, found: &Tuning) -> io::Result<()> {
     )
 }
 
-fn print_confirmation(out: &mut dyn Write, found: &Confirmation) -> io::Result<()> {
+fn print_confirmation(
+    out: &mut dyn Write,
+    tuning: &Tuning,
+    found: &Confirmation,
+) -> io::Result<()> {
     let rates = |runs: &[crate::tune::Measured]| {
         let rates = runs
             .iter()
@@ -176,10 +176,17 @@ fn print_confirmation(out: &mut dyn Write, found: &Confirmation) -> io::Result<(
         }
     };
     let (start, winner) = (rates(&found.start), rates(&found.winner));
-    let ratio = found.ratio;
+    let (word, noise) = match found.told_apart || found.start_wins {
+        true => ("confirmed", ""),
+        false if tuning.winner.size < tuning.start.size => {
+            ("confirmed", " within the noise of the runs, and smaller")
+        }
+        false => ("in doubt ", " is within the noise of the runs"),
+    };
     writeln!(
         out,
-        "confirmed {ratio:.2}x: {start} samples/s as it was, {winner} with {}",
+        "{word} {:.2}x{noise}: {start} samples/s as it was, {winner} with {}",
+        found.ratio,
         changed(&found.sets)
     )?;
     if found.start_wins {
@@ -190,20 +197,6 @@ fn print_confirmation(out: &mut dyn Write, found: &Confirmation) -> io::Result<(
         writeln!(out, "          {why}: the start stays the best")?;
     }
     Ok(())
-}
-
-/// Runs of the same setting that differ by more are said to.
-const NOISY: f64 = 0.05;
-
-fn print_spread(out: &mut dyn Write, found: &Tuning) -> io::Result<()> {
-    match found.run_spread.filter(|spread| *spread > NOISY) {
-        Some(spread) => writeln!(
-            out,
-            "noise     runs of the same settings differ by up to {:.0} %; longer ones (--steps) differ less",
-            100.0 * spread
-        ),
-        None => Ok(()),
-    }
 }
 
 fn print_next(out: &mut dyn Write, next: &Next) -> io::Result<()> {

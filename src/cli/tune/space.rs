@@ -154,7 +154,7 @@ mod tests {
         let Command::Tune(args) = cli.command else {
             panic!("not tune");
         };
-        let settings = Settings::load(&path, &args.overrides()).unwrap();
+        let settings = Settings::load(&path, &args.experiment.overrides()).unwrap();
         let space = space(&args, &settings.resolve().unwrap(), &settings.rows(), 320)?;
         let axis = |axis: &Axis| format!("{}={}", axis.key, axis.values.join(","));
         Ok(space.axes.iter().map(axis).collect())

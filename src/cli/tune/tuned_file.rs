@@ -4,10 +4,7 @@
 //! effect there are left out. May use: `config`.
 
 use crate::config::{Row, Settings};
-use std::fmt::Write as _;
-use std::fs;
-use std::io::{self, Write as _};
-use std::path::Path;
+use std::fmt::Write;
 
 /// All that was typed for `start`, pipeline file and command line included, as `winner` has it; what differs
 /// says what it was. `heading` comes first, as comments.
@@ -41,28 +38,11 @@ fn is_typed(settings: &Settings, row: &Row) -> bool {
     typed && row.unused_because.is_none() && row.key != "pipeline"
 }
 
-/// Writes `text` to `path`: to a file beside it, then renamed.
-///
-/// # Errors
-/// What the file system says.
-pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
-    let unfinished = path.with_extension("toml.tmp");
-    let mut file = fs::File::create(&unfinished)?;
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.sync_all());
-    drop(file);
-    written
-        .and_then(|()| fs::rename(&unfinished, path))
-        .inspect_err(|_| {
-            fs::remove_file(&unfinished).ok();
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::{Resolved, StageConfig};
+    use std::fs;
 
     const PIPELINE: &str = "source.path = \"data/x\"\n[decode]\nworkers = 2\nprefetch = 8\n\
         [preprocess]\ncrop = \"center\"\nresize = 300\nscale = [0.5, 1.0]\n";
@@ -84,7 +64,7 @@ mod tests {
         let text = text(&start, &winner, &["tuned".to_owned()]);
         let out = folder.path().join("elsewhere/x.toml");
         fs::create_dir(out.parent().unwrap()).unwrap();
-        write(&out, &text).unwrap();
+        fs::write(&out, &text).unwrap();
         let read_back = Settings::load(&out, &[]).unwrap();
         let read_back = read_back
             .resolve()

@@ -40,7 +40,7 @@ fn loader<'a>(name: &'a str, report: &'a Value) -> Loader<'a> {
 fn tried(gain: f64, report: &Value) -> Tried<'_> {
     Tried {
         times: 20.0,
-        gain,
+        gain: Measurement::of(&[gain]).unwrap(),
         run: Evidence::of(report),
     }
 }
@@ -121,6 +121,18 @@ fn a_loader_that_keeps_pace_and_no_more_is_found_by_trying() {
     ] {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }
+    let doubtful = Loader {
+        emulated: vec![Tried {
+            gain: Measurement::of(&[1.1, 1.4, 5.5]).unwrap(),
+            ..super::tests::tried(1.4, &starved)
+        }],
+        ..loader("one", &cpu)
+    };
+    let said = explanation(&[doubtful], PUZZLE).join("\n");
+    assert!(
+        said.contains("what binds a faster device is open"),
+        "{said}"
+    );
     let said = explanation(&[tried(9.8)], PUZZLE).join("\n");
     assert!(said.contains("With \"one\" the device binds"), "{said}");
     assert!(!said.contains("delivers no more"), "{said}");
@@ -129,7 +141,7 @@ fn a_loader_that_keeps_pace_and_no_more_is_found_by_trying() {
     let noisy = Loader {
         emulated: vec![super::Tried {
             times: 20.0,
-            gain: 9.8,
+            gain: Measurement::of(&[9.8]).unwrap(),
             run: Evidence::of(&starved),
         }],
         ..loader("noisy", &waiting)

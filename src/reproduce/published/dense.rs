@@ -27,7 +27,6 @@ impl Kind {
 pub mod mnist_linear {
     use super::{Kind, Source, Span};
 
-    pub const PARAMETERS: u64 = 7_850;
     pub const EPOCHS: u64 = 5;
     /// How many times as fast a GPU was said to be "when it works properly".
     pub const CLAIM: Span = Span {
@@ -90,8 +89,6 @@ pub struct Training {
 pub mod mnist_dense {
     use super::{Kind, Source, Span, Training};
 
-    pub const PARAMETERS: u64 = 266_610;
-    pub const STEPS_PER_EPOCH: f64 = 1594.0;
     pub const EPOCHS: u64 = 20;
 
     pub fn source() -> Source {
@@ -135,9 +132,6 @@ pub mod cifar100_dense {
     pub const EPOCHS: u64 = 20;
     /// Of the longer training, on the GPU alone.
     pub const MORE_EPOCHS: u64 = 100;
-    pub const STEPS_PER_EPOCH: f64 = 1329.0;
-    /// (3072 + 1) * 1000 + (1000 + 1) * 500 + (500 + 1) * 100.
-    pub const PARAMETERS: u64 = 3_623_600;
 
     pub fn source() -> Source {
         Source {

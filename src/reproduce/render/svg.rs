@@ -12,7 +12,7 @@ mod lines;
 mod page;
 mod series;
 
-pub use canvas::escaped;
+pub use canvas::{Anchor, Canvas};
 
 use crate::reproduce::{ChartKind, Part, Reproduction};
 

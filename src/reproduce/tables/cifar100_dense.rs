@@ -4,13 +4,11 @@ use super::dense::{self, Trained};
 use super::devices::{Job, OnDevice, run_on};
 use super::{Ask, Findings, Table};
 use crate::reproduce::cpu_or_gpu;
-use crate::reproduce::crossover::{self, PublishedSteps, Steps};
+use crate::reproduce::crossover::{self, Steps};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::{DataNeed, DataPlace, Lab, LabError};
-use crate::reproduce::outcome::{Cell, ChartKind, Column, Part, Row, Span, Unit};
-use crate::reproduce::published::dense::{
-    Kind, Training, cifar100_dense as published, mnist_dense,
-};
+use crate::reproduce::outcome::{Cell, ChartKind, Column, Measurement, Part, Row, Unit};
+use crate::reproduce::published::dense::{Kind, Training, cifar100_dense as published};
 
 pub const TABLE: Table = Table {
     name: "cifar100-dense",
@@ -22,11 +20,13 @@ pub const TABLE: Table = Table {
 };
 
 const EXPERIMENT: &str = "cifar100-dense.toml";
+/// Of each width: fewer do not show their noise, and without it there is no crossover to tell.
+const LEAST_RUNS: usize = 3;
 
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     let cifar = lab.data(&DataNeed::Cifar100)?;
     let devices = ask.devices_or(&["cpu", "cuda:0"]);
-    let widths = widths(lab, &cifar, &devices, ask.repeats)?;
+    let widths = widths(lab, &cifar, &devices, ask.repeats.max(LEAST_RUNS))?;
     let trained = trained(lab, &cifar, &devices, ask)?;
     let mut explanation =
         cpu_or_gpu::explanation(dense::compared(&trained, published::training, TABLE.name));
@@ -183,10 +183,11 @@ fn steps_on(widths: &[Width], kind: Kind) -> Option<Steps> {
             .find(|on| Kind::of(&on.device) == Some(kind))
             .and_then(|on| {
                 let parameters = width.parameters().first().copied()?;
-                Some((on.device.clone(), (parameters, step(on.median()?)?)))
+                let steps = Measurement::of(&on.figures(step))?;
+                Some((on.device.clone(), (parameters, steps)))
             })
     };
-    let points: Vec<(String, (f64, f64))> = widths.iter().filter_map(of).collect();
+    let points: Vec<(String, (f64, Measurement))> = widths.iter().filter_map(of).collect();
     Some(Steps {
         device: points.first()?.0.clone(),
         points: points.into_iter().map(|(_, point)| point).collect(),
@@ -195,31 +196,5 @@ fn steps_on(widths: &[Width], kind: Kind) -> Option<Steps> {
 
 fn explained(widths: &[Width]) -> Vec<String> {
     let (cpu, gpu) = (steps_on(widths, Kind::Cpu), steps_on(widths, Kind::Gpu));
-    crossover::explanation(cpu.as_ref(), gpu.as_ref(), &published_steps())
-}
-
-/// The published steps of both tables; where only an epoch was printed, by its number of steps.
-fn published_steps() -> [PublishedSteps; 2] {
-    let step = |training: Training, steps: f64| {
-        let by_epoch = |epoch: Span| Span::range(epoch.low / steps, epoch.high / steps);
-        let step = training.step.or(training.epoch.map(by_epoch));
-        step.unwrap_or(Span::of(f64::NAN))
-    };
-    let of = |parameters: u64, steps: f64, training: fn(Kind) -> Training| PublishedSteps {
-        parameters: parameters as f64,
-        cpu: step(training(Kind::Cpu), steps),
-        gpu: step(training(Kind::Gpu), steps),
-    };
-    [
-        of(
-            mnist_dense::PARAMETERS,
-            mnist_dense::STEPS_PER_EPOCH,
-            mnist_dense::training,
-        ),
-        of(
-            published::PARAMETERS,
-            published::STEPS_PER_EPOCH,
-            published::training,
-        ),
-    ]
+    crossover::explanation(cpu.as_ref(), gpu.as_ref())
 }

@@ -4,7 +4,7 @@ use super::devices::OnDevice;
 use crate::reproduce::cpu_or_gpu::{Compared, Measured};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::DataPlace;
-use crate::reproduce::outcome::{Cell, Column, DataOrigin, Part, Row, Unit};
+use crate::reproduce::outcome::{Cell, Column, DataOrigin, Measurement, Part, Row, Unit};
 use crate::reproduce::published::dense::{Kind, Training};
 use crate::reproduce::training::{
     accuracy_note, accuracy_remark, beside_published, epoch_note, epoch_seconds,
@@ -133,9 +133,13 @@ pub fn compared<'a>(
             .find(|one| Kind::of(&one.on.device) == Some(kind))
     };
     let measured = |one: &'a Trained| {
-        let run = one.on.median()?;
-        let epoch_seconds = one.epoch()(run).unwrap_or_else(|| epoch_seconds(run));
-        Some(Measured { run, epoch_seconds })
+        let with_evaluation = one.on.figures(one.epoch());
+        let epochs = match with_evaluation.is_empty() {
+            true => one.on.figures(|run| Some(epoch_seconds(run))),
+            false => with_evaluation,
+        };
+        let (run, epoch) = (one.on.median()?, Measurement::of(&epochs)?);
+        Some(Measured { run, epoch })
     };
     Compared {
         cpu: first(Kind::Cpu).and_then(measured),

@@ -212,6 +212,7 @@ fn format(measured: &Measured) -> Format<'_> {
         name: &measured.runs.name,
         bytes: on_disk.or(run.bytes_read_per_sample()).unwrap_or(f64::NAN),
         run,
+        rate: measured.runs.rate().unwrap_or_default(),
     }
 }
 

@@ -4,6 +4,7 @@ use super::Ask;
 use crate::config::Rung;
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::{Lab, LabError, Run};
+use crate::reproduce::outcome::Measurement;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -33,6 +34,11 @@ impl RungRuns {
         runs.filter_map(figure)
             .filter(|figure| figure.is_finite())
             .collect()
+    }
+
+    /// Samples/s of all runs.
+    pub fn rate(&self) -> Option<Measurement> {
+        Measurement::of(&self.figures(|run| Some(run.samples_per_second())))
     }
 
     /// The run in the middle by samples/s. There is at least one.

@@ -308,7 +308,7 @@ fn explained(loaders: &[Loaded]) -> Vec<String> {
         let emulated = loaded.emulated.iter().filter_map(|(times, on)| {
             Some(Tried {
                 times: *times,
-                gain: loaded.gained(on)?.median,
+                gain: loaded.gained(on)?,
                 run: on.median()?,
             })
         });

@@ -36,7 +36,7 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
         cumulative: false,
     };
     let rungs = measure_rungs(lab, &ladder, ask)?;
-    let remedies: Vec<Remedy<'_>> = rungs.iter().map(remedy).collect();
+    let remedies: Vec<Remedy<'_>> = rungs.iter().filter_map(remedy).collect();
     let rows = rungs.iter().enumerate();
     let rows = rows.map(|(number, rung)| row(rung, (number > 0).then(|| rungs[0].median())));
     let mut notes = vec![
@@ -74,11 +74,12 @@ fn columns() -> Vec<Column> {
     ]
 }
 
-fn remedy(rung: &RungRuns) -> Remedy<'_> {
-    Remedy {
+fn remedy(rung: &RungRuns) -> Option<Remedy<'_>> {
+    Some(Remedy {
         name: &rung.name,
         run: rung.median(),
-    }
+        rate: rung.rate()?,
+    })
 }
 
 fn row(rung: &RungRuns, first: Option<Evidence<'_>>) -> Row {

@@ -10,8 +10,8 @@ fn rate(size: usize) -> f64 {
     size as f64 / (0.010 + 0.0001 * size as f64)
 }
 
-fn fits(size: usize, bytes: u64) -> TrialResult {
-    TrialResult::Fits(Measured {
+fn fits(size: usize, bytes: u64) -> Outcome {
+    Outcome::Fits(Measured {
         samples_per_second: rate(size),
         device_busy_share: Some(0.5),
         memory: Some(MemoryUse {
@@ -31,7 +31,7 @@ fn search(bounds: Bounds, holds: impl Fn(usize) -> bool) -> (BatchSizes, Vec<usi
         Ok::<_, Infallible>(if holds(size) {
             fits(size, size as u64)
         } else {
-            TrialResult::OutOfMemory
+            Outcome::OutOfMemory
         })
     });
     let Ok(found) = found;
@@ -83,7 +83,7 @@ fn nothing_fits() {
         found
             .trials
             .iter()
-            .all(|trial| trial.result == TrialResult::OutOfMemory)
+            .all(|trial| trial.outcome == Outcome::OutOfMemory)
     );
 }
 
@@ -99,7 +99,7 @@ fn everything_fits() {
 fn a_trial_that_is_killed_is_too_large() {
     let found = batch_sizes(bounds(32, 1, 1_024), |size| {
         Ok::<_, Infallible>(if size > 100 {
-            TrialResult::Killed
+            Outcome::Killed
         } else {
             fits(size, 1)
         })
@@ -107,7 +107,7 @@ fn a_trial_that_is_killed_is_too_large() {
     let Ok(found) = found;
     assert_eq!(largest(&found), Some(96));
     let killed = found.trials.iter().find(|trial| trial.batch_size == 128);
-    assert_eq!(killed.unwrap().result, TrialResult::Killed);
+    assert_eq!(killed.unwrap().outcome, Outcome::Killed);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_size_that_fits_only_once_is_not_the_answer() {
         Ok::<_, Infallible>(if size <= 64 && !once_only {
             fits(size, 1)
         } else {
-            TrialResult::OutOfMemory
+            Outcome::OutOfMemory
         })
     });
     let Ok(found) = found;
@@ -145,7 +145,7 @@ fn an_error_ends_the_search() {
 fn the_fastest_is_the_smallest_that_is_as_fast() {
     // 1000 samples/s from 24 samples on; less below.
     let found = batch_sizes(bounds(128, 1, 512), |size| {
-        Ok::<_, Infallible>(TrialResult::Fits(Measured {
+        Ok::<_, Infallible>(Outcome::Fits(Measured {
             samples_per_second: 1_000.0 * (size as f64 / 24.0).min(1.0) + size as f64 / 100.0,
             device_busy_share: None,
             report: Default::default(),
@@ -156,6 +156,74 @@ fn the_fastest_is_the_smallest_that_is_as_fast() {
     let sizes: Vec<usize> = found.trials.iter().map(|trial| trial.batch_size).collect();
     assert_eq!(sizes, [16, 32, 64, 128, 256, 512]);
     assert_eq!(found.fastest.unwrap().batch_size, 32);
+}
+
+/// A machine whose second run of a size gives this share of the first, and of what a larger one would.
+fn noisy(again: f64) -> BatchSizes {
+    let mut runs = BTreeMap::new();
+    let found = batch_sizes(bounds(64, 1, 256), |size| {
+        let run = runs.entry(size).or_insert(0);
+        *run += 1;
+        let noise = if *run == 1 { 1.0 } else { again };
+        let samples_per_second = 1_000.0 * noise * (size as f64 / 64.0).min(1.0);
+        Ok::<_, Infallible>(Outcome::Fits(Measured {
+            samples_per_second,
+            device_busy_share: None,
+            report: Default::default(),
+            memory: None,
+        }))
+    });
+    let Ok(found) = found;
+    found
+}
+
+#[test]
+fn the_fastest_is_sure_only_as_far_as_the_runs_agree() {
+    let quiet = noisy(0.999);
+    assert_eq!(quiet.fastest.unwrap().batch_size, 64);
+    assert!(quiet.fastest_is_sure, "half the size is half as fast");
+    assert!((quiet.run_spread.unwrap() - 0.001).abs() < 1e-4);
+    let loud = noisy(0.9);
+    assert!(!loud.fastest_is_sure);
+    assert!(loud.run_spread.unwrap() > 0.1);
+}
+
+/// What is as fast by one lucky run is looked at again, and so is the fastest, before one of them is the answer.
+#[test]
+fn neither_the_fastest_nor_the_knee_rests_on_one_run() {
+    let mut lucky = 0;
+    let found = batch_sizes(bounds(64, 1, 256), |size| {
+        lucky += usize::from(size == 128);
+        let rate = if size == 128 && lucky == 1 {
+            1_500.0
+        } else {
+            1_000.0 * (size as f64 / 64.0).min(1.0)
+        };
+        Ok::<_, Infallible>(Outcome::Fits(Measured {
+            samples_per_second: rate,
+            device_busy_share: None,
+            report: Default::default(),
+            memory: None,
+        }))
+    });
+    let Ok(found) = found;
+    assert!(lucky >= 2);
+    assert!(!found.fastest_is_sure, "{:?}", found.fastest);
+    let fastest = found.fastest.unwrap();
+    assert!(fastest.first != fastest.again || fastest.batch_size != 128);
+}
+
+/// Memory that others have taken in the meantime.
+#[test]
+fn a_smaller_size_that_no_longer_fits_ends_the_halving() {
+    let found = batch_sizes(bounds(64, 1, 64), |size| {
+        Ok::<_, Infallible>(match size {
+            64 => fits(64, 64),
+            _ => Outcome::OutOfMemory,
+        })
+    });
+    let Ok(found) = found;
+    assert_eq!(found.fastest.unwrap().batch_size, 64);
 }
 
 proptest! {

@@ -167,18 +167,28 @@ impl SweepFolder {
     /// Whatever the file system refuses.
     pub fn write(&self, name: &str, text: &[u8]) -> Result<(), SweepError> {
         let path = self.file(name);
-        let unfinished = self.file(&format!("{name}{UNFINISHED}"));
-        let written = || -> io::Result<()> {
-            let mut file = File::create(&unfinished)?;
-            file.write_all(text)?;
-            file.sync_data()?;
-            fs::rename(&unfinished, &path)?;
-            // The name itself; some file systems do not sync folders.
-            drop(File::open(&self.path)?.sync_all());
-            Ok(())
-        };
-        written().map_err(SweepError::io("write", &path))
+        write_whole(&path, text).map_err(SweepError::io("write", &path))
     }
+}
+
+/// Writes `text` to a file that is whole whenever it is read: beside `path`, then renamed.
+///
+/// # Errors
+/// Whatever the file system refuses.
+pub fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(UNFINISHED);
+    let written = || {
+        let mut file = File::create(&unfinished)?;
+        file.write_all(text)?;
+        file.sync_data()?;
+        fs::rename(&unfinished, path)
+    };
+    written().inspect_err(|_| drop(fs::remove_file(&unfinished)))?;
+    // The name itself; some file systems do not sync folders.
+    let folder = path.parent().map(File::open);
+    drop(folder.and_then(Result::ok).map(|folder| folder.sync_all()));
+    Ok(())
 }
 
 /// Refuses a folder that has files but no sweep. One that was killed before it had its manifest has a lock.

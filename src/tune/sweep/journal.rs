@@ -5,7 +5,7 @@
 
 use super::error::SweepError;
 use super::order::Place;
-use crate::tune::trial::{Measured, MemoryUse, TrialResult};
+use crate::tune::trial::{self, Measured, MemoryUse};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -26,7 +26,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    fn of(measured: &Measured) -> Figures {
+    pub(super) fn of(measured: &Measured) -> Figures {
         let report = &measured.report;
         Figures {
             samples_per_second: measured.samples_per_second,
@@ -39,47 +39,8 @@ impl Figures {
     }
 }
 
-/// What became of a trial.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "result", rename_all = "snake_case")]
-pub enum Outcome {
-    Measured(Figures),
-    /// The device's memory is too small.
-    OutOfMemory,
-    /// The machine's memory is too small.
-    Killed,
-    Failed {
-        reason: String,
-    },
-}
-
-impl Outcome {
-    pub(super) fn of(result: &TrialResult) -> Outcome {
-        match result {
-            TrialResult::Fits(measured) => Outcome::Measured(Figures::of(measured)),
-            TrialResult::OutOfMemory => Outcome::OutOfMemory,
-            TrialResult::Killed => Outcome::Killed,
-        }
-    }
-
-    /// What was measured, where anything was.
-    pub fn figures(&self) -> Option<&Figures> {
-        match self {
-            Outcome::Measured(figures) => Some(figures),
-            _ => None,
-        }
-    }
-
-    /// Why nothing was measured.
-    pub fn failure(&self) -> Option<&str> {
-        match self {
-            Outcome::Measured(_) => None,
-            Outcome::OutOfMemory => Some("out of device memory"),
-            Outcome::Killed => Some("killed: this machine's memory was not enough"),
-            Outcome::Failed { reason } => Some(reason),
-        }
-    }
-}
+/// What became of a trial of a sweep.
+pub type Outcome = trial::Outcome<Figures>;
 
 /// A trial that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -207,7 +168,7 @@ mod tests {
         };
         let reason = "no \"such\" data\nnowhere".to_owned();
         vec![
-            record(0, Outcome::Measured(figures)),
+            record(0, Outcome::Fits(figures)),
             record(1, Outcome::OutOfMemory),
             record(2, Outcome::Killed),
             record(3, Outcome::Failed { reason }),

@@ -3,10 +3,8 @@
 use super::grid::{Grid, Point};
 use super::journal::{Figures, Record};
 use super::statistics::{Spread, median};
+use crate::tune::noise::{AS_FAST, is_sure_knee, run_spread};
 use serde::Serialize;
-
-/// A point is as fast as another where it reaches this share of its samples/s.
-pub const AS_FAST: f64 = 0.98;
 
 /// A point and all its trials.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,7 +33,7 @@ impl PointResult {
     fn of(point: &Point, index: usize, records: &[Record]) -> PointResult {
         let own = records.iter().filter(|record| record.place.point == index);
         let trials: Vec<Record> = own.cloned().collect();
-        let figures: Vec<&Figures> = trials.iter().filter_map(|t| t.outcome.figures()).collect();
+        let figures: Vec<&Figures> = trials.iter().filter_map(|t| t.outcome.fits()).collect();
         let each = |value: &dyn Fn(&Figures) -> Option<f64>| {
             let values = figures.iter().filter_map(|figures| value(figures));
             values.collect::<Vec<f64>>()
@@ -63,6 +61,12 @@ impl PointResult {
         Some(spread.median)
     }
 
+    /// Samples/s of each of its runs.
+    fn runs(&self) -> Vec<f64> {
+        let runs = self.trials.iter().filter_map(|trial| trial.outcome.fits());
+        runs.map(|figures| figures.samples_per_second).collect()
+    }
+
     /// Why its trials measured nothing, where any did so: of the first that did.
     pub fn failure(&self) -> Option<&str> {
         let mut failures = self.trials.iter().filter_map(|t| t.outcome.failure());
@@ -81,6 +85,10 @@ pub struct SweepResults {
     pub best: Option<usize>,
     /// The one with the smallest settings within 2 % of the best, the grid's first key first.
     pub knee: Option<usize>,
+    /// Whether the noise of the runs leaves no doubt of that.
+    pub knee_is_sure: bool,
+    /// The most by which samples/s of runs of the same point differed: (most - least) / mean.
+    pub run_spread: Option<f64>,
 }
 
 /// Sums up `records` of a sweep of `grid`.
@@ -99,14 +107,24 @@ pub fn summarize(grid: &Grid, repeats: usize, records: &[Record]) -> SweepResult
         let places = points[*index].places.iter().zip(&ranks);
         places.map(|(place, ranks)| ranks[*place]).collect()
     };
-    let as_fast = (0..points.len()).filter(|index| match (rates[*index], most) {
-        (Some(rate), Some(most)) => rate >= AS_FAST * most,
-        _ => false,
-    });
-    let knee = as_fast.min_by_key(size);
+    let mut by_size: Vec<usize> = (0..points.len())
+        .filter(|at| rates[*at].is_some())
+        .collect();
+    by_size.sort_by_key(size);
+    let as_fast = |at: &&usize| {
+        rates[**at]
+            .zip(most)
+            .is_some_and(|(of, most)| of >= AS_FAST * most)
+    };
+    let knee = by_size.iter().find(as_fast).copied();
+    let runs: Vec<Vec<f64>> = by_size.iter().map(|at| points[*at].runs()).collect();
+    let place = |point: usize| by_size.iter().position(|at| *at == point);
+    let places = knee.and_then(place).zip(best.and_then(place));
     SweepResults {
         trials_done: records.len(),
         trials_in_all: points.len() * repeats,
+        knee_is_sure: places.is_some_and(|(knee, best)| is_sure_knee(&runs, knee, best)),
+        run_spread: run_spread(&runs),
         points,
         best,
         knee,

@@ -1,7 +1,7 @@
 //! Sweeps over trials that are planted: stopped, killed, resumed, summed up.
 
 use super::*;
-use crate::tune::trial::Measured;
+use crate::tune::trial::{Measured, Outcome as Trial};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -15,15 +15,19 @@ fn grid(texts: &[&str]) -> Grid {
     grid
 }
 
-fn measured(rate: f64) -> TrialResult {
+fn measured(rate: f64) -> Trial {
     let report =
         json!({"data_wait_share": 0.25, "first_batch_ns": 7, "verdict": {"title": "device-bound"}});
-    TrialResult::Fits(Measured {
+    Trial::Fits(Measured {
         samples_per_second: rate,
         device_busy_share: Some(0.5),
         memory: None,
         report: Arc::new(report),
     })
+}
+
+fn kept(outcome: Trial) -> Outcome {
+    outcome.and_then(|measured| Ok(Figures::of(&measured)))
 }
 
 fn manifest(repeats: usize) -> Manifest {
@@ -86,10 +90,9 @@ fn failures_are_results_and_other_errors_end_it() {
     let (points, places) = (grid.points(), order(4, 1, 0));
     let trial = |_: &str, sets: &[String]| match sets[0].as_str() {
         "a=1" => Ok(measured(5.0)),
-        "a=2" => Ok(TrialResult::OutOfMemory),
-        "a=3" => Ok(TrialResult::Killed),
-        _ => Err(TrialError::Failed {
-            settings: sets[0].clone(),
+        "a=2" => Ok(Trial::OutOfMemory),
+        "a=3" => Ok(Trial::Killed),
+        _ => Ok(Trial::Failed {
             reason: "no such data".to_owned(),
         }),
     };
@@ -132,7 +135,7 @@ fn records(rates: &[(usize, Option<f64>)]) -> Vec<Record> {
             settings: Vec::new(),
             ended_at_unix_seconds: 0.0,
             elapsed_ns: 1_000 * (*point as u64 + 1),
-            outcome: Outcome::of(&rate.map_or(TrialResult::OutOfMemory, measured)),
+            outcome: kept(rate.map_or(Trial::OutOfMemory, measured)),
         });
     each.collect()
 }
@@ -154,6 +157,43 @@ fn the_knee_is_the_smallest_that_is_as_fast() {
     assert_eq!((results.best, results.knee), (Some(3), Some(3)));
     assert_eq!((results.trials_done, results.trials_in_all), (3, 8));
     assert_eq!(summarize(&grid, 2, &[]).best, None);
+}
+
+#[test]
+fn the_knee_is_sure_only_as_far_as_the_runs_agree() {
+    let grid = grid(&["a=1,2,3"]);
+    let of = |rates: &[(usize, f64)]| {
+        let rates: Vec<_> = rates
+            .iter()
+            .map(|(point, rate)| (*point, Some(*rate)))
+            .collect();
+        let results = summarize(&grid, 2, &records(&rates));
+        assert_eq!((results.best, results.knee), (Some(2), Some(1)));
+        (results.knee_is_sure, results.run_spread)
+    };
+    let clear = [
+        (0, 50.0),
+        (0, 60.0),
+        (1, 99.0),
+        (1, 99.2),
+        (2, 100.0),
+        (2, 99.8),
+    ];
+    assert!(
+        of(&clear).0,
+        "a smaller point that is far from it may be as noisy as it likes"
+    );
+    let noisy = [
+        (0, 50.0),
+        (0, 60.0),
+        (1, 96.0),
+        (1, 102.2),
+        (2, 100.0),
+        (2, 99.8),
+    ];
+    assert!(!of(&noisy).0);
+    let once = [(0, 50.0), (1, 99.0), (2, 100.0)];
+    assert_eq!(of(&once), (false, None));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::objective::cheapest;
 use super::space::Point;
 use super::survey::{Candidate, Outlook, Survey};
 use super::{CONFIRMING, Search, mean};
+use crate::tune::noise::run_spread;
 use crate::tune::trial::Measured;
 
 impl Search<'_> {
@@ -81,17 +82,12 @@ impl Search<'_> {
 
     /// The most by which runs of the same point differed, as a share of their mean; `None` without any.
     pub(super) fn spread(&self) -> Option<f64> {
-        let spreads = self.attempts.iter().filter_map(|attempt| {
-            let rates = self.runs(&attempt.point);
-            let rates = rates.iter().map(|run| run.samples_per_second);
-            let (least, most) = rates
-                .clone()
-                .fold((f64::INFINITY, 0.0), |(least, most), rate| {
-                    (rate.min(least), rate.max(most))
-                });
-            (rates.len() >= 2).then(|| (most - least) / mean(rates))
-        });
-        spreads.reduce(f64::max)
+        let all = self
+            .attempts
+            .iter()
+            .map(|attempt| self.runs(&attempt.point));
+        let rates = all.map(|runs| runs.iter().map(|run| run.samples_per_second).collect());
+        run_spread(&rates.collect::<Vec<_>>())
     }
 
     /// Start and `winner`, where both ran again or the winner could not.
@@ -108,12 +104,12 @@ impl Search<'_> {
         let (start, again) = (measured(&start), measured(&winner.point));
         let rate = |runs: &[Measured]| mean(runs.iter().map(|run| run.samples_per_second));
         let objective = self.request.objective;
-        let value = |runs: &[Measured]| {
-            let of =
-                |run: &Measured| objective.value(run.samples_per_second, run.device_busy_share);
-            mean(runs.iter().filter_map(of))
-        };
+        let of = |run: &Measured| objective.value(run.samples_per_second, run.device_busy_share);
+        let value = |runs: &[Measured]| mean(runs.iter().filter_map(of));
+        let least = again.iter().filter_map(of).reduce(f64::min);
+        let most = start.iter().filter_map(of).reduce(f64::max);
         Some(Confirmation {
+            told_apart: least.zip(most).is_some_and(|(least, most)| least > most),
             sets: self.request.space.sets(&winner.point),
             ratio: rate(&again) / rate(&start),
             // The winner was chosen for its first run, which may have been luck; a later one was not.

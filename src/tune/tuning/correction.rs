@@ -34,8 +34,8 @@ impl Corrections {
 
 fn corrected(raw: &Forecast, rates: f64, busy: f64) -> Forecast {
     Forecast {
-        samples_per_second: raw.samples_per_second.times(rates),
-        device_busy: raw.device_busy.map(|share| share.times(busy).at_most(1.0)),
+        samples_per_second: raw.samples_per_second.scaled(rates),
+        device_busy: raw.device_busy.map(|share| share.scaled(busy).at_most(1.0)),
         ..raw.clone()
     }
 }

@@ -1,46 +1,10 @@
 //! What is expected of a point of the search, and whoever expects it.
 
 use super::size::Size;
+pub use crate::analysis::predict::Estimate;
 use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
-
-/// A figure that is not measured, and the range it is expected in.
-#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
-pub struct Estimate {
-    pub value: f64,
-    pub low: f64,
-    pub high: f64,
-}
-
-impl Estimate {
-    /// A figure that is taken to be certain.
-    pub fn exactly(value: f64) -> Estimate {
-        Estimate {
-            value,
-            low: value,
-            high: value,
-        }
-    }
-
-    /// `factor` times as much of everything.
-    pub fn times(self, factor: f64) -> Estimate {
-        Estimate {
-            value: self.value * factor,
-            low: self.low * factor,
-            high: self.high * factor,
-        }
-    }
-
-    /// The same, as far as it is at most `limit`.
-    pub fn at_most(self, limit: f64) -> Estimate {
-        Estimate {
-            value: self.value.min(limit),
-            low: self.low.min(limit),
-            high: self.high.min(limit),
-        }
-    }
-}
 
 /// What is expected of a point.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -4,7 +4,7 @@ use super::forecast::Estimate;
 use super::objective::Objective;
 use super::size::Size;
 use super::space::Point;
-use crate::tune::trial::{Measured, TrialError, TrialResult};
+use crate::tune::trial::{Measured, Outcome, TrialError};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -22,41 +22,6 @@ pub enum Purpose {
     Unmeasured,
     /// Another run of the start, of the winner, or of what may be as good.
     Confirm,
-}
-
-/// What became of a trial.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "result", rename_all = "snake_case")]
-pub enum Outcome {
-    Fits(Measured),
-    /// The device's memory is too small.
-    OutOfMemory,
-    /// The machine's memory is too small.
-    Killed,
-    Failed {
-        reason: String,
-    },
-}
-
-impl Outcome {
-    /// What was measured, where anything was.
-    pub fn measured(&self) -> Option<&Measured> {
-        match self {
-            Outcome::Fits(measured) => Some(measured),
-            _ => None,
-        }
-    }
-
-    /// That a trial failed is a result; that there is none to be had, or it was stopped, is an error.
-    pub(super) fn of(result: Result<TrialResult, TrialError>) -> Result<Outcome, TrialError> {
-        match result {
-            Ok(TrialResult::Fits(measured)) => Ok(Outcome::Fits(measured)),
-            Ok(TrialResult::OutOfMemory) => Ok(Outcome::OutOfMemory),
-            Ok(TrialResult::Killed) => Ok(Outcome::Killed),
-            Err(TrialError::Failed { reason, .. }) => Ok(Outcome::Failed { reason }),
-            Err(error) => Err(error),
-        }
-    }
 }
 
 /// What was expected of a trial before it ran.
@@ -110,6 +75,8 @@ pub struct Confirmation {
     pub winner: Vec<Measured>,
     /// Mean samples/s of the winner / of the start.
     pub ratio: f64,
+    /// Every run of the winner was better than every run of the start.
+    pub told_apart: bool,
     /// The later runs do not bear the first ones out: it is not better, so that the start is the answer.
     pub start_wins: bool,
 }

@@ -1,12 +1,13 @@
 //! What a search is for, and which of two points serves it better.
 
 use super::size::Size;
+use crate::tune::noise::AS_FAST;
 use serde::Serialize;
 
 /// Points whose figures differ by less are as good as each other: runs differ by as much.
 pub(super) const NOISE: f64 = 0.01;
 /// The knee is the smallest setting whose figure is at most this much below the best.
-pub(super) const KNEE: f64 = 0.02;
+pub const KNEE: f64 = 1.0 - AS_FAST;
 
 /// What is best.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]

@@ -5,12 +5,12 @@ use super::Request;
 use super::correction::Corrections;
 use super::explore::explore;
 use super::forecast::{Estimate, Forecast, Forecaster, NoForecast};
-use super::found::{Excluded, Outcome, Prediction, TuneError};
+use super::found::{Excluded, Prediction, TuneError};
 use super::objective::Price;
 use super::size::Size;
 use super::space::{Point, Space};
 use super::unmeasured::unmeasured;
-use crate::tune::trial::Measured;
+use crate::tune::trial::{Measured, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How an untried point is looked at.

@@ -101,10 +101,10 @@ fn request(trials: usize) -> Request {
     }
 }
 
-fn fits(sets: &[String], samples_per_second: f64) -> TrialResult {
+fn fits(sets: &[String], samples_per_second: f64) -> Outcome {
     let report = json!({"of": sets.join(" "), "verdict": {"title": "device-bound", "suggestion":
         {"set": "num_workers=9", "change": "more workers", "at_most": 1.2}}});
-    TrialResult::Fits(Measured {
+    Outcome::Fits(Measured {
         samples_per_second,
         device_busy_share: Some(samples_per_second / 650.0),
         memory: None::<MemoryUse>,
@@ -113,7 +113,7 @@ fn fits(sets: &[String], samples_per_second: f64) -> TrialResult {
 }
 
 /// The machine does as `truth` says.
-fn run(sets: &[String]) -> Result<TrialResult, TrialError> {
+fn run(sets: &[String]) -> Result<Outcome, TrialError> {
     let (workers, prefetch) = knobs(sets);
     Ok(fits(sets, truth(workers, prefetch)))
 }
@@ -297,7 +297,7 @@ proptest! {
             Objective::SamplesPerSecond, Objective::DeviceBusy, Objective::Cost]),
     ) {
         let mut trial = |sets: &[String]| match knobs(sets) {
-            (workers, _) if workers != 1 && failing.contains(&workers) => Ok(TrialResult::OutOfMemory),
+            (workers, _) if workers != 1 && failing.contains(&workers) => Ok(Outcome::OutOfMemory),
             (workers, prefetch) => Ok(fits(sets, truth(workers, prefetch) * noise[16 - workers])),
         };
         let mut forecaster = biased(|workers, _| noise[workers]);

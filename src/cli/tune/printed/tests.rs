@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::tune::tuning::{Axis, Estimate, Forecast, Forecaster, NoForecast, Request, Space, tune};
-use crate::tune::{Measured, TrialError, TrialResult};
+use crate::tune::{Measured, TrialError};
 use std::sync::Arc;
 
 /// 100 samples/s a worker, up to 350; forecast 2 % too high.
@@ -61,10 +61,13 @@ fn search(mut rate: impl FnMut(usize, &[String]) -> Result<f64, TrialError>) -> 
     let mut runs = 0;
     let mut trial = |sets: &[String]| {
         runs += 1;
-        let samples_per_second = rate(runs, sets)?;
+        let samples_per_second = match rate(runs, sets) {
+            Err(TrialError::Failed { reason, .. }) => return Ok(Outcome::Failed { reason }),
+            rate => rate?,
+        };
         let report = json!({"verdict": {"title": "device-bound", "suggestion":
             {"set": null, "change": "a larger batch", "at_most": 1.25}}});
-        Ok(TrialResult::Fits(Measured {
+        Ok(Outcome::Fits(Measured {
             samples_per_second,
             device_busy_share: Some(samples_per_second / 400.0),
             memory: None,
@@ -119,6 +122,35 @@ fn a_search_that_was_stopped_and_one_with_a_failure() {
         _ => Ok(rate(sets)),
     });
     insta::assert_snapshot!(text(&found));
+}
+
+/// Runs of the same settings differ by more than the winner gains, and by more than the knee is about.
+#[test]
+fn what_the_noise_of_the_runs_does_not_show_is_not_claimed() {
+    let mut runs = std::collections::HashMap::new();
+    let noisy = |_: usize, sets: &[String]| {
+        let run = runs.entry(sets.join(" ")).or_insert(0);
+        *run += 1;
+        Ok(match (workers(sets), *run) {
+            (1.0, 1) => 100.0,
+            (1.0, _) => 96.0,
+            (more, 1) => 104.0 + more,
+            (more, _) => 95.0 + more,
+        })
+    };
+    let said = text(&search(noisy));
+    assert!(said.contains("in doubt  1.0"), "{said}");
+    assert!(said.contains("is within the noise of the runs: "), "{said}");
+    assert!(
+        said.contains("is not known: runs of the same differ by up to"),
+        "{said}"
+    );
+    let clear = text(&search(|_, sets| Ok(rate(sets))));
+    assert!(clear.contains("confirmed 3.50x: "), "{clear}");
+    assert!(
+        clear.contains("the smallest of the settings measured or forecast within 2 % of the best"),
+        "{clear}"
+    );
 }
 
 /// What there were no trials for is named, and nothing is claimed of what was not looked at.

@@ -3,11 +3,11 @@
 use std::fmt::{Arguments, Write};
 
 /// A place, in pixels from the left and from the top.
-pub(super) type At = (f64, f64);
+pub type At = (f64, f64);
 
 /// Which end of a text lies at its place.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Anchor {
+pub enum Anchor {
     Start,
     Middle,
     End,
@@ -23,15 +23,42 @@ impl Anchor {
     }
 }
 
+/// The style of every page, and what is added to it where the page is dark.
+const STYLE: [&str; 2] = [
+    "\
+text{font:13px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#1f2328}
+.small{font-size:11px}
+.title{font-size:16px;font-weight:600}
+.key{font-weight:600}
+.quiet{fill:#59636e}
+.page{fill:#ffffff}
+",
+    "\
+text{fill:#e6edf3}
+.quiet{fill:#9198a1}
+.page{fill:#0d1117}
+",
+];
+
 /// What has been drawn.
 #[derive(Default)]
-pub(super) struct Canvas {
+pub struct Canvas {
     elements: String,
 }
 
 impl Canvas {
-    pub(super) fn into_elements(self) -> String {
-        self.elements
+    /// The text of a file of this size with all that was drawn; its own `style`, on a light and on a dark page, and
+    /// `defs` come before.
+    pub fn into_page(self, title: &str, style: [&str; 2], defs: &str, size: (f64, f64)) -> String {
+        let ([base, base_dark], [own, own_dark], (width, height)) = (STYLE, style, size);
+        let size = format!("width=\"{width:.0}\" height=\"{height:.0}\"");
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" {size} role=\"img\">\n\
+             <title>{}</title>\n<style>\n{base}{own}@media (prefers-color-scheme:dark){{\n{base_dark}{own_dark}}}\n\
+             </style>\n{defs}<rect class=\"page\" {size}/>\n{}</svg>\n",
+            escaped(title),
+            self.elements
+        )
     }
 
     fn put(&mut self, element: Arguments<'_>) {
@@ -40,7 +67,7 @@ impl Canvas {
         self.elements.push('\n');
     }
 
-    pub(super) fn text(&mut self, (x, y): At, class: &str, anchor: Anchor, words: &str) {
+    pub fn text(&mut self, (x, y): At, class: &str, anchor: Anchor, words: &str) {
         let (anchor, words) = (anchor.name(), escaped(words));
         self.put(format_args!(
             "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{}>{words}</text>",
@@ -49,7 +76,7 @@ impl Canvas {
     }
 
     /// What the pointer is shown over the elements that `draw` draws.
-    pub(super) fn titled(&mut self, title: &str, draw: impl FnOnce(&mut Canvas)) {
+    pub fn titled(&mut self, title: &str, draw: impl FnOnce(&mut Canvas)) {
         self.put(format_args!("<g><title>{}</title>", escaped(title)));
         draw(self);
         self.put(format_args!("</g>"));
@@ -66,6 +93,23 @@ impl Canvas {
         let width = width.max(0.0);
         self.put(format_args!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"{}/>",
+            of_class(class)
+        ));
+    }
+
+    /// A rectangle with round corners, filled with `fill` instead of what its class says.
+    pub fn tile(
+        &mut self,
+        class: &str,
+        (x, y): At,
+        (width, height): (f64, f64),
+        fill: Option<&str>,
+    ) {
+        let fill = fill
+            .map(|fill| format!(" fill=\"{fill}\""))
+            .unwrap_or_default();
+        self.put(format_args!(
+            "<rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" rx=\"3\"{fill}{}/>",
             of_class(class)
         ));
     }
@@ -124,7 +168,7 @@ fn of_class(class: &str) -> String {
 }
 
 /// `words` as text of XML, without the control characters that it must not have.
-pub fn escaped(words: &str) -> String {
+fn escaped(words: &str) -> String {
     let mut out = String::with_capacity(words.len());
     for letter in words.chars() {
         match letter {

@@ -1,6 +1,6 @@
 //! What is around a chart: the style, the heading, the legend. May use: the data model.
 
-use super::canvas::{Anchor, At, Canvas, escaped};
+use super::canvas::{Anchor, At, Canvas};
 use super::letters::{SMALL, TEXT, TITLE};
 use crate::reproduce::Part;
 
@@ -13,13 +13,8 @@ const SIGN: f64 = 28.0;
 
 /// The colours are those of Okabe and Ito, which the colour-blind can tell apart, darker on white and brighter on
 /// black.
-const STYLE: &str = "\
-text{font:13px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#1f2328}
-.small{font-size:11px}
-.title{font-size:16px;font-weight:600}
-.key{font-weight:600}
-.quiet{fill:#59636e}
-.page{fill:#ffffff}
+const STYLE: [&str; 2] = [
+    "\
 .halo{paint-order:stroke;stroke:#ffffff;stroke-width:4;stroke-linejoin:round}
 .grid{stroke:#e4e8ec}
 .axis{stroke:#9aa4ae}
@@ -39,10 +34,8 @@ text{font:13px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:
 .ink{stroke:#1f2328}
 .s0{stroke:#0072b2}.s1{stroke:#d55e00}.s2{stroke:#00795a}.s3{stroke:#a8437f}.s4{stroke:#8a6d00}.s5{stroke:#56616b}
 .f0{fill:#0072b2}.f1{fill:#d55e00}.f2{fill:#00795a}.f3{fill:#a8437f}.f4{fill:#8a6d00}.f5{fill:#56616b}
-@media (prefers-color-scheme:dark){
-text{fill:#e6edf3}
-.quiet{fill:#9198a1}
-.page{fill:#0d1117}
+",
+    "\
 .halo{stroke:#0d1117}
 .grid{stroke:#21262d}
 .axis{stroke:#59636e}
@@ -57,7 +50,8 @@ text{fill:#e6edf3}
 .guide{stroke:#9198a1}
 .s0{stroke:#56b4e9}.s1{stroke:#f58a45}.s2{stroke:#2fc79a}.s3{stroke:#e08fbf}.s4{stroke:#e6c229}.s5{stroke:#b6bfc8}
 .f0{fill:#56b4e9}.f1{fill:#f58a45}.f2{fill:#2fc79a}.f3{fill:#e08fbf}.f4{fill:#e6c229}.f5{fill:#b6bfc8}
-}";
+",
+];
 
 /// What a sign in a chart stands for.
 pub(super) struct Sign {
@@ -139,13 +133,7 @@ impl Page {
 
     /// The file's text.
     pub(super) fn finish(self) -> String {
-        let (width, height) = (self.width, self.top + MARGIN - 8.0);
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
-             height=\"{height:.0}\" role=\"img\">\n<title>{}</title>\n<style>\n{STYLE}\n</style>\n\
-             <rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n{}</svg>\n",
-            escaped(&self.title),
-            self.canvas.into_elements()
-        )
+        let size = (self.width, self.top + MARGIN - 8.0);
+        self.canvas.into_page(&self.title, STYLE, "", size)
     }
 }

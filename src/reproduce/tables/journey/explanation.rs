@@ -2,6 +2,7 @@
 
 use crate::reproduce::evidence::{Evidence, Passage};
 use crate::reproduce::explain::percent;
+use crate::reproduce::training::seconds as time;
 
 /// A way of reading, and its run.
 #[derive(Copy, Clone, Debug)]
@@ -180,14 +181,6 @@ fn kibibytes(bytes: f64) -> String {
     format!("{:.0} KiB", bytes / 1024.0)
 }
 
-/// A short time, in the unit that suits.
-fn time(seconds: f64) -> String {
-    match seconds < 1e-3 {
-        true => format!("{:.0} us", seconds * 1e6),
-        false => format!("{:.2} ms", seconds * 1e3),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,11 +230,11 @@ mod tests {
             "{told}"
         );
         assert!(
-            told.contains("pread 25 us to copy 93 KiB (3.8 GB/s)"),
+            told.contains("pread 25.0 us to copy 93 KiB (3.8 GB/s)"),
             "{told}"
         );
         assert!(
-            told.contains("mapping costs 45 us more CPU time a sample than copying, 3.4 %"),
+            told.contains("mapping costs 45.0 us more CPU time a sample than copying, 3.4 %"),
             "{told}"
         );
         assert!(
@@ -255,7 +248,7 @@ mod tests {
             &run((5.0, 60.0, 0.0, 0.0), (1300.0, 10.0, 0.0, 0.0)),
         );
         assert!(
-            contrary.contains("mapping saves 55 us of CPU time a sample over copying"),
+            contrary.contains("mapping saves 55.0 us of CPU time a sample over copying"),
             "{contrary}"
         );
     }

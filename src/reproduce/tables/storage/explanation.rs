@@ -3,12 +3,15 @@
 
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::{held_by, percent};
+use crate::reproduce::outcome::Measurement;
+use crate::reproduce::training::seconds as time;
 
-/// A remedy, and its run.
+/// A remedy, the run in the middle, and samples/s of all its runs.
 #[derive(Copy, Clone, Debug)]
 pub struct Remedy<'a> {
     pub name: &'a str,
     pub run: Evidence<'a>,
+    pub rate: Measurement,
 }
 
 /// Reads that take this many times as long beside others as alone wait for each other.
@@ -30,21 +33,31 @@ pub fn explanation(remedies: &[Remedy<'_>]) -> Vec<String> {
         let alone = remedies.iter().find(|alone| differ_in_threads(alone, many));
         lines.extend(alone.and_then(|alone| threads(alone, many)));
     }
-    let best = others.iter().max_by(|a, b| {
-        let rate = |remedy: &Remedy<'_>| remedy.run.samples_per_second();
-        rate(a).total_cmp(&rate(b))
-    });
-    let rate = first.run.samples_per_second();
-    match best.filter(|best| best.run.samples_per_second() > rate) {
-        Some(best) => lines.push(format!(
-            "Fastest is \"{}\", {:.2}x as fast as \"{}\": {}.",
-            best.name,
-            best.run.samples_per_second() / rate,
-            first.name,
-            held_by(best.run),
-        )),
-        None => lines.push(format!("No remedy is faster than \"{}\".", first.name)),
-    }
+    let best = others
+        .iter()
+        .max_by(|a, b| a.rate.median.total_cmp(&b.rate.median));
+    let gain = best.map(|best| (best, best.rate.over(first.rate)));
+    lines.push(
+        match gain.filter(|(_, gain)| gain.is_above(1.0) == Some(true)) {
+            Some((best, gain)) => format!(
+                "{} \"{}\", {:.2}x as fast as \"{}\" ({}): {}.",
+                match others
+                    .iter()
+                    .filter(|other| other.rate.high >= best.rate.low)
+                    .count()
+                {
+                    1 => "Fastest is",
+                    _ => "Fastest by the medians, which its runs do not tell from the next, is",
+                },
+                best.name,
+                gain.value,
+                first.name,
+                gain.margin(),
+                held_by(best.run),
+            ),
+            None => format!("No remedy is shown to be faster than \"{}\".", first.name),
+        },
+    );
     lines
 }
 
@@ -123,7 +136,8 @@ fn differ_in_threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> bool {
 fn threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> Option<String> {
     let (one, several) = (net_read(alone.run)?, net_read(many.run)?);
     let compute = compute(alone.run);
-    let factor = many.run.samples_per_second() / alone.run.samples_per_second();
+    let gain = many.rate.over(alone.rate);
+    let factor = gain.value;
     let longer = several / one;
     let (threads, name) = (many.run.num_workers()?, many.name);
     let from = format!("\"{name}\" is {factor:.2}x as fast as \"{}\"", alone.name);
@@ -146,6 +160,12 @@ fn threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> Option<String> {
             percent(many.run.idle_by("read capacity")),
             percent(taken(many)),
             percent(taken(alone)),
+        ));
+    }
+    if gain.is_above(1.0).is_none() {
+        return Some(format!(
+            "{from}, which is no gain that is shown ({}).",
+            gain.margin()
         ));
     }
     if factor < WORTH_SAYING {
@@ -179,15 +199,6 @@ fn compute(run: Evidence<'_>) -> f64 {
     run.net_seconds_per_sample("decode") + run.net_seconds_per_sample("preprocess")
 }
 
-/// A short time, in the unit that suits.
-pub fn time(seconds: f64) -> String {
-    match seconds {
-        seconds if seconds < 1e-3 => format!("{:.0} us", seconds * 1e6),
-        seconds if seconds < 1.0 => format!("{:.2} ms", seconds * 1e3),
-        seconds => format!("{seconds:.2} s"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,9 +228,13 @@ mod tests {
     fn said(runs: &[(&'static str, Value)]) -> String {
         let remedies: Vec<Remedy<'_>> = runs
             .iter()
-            .map(|(name, run)| Remedy {
-                name,
-                run: Evidence::of(run),
+            .map(|(name, run)| {
+                let rate = Evidence::of(run).samples_per_second();
+                Remedy {
+                    name,
+                    run: Evidence::of(run),
+                    rate: Measurement::of(&[0.98 * rate, rate, 1.02 * rate]).unwrap(),
+                }
             })
             .collect();
         explanation(&remedies).join("\n")
@@ -249,7 +264,15 @@ mod tests {
             "{contrary}"
         );
         assert!(!contrary.contains("threads would have to"), "{contrary}");
-        assert!(contrary.contains("No remedy is faster"), "{contrary}");
+        assert!(
+            contrary.contains("No remedy is shown to be faster"),
+            "{contrary}"
+        );
+        let noise = said(&[
+            ("hdd", run(600.0, 0, 0.01, "decode capacity")),
+            ("ram", run(615.0, 0, 0.01, "decode capacity")),
+        ]);
+        assert!(noise.contains("No remedy is shown to be faster"), "{noise}");
     }
 
     #[test]
@@ -262,7 +285,7 @@ mod tests {
         // (13 + 2 ms) x the least of 1000 samples/s and 2 cores / 2 ms.
         assert!(serial.contains("15 threads would have to be"), "{serial}");
         assert!(
-            serial.contains("13.00 ms with the transfer, which is 77 samples/s"),
+            serial.contains("13.0 ms with the transfer, which is 77 samples/s"),
             "{serial}"
         );
         assert!(serial.contains("no number of threads hides it"), "{serial}");
@@ -285,7 +308,12 @@ mod tests {
             ("store", run(66.0, 0, 13.0, read)),
             ("4 on store", run(66.0, 4, 14.0, "CPU contention")),
         ]);
-        assert!(in_vain.contains("4 threads buy nothing there"), "{in_vain}");
+        assert!(in_vain.contains("no gain that is shown (0.96"), "{in_vain}");
+        let slower = said(&[
+            ("store", run(66.0, 0, 13.0, read)),
+            ("4 on store", run(60.0, 4, 14.0, "CPU contention")),
+        ]);
+        assert!(slower.contains("4 threads buy nothing there"), "{slower}");
         assert!(!shared.contains("no faster than the disk"), "{shared}");
     }
 

@@ -8,7 +8,7 @@ const SIX: f64 = 590.0;
 const SEVEN: f64 = 620.0;
 
 /// Whose runs of 6 and 7 workers give these shares of the truth, one after the other, and then the truth.
-fn machine(six: &[f64], seven: &[f64]) -> impl FnMut(&[String]) -> TrialResult {
+fn machine(six: &[f64], seven: &[f64]) -> impl FnMut(&[String]) -> Outcome {
     let (mut six, mut seven) = (six.iter(), seven.iter());
     move |sets| {
         let rate = match knobs(sets).0 {
@@ -24,7 +24,7 @@ fn machine(six: &[f64], seven: &[f64]) -> impl FnMut(&[String]) -> TrialResult {
 fn search_with(
     (six, seven): (f64, f64),
     trials: usize,
-    mut trial: impl FnMut(&[String]) -> TrialResult,
+    mut trial: impl FnMut(&[String]) -> Outcome,
 ) -> Tuning {
     let mut forecaster = biased(|workers, prefetch| {
         let forecast = match workers {
@@ -87,7 +87,7 @@ fn a_winner_that_fails_the_second_time_leaves_its_place_to_the_next() {
     let trial = |sets: &[String]| {
         seven += usize::from(knobs(sets).0 == 7);
         if seven == 2 && knobs(sets).0 == 7 {
-            TrialResult::OutOfMemory
+            Outcome::OutOfMemory
         } else {
             truth(sets)
         }

@@ -31,7 +31,7 @@ fn what_is_killed_rules_out_all_that_needs_as_much() {
         let (workers, prefetch) = knobs(sets);
         if bytes(workers, prefetch) > limit {
             killed.push(bytes(workers, prefetch));
-            return Ok(TrialResult::Killed);
+            return Ok(Outcome::Killed);
         }
         run(sets)
     };
@@ -89,15 +89,12 @@ fn a_batch_that_does_not_fit_rules_out_larger_ones() {
     let mut trial = |sets: &[String]| match sets.first().map(String::as_str) {
         None => Ok(fits(sets, 116.0)),
         Some("batch.size=32") => Ok(fits(sets, 132.0)),
-        Some("batch.size=64" | "batch.size=128") => Ok(TrialResult::OutOfMemory),
+        Some("batch.size=64" | "batch.size=128") => Ok(Outcome::OutOfMemory),
         other => panic!("{other:?}"),
     };
     let found = tune(&with_batches(), &mut Batches, &mut trial, &mut |_| ()).unwrap();
     assert_eq!(found.winner.sets, ["batch.size=32"]);
-    let outcomes = found
-        .trials
-        .iter()
-        .map(|one| one.outcome.measured().is_some());
+    let outcomes = found.trials.iter().map(|one| one.outcome.fits().is_some());
     assert_eq!(
         outcomes.collect::<Vec<_>>(),
         [true, false, false, true, true, true]
@@ -107,8 +104,7 @@ fn a_batch_that_does_not_fit_rules_out_larger_ones() {
 #[test]
 fn a_failing_trial_is_a_result_and_not_tried_again() {
     let mut trial = |sets: &[String]| match knobs(sets) {
-        (7, 2) => Err(TrialError::Failed {
-            settings: sets.join(" "),
+        (7, 2) => Ok(Outcome::Failed {
             reason: "a worker panicked".to_owned(),
         }),
         _ => run(sets),
@@ -155,7 +151,7 @@ fn a_winner_that_does_not_fit_again_is_none() {
     let mut trial = |sets: &[String]| {
         runs += usize::from(!sets.is_empty());
         match (sets.is_empty(), runs) {
-            (false, 2..) => Ok(TrialResult::OutOfMemory),
+            (false, 2..) => Ok(Outcome::OutOfMemory),
             _ => run(sets),
         }
     };
@@ -190,15 +186,15 @@ fn what_was_found_before_a_stop_is_kept() {
 #[test]
 fn a_start_that_does_not_run_ends_it() {
     let mut forecaster = biased(|_, _| 1.0);
-    let mut end = |result: fn() -> Result<TrialResult, TrialError>| {
+    let mut end = |result: fn() -> Result<Outcome, TrialError>| {
         let mut trial = |_: &[String]| result();
         tune(&request(8), &mut forecaster, &mut trial, &mut |_| ()).unwrap_err()
     };
     assert!(matches!(
-        end(|| Ok(TrialResult::Killed)),
+        end(|| Ok(Outcome::Killed)),
         TuneError::Start { .. }
     ));
-    let too_large = end(|| Ok(TrialResult::OutOfMemory));
+    let too_large = end(|| Ok(Outcome::OutOfMemory));
     assert!(matches!(too_large, TuneError::OutOfMemory));
     let stopped = end(|| Err(TrialError::Stopped));
     assert!(matches!(stopped, TuneError::Trial(TrialError::Stopped)));

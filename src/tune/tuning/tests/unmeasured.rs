@@ -90,12 +90,12 @@ fn of_modes(trials: usize) -> Request {
 fn find(
     trials: usize,
     forecaster: &mut Learning,
-    mut trial: impl FnMut(&[String]) -> Result<TrialResult, TrialError>,
+    mut trial: impl FnMut(&[String]) -> Result<Outcome, TrialError>,
 ) -> Tuning {
     tune(&of_modes(trials), forecaster, &mut trial, &mut |_| ()).unwrap()
 }
 
-fn truth_of(sets: &[String]) -> Result<TrialResult, TrialError> {
+fn truth_of(sets: &[String]) -> Result<Outcome, TrialError> {
     Ok(fits(sets, truly(sets)))
 }
 
@@ -154,7 +154,7 @@ fn what_trials_do_not_suffice_for_is_told() {
 fn a_run_that_fails_is_not_tried_again() {
     let found = find(10, &mut Learning::default(), |sets| {
         match reading(sets).0.as_str() {
-            "pread" => Ok(TrialResult::OutOfMemory),
+            "pread" => Ok(Outcome::OutOfMemory),
             _ => truth_of(sets),
         }
     });
