@@ -3,9 +3,9 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use stallscope::analysis::predict::{
-    BatchCosts, BatchSizes, Costs, Device, Loader, Scenario, ServiceCosts, StageThreads, Storage,
-    Waking, simulate,
+    BatchCosts, BatchSizes, Costs, Device, Scenario, ServiceCosts, Storage, Waking, simulate,
 };
+use stallscope::timeline::{Layout, StageKnobs};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -28,13 +28,10 @@ fn of_a_batch(base: f64, per_sample: f64) -> BatchCosts {
 }
 
 /// Photographs as the quickstart's, threads woken as on a server, and a device that takes `step` nanoseconds.
-fn images(loader: Loader, cores: f64, step: f64) -> Scenario {
-    let num_workers = match loader {
-        Loader::WholeBatch { num_workers } => num_workers,
-        Loader::PerStage { .. } => 2,
-    };
+fn images(layout: Layout, cores: f64, step: f64) -> Scenario {
+    let num_workers = layout.num_workers().unwrap_or(2);
     Scenario {
-        loader,
+        layout,
         copy_ahead: Some(2),
         batches: BatchSizes {
             size: BATCH,
@@ -80,16 +77,16 @@ fn images(loader: Loader, cores: f64, step: f64) -> Scenario {
 }
 
 /// Threads of read, decode, preprocess and batch.
-fn per_stage([read, decode, preprocess, batch]: [usize; 4]) -> Loader {
-    let samples = |workers| StageThreads {
+fn per_stage([read, decode, preprocess, batch]: [usize; 4]) -> Layout {
+    let samples = |workers| StageKnobs {
         workers,
         prefetch: 32,
     };
-    Loader::PerStage {
+    Layout::PerStage {
         read: samples(read),
         decode: samples(decode),
         preprocess: samples(preprocess),
-        batch: StageThreads {
+        batch: StageKnobs {
             workers: batch,
             prefetch: 2,
         },
@@ -97,7 +94,10 @@ fn per_stage([read, decode, preprocess, batch]: [usize; 4]) -> Loader {
 }
 
 fn scenarios() -> [(&'static str, Scenario); 5] {
-    let pool = |num_workers| Loader::WholeBatch { num_workers };
+    let pool = |num_workers| Layout::WholeBatch {
+        num_workers,
+        prefetch_factor: 2,
+    };
     let many = images(pool(512), 256.0, 0.2e6);
     let on_disk = Scenario {
         storage: Some(Storage {
