@@ -107,6 +107,8 @@ impl Run {
             spend: wait_on(clock),
             read: wait_on(clock),
             costs,
+            factor: None,
+            clock: clock.clone(),
         };
         let storage = self
             .storage

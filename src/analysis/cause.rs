@@ -56,6 +56,14 @@ pub struct IdleSpan {
     pub cause: Cause,
 }
 
+/// A map from the causes' names to nanoseconds.
+impl serde::Serialize for CauseTotals {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let named = self.totals.iter();
+        serializer.collect_map(named.map(|(cause, length)| (cause.to_string(), length)))
+    }
+}
+
 /// Idle time by cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CauseTotals {
@@ -66,6 +74,13 @@ impl CauseTotals {
     /// Adds `length` to `cause`.
     pub fn add(&mut self, cause: Cause, length: Nanos) {
         *self.totals.entry(cause).or_default() += length;
+    }
+
+    /// Adds all of `other`.
+    pub fn add_all(&mut self, other: &CauseTotals) {
+        for (cause, length) in &other.totals {
+            self.add(*cause, *length);
+        }
     }
 
     /// The time of one cause.

@@ -4,6 +4,7 @@
 //! each nanosecond of device idle time gets exactly one cause.
 
 use super::cause::{Cause, CauseTotals, IdleSpan};
+use super::over_time::{OverTime, OverTimeTally};
 use super::units::{Link, Visit};
 use crate::timeline::{HostSpan, HostWork, Interval, IntervalSet, Nanos, Stage};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,6 +31,7 @@ pub(super) struct Fold {
     /// Start of the window; nothing counts before it is known.
     window_start: Option<Nanos>,
     totals: CauseTotals,
+    over_time: OverTimeTally,
     /// Device busy time in the window up to the cursor.
     busy: Nanos,
     /// How often the device went from busy to idle in that time.
@@ -64,6 +66,12 @@ impl Fold {
     /// Opens the window. Nothing later than `at` may have been folded before.
     pub(super) fn open_window(&mut self, at: Nanos) {
         self.window_start.get_or_insert(at);
+        self.over_time.open(at);
+    }
+
+    /// The trainer begins to wait for the first batch of `epoch`; nothing later may have been folded before.
+    pub(super) fn begin_epoch(&mut self, epoch: u64, at: Nanos) {
+        self.over_time.begin_epoch(epoch, at);
     }
 
     pub(super) fn window_start(&self) -> Option<Nanos> {
@@ -72,6 +80,11 @@ impl Fold {
 
     pub(super) fn totals(&self) -> &CauseTotals {
         &self.totals
+    }
+
+    /// The causes over `window`, which has been folded.
+    pub(super) fn over_time(&self, window: Interval) -> OverTime {
+        self.over_time.over_time(window)
     }
 
     /// Device busy time in the folded part of the window.
@@ -167,6 +180,7 @@ impl Fold {
         if inside.is_empty() {
             return;
         }
+        self.over_time.reach(inside.end);
         let gaps = device.busy.gaps_in(inside);
         let idle: Nanos = gaps.iter().map(|gap| gap.length()).sum();
         self.busy += inside.length() - idle;
@@ -205,6 +219,7 @@ impl Fold {
             return;
         }
         self.totals.add(cause, interval.length());
+        self.over_time.add(cause, interval);
         match spans.last_mut() {
             Some(last) if last.cause == cause && last.interval.end == interval.start => {
                 last.interval.end = interval.end;

@@ -96,6 +96,8 @@ pub struct Analysis {
     /// end of the window.
     ahead: Vec<(u16, UnitRecord)>,
     steps: Steps,
+    /// `None` where nothing passes over the data.
+    batches_per_epoch: Option<u64>,
     window_end: Option<Nanos>,
     cpu: ProcessCpu,
     others_cpu: ProcessCpu,
@@ -141,11 +143,20 @@ impl Analysis {
             tally: Tally::default(),
             ahead: Vec::new(),
             steps,
+            batches_per_epoch: None,
             window_end: None,
             cpu: ProcessCpu::default(),
             others_cpu: ProcessCpu::default(),
             records: 0,
             dropped: 0,
+        }
+    }
+
+    /// The same, of batches of which an epoch has so many: causes are told by epoch, too.
+    pub fn with_epochs(self, batches: Option<u64>) -> Analysis {
+        Analysis {
+            batches_per_epoch: batches.filter(|batches| *batches > 0),
+            ..self
         }
     }
 
@@ -297,6 +308,10 @@ impl Analysis {
     /// A step has ended, with the unit `name`: the window begins and ends with one.
     fn step_ended(&mut self, name: UnitRef, unit: &UnitRecord) {
         let (rule, steps) = (self.rule, &mut self.steps);
+        if let Some(batches) = self.batches_per_epoch {
+            let waits_from = steps.latest.map_or(rule.run_start, |(_, end)| end);
+            self.fold.begin_epoch(unit.item.batch / batches, waits_from);
+        }
         steps.before_latest = steps.latest.replace((name, unit.pushed));
         steps.ended += 1;
         let number = steps.ended;
@@ -430,6 +445,7 @@ impl Analysis {
             compute: self.steps.compute,
             utilized_from: self.utilized_from(start),
             causes: fold.totals().ranked(),
+            over_time: fold.over_time(window),
             data_wait: self.steps.data_wait.summary(),
             data_wait_total: self.steps.data_wait_total,
             step: self.steps.service.summary(),

@@ -1,6 +1,7 @@
 //! What the analysis found over the window: plain numbers, for the verdict and the report.
 
 use super::cause::Cause;
+use super::over_time::OverTime;
 use super::profile::Profile;
 use super::tally::{LengthSummary, StageSummary, WorkerSummary, share};
 use crate::timeline::{Interval, Nanos, Stage};
@@ -23,6 +24,8 @@ pub struct Summary {
     pub utilized_from: Nanos,
     /// Device idle time by cause, longest first; they add up to it to the nanosecond.
     pub causes: Vec<(Cause, Nanos)>,
+    /// The same in parts of the window.
+    pub over_time: OverTime,
     /// The trainer's waits for the next device batch, one per step.
     pub data_wait: LengthSummary,
     /// Sum of those waits.

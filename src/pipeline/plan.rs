@@ -128,6 +128,20 @@ impl Plan {
         preprocess.prefetch.max(self.batch_size)
     }
 
+    /// Samples of an epoch over a data set of `samples`.
+    fn per_epoch(&self, samples: usize) -> usize {
+        self.part.as_ref().map_or(samples, |part| part.len())
+    }
+
+    /// Batches of an epoch over a data set of `samples` samples; `None` where the run is no passes over it.
+    pub fn batches_per_epoch(&self, samples: usize) -> Option<u64> {
+        let samples = self.per_epoch(samples);
+        let batches = Batches::new(samples, self.batch_size, self.drop_last);
+        batches
+            .filter(|_| self.keep.is_none())
+            .map(|batches| batches.per_epoch())
+    }
+
     /// Whether batches stay at `place`.
     pub(super) fn keeps_at(&self, place: Place) -> bool {
         self.keep.is_some_and(|keep| keep.place == place)
@@ -176,7 +190,7 @@ pub(super) struct BatchPlanner {
 
 impl BatchPlanner {
     pub(super) fn new(samples: usize, plan: &Plan) -> Result<BatchPlanner, PipelineError> {
-        let samples = plan.part.as_ref().map_or(samples, |part| part.len());
+        let samples = plan.per_epoch(samples);
         let batch_size = plan.batch_size;
         let batches = Batches::new(samples, batch_size, plan.drop_last).ok_or(
             PipelineError::TooFewSamples {

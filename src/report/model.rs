@@ -3,7 +3,7 @@
 use super::NvmlReport;
 use super::TimelineReport;
 use crate::analysis::{
-    Cause, Guard, LengthSummary, Profile, StageSummary, Summary, Verdict, WorkerSummary,
+    Cause, Guard, LengthSummary, OverTime, Profile, StageSummary, Summary, Verdict, WorkerSummary,
 };
 use crate::timeline::{LaneKind, Nanos, Stage};
 use serde::{Deserialize, Serialize};
@@ -289,6 +289,8 @@ pub struct Report {
     pub cache: Option<CacheReport>,
     /// Causes of device idle time; they add up to it to the nanosecond.
     pub idle_causes: Vec<IdleCause>,
+    /// The same in parts of the window: up to 200 bins, and by epoch.
+    pub over_time: OverTime,
     pub unattributed_share: f64,
     pub data_wait: LengthSummary,
     pub data_wait_share: f64,
@@ -337,6 +339,7 @@ impl Report {
             storage: None,
             cache: None,
             idle_causes: Vec::new(),
+            over_time: OverTime::default(),
             unattributed_share: 0.0,
             data_wait: LengthSummary::default(),
             data_wait_share: 0.0,
@@ -380,6 +383,7 @@ impl Report {
             share: share(ns),
         });
         self.idle_causes = causes.collect();
+        self.over_time = summary.over_time.clone();
         self.unattributed_share = share(summary.cause(Cause::Unattributed));
         self.data_wait = summary.data_wait;
         self.data_wait_share = summary.data_wait_share();

@@ -376,7 +376,8 @@ impl Session {
         Collector {
             clock: self.clock.clone(),
             recorder: recorder.clone(),
-            analysis: Analysis::new(rule, plan.in_flight()),
+            analysis: Analysis::new(rule, plan.in_flight())
+                .with_epochs(plan.batches_per_epoch(self.source.samples())),
             feed: trace.map(|trace| TracingFeed::new(trace.clone(), steps, &rule, storage)),
             report: self.report(trace),
             report_path: self.options.run_dir.join("report.json"),

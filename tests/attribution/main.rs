@@ -5,6 +5,7 @@ mod emulated;
 mod events;
 mod guard;
 mod memory;
+mod over_time;
 mod planted;
 mod prediction;
 mod work;
@@ -80,7 +81,7 @@ fn check_sums(outcome: &Outcome) -> Result<(), TestCaseError> {
         "the spans of the trace are the same time"
     );
     prop_assert_eq!(summary.cause(Cause::Unattributed), Nanos::ZERO);
-    Ok(())
+    over_time::check_sums(outcome)
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! Pipelines with planted costs on the virtual clock: the real queues, workers and training loop.
 
 use crate::events::EventDevice;
-use crate::work::{Costs, PlantedWork, Spend, wait_on};
+use crate::work::{Costs, Factor, PlantedWork, SAMPLES, Spend, wait_on};
 use stallscope::analysis::{Analysis, Cause, CpuReading, IdleSpan, Summary, WindowRule};
 use stallscope::data::sampler::Order;
 use stallscope::device::emulated::EmulatedSpec;
@@ -94,6 +94,8 @@ pub struct Rig {
     pub keep: Option<Keep>,
     /// In place of the planted step: one that a device takes so long for, known by the events at its ends only.
     pub by_events: Option<Nanos>,
+    /// Costs of samples vary over time.
+    pub factor: Option<Factor>,
 }
 
 /// The clock of a run, how costs are spent on it, and its cores where they are virtual.
@@ -126,6 +128,7 @@ fn spin(rounds: u64) {
 pub struct Outcome {
     pub summary: Summary,
     pub true_busy: Nanos,
+    pub busy: IntervalSet,
     pub idle_spans: Nanos,
     pub units_kept: usize,
 }
@@ -246,6 +249,8 @@ impl Planted {
                 false => test_clock.spend.clone(),
             },
             costs: self.costs.clone(),
+            factor: rig.factor,
+            clock: clock.clone(),
         };
         let rule = WindowRule {
             warmup_steps: self.warmup,
@@ -253,11 +258,11 @@ impl Planted {
             run_start: clock.now(),
             device_beside: rig.device.is_some() || rig.by_events.is_some(),
         };
-        let mut analysis = Analysis::new(rule, 1);
         let plan = Plan {
             keep: rig.keep,
             ..self.plan()
         };
+        let mut analysis = Analysis::new(rule, 1).with_epochs(plan.batches_per_epoch(SAMPLES));
         let mut feed = start(&plan, Arc::new(work), device, clock, recorder, &stop).unwrap();
         let mut idle_spans = Nanos::ZERO;
         let mut lengths = |spans: Vec<IdleSpan>| {
@@ -283,6 +288,7 @@ impl Planted {
             .expect("steps were measured");
         Outcome {
             true_busy: busy.covered_in(summary.window),
+            busy,
             summary,
             idle_spans,
             units_kept: kept,

@@ -5,7 +5,7 @@ use stallscope::timeline::{Clock, Nanos, Stage};
 use std::sync::Arc;
 
 /// Samples in the planted data set; no batch size divides it.
-const SAMPLES: usize = 997;
+pub const SAMPLES: usize = 997;
 
 /// What each stage costs: read, decode and preprocess per sample, the others per batch.
 #[derive(Clone, Debug)]
@@ -45,11 +45,22 @@ pub struct PlantedWork {
     /// The same for reads, which may wait where the rest computes.
     pub read: Spend,
     pub costs: Costs,
+    /// What they are multiplied by.
+    pub factor: Option<Factor>,
+    pub clock: Arc<dyn Clock>,
 }
+
+/// How many times as long a stage takes for a sample of an epoch, at a time.
+pub type Factor = fn(Stage, u64, Nanos) -> f64;
 
 impl PlantedWork {
     fn spend(&self, stage: Stage, claim: &Claim) {
-        let cost = |key: SampleKey| self.costs.of(stage, key.epoch << 32 | u64::from(key.index));
+        let now = self.clock.now();
+        let cost = |key: SampleKey| {
+            let cost = self.costs.of(stage, key.epoch << 32 | u64::from(key.index));
+            let factor = self.factor.map_or(1.0, |of| of(stage, key.epoch, now));
+            Nanos((cost.0 as f64 * factor) as u64)
+        };
         let spend = match stage {
             Stage::Read => &self.read,
             _ => &self.spend,

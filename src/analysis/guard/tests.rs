@@ -1,6 +1,6 @@
 use super::*;
 use crate::analysis::profile::Profile;
-use crate::analysis::{LengthSummary, StageSummary, Verdict};
+use crate::analysis::{LengthSummary, OverTime, StageSummary, Verdict};
 use crate::timeline::{Interval, Layout, Place, StageKnobs, ThreadUsage};
 
 const MS: u64 = 1_000_000;
@@ -134,6 +134,7 @@ impl Made {
                 .into_iter()
                 .map(|(cause, ms)| (cause, all(ms)))
                 .collect(),
+            over_time: OverTime::default(),
             data_wait: lengths(self.data_wait),
             data_wait_total: all(self.data_wait),
             step: lengths(step),

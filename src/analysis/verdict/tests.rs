@@ -1,6 +1,6 @@
 use super::*;
 use crate::analysis::profile::Profile;
-use crate::analysis::{Disk, LengthSummary, WorkerSummary};
+use crate::analysis::{Disk, LengthSummary, OverTime, WorkerSummary};
 use crate::timeline::{HostWork, Interval, LaneKind, Layout, Stage, StageKnobs, ThreadUsage};
 
 const MS: u64 = 1_000_000;
@@ -57,6 +57,7 @@ fn summary(
             .iter()
             .map(|(cause, ms)| (*cause, Nanos(100 * ms * MS)))
             .collect(),
+        over_time: OverTime::default(),
         data_wait: lengths(100, period - step),
         data_wait_total: Nanos(100 * (period - step) * MS),
         step: lengths(100, step),

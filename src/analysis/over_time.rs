@@ -1,0 +1,183 @@
+//! Causes of device idle time over the window: in bins of equal width, and by epoch.
+//!
+//! Invariants: the causes of a part add up to its idle time, and those of all bins to the window's, to the
+//! nanosecond; so do those of all epochs. There are at most 200 bins and 200 epochs: past that, neighbours are merged.
+
+use super::cause::{Cause, CauseTotals};
+use crate::timeline::{Interval, Nanos};
+use serde::Serialize;
+
+const MOST_PARTS: usize = 200;
+/// Width of a bin until there are too many.
+const NARROWEST: Nanos = Nanos::from_millis(1);
+
+/// A part of the window, and why the device was idle in it.
+#[derive(Clone, Debug, Serialize)]
+pub struct PartOfWindow {
+    /// Since the window began.
+    #[serde(rename = "start_ns")]
+    pub start: Nanos,
+    #[serde(rename = "length_ns")]
+    pub length: Nanos,
+    #[serde(rename = "idle_ns")]
+    pub idle: Nanos,
+    #[serde(rename = "causes_ns")]
+    pub causes: CauseTotals,
+}
+
+/// One epoch as far as it lies in the window, or some that follow each other.
+#[derive(Clone, Debug, Serialize)]
+pub struct EpochPart {
+    /// From zero.
+    pub first_epoch: u64,
+    pub last_epoch: u64,
+    #[serde(flatten)]
+    pub part: PartOfWindow,
+}
+
+/// The window in parts.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OverTime {
+    /// All as wide as the first but the last, which may be narrower.
+    pub bins: Vec<PartOfWindow>,
+    /// None where nothing passes over the data.
+    pub epochs: Vec<EpochPart>,
+}
+
+/// Both kinds of parts, as they come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OverTimeTally {
+    /// Numbered in units of [`NARROWEST`].
+    bins: Series,
+    epochs: Series,
+}
+
+impl OverTimeTally {
+    /// Opens the window; nothing has been added yet.
+    pub(super) fn open(&mut self, at: Nanos) {
+        self.bins.begin(0, at);
+    }
+
+    /// The first wait for a batch of `epoch` begins.
+    pub(super) fn begin_epoch(&mut self, epoch: u64, at: Nanos) {
+        if self.bins.rows.is_empty() {
+            self.epochs.rows.clear();
+        }
+        self.epochs.begin(epoch, at);
+    }
+
+    /// The window goes on until `end`, at least.
+    pub(super) fn reach(&mut self, end: Nanos) {
+        while let [first, .., last] | [first @ last] = &self.bins.rows[..] {
+            let next = last.first + self.bins.merged();
+            let at = first.start + NARROWEST.times(next);
+            if at >= end {
+                break;
+            }
+            self.bins.begin(next, at);
+        }
+    }
+
+    /// Adds idle time in what was reached.
+    pub(super) fn add(&mut self, cause: Cause, idle: Interval) {
+        self.bins.add(cause, idle);
+        self.epochs.add(cause, idle);
+    }
+
+    pub(super) fn over_time(&self, window: Interval) -> OverTime {
+        let epochs = self.epochs.parts(window);
+        OverTime {
+            bins: self.bins.parts(window).map(|(_, part)| part).collect(),
+            epochs: epochs
+                .map(|(row, part)| EpochPart {
+                    first_epoch: row.first,
+                    last_epoch: row.last,
+                    part,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Numbered parts that follow each other, neighbours merged where there would be too many.
+#[derive(Clone, Debug, Default)]
+struct Series {
+    rows: Vec<Row>,
+    /// How often neighbours were merged.
+    mergers: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    first: u64,
+    last: u64,
+    start: Nanos,
+    causes: CauseTotals,
+}
+
+impl Series {
+    /// Parts to a row.
+    fn merged(&self) -> u64 {
+        1 << self.mergers
+    }
+
+    /// From `at` on time belongs to part `number`, unless that of a later one has begun.
+    fn begin(&mut self, number: u64, at: Nanos) {
+        let place = |number: u64, mergers| number >> mergers;
+        if let Some(row) = self.rows.last_mut()
+            && place(number, self.mergers) <= place(row.first, self.mergers)
+        {
+            row.last = row.last.max(number);
+            return;
+        }
+        self.rows.push(Row {
+            first: number,
+            last: number,
+            start: at,
+            causes: CauseTotals::default(),
+        });
+        while self.rows.len() > MOST_PARTS {
+            self.mergers += 1;
+            let mergers = self.mergers;
+            self.rows.dedup_by(|row, before| {
+                let joins = place(row.first, mergers) == place(before.first, mergers);
+                if joins {
+                    before.last = row.last;
+                    before.causes.add_all(&row.causes);
+                }
+                joins
+            });
+        }
+    }
+
+    fn add(&mut self, cause: Cause, idle: Interval) {
+        let after = self.rows.partition_point(|row| row.start <= idle.start);
+        let mut end = idle.end;
+        // Time that spans parts is rare: a record that is open for long.
+        for row in self.rows[after.saturating_sub(1)..].iter_mut().rev() {
+            let inside = Interval::new(row.start.max(idle.start), end);
+            if !inside.is_empty() {
+                row.causes.add(cause, inside.length());
+                end = inside.start;
+            }
+        }
+    }
+
+    /// The parts in `window`, without what is empty.
+    fn parts(&self, window: Interval) -> impl Iterator<Item = (&Row, PartOfWindow)> {
+        let ends = self.rows.iter().skip(1).map(|row| row.start);
+        let rows = self.rows.iter().zip(ends.chain([window.end]));
+        let parts = rows.map(move |(row, end)| (row, Interval::new(row.start, end).clip(window)));
+        parts
+            .filter(|(_, inside)| !inside.is_empty())
+            .map(move |(row, inside)| {
+                let part = PartOfWindow {
+                    start: inside.start - window.start,
+                    length: inside.length(),
+                    idle: row.causes.total(),
+                    causes: row.causes.clone(),
+                };
+                (row, part)
+            })
+    }
+}

@@ -1,0 +1,160 @@
+//! Causes over time: whatever is cut, they stay exact, and what is planted in a part of a run shows there.
+
+use crate::planted::{Outcome, Planted, Rig};
+use crate::work::Factor;
+use crate::{MS, knobs, steady};
+use proptest::prelude::*;
+use stallscope::analysis::PartOfWindow;
+use stallscope::timeline::{Interval, Nanos, Stage};
+use std::collections::BTreeMap;
+
+/// Bins, and epochs where there are any, follow each other through the whole window; the causes of each add up to the
+/// time in which the device was not busy, and all of them to the window's, to the nanosecond.
+pub fn check_sums(outcome: &Outcome) -> Result<(), TestCaseError> {
+    let over_time = &outcome.summary.over_time;
+    let bins: Vec<&PartOfWindow> = over_time.bins.iter().collect();
+    let epochs: Vec<&PartOfWindow> = over_time.epochs.iter().map(|epoch| &epoch.part).collect();
+    check_parts(outcome, &bins)?;
+    if let Some((last, all)) = bins.split_last() {
+        prop_assert!(all.iter().all(|bin| bin.length == all[0].length));
+        prop_assert!(all.is_empty() || last.length <= all[0].length);
+    }
+    if !epochs.is_empty() {
+        check_parts(outcome, &epochs)?;
+    }
+    Ok(())
+}
+
+fn check_parts(outcome: &Outcome, parts: &[&PartOfWindow]) -> Result<(), TestCaseError> {
+    let summary = &outcome.summary;
+    prop_assert!(parts.len() <= 200, "{} parts", parts.len());
+    let mut cursor = Nanos::ZERO;
+    let mut sums: BTreeMap<String, Nanos> = BTreeMap::new();
+    for part in parts {
+        prop_assert_eq!(part.start, cursor);
+        cursor = part.start + part.length;
+        let interval = Interval::new(
+            summary.window.start + part.start,
+            summary.window.start + cursor,
+        );
+        let idle = part.length - outcome.busy.covered_in(interval);
+        let causes: Nanos = part
+            .causes
+            .ranked()
+            .into_iter()
+            .map(|(_, length)| length)
+            .sum();
+        prop_assert_eq!((part.idle, causes), (idle, idle));
+        for (cause, length) in part.causes.ranked() {
+            *sums.entry(cause.to_string()).or_default() += length;
+        }
+    }
+    prop_assert_eq!(cursor, summary.window.length());
+    let causes = summary
+        .causes
+        .iter()
+        .map(|(cause, length)| (cause.to_string(), *length));
+    prop_assert_eq!(sums, causes.collect());
+    Ok(())
+}
+
+/// A step takes 10 ms, every stage 4 ms a batch of 10: 99 batches an epoch, 5 epochs, of which the first is begun in
+/// the warm-up. `factor` makes samples slower.
+fn with_factor(factor: Factor) -> Outcome {
+    let mut mean = [4 * MS / 10; 6];
+    mean[Stage::Batch as usize] = 4 * MS;
+    mean[Stage::Copy as usize] = MS;
+    mean[Stage::Step as usize] = 10 * MS;
+    let run = Planted {
+        batch_size: 10,
+        steps: 5 * 99 - 20,
+        ..steady(mean, knobs(1, 4), knobs(1, 2))
+    };
+    let factor = Some(factor);
+    let outcome = run.run_on(&Rig {
+        factor,
+        ..Rig::default()
+    });
+    check_sums(&outcome).unwrap();
+    outcome
+}
+
+/// The share of the time that has causes of `stage`, whichever.
+fn share(part: &PartOfWindow, stage: Stage) -> f64 {
+    let causes = part.causes.ranked().into_iter();
+    let named = causes.filter(|(cause, _)| cause.stage() == Some(stage));
+    let time: Nanos = named.map(|(_, length)| length).sum();
+    time.0 as f64 / part.length.0 as f64
+}
+
+#[test]
+fn a_cold_first_epoch_shows_in_its_own_row() {
+    let outcome = with_factor(|stage, epoch, _| match (stage, epoch) {
+        (Stage::Read, 0) => 5.0,
+        _ => 1.0,
+    });
+    let epochs = &outcome.summary.over_time.epochs;
+    let numbers: Vec<_> = epochs
+        .iter()
+        .map(|epoch| (epoch.first_epoch, epoch.last_epoch))
+        .collect();
+    assert_eq!(numbers, [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]);
+    let read: Vec<f64> = epochs
+        .iter()
+        .map(|epoch| share(&epoch.part, Stage::Read))
+        .collect();
+    // 20 ms a batch and a step of 10.
+    assert!((read[0] - 0.5).abs() < 0.02, "{read:?}");
+    assert!(read[1..].iter().all(|share| *share < 0.02), "{read:?}");
+}
+
+#[test]
+fn a_slow_part_shows_in_its_bins() {
+    let outcome = with_factor(|stage, _, now| match stage {
+        Stage::Decode if (2_000 * MS..3_000 * MS).contains(&now.0) => 5.0,
+        _ => 1.0,
+    });
+    let summary = &outcome.summary;
+    // From when on it was slow, in the window's time; queues hold some batches more.
+    let from = Nanos(2_000 * MS) - summary.window.start;
+    for bin in &summary.over_time.bins {
+        let slow = bin.start >= from + Nanos(150 * MS)
+            && bin.start + bin.length <= from + Nanos(1_000 * MS);
+        let fast = bin.start + bin.length <= from || bin.start >= from + Nanos(1_100 * MS);
+        if slow || fast {
+            let share = share(bin, Stage::Decode);
+            let expected = if slow { 0.25..0.75 } else { 0.0..0.02 };
+            assert!(expected.contains(&share), "{bin:?}");
+        }
+    }
+    let idle: Nanos = summary
+        .over_time
+        .bins
+        .iter()
+        .filter(|bin| bin.start >= from)
+        .map(|bin| bin.idle)
+        .sum();
+    // Fifty steps wait 10 ms, but for those whose batches lay in the queues.
+    assert!((400 * MS..=500 * MS).contains(&idle.0), "{idle}");
+}
+
+/// More epochs than are told apart: neighbours are merged, and nothing is lost.
+#[test]
+fn many_short_epochs_share_rows() {
+    let mut mean = [MS / 10; 6];
+    mean[Stage::Decode as usize] = 3 * MS;
+    let run = Planted {
+        batch_size: 500,
+        steps: 450,
+        ..steady(mean, knobs(1, 4), knobs(1, 2))
+    };
+    let outcome = run.run();
+    check_sums(&outcome).unwrap();
+    let epochs = &outcome.summary.over_time.epochs;
+    assert_eq!(epochs.last().map(|epoch| epoch.last_epoch), Some(469));
+    assert!((100..=200).contains(&epochs.len()), "{}", epochs.len());
+    let follow = epochs
+        .windows(2)
+        .all(|pair| pair[0].last_epoch + 1 == pair[1].first_epoch);
+    assert!(follow, "{epochs:?}");
+}
