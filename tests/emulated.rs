@@ -128,11 +128,12 @@ fn the_verdict_predicts_what_its_change_brings() {
     ];
     let before = place.report(&sets);
     let suggestion = &before["verdict"]["suggestion"];
-    let change = suggestion["set"].as_str().unwrap();
-    assert!(change.starts_with("read.workers="), "{suggestion}");
+    let setting = &suggestion["change"]["set"][0];
+    assert_eq!(setting["key"], "read.workers", "{suggestion}");
+    let change = format!("read.workers={}", setting["value"]);
     let predicted = number(&suggestion["predicted"]);
     assert!(predicted <= number(&suggestion["at_most"]), "{suggestion}");
-    let after = place.report(&with(&sets, &[change]));
+    let after = place.report(&with(&sets, &[&change]));
     let rate = |report: &Value| number(&report["samples_per_second"]);
     let gain = rate(&after) / rate(&before);
     assert!(

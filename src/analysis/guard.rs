@@ -5,11 +5,12 @@
 //! is who computed meanwhile: workers that wait for a disk keep nobody from a core, however many there are, and
 //! what other programs took is not the loader's. Pure; may use `timeline` only.
 
+use super::bound::{ASSEMBLY, Bound, Limit, LoaderShape};
 use super::cause::Cause;
-use super::floors::{ASSEMBLY, Floors, LoaderShape};
+use super::suggestion::{Change, Setting, Suggestion};
 use super::summary::Summary;
 use super::tally::{WorkerSummary, share};
-use super::verdict::{SATURATED, Suggestion, WORTH_TRYING, plural};
+use super::verdict::{SATURATED, WORTH_TRYING, plural};
 use crate::timeline::{HostWork, LaneKind, Nanos, Stage};
 
 /// Waiting for a core below this share is left alone: without it the run would be 5 % faster at most, which is
@@ -101,7 +102,7 @@ struct Watch<'a> {
     loader: Demand,
     /// CPU time of other programs on these cores, where it is known.
     others: Option<Nanos>,
-    floors: Floors,
+    bound: Bound,
 }
 
 impl Watch<'_> {
@@ -120,13 +121,13 @@ impl Watch<'_> {
             trainer: Demand::of(trainer.into_iter()),
             loader: Demand::of(loader.into_iter()),
             others: summary.others_cpu,
-            floors: Floors::of(summary, shape).on_cores(cores),
+            bound: Bound::measured(summary, shape).on_cores(cores),
         }
     }
 
     fn guard(&self) -> Option<Guard> {
         // Fewer workers would do no less work on cores that have no time left.
-        if self.floors.core_share(self.summary.period()) >= SATURATED {
+        if self.bound.core_share(self.summary.period()) >= SATURATED {
             return None;
         }
         let waited = self.waited();
@@ -198,7 +199,7 @@ impl Watch<'_> {
         let crowds = match self.shape.layout.num_workers() {
             Some(num_workers) => vec![self.spare(None, num_workers)],
             None => ASSEMBLY
-                .map(|stage| self.spare(Some(stage), self.floors.workers(stage)))
+                .map(|stage| self.spare(Some(stage), self.bound.workers(stage)))
                 .into(),
         };
         let crowds = crowds.into_iter().flatten();
@@ -232,20 +233,21 @@ impl Watch<'_> {
     /// where that takes as many as there are.
     fn enough(&self, stage: Option<Stage>, workers: usize) -> Option<usize> {
         let work: f64 = match stage {
-            Some(stage) => self.floors.work(stage),
-            None => ASSEMBLY.map(|stage| self.floors.work(stage)).iter().sum(),
+            Some(stage) => self.bound.work(stage),
+            None => ASSEMBLY.map(|stage| self.bound.work(stage)).iter().sum(),
         };
-        let time = BUSY_AT_MOST * self.floors.least();
+        let time = BUSY_AT_MOST * self.bound.least();
         (1..workers).find(|fewer| work <= time * *fewer as f64)
     }
 
-    /// The most that fewer workers can gain: the lost time, as far as the floors allow.
+    /// The most that fewer workers can gain: the lost time, as far as the bound allows.
     fn at_most(&self, lost: Nanos, crowd: &Crowd) -> f64 {
-        let stage = crowd.stage.unwrap_or(Stage::Decode);
-        let floors = self.floors.clone().with_workers(stage, crowd.enough);
+        let limit = crowd.stage.map_or(Some(Limit::Workers), Limit::workers_of);
+        let fewer = |limit| self.bound.clone().with_threads(limit, crowd.enough);
+        let least = limit.map_or(0.0, |limit| fewer(limit).least());
         let period = self.summary.period().0 as f64;
         let without = 1.0 / (1.0 - share(lost, self.window)).max(1e-3);
-        without.min(period / floors.least().max(1.0))
+        without.min(period / least.max(1.0))
     }
 
     fn message(&self, crowd: &Crowd, lost: f64, waited: f64) -> String {
@@ -267,7 +269,7 @@ impl Watch<'_> {
         let workers = plural(crowd.workers, &noun);
         let enough = crowd.enough;
         let rest = 100.0 * (waited - lost);
-        let rest = match rest > 100.0 * WAITED {
+        let rest = match rest > 100.0 * WAITED && self.others.is_some() {
             true => format!(" (and {rest:.0} % for other programs or threads)"),
             false => String::new(),
         };
@@ -283,12 +285,8 @@ fn suggestion(crowd: &Crowd, at_most: f64) -> Suggestion {
         Some(stage) => format!("{stage}.workers"),
         None => "num_workers".to_owned(),
     };
-    Suggestion {
-        set: Some(format!("{key}={enough}")),
-        change: format!("{enough} instead of {workers}"),
-        at_most,
-        predicted: None,
-    }
+    let fewer = Setting::count(key, *enough, *workers);
+    Suggestion::new(Change::Set(vec![fewer]), at_most)
 }
 
 #[cfg(test)]

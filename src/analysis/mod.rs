@@ -3,9 +3,9 @@
 //! [`Analysis`] takes the records of a run as they come and keeps little of them. Invariant: the causes
 //! add up to device idle time to the nanosecond. May use `timeline` only.
 
+mod bound;
 mod cause;
 mod differential;
-mod floors;
 mod fold;
 mod gpu;
 mod gpu_util;
@@ -15,17 +15,18 @@ mod over_time;
 pub mod predict;
 mod process_cpu;
 mod profile;
+mod suggestion;
 mod summary;
 mod tally;
 mod units;
 mod verdict;
 mod waking;
 
+pub use bound::{Disk, Limit, LoaderShape};
 pub use cause::{Cause, CauseTotals, IdleSpan};
 pub use differential::{
     Attributed, Cached, Estimate, Part, SampleTimes, differential, median_place,
 };
-pub use floors::{Disk, LoaderShape};
 pub use gpu::{GpuSummary, GpuTally, Level};
 pub use gpu_util::{BusyBy, UtilComparison};
 pub use guard::Guard;
@@ -33,7 +34,8 @@ pub use live::{Analysis, Pace, WindowRule};
 pub use over_time::{EpochPart, OverTime, PartOfWindow};
 pub use process_cpu::CpuReading;
 pub use profile::{Profile, ServiceProfile};
+pub use suggestion::{Change, Setting, SettingValue, Slack, Suggestion};
 pub use summary::Summary;
 pub use tally::{LengthSummary, StageSummary, WorkerSummary};
-pub use verdict::{InputBound, Suggestion, Verdict};
+pub use verdict::{InputBound, Verdict};
 pub use waking::WakingProfile;

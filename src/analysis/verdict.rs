@@ -1,12 +1,11 @@
 //! The verdict: what binds, the evidence, the next change to try and the most it can buy.
-//!
-//! The most a change can buy follows from the floors of the time per step that it cannot remove.
 
 mod advice;
 
+use super::bound::{Bound, LoaderShape};
 use super::cause::Cause;
-use super::floors::LoaderShape;
 use super::guard::Guard;
+use super::suggestion::{Slack, Suggestion};
 use super::summary::Summary;
 use super::tally::{StageSummary, share};
 use crate::timeline::{Nanos, Place, Stage};
@@ -31,20 +30,6 @@ impl InputBound {
     }
 }
 
-/// A change to try.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Suggestion {
-    /// For `--set`; `None` where no key alone does it.
-    pub set: Option<String>,
-    /// The change in words.
-    pub change: String,
-    /// The most it can speed up samples/s, as a factor.
-    pub at_most: f64,
-    /// What it is predicted to make of samples/s, as a factor over this run, and no more than `at_most`. `None`
-    /// while the run is on, and where it cannot be predicted.
-    pub predicted: Option<f64>,
-}
-
 /// What binds the run.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Verdict {
@@ -58,6 +43,8 @@ pub struct Verdict {
     pub title: String,
     /// What was measured that says so.
     pub evidence: Vec<String>,
+    /// Where the loader binds: what of it is slowest, and how much faster that may get.
+    pub slack: Vec<Slack>,
     pub suggestion: Option<Suggestion>,
 }
 
@@ -69,6 +56,7 @@ impl Verdict {
             summary,
             shape,
             guard,
+            bound: Bound::measured(summary, shape),
         };
         judge.verdict()
     }
@@ -84,28 +72,6 @@ impl Verdict {
     }
 }
 
-impl Suggestion {
-    /// Notes that a simulation gives `factor` times the samples/s. `at_most` stands: it is what the run itself
-    /// leaves no doubt about.
-    pub fn predict(&mut self, factor: f64) {
-        self.predicted = Some(factor.min(self.at_most));
-    }
-
-    /// `try --set decode.workers=2 (predicted 1.18x, at most 1.90x)`.
-    pub fn text(&self) -> String {
-        let what = match &self.set {
-            Some(set) => format!("--set {set}"),
-            None => self.change.clone(),
-        };
-        let predicted = match self.predicted {
-            None => String::new(),
-            Some(factor @ SOME_GAIN..) => format!("predicted {factor:.2}x, "),
-            Some(_) => "predicted no gain; ".to_owned(),
-        };
-        format!("try {what} ({predicted}at most {:.2}x)", self.at_most)
-    }
-}
-
 /// From these shares of the step time on a run is highly, or moderately, input-bound.
 const HIGHLY: f64 = 0.20;
 const MODERATELY: f64 = 0.05;
@@ -115,8 +81,6 @@ pub(super) const SATURATED: f64 = 0.9;
 const MANY_OTHERS: f64 = 0.25;
 /// A change that cannot buy this much is not worth a run.
 pub(super) const WORTH_TRYING: f64 = 1.05;
-/// A prediction below this promises nothing.
-const SOME_GAIN: f64 = 1.01;
 /// Device idle below this share of the window is not looked into.
 const HARDLY_IDLE: f64 = 0.05;
 /// More workers than this many on top are not considered.
@@ -126,30 +90,44 @@ const MORE_WORKERS: usize = 64;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Cores {
     Free,
-    /// This process uses nearly all of them.
+    /// Nearly all of their time is in use, most of it by this process.
     Saturated,
-    /// It would, but has not got them.
+    /// And other programs use much of it.
     Taken,
 }
 
-/// What holds the run back, in kind.
+/// What holds the run back.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Limit {
+enum Kind {
     Loader,
     Host,
     Device,
+    WakeUps,
+    /// Records were dropped.
+    Unknown,
     /// The trainer's thread has its data and waits for a core.
     Cores,
 }
 
-impl Limit {
+impl Kind {
+    /// Those that causes belong to.
+    const OF_CAUSES: [Kind; 5] = [
+        Kind::Loader,
+        Kind::Host,
+        Kind::Device,
+        Kind::WakeUps,
+        Kind::Unknown,
+    ];
+
     /// Where a cause belongs.
-    fn of(cause: Cause) -> Limit {
+    fn of(cause: Cause) -> Kind {
         match cause {
-            Cause::Host(_) => Limit::Host,
-            Cause::DeviceSide => Limit::Device,
+            Cause::Host(_) => Kind::Host,
+            Cause::DeviceSide => Kind::Device,
+            Cause::WakeUp => Kind::WakeUps,
+            Cause::Unattributed => Kind::Unknown,
             // Where threads wait for cores they are the loader's, unless the trainer's alone does.
-            _ => Limit::Loader,
+            _ => Kind::Loader,
         }
     }
 }
@@ -158,6 +136,7 @@ struct Judge<'a> {
     summary: &'a Summary,
     shape: &'a LoaderShape,
     guard: Option<Guard>,
+    bound: Bound,
 }
 
 impl Judge<'_> {
@@ -165,42 +144,50 @@ impl Judge<'_> {
         let data_wait_share = self.summary.data_wait_share();
         let input_wait_share = self.input_wait_share();
         let input_bound = InputBound::of(input_wait_share);
-        let limit = self.limit(input_bound);
-        let title = match (limit, input_bound) {
+        let kind = self.kind(input_bound);
+        let title = match (kind, input_bound) {
             _ if !self.shape.has_device => "loader alone",
             _ if self.shape.resident == Some(Place::Device) => "device-only",
             _ if self.shape.resident == Some(Place::Host) => "host-resident",
-            (Limit::Loader, InputBound::Highly) => "loader-bound",
-            (Limit::Loader, InputBound::Moderately) => "moderately loader-bound",
-            (Limit::Loader, InputBound::Not) => "not input-bound",
-            (Limit::Host, _) => "host-bound",
-            (Limit::Cores, _) => "short of cores",
-            (Limit::Device, _) => "device-bound",
+            (Kind::Loader, InputBound::Highly) => "loader-bound",
+            (Kind::Loader, InputBound::Moderately) => "moderately loader-bound",
+            (Kind::Loader, InputBound::Not) => "not input-bound",
+            (Kind::Host, _) => "host-bound",
+            (Kind::Cores, _) => "short of cores",
+            (Kind::Device, _) => "device-bound",
+            (Kind::WakeUps, _) => "late wake-ups",
+            (Kind::Unknown, _) => "not known",
         };
-        let top = self.top_cause(limit);
-        let suggestion = top.filter(|cause| self.may_change(limit, *cause));
+        let top = self.top_cause(kind);
+        let suggestion = top.filter(|cause| self.may_change(kind, *cause));
         let suggestion = suggestion
-            .and_then(|cause| self.suggestion(cause))
+            .and_then(|cause| self.suggestion(kind, cause))
             .filter(|suggestion| suggestion.at_most >= WORTH_TRYING);
+        let slack = match kind {
+            Kind::Loader if self.shape.resident.is_none() => self.slack(),
+            _ => Vec::new(),
+        };
+        let evidence = self.evidence(kind, input_bound, top, &slack, suggestion.as_ref());
         Verdict {
             input_bound,
             data_wait_share,
             input_wait_share,
             title: title.to_owned(),
-            evidence: self.evidence(limit, input_bound, top, suggestion.as_ref()),
+            evidence,
+            slack,
             suggestion,
         }
     }
 
     /// Whether a change against `cause` can be told: without the loader only one to the trainer's own code, or to
     /// copies where there are any.
-    fn may_change(&self, limit: Limit, cause: Cause) -> bool {
+    fn may_change(&self, kind: Kind, cause: Cause) -> bool {
         let here = match self.shape.resident {
             None => true,
             Some(Place::Host) if cause.stage() == Some(Stage::Copy) => true,
-            Some(_) => Limit::of(cause) == Limit::Host,
+            Some(_) => Kind::of(cause) == Kind::Host,
         };
-        limit != Limit::Device && here
+        kind != Kind::Device && here
     }
 
     /// Whether batches stay on the device: then there is nothing before it.
@@ -212,71 +199,72 @@ impl Judge<'_> {
     /// where that runs beside it and may have work while its thread waits.
     fn input_wait_share(&self) -> f64 {
         if self.shape.device_beside && !self.on_device() {
-            share(self.total(Limit::Loader), self.summary.window.length())
+            share(self.total(Kind::Loader), self.summary.window.length())
         } else {
             self.summary.data_wait_share()
         }
     }
 
     /// Idle time of all causes of a kind.
-    fn total(&self, limit: Limit) -> Nanos {
+    fn total(&self, kind: Kind) -> Nanos {
         let causes = self.summary.causes.iter();
-        let lengths = causes.filter(|(cause, _)| Limit::of(*cause) == limit);
+        let lengths = causes.filter(|(cause, _)| Kind::of(*cause) == kind);
         lengths.map(|(_, length)| *length).sum()
     }
 
     /// The causes are compared in kind, not one by one: a loader may hold the device back in many ways.
-    fn limit(&self, input_bound: InputBound) -> Limit {
+    fn kind(&self, input_bound: InputBound) -> Kind {
         if self.leading_guard().is_some() {
-            return Limit::Cores;
+            return Kind::Cores;
         }
         let idle = share(self.summary.device_idle(), self.summary.window.length());
         if input_bound == InputBound::Not && idle <= HARDLY_IDLE {
-            return Limit::Device;
+            return Kind::Device;
         }
         if self.on_device() {
-            return Limit::Host;
+            return Kind::Host;
         }
-        let (host, loader) = (self.total(Limit::Host), self.total(Limit::Loader));
+        // Of kinds that are as long the first.
+        let kinds = Kind::OF_CAUSES.into_iter().rev();
+        let longest = kinds.max_by_key(|kind| self.total(*kind));
         let contention = self.summary.cause(Cause::CpuContention);
         let has_data = self.summary.data_wait_share() < MODERATELY;
-        if host > loader {
-            Limit::Host
-        } else if has_data && 2 * contention.0 > loader.0 {
-            Limit::Cores
-        } else {
-            Limit::Loader
+        match longest.unwrap_or(Kind::Unknown) {
+            Kind::Loader if has_data && 2 * contention.0 > self.total(Kind::Loader).0 => {
+                Kind::Cores
+            }
+            kind => kind,
         }
     }
 
     /// The guard's finding, where nothing else has cost more.
     fn leading_guard(&self) -> Option<&Guard> {
         let contention = self.summary.cause(Cause::CpuContention);
-        let losses = [
-            self.total(Limit::Loader) - contention,
-            self.total(Limit::Host),
-            self.total(Limit::Device),
-        ];
+        let losses = Kind::OF_CAUSES.map(|kind| match kind {
+            Kind::Loader => self.total(kind) - contention,
+            _ => self.total(kind),
+        });
         let guard = self.guard.as_ref();
         guard.filter(|guard| losses.iter().all(|loss| guard.lost > *loss))
     }
 
     /// The longest cause of the kind, or of any where that kind has none.
-    fn top_cause(&self, limit: Limit) -> Option<Cause> {
+    fn top_cause(&self, kind: Kind) -> Option<Cause> {
         let mut causes = self.summary.causes.iter().map(|(cause, _)| *cause);
         let first = causes.clone().next();
-        match limit {
-            Limit::Cores => Some(Cause::CpuContention),
+        match kind {
+            Kind::Cores => Some(Cause::CpuContention),
             _ if self.on_device() => first,
-            _ => causes.find(|cause| Limit::of(*cause) == limit).or(first),
+            _ => causes.find(|cause| Kind::of(*cause) == kind).or(first),
         }
     }
 
     fn evidence(
         &self,
-        limit: Limit,
+        kind: Kind,
         input_bound: InputBound,
         top: Option<Cause>,
+        slack: &[Slack],
         suggestion: Option<&Suggestion>,
     ) -> Vec<String> {
         let mut evidence = Vec::new();
@@ -291,13 +279,14 @@ impl Judge<'_> {
         };
         evidence.extend(out_of_the_way.map(str::to_owned));
         let window = self.summary.window.length();
-        let stage = top
-            .and_then(Cause::stage)
-            .filter(|_| limit == Limit::Loader);
-        if let Some(row) = stage.and_then(|stage| self.summary.stage(stage)) {
-            evidence.push(stage_evidence(row, window));
-        }
-        if limit != Limit::Loader || input_bound == InputBound::Not {
+        let stage = top.and_then(Cause::stage).filter(|_| kind == Kind::Loader);
+        // As slow as that one.
+        let others = slack.iter().filter_map(|slack| slack.limit.stage());
+        let others = others.filter(|other| stage.is_some_and(|stage| stage != *other));
+        let rows = stage.into_iter().chain(others);
+        let rows = rows.filter_map(|stage| self.summary.stage(stage));
+        evidence.extend(rows.map(|row| stage_evidence(row, window)));
+        if kind != Kind::Loader || input_bound == InputBound::Not {
             let wait = 100.0 * self.summary.data_wait_share();
             let busy = 100.0 * self.summary.busy_share();
             evidence.push(format!(
@@ -319,8 +308,8 @@ impl Judge<'_> {
         if let Some(guard) = guard.filter(|_| top == Some(Cause::CpuContention)) {
             evidence.push(guard.message.clone());
         }
-        let scarce = matches!(limit, Limit::Loader | Limit::Cores);
-        if scarce && suggestion.is_none_or(|s| s.set.is_none()) {
+        let scarce = matches!(kind, Kind::Loader | Kind::Cores);
+        if scarce && suggestion.is_none_or(|s| s.sets().is_empty()) {
             evidence.extend(self.scarce_cores());
         }
         evidence
@@ -328,24 +317,24 @@ impl Judge<'_> {
 
     /// Who has the cores, where they are all in use.
     fn scarce_cores(&self) -> Option<String> {
-        let percent = 100.0 * self.of_cores(self.summary.process_cpu)?;
+        let own = 100.0 * self.of_cores(self.summary.process_cpu)?;
+        let others = 100.0 * self.of_cores(self.summary.others_cpu).unwrap_or(0.0);
         let cores = self.shape.cores;
         match self.cores() {
-            Cores::Saturated => Some(format!(
-                "of {cores} cores {percent:.0} % are in use, more workers cannot help"
-            )),
+            Cores::Saturated => {
+                let all = (own + others).min(100.0);
+                Some(format!(
+                    "of {cores} cores {all:.0} % are in use, more workers cannot help"
+                ))
+            }
             Cores::Taken => Some(format!(
-                "this process had {percent:.0} % of {cores} cores and could have used more, other programs or a CPU quota took the rest"
+                "other programs used {others:.0} % of {cores} cores, this process {own:.0} %"
             )),
-            Cores::Free => self.busy_others(),
+            Cores::Free if others > 100.0 * MANY_OTHERS => Some(format!(
+                "other programs used {others:.0} % of {cores} cores"
+            )),
+            Cores::Free => None,
         }
-    }
-
-    /// What other programs used, where that was much.
-    fn busy_others(&self) -> Option<String> {
-        let used = self.of_cores(self.summary.others_cpu)?;
-        let (percent, cores) = (100.0 * used, self.shape.cores);
-        (used > MANY_OTHERS).then(|| format!("other programs used {percent:.0} % of {cores} cores"))
     }
 
     /// `time` as a share of all cores' time.
@@ -354,15 +343,14 @@ impl Judge<'_> {
         Some(time?.0 as f64 / available.max(1.0))
     }
 
-    /// Whether threads found cores to run on. Time that they were ready to run without one counts as time
-    /// that another worker would not have had one either.
+    /// Whether the cores have time left, by the CPU time that was measured: threads that wait for one another's
+    /// turn leave them idle in between.
     fn cores(&self) -> Cores {
-        let cpu = self.summary.process_cpu;
-        let waited: Nanos = self.summary.workers.iter().map(|w| w.usage.run_delay).sum();
-        let wanted = self.of_cores(cpu.map(|cpu| cpu + waited));
-        match (self.of_cores(cpu), wanted) {
-            (Some(SATURATED..), _) => Cores::Saturated,
-            (_, Some(SATURATED..)) => Cores::Taken,
+        let own = self.of_cores(self.summary.process_cpu).unwrap_or(0.0);
+        let others = self.of_cores(self.summary.others_cpu).unwrap_or(0.0);
+        match own + others {
+            SATURATED.. if own < SATURATED && others > MANY_OTHERS => Cores::Taken,
+            SATURATED.. => Cores::Saturated,
             _ => Cores::Free,
         }
     }

@@ -34,11 +34,33 @@ pub fn usable_threads() -> usize {
 
 /// CPU cores that this process may use; a quota may leave it a fraction of one.
 pub fn usable_cores() -> f64 {
-    // Counts the cores it may run on, and rounds a quota down to whole ones.
-    let whole = usable_threads() as f64;
-    cpu_quota_cores()
-        .filter(|quota| quota.floor().max(1.0) == whole)
-        .unwrap_or(whole)
+    cores(usable_threads(), allowed_cores().len(), cpu_quota_cores())
+}
+
+/// Of so many `allowed` cores what `quota` leaves, where it is the one that `threads` is rounded down from.
+fn cores(threads: usize, allowed: usize, quota: Option<f64>) -> f64 {
+    let threads = threads as f64;
+    let quota = quota.filter(|quota| quota.floor().max(1.0) == threads);
+    quota.map_or(threads, |quota| quota.min((allowed as f64).max(threads)))
+}
+
+/// The numbers of the cores that this process may run on, whatever its quota.
+pub fn allowed_cores() -> Vec<usize> {
+    let status = fs::read_to_string("/proc/self/status");
+    cores_in(&status.unwrap_or_default())
+}
+
+/// As a process's status lists them: `0-3,8`.
+fn cores_in(status: &str) -> Vec<usize> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let ranges = line.unwrap_or_default().trim().split(',');
+    let ranges = ranges.filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    });
+    ranges.flatten().collect()
 }
 
 /// The tightest memory limit, in bytes.
@@ -107,5 +129,22 @@ mod tests {
         assert_eq!(own_group(text, "cpu"), Some("/c"));
         assert_eq!(own_group(text, ""), Some("/d"));
         assert_eq!(own_group(text, "pids"), None);
+    }
+
+    #[test]
+    fn a_quota_gives_no_more_cores_than_there_are() {
+        assert_eq!(cores(2, 2, Some(2.5)), 2.0);
+        assert_eq!(cores(2, 4, Some(2.5)), 2.5);
+        assert_eq!(cores(1, 4, Some(0.5)), 0.5);
+        assert_eq!(cores(4, 4, Some(16.0)), 4.0);
+        assert_eq!(cores(4, 4, None), 4.0);
+        assert_eq!(cores(2, 0, Some(2.5)), 2.0, "nobody knows how many");
+    }
+
+    #[test]
+    fn the_list_of_cores_is_read() {
+        let status = "Name:\tx\nCpus_allowed:\t1003\nCpus_allowed_list:\t0-1,12\n";
+        assert_eq!(cores_in(status), [0, 1, 12]);
+        assert!(cores_in("Name:\tx\n").is_empty());
     }
 }

@@ -4,7 +4,7 @@ use super::nvml::write_missing;
 use super::{
     CacheReport, DeviceMemoryReport, EmulatedReport, Report, Status, StorageReport, TimelineReport,
 };
-use crate::analysis::StageSummary;
+use crate::analysis::{Slack, StageSummary};
 use crate::timeline::{Bytes, Nanos};
 use std::fmt::{self, Write};
 
@@ -28,6 +28,7 @@ fn write_report(out: &mut String, report: &Report) -> fmt::Result {
             if let Some(suggestion) = &verdict.suggestion {
                 writeln!(out, "         {}", suggestion.text())?;
             }
+            write_slack(out, &verdict.slack)?;
         }
         (None, Status::Running) => writeln!(out, "verdict  none yet: no step has been measured")?,
         (None, _) => writeln!(
@@ -53,6 +54,14 @@ fn write_report(out: &mut String, report: &Report) -> fmt::Result {
     write_causes(out, report)?;
     write_stages(out, report)?;
     write_warnings(out, report)
+}
+
+fn write_slack(out: &mut String, slack: &[Slack]) -> fmt::Result {
+    if slack.is_empty() {
+        return Ok(());
+    }
+    let each: Vec<String> = slack.iter().map(Slack::to_string).collect();
+    writeln!(out, "slack    {}", each.join("; "))
 }
 
 pub(super) fn percent(share: f64) -> String {
@@ -398,7 +407,7 @@ fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{Guard, Suggestion};
+    use crate::analysis::{Change, Guard, Setting, Suggestion};
     use crate::report::Machine;
     use crate::timeline::Stage;
 
@@ -423,8 +432,7 @@ mod tests {
             waited_share: 0.26,
             message: "8 decode workers are too many".to_owned(),
             suggestion: Suggestion {
-                set: Some("decode.workers=1".to_owned()),
-                change: "1 instead of 8".to_owned(),
+                change: Change::Set(vec![Setting::count("decode.workers", 1, 8)]),
                 at_most: 1.3,
                 predicted: Some(1.19),
             },
@@ -434,6 +442,7 @@ mod tests {
         assert_eq!(render(&report).lines().nth(1), Some(text));
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["guard"]["lost_ns"], 900_000_000);
+        assert_eq!(json["guard"]["suggestion"]["change"]["set"][0]["value"], 1);
     }
 
     #[test]

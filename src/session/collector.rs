@@ -92,7 +92,7 @@ pub(super) struct Collector {
     pub(super) cache_epoch: u64,
     /// The GPU's counters, where the device is one.
     pub(super) gpu: GpuWatch,
-    /// CPU time of the process before the run, and of the collector's thread so far.
+    /// CPU time of the process before the run, or otherwise apart from it, and of the collector's thread so far.
     pub(super) process_cpu_before: Nanos,
     pub(super) own_cpu: Nanos,
     pub(super) others: OtherPrograms,

@@ -5,9 +5,9 @@
 //! others. May use `analysis`, `device` and `timeline`.
 
 use crate::analysis::CpuReading;
-use crate::device::cgroup::{usable_cores, usable_threads};
+use crate::device::cgroup::{allowed_cores, usable_cores, usable_threads};
 use crate::timeline::Nanos;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 
 /// Between two readings: of a machine with many cores the kernel has much to write.
@@ -30,8 +30,7 @@ pub(super) struct OtherPrograms {
 impl OtherPrograms {
     /// For the calling process.
     pub(super) fn new() -> OtherPrograms {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let cores = allowed_cores(&status);
+        let cores = allowed_cores();
         let whole = cores.len() == usable_threads() && usable_cores() == cores.len() as f64;
         OtherPrograms {
             cores: if whole { cores } else { Vec::new() },
@@ -63,19 +62,6 @@ impl OtherPrograms {
     }
 }
 
-/// The cores that a process may run on, as its status lists them: `0-3,8`.
-fn allowed_cores(status: &str) -> Vec<usize> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let ranges = line.unwrap_or_default().trim().split(',');
-    let ranges = ranges.filter_map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(first.parse().ok()?..=last.parse().ok()?)
-    });
-    ranges.flatten().collect()
-}
-
 /// How long `cores` have worked so far, what the hypervisor took for others among it; `None` where one of them is
 /// not listed.
 fn busy_time(stat: &str, cores: &[usize]) -> Option<Nanos> {
@@ -104,12 +90,10 @@ mod tests {
 
     #[test]
     fn only_the_processs_own_cores_count() {
-        let cores = allowed_cores("Name:\tx\nCpus_allowed:\t1003\nCpus_allowed_list:\t0-1,12\n");
-        assert_eq!(cores, [0, 1, 12]);
-        assert_eq!(busy_time(STAT, &cores), Some(TICK.times(137 + 7 + 1)));
+        let busy = busy_time(STAT, &[0, 1, 12]);
+        assert_eq!(busy, Some(TICK.times(137 + 7 + 1)));
         assert_eq!(busy_time(STAT, &[1]), Some(TICK.times(7)));
         assert_eq!(busy_time(STAT, &[2]), None, "it went offline");
-        assert!(allowed_cores("Name:\tx\n").is_empty());
     }
 
     #[test]

@@ -139,6 +139,10 @@ pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
             bytes_per_second: storage.bytes_per_second,
         }),
         copy_latency: Nanos(config.emulated.map_or(0, |device| device.copy_latency_ns)),
+        value_bytes: match pipeline.preprocess.on_device {
+            true => size_of::<u8>(),
+            false => size_of::<f32>(),
+        },
         cores,
     }
 }

@@ -144,6 +144,7 @@ impl Session {
         let Some(mut collector) = collector.stop() else {
             return Err(ended.result.err().unwrap_or(SessionError::CollectorGone));
         };
+        collector.process_cpu_before += ended.evaluation_cpu;
         collector.finish();
         drop(host_spans);
         if let Some(summary) = trace.and_then(|trace| trace.finish()) {

@@ -277,15 +277,11 @@ impl TracingFeed {
             Stage::Copy => Some(Stage::Batch),
             Stage::Step => Some(Stage::Copy),
         };
-        if let Some(before) = before.filter(|_| !self.shared(name.lane())) {
+        // A thread hands on to itself without a queue.
+        let queued = !unit.involves(Stage::Read) && unit.lineage.lane() != name.lane();
+        if let Some(before) = before.filter(|_| queued) {
             depth(trace, before, unit.start, unit.input_depth);
         }
-    }
-
-    /// Whether the lane serves several stages one after another, without queues between.
-    fn shared(&self, lane: u16) -> bool {
-        let kind = self.lanes.get(usize::from(lane)).map(|info| info.kind);
-        kind == Some(LaneKind::BatchWorker)
     }
 
     /// What the trainer's code did, and its wait before the step.

@@ -1,5 +1,6 @@
 //! What runs once the device is there: the pipeline and the training loop, in the session's thread.
 
+use super::collector::cpu_of;
 use super::error::SessionError;
 use super::evaluation::HeldOut;
 use super::gpu::{GpuDevice, TakenTimeline};
@@ -10,11 +11,12 @@ use crate::pipeline::{
     Delivered, Discard, HostToDevice, Logbook, Plan, SampleWork, Skipped, start,
 };
 use crate::report::Training;
-use crate::timeline::Recorder;
+use crate::timeline::{Nanos, Recorder};
 use crate::train::{
     BurnTrainer, DevicePreprocess, EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned, StepDone,
     TrainError, TrainStep, train,
 };
+use nix::sys::resource::UsageWho;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What takes the batches.
@@ -45,6 +47,8 @@ pub(super) struct Ended {
     pub(super) result: Result<u64, SessionError>,
     pub(super) skipped: Skipped,
     pub(super) stopped: bool,
+    /// CPU time of the process while it evaluated, which is no part of the run that is measured.
+    pub(super) evaluation_cpu: Nanos,
 }
 
 impl Ended {
@@ -53,6 +57,7 @@ impl Ended {
             result,
             skipped: Skipped::default(),
             stopped: false,
+            evaluation_cpu: Nanos::ZERO,
         }
     }
 }
@@ -166,6 +171,8 @@ impl Trainee<'_> {
         if !self.session.options.evaluate || self.plan.keep.is_some() {
             return ended;
         }
+        let cpu = || cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
+        let before = cpu();
         for part in held_out {
             if ended.result.is_err() || ended.stopped {
                 break;
@@ -176,6 +183,7 @@ impl Trainee<'_> {
             }
             ended.stopped = stop.is_stopped();
         }
+        ended.evaluation_cpu = cpu() - before;
         ended
     }
 
@@ -214,6 +222,7 @@ impl Trainee<'_> {
             result: result.map_err(SessionError::from),
             skipped,
             stopped,
+            evaluation_cpu: Nanos::ZERO,
         }
     }
 

@@ -30,7 +30,9 @@ pub use size::Size;
 pub use space::{Axis, Space};
 
 use super::trial::{Measured, Outcome, TrialError};
+use crate::analysis::Suggestion;
 use objective::{NOISE, cheapest};
+use serde::Deserialize;
 use serde_json::Value;
 use space::Point;
 use survey::{Candidate, Outlook, RuledOut, Survey, Tried};
@@ -323,13 +325,15 @@ impl Search<'_> {
         let verdict = report
             .as_ref()
             .map_or(&Value::Null, |report| &report["verdict"]);
-        let suggestion = &verdict["suggestion"];
-        let set = suggestion["set"].as_str();
-        let looked_at = set.is_some_and(|set| self.request.space.covers(set));
+        let suggestion = Suggestion::deserialize(&verdict["suggestion"]).ok();
+        let looked_at = |suggestion: &Suggestion| {
+            let sets = suggestion.sets();
+            !sets.is_empty() && sets.iter().all(|set| self.request.space.covers(set))
+        };
         Next {
             bottleneck: winner.forecast.next_bottleneck.clone(),
             verdict: verdict["title"].as_str().map(str::to_owned),
-            suggestion: (!suggestion.is_null() && !looked_at).then(|| suggestion.clone()),
+            suggestion: suggestion.filter(|suggestion| !looked_at(suggestion)),
         }
     }
 }

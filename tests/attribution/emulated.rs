@@ -206,6 +206,7 @@ pub fn shape(run: &Planted, rig: &Rig) -> LoaderShape {
         resident: rig.keep.map(|keep| keep.place),
         device_beside: rig.device.is_some() || rig.by_events.is_some(),
         disk: None,
+        value_bytes: 4,
         cores: rig.cores.map_or(16.0, |cores| cores as f64),
     }
 }

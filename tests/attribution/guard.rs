@@ -70,7 +70,7 @@ fn decode_workers_that_take_the_trainers_core_are_named() {
     let (many, found) = guard(&run, &rig);
     let found = found.expect("twelve decode workers on two cores");
     assert_eq!((found.stage, found.workers), (Some(Stage::Decode), 12));
-    assert_eq!(found.suggestion.set.as_deref(), Some("decode.workers=1"));
+    assert_eq!(found.suggestion.sets(), ["decode.workers=1"]);
     let (run, rig) = training([1, found.enough]);
     let (fewer, silent) = guard(&run, &rig);
     assert_eq!(silent, None);

@@ -178,6 +178,7 @@ impl Made {
             device_beside: self.beside.is_some(),
             disk: None,
             copy_latency: Nanos::ZERO,
+            value_bytes: 4,
             cores: self.cores,
         }
     }
@@ -204,7 +205,7 @@ fn so_are_workers_of_whole_batches() {
     };
     let guard = made.guard().unwrap();
     assert_eq!((guard.stage, guard.workers), (None, 8));
-    assert_eq!(guard.suggestion.set.as_deref(), Some("num_workers=2"));
+    assert_eq!(guard.suggestion.sets(), ["num_workers=2"]);
 }
 
 /// Workers that are all needed: 8, busy 20 % each, are two; 3, busy 95 %, are three.

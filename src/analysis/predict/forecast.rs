@@ -1,9 +1,9 @@
 //! From simulations to a forecast: figures with intervals, what would bind next, and the bound beside them.
 
-use super::bound::{Bound, Limit};
 use super::costs::Random;
 use super::scenario::{Device, Scenario};
 use super::simulation::{Simulated, simulate};
+use super::{Bound, Limit};
 use crate::timeline::Layout;
 use serde::Serialize;
 
@@ -202,10 +202,8 @@ fn with_step(device: &Device, factor: f64) -> Device {
 
 /// What would gain most if there were twice as much of it.
 fn next_bottleneck(scenario: &Scenario, bound: &Bound, now: f64) -> Option<Relief> {
-    let limits = bound
-        .demands
-        .iter()
-        .map(|(limit, _)| Resource::Limit(*limit));
+    let limits = bound.demands().into_iter();
+    let limits = limits.map(|(limit, _)| Resource::Limit(limit));
     let reliefs = limits.chain([Resource::Prefetch]).filter_map(|resource| {
         let (rate, _) = expected(&doubled(scenario, resource)?);
         let gain = rate / now.max(1e-9);

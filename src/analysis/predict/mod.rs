@@ -3,7 +3,6 @@
 //! [`simulate`] runs a [`Scenario`] through a discrete-event simulation; [`Bound`] is what operational
 //! analysis allows at most. Both are pure functions of what was measured. May use `timeline`.
 
-mod bound;
 mod clock;
 mod costs;
 mod forecast;
@@ -12,9 +11,11 @@ mod loader;
 mod measured;
 mod scenario;
 mod simulation;
+#[cfg(test)]
+mod tests;
 mod trainer;
 
-pub use bound::{Bound, Limit};
+pub use super::bound::{Bound, Limit};
 pub use costs::Costs;
 pub use forecast::{Doubts, Estimate, Forecast, Relief, Resource, expected, forecast};
 pub use scenario::{

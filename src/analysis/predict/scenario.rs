@@ -255,7 +255,7 @@ impl Scenario {
     }
 
     /// Mean nanoseconds that a sample's read waits without computing, and nobody else is in the way.
-    pub(super) fn mean_read_wait(&self) -> f64 {
+    pub(in crate::analysis) fn mean_read_wait(&self) -> f64 {
         match self.storage {
             None => self.costs.read_wait.mean(),
             Some(storage) => {

@@ -1,18 +1,22 @@
 //! What to change: for each cause the change to try, and the most that it can buy.
 
-use super::{Cores, Judge, MORE_WORKERS, Suggestion, WORTH_TRYING};
+use super::{Cores, Judge, Kind, MORE_WORKERS, WORTH_TRYING};
+use crate::analysis::bound::{ASSEMBLY, Bound, Limit};
 use crate::analysis::cause::Cause;
-use crate::analysis::floors::{ASSEMBLY, Floors};
+use crate::analysis::suggestion::{Change, Setting, Slack, Suggestion};
 use crate::analysis::tally::share;
 use crate::timeline::{HostWork, Layout, Nanos, Stage};
 
+/// Of what any number of threads could reach, what is worth no more threads.
+const NEARLY: f64 = 0.97;
+
 impl Judge<'_> {
-    /// The change to try against `cause`.
-    pub(super) fn suggestion(&self, cause: Cause) -> Option<Suggestion> {
+    /// The change to try against `cause`, in a run that is held back as `kind` says.
+    pub(super) fn suggestion(&self, kind: Kind, cause: Cause) -> Option<Suggestion> {
         match cause {
             Cause::Capacity(stage) => match self.cores() {
                 Cores::Free => self
-                    .more_workers(stage)
+                    .more_threads(stage)
                     .filter(|suggestion| suggestion.at_most >= WORTH_TRYING)
                     .or_else(|| self.in_order(stage))
                     .or_else(|| self.cheaper_work(Some(stage))),
@@ -21,17 +25,20 @@ impl Judge<'_> {
                 Cores::Taken => None,
             },
             Cause::PrefetchDepth(stage) => Some(self.deeper(stage)),
-            Cause::CpuContention => {
-                let fewer = self.guard.as_ref().map(|guard| guard.suggestion.clone());
-                let saturated = self.cores() == Cores::Saturated;
-                fewer.or_else(|| saturated.then(|| self.cheaper_work(None)).flatten())
-            }
-            Cause::Host(HostWork::LossReadback) => Some(Suggestion {
-                set: None,
-                change: "reading the loss back less often".to_owned(),
-                at_most: self.without(self.summary.cause(cause)),
-                predicted: None,
-            }),
+            Cause::CpuContention => match (&self.guard, self.cores()) {
+                (Some(guard), _) => Some(guard.suggestion.clone()),
+                (None, Cores::Saturated) => self.cheaper_work(None),
+                // Workers that get in each other's way now and then are held back by what they do in between.
+                (None, Cores::Free) if kind == Kind::Loader => {
+                    let mut causes = self.summary.causes.iter().map(|(cause, _)| *cause);
+                    self.suggestion(kind, causes.find(|cause| cause.stage().is_some())?)
+                }
+                _ => None,
+            },
+            Cause::Host(HostWork::LossReadback) => Some(Suggestion::new(
+                Change::ReadLossLessOften,
+                self.without(self.summary.cause(cause)),
+            )),
             _ => None,
         }
     }
@@ -42,59 +49,91 @@ impl Judge<'_> {
         1.0 / (1.0 - share(length, window)).max(1e-3)
     }
 
-    fn floors(&self) -> Floors {
-        Floors::of(self.summary, self.shape)
-    }
-
-    /// The most that a run with `floors` can gain over this one.
-    fn at_most(&self, floors: &Floors) -> f64 {
+    /// The most that a run with `bound` can gain over this one.
+    fn at_most(&self, bound: &Bound) -> f64 {
         let period = self.summary.period().0 as f64;
-        (period / floors.least().max(1.0)).max(1.0)
+        (period / bound.least().max(1.0)).max(1.0)
     }
 
-    /// The fewest workers that reach what any number of them could.
-    fn more_workers(&self, stage: Stage) -> Option<Suggestion> {
-        let floors = self.floors();
-        let (key, now) = match self.shape.layout {
-            Layout::WholeBatch { num_workers, .. }
-                if stage != Stage::Copy || self.shape.layout.is_inline() =>
-            {
-                ("num_workers".to_owned(), num_workers)
-            }
-            _ if stage == Stage::Copy => {
-                return (self.shape.copy.workers == 0).then(|| self.copy_ahead());
-            }
-            _ => (format!("{stage}.workers"), floors.workers(stage)),
+    /// What is slowest, alone or with others that are as slow, and how much faster each may get.
+    pub(super) fn slack(&self) -> Vec<Slack> {
+        let mut demands = self.bound.demands();
+        demands.retain(|(_, demand)| *demand > 0.0);
+        let [first, second, ..] = demands[..] else {
+            return Vec::new();
         };
-        let with = |workers| self.at_most(&floors.clone().with_workers(stage, workers));
-        let best = with(now + MORE_WORKERS);
-        let enough = (now + 1..=now + MORE_WORKERS).find(|n| with(*n) >= 0.97 * best)?;
-        Some(Suggestion {
-            set: Some(format!("{key}={enough}")),
-            change: format!("{enough} instead of {now}"),
-            at_most: with(enough),
-            predicted: None,
-        })
+        let as_slow = |demand: f64| demand * WORTH_TRYING > first.1;
+        let slowest = demands.iter().filter(|(_, demand)| as_slow(*demand));
+        let slack = slowest.map(|(limit, demand)| {
+            let (next, other) = if *limit == first.0 { second } else { first };
+            Slack {
+                limit: *limit,
+                factor: (demand / other).max(1.0),
+                next,
+            }
+        });
+        slack.collect()
+    }
+
+    /// The key that says how many threads `limit` has, and how many these are.
+    fn threads(&self, limit: Limit) -> Option<(String, usize)> {
+        let own = |stage| (format!("{stage}.workers"), self.bound.workers(stage));
+        match (limit, self.shape.layout) {
+            (Limit::Workers, Layout::WholeBatch { num_workers, .. }) => {
+                Some(("num_workers".to_owned(), num_workers))
+            }
+            (Limit::Trainer, _) if self.shape.copy.workers == 0 => {
+                Some(("copy.workers".to_owned(), 0))
+            }
+            _ => limit.stage().map(own),
+        }
+    }
+
+    /// What has to do the work of `stage`.
+    fn limit_of(&self, stage: Stage) -> Option<Limit> {
+        match (stage, self.shape.layout) {
+            (_, Layout::WholeBatch { num_workers: 0, .. }) => Some(Limit::Workers),
+            (Stage::Copy, _) if self.shape.copy.workers == 0 => Some(Limit::Trainer),
+            (Stage::Copy, _) => Some(Limit::Copy),
+            (_, Layout::WholeBatch { .. }) => Some(Limit::Workers),
+            _ => Limit::workers_of(stage),
+        }
+    }
+
+    /// The fewest threads that reach what any number of them could: at `stage`, and at what else is as slow.
+    fn more_threads(&self, stage: Stage) -> Option<Suggestion> {
+        let mut most = self.bound.clone();
+        let mut limits: Vec<(Limit, String, usize)> = Vec::new();
+        let mut next = self.limit_of(stage);
+        while let Some(limit) = next.take()
+            && let Some((key, now)) = self.threads(limit)
+        {
+            most = most.with_threads(limit, now + MORE_WORKERS);
+            limits.push((limit, key, now));
+            let limit = most.limit();
+            let known = limits.iter().any(|(known, ..)| *known == limit);
+            next = (!known && self.at_most(&most) < WORTH_TRYING).then_some(limit);
+        }
+        let least = most.least() / NEARLY;
+        let mut enough = self.bound.clone();
+        let mut settings = Vec::new();
+        for (limit, key, now) in limits {
+            let with = |threads| most.clone().with_threads(limit, threads);
+            let threads = (now..=now + MORE_WORKERS).find(|n| with(*n).least() <= least)?;
+            enough = enough.with_threads(limit, threads);
+            if threads > now {
+                settings.push(Setting::count(key, threads, now));
+            }
+        }
+        let at_most = self.at_most(&enough);
+        (!settings.is_empty()).then(|| Suggestion::new(Change::Set(settings), at_most))
     }
 
     /// Fewer seeks, where the disk has no time for anything else.
     fn in_order(&self, stage: Stage) -> Option<Suggestion> {
-        let at_most = self.at_most(&self.floors().without_seeks());
-        (stage == Stage::Read && at_most >= WORTH_TRYING).then(|| Suggestion {
-            set: None,
-            change: "reading samples in the order in which they lie on the disk".to_owned(),
-            at_most,
-            predicted: None,
-        })
-    }
-
-    fn copy_ahead(&self) -> Suggestion {
-        Suggestion {
-            set: Some("copy.workers=1".to_owned()),
-            change: "a thread that copies ahead".to_owned(),
-            at_most: self.at_most(&self.floors().copying_ahead()),
-            predicted: None,
-        }
+        let at_most = self.at_most(&self.bound.clone().without_seeks());
+        (stage == Stage::Read && at_most >= WORTH_TRYING)
+            .then(|| Suggestion::new(Change::ReadInOrder, at_most))
     }
 
     fn deeper(&self, stage: Stage) -> Suggestion {
@@ -119,51 +158,38 @@ impl Judge<'_> {
             // Batches are what runs ahead of the trainer, whichever stage's latency shows.
             Layout::PerStage { batch, .. } => ("batch.prefetch", batch.prefetch),
         };
-        let deeper = (2 * depth).max(1);
-        Suggestion {
-            set: Some(format!("{key}={deeper}")),
-            change: format!("{deeper} instead of {depth}"),
-            at_most: self.without(hidden.sum()).min(self.at_most(&self.floors())),
-            predicted: None,
-        }
+        let deeper = Setting::count(key, (2 * depth).max(1), depth);
+        let at_most = self.without(hidden.sum()).min(self.at_most(&self.bound));
+        Suggestion::new(Change::Set(vec![deeper]), at_most)
     }
 
     /// Less work at the stage that is to blame, or else at the one that works most.
     fn cheaper_work(&self, blamed: Option<Stage>) -> Option<Suggestion> {
-        let floors = self.floors();
         let heaviest = ASSEMBLY
             .into_iter()
-            .max_by(|a, b| floors.work(*a).total_cmp(&floors.work(*b)));
+            .max_by(|a, b| self.bound.work(*a).total_cmp(&self.bound.work(*b)));
         let stage = blamed.or(heaviest)?;
         let images = [Stage::Read, Stage::Decode, Stage::Preprocess];
         // With each change, the stages it makes cheaper and what is left of their work at least.
         let (change, stages, left): (_, &[Stage], _) = match stage {
-            Stage::Read | Stage::Decode => (
-                "images stored at the size they are trained at, which decode faster",
-                &images,
-                self.trained_pixels(),
-            ),
+            Stage::Read | Stage::Decode => {
+                (Change::StoreAtTrainedSize, &images, self.trained_pixels())
+            }
             Stage::Preprocess => (
-                "samples stored preprocessed",
+                Change::StorePreprocessed,
                 &[Stage::Decode, Stage::Preprocess],
                 0.0,
             ),
-            _ => ("fewer bytes a sample", &[Stage::Batch, Stage::Copy], 0.0),
+            _ => (Change::FewerBytes, &[Stage::Batch, Stage::Copy], 0.0),
         };
-        Some(Suggestion {
-            set: None,
-            change: change.to_owned(),
-            at_most: self.at_most(&floors.with_less_work(stages, left)),
-            predicted: None,
-        })
+        let cheaper = self.bound.clone().with_less_work(stages, left);
+        Some(Suggestion::new(change, self.at_most(&cheaper)))
     }
 
-    /// Of the pixels that are decoded, the share that is left after preprocessing, which makes a float of
-    /// each byte.
+    /// Of the pixels that are decoded, the share that is left after preprocessing.
     fn trained_pixels(&self) -> f64 {
         let bytes = |stage| self.summary.stage(stage).map_or(0, |row| row.bytes_out) as f64;
-        let floats = size_of::<f32>() as f64;
-        let decoded = bytes(Stage::Decode).max(1.0);
-        (bytes(Stage::Preprocess) / floats / decoded).clamp(0.0, 1.0)
+        let values = bytes(Stage::Preprocess) / self.shape.value_bytes.max(1) as f64;
+        (values / bytes(Stage::Decode).max(1.0)).clamp(0.0, 1.0)
     }
 }

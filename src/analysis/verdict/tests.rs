@@ -97,6 +97,7 @@ fn shape(cores: u8) -> LoaderShape {
         device_beside: false,
         disk: None,
         copy_latency: Nanos::ZERO,
+        value_bytes: 4,
         cores: f64::from(cores),
     }
 }
@@ -213,27 +214,77 @@ fn saturated_cores_never_get_more_workers() {
     // 92 % of two cores are in use: the floor alone would allow 1.09x.
     let found = summary(100, 20, &[(DECODE, 80)], &[(Stage::Decode, 1, 100)], 184);
     let suggestion = Verdict::of(&found, &shape(2)).suggestion.unwrap();
-    assert_eq!(suggestion.set, None, "{suggestion:?}");
+    assert_eq!(suggestion.sets(), [""; 0], "{suggestion:?}");
 }
 
-#[test]
-fn cores_that_others_have_are_said_to_be_theirs() {
+/// A worker that waits for a core 90 ms of 100, as more than two may do who are woken together.
+fn crowded(cpu: u64, others: Option<u64>) -> Summary {
     let causes = [(Cause::CpuContention, 50), (DECODE, 30)];
-    let mut found = summary(100, 20, &causes, &[(Stage::Decode, 1, 50)], 100);
+    let mut found = summary(100, 20, &causes, &[(Stage::Decode, 1, 90)], cpu);
+    found.others_cpu = others.map(|ms| Nanos(100 * ms * MS));
     found.workers = vec![WorkerSummary {
         name: "decode 0".to_owned(),
         kind: LaneKind::Worker(Stage::Decode),
         items: 100,
-        busy: Nanos(100 * 50 * MS),
-        starved: Nanos(100 * 50 * MS),
+        busy: Nanos(100 * 90 * MS),
+        starved: Nanos(100 * 10 * MS),
         blocked: Nanos::ZERO,
         usage: ThreadUsage {
             run_delay: Nanos(100 * 90 * MS),
             ..ThreadUsage::default()
         },
     }];
-    let verdict = Verdict::of(&found, &shape(2));
-    insta::assert_snapshot!(verdict.line(), @"loader-bound: 62 % of device idle is CPU contention; this process had 50 % of 2 cores and could have used more, other programs or a CPU quota took the rest");
+    found
+}
+
+#[test]
+fn cores_that_others_have_are_said_to_be_theirs() {
+    let verdict = Verdict::of(&crowded(100, Some(90)), &shape(2));
+    insta::assert_snapshot!(verdict.line(), @"loader-bound: 62 % of device idle is CPU contention; other programs used 45 % of 2 cores, this process 50 %");
+}
+
+/// Cores that were idle half of the time are nobody's fault.
+#[test]
+fn nobody_is_blamed_for_cores_that_were_idle() {
+    for others in [None, Some(0), Some(10)] {
+        let verdict = Verdict::of(&crowded(100, others), &shape(2));
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(verdict.line(), @"loader-bound: 62 % of device idle is CPU contention; try --set decode.workers=2 (at most 2.00x)");
+        }
+    }
+}
+
+/// The trainer's own late wake-ups, and what nobody knows.
+#[test]
+fn what_is_no_loaders_cause_is_not_the_loaders() {
+    for (cause, title) in [
+        (Cause::WakeUp, "late wake-ups"),
+        (Cause::Unattributed, "not known"),
+    ] {
+        let found = summary(50, 35, &[(cause, 15)], &[(Stage::Decode, 1, 10)], 40);
+        for device_beside in [false, true] {
+            let shape = LoaderShape {
+                device_beside,
+                ..shape(16)
+            };
+            let verdict = Verdict::of(&found, &shape);
+            assert_eq!(verdict.title, title, "{}", verdict.line());
+            assert_eq!((verdict.suggestion, &verdict.slack[..]), (None, &[][..]));
+        }
+    }
+}
+
+#[test]
+fn device_side_wins_where_it_holds_most_of_the_idle() {
+    let causes = [(Cause::DeviceSide, 20), (DECODE, 10)];
+    let found = summary(50, 50, &causes, &[(Stage::Decode, 1, 25)], 60);
+    let beside = LoaderShape {
+        device_beside: true,
+        ..shape(16)
+    };
+    let verdict = Verdict::of(&found, &beside);
+    insta::assert_snapshot!(verdict.line(), @"device-bound: the trainer waits for data 0.0 % of the time, the device is busy 40.0 %; 67 % of device idle is device side");
+    assert_eq!(verdict.suggestion, None);
 }
 
 #[test]
@@ -263,7 +314,7 @@ fn a_copy_that_lacks_room_gets_room_behind_it() {
         ..shape(16)
     };
     let suggestion = Verdict::of(&found, &shape).suggestion.unwrap();
-    assert_eq!(suggestion.set.as_deref(), Some("copy.prefetch=4"));
+    assert_eq!(suggestion.sets(), ["copy.prefetch=4"]);
 }
 
 #[test]
@@ -286,18 +337,46 @@ fn copying_ahead_leaves_the_copy_itself() {
     );
 }
 
+/// More workers for one of them alone are no use.
+#[test]
+fn stages_that_are_as_slow_are_changed_together() {
+    let slow = [(Stage::Decode, 1, 88), (Stage::Preprocess, 1, 87)];
+    let found = summary(90, 20, &[(DECODE, 70)], &slow, 110);
+    let verdict = Verdict::of(&found, &shape(16));
+    insta::assert_snapshot!(verdict.line(), @"loader-bound: decode has 1 worker, busy 97.8 %; preprocess has 1 worker, busy 96.7 %; 100 % of device idle is decode capacity; try --set decode.workers=5 --set preprocess.workers=5 (at most 4.50x)");
+    let slack: Vec<String> = verdict.slack.iter().map(Slack::to_string).collect();
+    assert_eq!(
+        slack,
+        [
+            "decode workers 1.01x (next limit: preprocess workers)",
+            "preprocess workers 1.00x (next limit: decode workers)"
+        ]
+    );
+    // Copies of the trainer's thread are as slow as a stage's only worker.
+    let copies = [(Stage::Decode, 1, 88), (Stage::Copy, 0, 68)];
+    let found = summary(90, 20, &[(DECODE, 70)], &copies, 110);
+    let copying = LoaderShape {
+        copy: StageKnobs {
+            workers: 0,
+            ..TWO_AHEAD
+        },
+        ..shape(16)
+    };
+    let suggestion = Verdict::of(&found, &copying).suggestion.unwrap();
+    assert_eq!(suggestion.sets(), ["decode.workers=2", "copy.workers=1"]);
+}
+
+/// What else is as slow is the device: no workers make that faster.
 #[test]
 fn more_workers_that_buy_nothing_are_not_proposed() {
-    // Two stages bind alike: more workers for one of them alone are no use.
-    let found = summary(
-        90,
-        20,
-        &[(DECODE, 70)],
-        &[(Stage::Decode, 1, 88), (Stage::Preprocess, 1, 88)],
-        110,
-    );
-    let suggestion = Verdict::of(&found, &shape(16)).suggestion.unwrap();
-    assert_eq!(suggestion.set, None, "{suggestion:?}");
+    let mut found = summary(90, 20, &[(DECODE, 8)], &[(Stage::Decode, 1, 88)], 110);
+    found.device_busy = Nanos(100 * 86 * MS);
+    let beside = LoaderShape {
+        device_beside: true,
+        ..shape(16)
+    };
+    let suggestion = Verdict::of(&found, &beside).suggestion;
+    assert_eq!(suggestion, None);
 }
 
 #[test]
@@ -373,7 +452,7 @@ fn a_trainer_that_waits_for_a_core_is_short_of_them() {
     found.others_cpu = Some(Nanos(100 * 9 * MS));
     let line = Verdict::of(&found, &beside).line();
     assert!(
-        line.ends_with("; other programs used 30 % of 2 cores"),
+        line.ends_with("; other programs used 30 % of 2 cores, this process 67 %"),
         "{line}"
     );
 }

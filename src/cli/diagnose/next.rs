@@ -2,10 +2,11 @@
 
 use super::findings::WORTH_NAMING;
 use super::key_of;
-use crate::analysis::{Attributed, Part};
+use crate::analysis::{Attributed, Change, Part, Suggestion};
 use crate::cli::args::DiagnoseArgs;
 use crate::cli::batch_size::quoted;
 use crate::config::{Resolved, Settings, SourceKind};
+use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
 
@@ -22,15 +23,17 @@ pub(super) fn step(
         overrides: overrides(args),
         resolved: config,
     };
-    let advised = normal["verdict"]["suggestion"]["set"].as_str();
-    let advised = advised.filter(|set| largest.is_some_and(|part| is_against(set, part)));
-    if let Some(set) = advised {
-        return next.run_with(set);
+    let advised = Suggestion::deserialize(&normal["verdict"]["suggestion"]).ok();
+    let sets = advised.as_ref().map_or(Vec::new(), Suggestion::sets);
+    let against = |part| sets.iter().any(|set| is_against(set, part));
+    if largest.is_some_and(against) {
+        return next.with("run", &sets);
     }
+    let change = advised.map(|suggestion| suggestion.change);
     match largest {
-        Some(Part::Fetch | Part::FetchAndPreparation) => next.against_fetch(normal),
+        Some(Part::Fetch | Part::FetchAndPreparation) => next.against_fetch(change.as_ref()),
         Some(Part::Preparation) => next.against_preparation(),
-        Some(Part::Copy) => next.against_copy(normal),
+        Some(Part::Copy) => next.against_copy(change.as_ref()),
         Some(Part::Compute) | None if attributed.host_share >= WORTH_NAMING => {
             next.run_with("mode=device-only")
         }
@@ -89,25 +92,25 @@ struct Next<'a> {
 impl Next<'_> {
     /// The same again with another verb.
     fn verb(&self, verb: &str) -> String {
-        self.with(verb, None)
+        self.with(verb, &[])
     }
 
     /// A run with one more setting.
     fn run_with(&self, set: &str) -> String {
-        self.with("run", Some(set))
+        self.with("run", &[set.to_owned()])
     }
 
-    fn with(&self, verb: &str, more: Option<&str>) -> String {
-        let replaced = |set: &&String| more.is_some_and(|more| key_of(more) == key_of(set));
+    fn with(&self, verb: &str, more: &[String]) -> String {
+        let replaced = |set: &&String| more.iter().any(|more| key_of(more) == key_of(set));
         let kept = self.overrides.iter().filter(|set| !replaced(set));
-        let sets = kept.map(String::as_str).chain(more);
+        let sets = kept.chain(more);
         let sets: String = sets.map(|set| format!(" --set {}", quoted(set))).collect();
         format!("stallscope {verb} {}{sets}", word(self.config))
     }
 
-    fn against_fetch(&self, normal: &Value) -> String {
+    fn against_fetch(&self, change: Option<&Change>) -> String {
         let source = &self.resolved.pipeline.source;
-        let seeks = change(normal).starts_with("reading samples in the order");
+        let seeks = change == Some(&Change::ReadInOrder);
         match source.kind {
             SourceKind::ImageFolder | SourceKind::WebDataset => self.pack("-shards", ""),
             _ if seeks => self.run_with("shuffle=block"),
@@ -124,13 +127,12 @@ impl Next<'_> {
         }
     }
 
-    fn against_copy(&self, normal: &Value) -> String {
+    fn against_copy(&self, change: Option<&Change>) -> String {
         let pipeline = &self.resolved.pipeline;
         if pipeline.copy.workers == 0 && pipeline.num_workers != Some(0) {
             return self.run_with("copy.workers=1");
         }
-        let fewer_bytes = change(normal).starts_with("fewer bytes");
-        if fewer_bytes && !pipeline.preprocess.on_device {
+        if change == Some(&Change::FewerBytes) && !pipeline.preprocess.on_device {
             return self.run_with("preprocess.on=device");
         }
         // What a copy takes whatever its bytes is paid less often.
@@ -148,12 +150,6 @@ impl Next<'_> {
             word(Path::new(&packed))
         )
     }
-}
-
-/// What the verdict of the report `normal` says to change, where it is no single key.
-fn change(normal: &Value) -> &str {
-    let change = normal["verdict"]["suggestion"]["change"].as_str();
-    change.unwrap_or_default()
 }
 
 fn word(path: &Path) -> String {

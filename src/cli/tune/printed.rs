@@ -2,7 +2,6 @@
 //!
 //! May use: `analysis`, `tune`.
 
-use crate::analysis::Suggestion;
 use crate::cli::batch_size::quoted;
 use crate::tune::tuning::{
     Answer, Attempt, CONFIRMING, Confirmation, KNEE, Next, Objective, Purpose, Size, Tuning,
@@ -206,16 +205,10 @@ fn print_next(out: &mut dyn Write, next: &Next) -> io::Result<()> {
         Some(bottleneck) => write!(out, "held back by {bottleneck}")?,
         None => write!(out, "no resource alone holds it back")?,
     }
-    match next.suggestion.as_ref().and_then(suggested) {
-        Some(suggested) => writeln!(out, "; {suggested}"),
+    match &next.suggestion {
+        Some(suggestion) => writeln!(out, "; {}", suggestion.text()),
         None => writeln!(out),
     }
-}
-
-/// A verdict's suggestion in words.
-fn suggested(suggestion: &Value) -> Option<String> {
-    let suggestion: Suggestion = serde_json::from_value(suggestion.clone()).ok()?;
-    Some(suggestion.text())
 }
 
 /// The result as JSON.

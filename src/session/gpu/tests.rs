@@ -92,6 +92,7 @@ fn shape() -> LoaderShape {
         device_beside: true,
         disk: None,
         copy_latency: Nanos::ZERO,
+        value_bytes: 4,
         cores: 16.0,
     }
 }

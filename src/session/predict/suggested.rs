@@ -13,8 +13,9 @@ const MOST_BIAS: f64 = 0.3;
 /// Notes in `report` what the suggested changes of keys are predicted to gain over its run, which was one of
 /// `mode` with these keys `typed`. What cannot be predicted stays as it is: no run fails for a prediction.
 pub(in crate::session) fn predict_suggested(report: &mut Report, mode: Mode, typed: &[TypedKey]) {
-    let sets: BTreeSet<String> = suggestions(report)
-        .filter_map(|suggestion| suggestion.set.clone())
+    let sets: BTreeSet<Vec<String>> = suggestions(report)
+        .map(|suggestion| suggestion.sets())
+        .filter(|sets| !sets.is_empty())
         .collect();
     let loads = matches!(mode, Mode::Normal | Mode::Cached | Mode::LoaderOnly);
     if sets.is_empty() || !loads {
@@ -23,8 +24,7 @@ pub(in crate::session) fn predict_suggested(report: &mut Report, mode: Mode, typ
     let gains = catch_unwind(AssertUnwindSafe(|| gains(report, typed, sets)));
     let gains = gains.ok().flatten().unwrap_or_default();
     for suggestion in suggestions(report) {
-        let gain = suggestion.set.as_ref().and_then(|set| gains.get(set));
-        if let Some(gain) = gain {
+        if let Some(gain) = gains.get(&suggestion.sets()) {
             suggestion.predict(*gain);
         }
     }
@@ -40,8 +40,8 @@ fn suggestions(report: &mut Report) -> impl Iterator<Item = &mut Suggestion> {
 fn gains(
     report: &Report,
     typed: &[TypedKey],
-    sets: BTreeSet<String>,
-) -> Option<BTreeMap<String, f64>> {
+    sets: BTreeSet<Vec<String>>,
+) -> Option<BTreeMap<Vec<String>, f64>> {
     let measured = MeasuredRun {
         samples_per_second: report.samples_per_second,
         device_busy: report.device.as_ref().map(|device| device.busy_share),
@@ -58,11 +58,10 @@ fn gains(
     let close = |predictor: &Predictor| (predictor.bias() - 1.0).abs() <= MOST_BIAS;
     let predictor = predictor.ok().filter(close)?;
     let own = predictor.bias() * measured.samples_per_second;
-    let gains = sets.into_iter().filter_map(|set| {
-        let changed = std::slice::from_ref(&set);
-        let (rate, _) = predictor.rate(changed, WhatIf::default()).ok()?;
+    let gains = sets.into_iter().filter_map(|sets| {
+        let (rate, _) = predictor.rate(&sets, WhatIf::default()).ok()?;
         let gain = rate / own;
-        gain.is_finite().then_some((set, gain))
+        gain.is_finite().then_some((sets, gain))
     });
     Some(gains.collect())
 }
@@ -70,7 +69,7 @@ fn gains(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{InputBound, Profile, ServiceProfile, Verdict};
+    use crate::analysis::{Change, InputBound, Profile, ServiceProfile, Setting, Verdict};
     use crate::config::Settings;
     use crate::report::{DataReport, Machine};
     use crate::timeline::Stage;
@@ -93,7 +92,7 @@ mod tests {
     }
 
     /// A run of `configs/emulated-gpu.toml`, in which a batch took 44.8 ms of decoding and 34.8 ms of the device.
-    fn report(set: Option<&str>, at_most: f64) -> Report {
+    fn report(change: Change, at_most: f64) -> Report {
         let machine = Machine {
             cores: 4.0,
             operating_system: "Linux".to_owned(),
@@ -123,12 +122,8 @@ mod tests {
             input_wait_share: 0.2,
             title: "loader-bound".to_owned(),
             evidence: Vec::new(),
-            suggestion: Some(Suggestion {
-                set: set.map(str::to_owned),
-                change: "a change".to_owned(),
-                at_most,
-                predicted: None,
-            }),
+            slack: Vec::new(),
+            suggestion: Some(Suggestion::new(change, at_most)),
         });
         report
     }
@@ -142,21 +137,46 @@ mod tests {
         (suggestion.text(), suggestion.predicted)
     }
 
+    fn set(key: &str, value: usize) -> Change {
+        Change::Set(vec![Setting::count(key, value, 1)])
+    }
+
     #[test]
     fn the_prediction_stands_beside_the_bound_and_never_above_it() {
-        let (_, factor) = predicted(report(Some("decode.workers=2"), 1.9), Mode::Normal);
+        let more = set("decode.workers", 2);
+        let (_, factor) = predicted(report(more.clone(), 1.9), Mode::Normal);
         // Two workers decode a batch in 22.4 ms: the device is what is left.
         assert!((factor.unwrap() - 44.8 / 34.8).abs() < 0.01, "{factor:?}");
-        let (text, _) = predicted(report(Some("decode.workers=2"), 1.2), Mode::Normal);
+        let (text, _) = predicted(report(more, 1.2), Mode::Normal);
         assert_eq!(
             text,
             "try --set decode.workers=2 (predicted 1.20x, at most 1.20x)"
         );
     }
 
+    /// Two stages that are as slow: each alone gains nothing.
+    #[test]
+    fn a_pair_is_predicted_as_a_pair() {
+        let as_slow = |change| {
+            let mut report = report(change, 1.9);
+            let services = &mut report.profile.as_mut().unwrap().services;
+            services[2] = service(Stage::Preprocess, 1.4e6);
+            report
+        };
+        let (decode, preprocess) = ("decode.workers", "preprocess.workers");
+        for alone in [decode, preprocess] {
+            let (_, factor) = predicted(as_slow(set(alone, 2)), Mode::Normal);
+            assert!((factor.unwrap() - 1.0).abs() < 0.01, "{factor:?}");
+        }
+        let pair = [decode, preprocess].map(|key| Setting::count(key, 2, 1));
+        let (_, factor) = predicted(as_slow(Change::Set(pair.into())), Mode::Normal);
+        assert!((factor.unwrap() - 44.8 / 34.8).abs() < 0.01, "{factor:?}");
+    }
+
     #[test]
     fn a_change_without_effect_is_not_praised() {
-        let (text, _) = predicted(report(Some("preprocess.workers=2"), 1.9), Mode::Normal);
+        let more = set("preprocess.workers", 2);
+        let (text, _) = predicted(report(more, 1.9), Mode::Normal);
         assert_eq!(
             text,
             "try --set preprocess.workers=2 (predicted no gain; at most 1.90x)"
@@ -170,12 +190,12 @@ mod tests {
             assert!(text.ends_with("(at most 1.90x)"), "{text}");
             assert_eq!(factor, None);
         };
-        let workers = Some("decode.workers=2");
-        bound_alone(report(None, 1.9), Mode::Normal);
-        bound_alone(report(Some("preprocess.size=32"), 1.9), Mode::Normal);
-        bound_alone(report(Some("decode.workers=-1"), 1.9), Mode::Normal);
-        bound_alone(report(workers, 1.9), Mode::DeviceOnly);
-        let mut costless = report(workers, 1.9);
+        let workers = set("decode.workers", 2);
+        bound_alone(report(Change::FewerBytes, 1.9), Mode::Normal);
+        bound_alone(report(set("preprocess.size", 32), 1.9), Mode::Normal);
+        bound_alone(report(set("decode.workers", 0), 1.9), Mode::Normal);
+        bound_alone(report(workers.clone(), 1.9), Mode::DeviceOnly);
+        let mut costless = report(workers.clone(), 1.9);
         costless.profile = None;
         bound_alone(costless, Mode::Normal);
         let mut elsewhere_bound = report(workers, 1.9);

@@ -4,9 +4,9 @@ use super::forecast::Estimate;
 use super::objective::Objective;
 use super::size::Size;
 use super::space::Point;
+use crate::analysis::Suggestion;
 use crate::tune::trial::{Measured, Outcome, TrialError};
 use serde::Serialize;
-use serde_json::Value;
 
 /// Why a trial was run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -88,8 +88,8 @@ pub struct Next {
     pub bottleneck: Option<String>,
     /// The verdict's title in the winner's report.
     pub verdict: Option<String>,
-    /// The verdict's suggestion there (`set`, `change`, `at_most`, `predicted`), unless it is among what was searched.
-    pub suggestion: Option<Value>,
+    /// The verdict's suggestion there, unless it is among what was searched.
+    pub suggestion: Option<Suggestion>,
 }
 
 /// The points that were not eligible.

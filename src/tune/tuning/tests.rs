@@ -103,7 +103,7 @@ fn request(trials: usize) -> Request {
 
 fn fits(sets: &[String], samples_per_second: f64) -> Outcome {
     let report = json!({"of": sets.join(" "), "verdict": {"title": "device-bound", "suggestion":
-        {"set": "num_workers=9", "change": "more workers", "at_most": 1.2}}});
+        {"change": {"set": [{"key": "num_workers", "value": 9, "now": 1}]}, "at_most": 1.2}}});
     Outcome::Fits(Measured {
         samples_per_second,
         device_busy_share: Some(samples_per_second / 650.0),

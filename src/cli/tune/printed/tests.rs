@@ -66,7 +66,7 @@ fn search(mut rate: impl FnMut(usize, &[String]) -> Result<f64, TrialError>) -> 
             rate => rate?,
         };
         let report = json!({"verdict": {"title": "device-bound", "suggestion":
-            {"set": null, "change": "a larger batch", "at_most": 1.25}}});
+            {"change": "fewer_bytes", "at_most": 1.25}}});
         Ok(Outcome::Fits(Measured {
             samples_per_second,
             device_busy_share: Some(samples_per_second / 400.0),
