@@ -2,6 +2,7 @@
 //! device idle time belongs to.
 
 pub mod analysis;
+pub mod charts;
 pub mod cli;
 pub mod config;
 pub mod data;

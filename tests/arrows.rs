@@ -9,12 +9,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("timeline", &[]),
     ("data", &[]),
     ("config", &[]),
+    ("charts", &[]),
     ("device", &["timeline"]),
     ("pipeline", &["data", "timeline", "config"]),
     ("trace", &["timeline"]),
     ("analysis", &["timeline"]),
     ("tune", &["analysis", "config"]),
-    ("reproduce", &["config", "tune"]),
+    ("reproduce", &["charts", "config", "tune"]),
     ("train", &["pipeline", "device", "timeline"]),
     ("report", &["analysis", "timeline"]),
     (
@@ -27,6 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "charts",
             "reproduce",
             "session",
             "report",

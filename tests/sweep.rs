@@ -253,7 +253,12 @@ fn a_point_that_is_out_of_memory_or_fails_is_a_result() {
     let map = fs::read_to_string(place.path("sweep/heatmap.svg")).unwrap();
     assert_says(
         &map,
-        &["</svg>", ">no memory<", ">failed<", "prefers-color-scheme"],
+        &[
+            "</svg>",
+            "\nno memory\n",
+            "\nfailed\n",
+            "prefers-color-scheme",
+        ],
     );
 }
 

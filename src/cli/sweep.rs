@@ -7,8 +7,6 @@ mod heatmap;
 mod json;
 mod matrix;
 mod progress;
-mod ramp;
-mod svg;
 mod table;
 
 use super::args::SweepArgs;
@@ -211,8 +209,8 @@ impl Shown<'_> {
 fn save(folder: &SweepFolder, shown: &Shown<'_>) -> anyhow::Result<()> {
     folder.write("results.json", &json::render(shown)?)?;
     folder.write("results.csv", csv::render(shown).as_bytes())?;
-    if let Some(svg) = svg::render(shown) {
-        folder.write("heatmap.svg", svg.as_bytes())?;
+    if let Some(map) = heatmap::heatmap(shown) {
+        folder.write("heatmap.svg", map.svg().as_bytes())?;
     }
     Ok(())
 }
@@ -225,7 +223,8 @@ fn print(shown: &Shown<'_>, path: &Path, out: &mut dyn Write) -> anyhow::Result<
             && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
             && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
         write!(out, "{}", table::render(shown))?;
-        write!(out, "{}", matrix::render(shown, colours))?;
+        let map = heatmap::heatmap(shown);
+        write!(out, "{}", matrix::render(map.as_ref(), colours))?;
         writeln!(out, "\nresults  {}", path.display())?;
     }
     out.flush().context("cannot print the results")

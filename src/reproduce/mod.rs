@@ -2,7 +2,7 @@
 //!
 //! Invariants: published figures stand in `published`, each with its source, and nowhere else; measured ones come
 //! from the reports of runs; explanations are functions of those reports. A table runs nothing itself: it asks a
-//! [`Lab`]. May use: `config`, `tune`.
+//! [`Lab`]. May use: `charts`, `config`, `tune`.
 
 mod cpu_or_gpu;
 mod crossover;
@@ -22,5 +22,5 @@ pub use outcome::{
     Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Predicted,
     Provenance, Reproduction, Row, Source, Span, Unit,
 };
-pub use render::{Anchor, Canvas, chart_file, json, markdown, svg, terminal};
+pub use render::{chart_file, json, markdown, svg, terminal};
 pub use tables::{Ask, EXPERIMENTS, Findings, Table};

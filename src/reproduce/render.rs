@@ -1,17 +1,17 @@
 //! A re-measured table for people and programs: text for a terminal, Markdown, JSON and a chart for each part.
-//! Pure: nothing is read, written or asked of the clock. May use: the data model beside it.
+//! Pure: nothing is read, written or asked of the clock. May use: `charts`, the data model beside it.
 
+mod chart;
 mod figure;
 mod layout;
 mod markdown;
 mod provenance;
-mod svg;
 mod terminal;
 mod words;
 
-pub(super) use figure::published as published_figure;
+pub use chart::svg;
+pub(super) use figure::{measured as measured_figure, published as published_figure};
 pub use markdown::markdown;
-pub use svg::{Anchor, Canvas, svg};
 pub use terminal::terminal;
 
 use super::{Part, Reproduction};
@@ -31,7 +31,7 @@ pub fn chart_file(part: &Part) -> Option<String> {
         _ => '-',
     };
     let name: String = part.name.chars().map(plain).collect();
-    svg::is_drawn(part).then(|| format!("{name}.svg"))
+    chart::is_drawn(part).then(|| format!("{name}.svg"))
 }
 
 #[cfg(test)]

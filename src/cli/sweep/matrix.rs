@@ -1,20 +1,15 @@
-//! Heat maps for the terminal: samples/s as a matrix, on colours where there are any. May use: `tune`.
+//! Heat maps for the terminal: samples/s as a matrix, on colours where there are any. May use: `charts`.
 
-use super::Shown;
-use super::heatmap::{Heatmap, Panel, heatmap, range, rate, short, word};
-use super::ramp::Colour;
+use crate::charts::{Heatmap, HeatmapPanel, Key, Tile, colour, is_bright};
 use std::fmt::Write;
 
 /// The matrices; empty where fewer than two keys have several values, or there were too many.
-pub(super) fn render(shown: &Shown<'_>, colours: bool) -> String {
+pub(super) fn render(map: Option<&Heatmap>, colours: bool) -> String {
     let mut out = String::new();
-    let Some(map) = heatmap(shown.grid()) else {
-        return out;
-    };
-    if map.rows.is_some() {
+    if let Some((map, rows)) = map.and_then(|map| Some((map, map.rows.as_ref()?))) {
         for panel in &map.panels {
             // Writing to a string does not fail.
-            write_panel(&mut out, shown, &map, panel, colours).ok();
+            write_panel(&mut out, map, rows, panel, colours).ok();
         }
     }
     out
@@ -22,14 +17,11 @@ pub(super) fn render(shown: &Shown<'_>, colours: bool) -> String {
 
 fn write_panel(
     out: &mut String,
-    shown: &Shown<'_>,
-    map: &Heatmap<'_>,
-    panel: &Panel,
+    map: &Heatmap,
+    rows: &Key,
+    panel: &HeatmapPanel,
     colours: bool,
 ) -> std::fmt::Result {
-    let Some(rows) = map.rows else {
-        return Ok(());
-    };
     let caption = match panel.caption.as_str() {
         "" => String::new(),
         caption => format!(" at {caption}"),
@@ -37,43 +29,51 @@ fn write_panel(
     writeln!(
         out,
         "\nsamples/s{caption}: {} down, {} across",
-        rows.key, map.columns.key
+        rows.name, map.columns.name
     )?;
-    let texts: Vec<Vec<String>> = panel.cells.iter().map(|row| texts(shown, row)).collect();
     let width = |texts: &mut dyn Iterator<Item = &String>| {
         texts.map(|text| text.chars().count()).max().unwrap_or(0)
     };
+    let texts = panel
+        .tiles
+        .iter()
+        .flatten()
+        .filter_map(|tile| tile.words.first());
     let label = width(&mut rows.values.iter());
-    let cell = width(&mut texts.iter().flatten().chain(&map.columns.values));
+    let cell = width(&mut texts.chain(&map.columns.values));
     let across = map.columns.values.iter();
     let across: String = across.map(|value| format!(" {value:>cell$} ")).collect();
     writeln!(out, "{:label$} {}", "", across.trim_end())?;
-    for ((value, cells), texts) in rows.values.iter().zip(&panel.cells).zip(&texts) {
-        let cells = cells.iter().zip(texts);
-        let cells =
-            cells.map(|(index, text)| painted(shown, *index, format!(" {text:>cell$} "), colours));
-        let cells: String = cells.collect();
-        writeln!(out, "{value:>label$} {}", cells.trim_end())?;
+    for (value, tiles) in rows.values.iter().zip(&panel.tiles) {
+        let tiles = tiles.iter();
+        let tiles: String = tiles
+            .map(|tile| painted(map, tile, cell, colours))
+            .collect();
+        writeln!(out, "{value:>label$} {}", tiles.trim_end())?;
     }
     Ok(())
 }
 
-fn texts(shown: &Shown<'_>, row: &[usize]) -> Vec<String> {
-    let most = range(shown.results).map_or(0.0, |(_, most)| most);
-    let points = row.iter().map(|index| &shown.results.points[*index]);
-    let text = points.map(|point| match rate(point) {
-        Some(rate) => short(rate, most),
-        None => word(point).to_owned(),
-    });
-    text.collect()
-}
-
-fn painted(shown: &Shown<'_>, index: usize, text: String, colours: bool) -> String {
-    let rate = rate(&shown.results.points[index]);
-    let (Some(rate), Some(range), true) = (rate, range(shown.results), colours) else {
+fn painted(map: &Heatmap, tile: &Tile, width: usize, colours: bool) -> String {
+    let text = format!(
+        " {:>width$} ",
+        tile.words.first().map_or("", String::as_str)
+    );
+    let (Some(rate), Some(range), true) = (tile.value, map.range, colours) else {
         return text;
     };
-    let colour = Colour::of(rate, range);
-    let letters = if colour.is_bright() { 16 } else { 231 };
-    format!("\x1b[48;5;{};38;5;{letters}m{text}\x1b[0m", colour.of_256())
+    let colour = colour(rate, range);
+    let letters = if is_bright(colour) { 16 } else { 231 };
+    format!("\x1b[48;5;{};38;5;{letters}m{text}\x1b[0m", of_256(colour))
+}
+
+/// The nearest of the 6 x 6 x 6 colours that terminals with 256 have.
+fn of_256(colour: [u8; 3]) -> u8 {
+    let level = |channel: u8| match channel {
+        0..48 => 0,
+        48..115 => 1,
+        other => (other - 35) / 40,
+    };
+    let [red, green, blue] = colour.map(level);
+    16 + 36 * red + 6 * green + blue
 }

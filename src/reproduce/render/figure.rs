@@ -30,7 +30,7 @@ const RATES: Scales = &[(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")];
 const LONG: f64 = 59.95;
 
 /// One figure of a measurement, such as `2.07 s`.
-pub(super) fn measured(unit: Unit, value: f64) -> String {
+pub(in crate::reproduce) fn measured(unit: Unit, value: f64) -> String {
     written(unit, value, value, Digits::Measured)
 }
 

@@ -1,35 +1,18 @@
-//! What the columns of a table are, and where its remarks are told: the same in every format. May use: the data
-//! model.
+//! What the columns of a table are, and where its remarks are told: the same in every format. May use: `charts`, the
+//! data model.
 
 use super::figure;
 use crate::reproduce::{Cell, Part, Unit};
 
 /// What a column is divided into.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Field {
-    Published,
-    Predicted,
-    Measured,
-}
+pub(super) use crate::charts::Kind as Field;
 
-impl Field {
-    pub(super) const ALL: [Field; 3] = [Field::Published, Field::Predicted, Field::Measured];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Field::Published => "published",
-            Field::Predicted => "predicted",
-            Field::Measured => "measured",
-        }
-    }
-
-    /// Whether `cell` has it; a remark stands in the place of what was measured.
-    pub(super) fn is_in(self, cell: &Cell) -> bool {
-        match self {
-            Field::Published => cell.published.is_some(),
-            Field::Predicted => cell.predicted.is_some(),
-            Field::Measured => cell.measured.is_some() || cell.remark.is_some(),
-        }
+/// Whether `cell` has `field`; a remark stands in the place of what was measured.
+fn has(cell: &Cell, field: Field) -> bool {
+    match field {
+        Field::Published => cell.published.is_some(),
+        Field::Predicted => cell.predicted.is_some(),
+        Field::Measured => cell.measured.is_some() || cell.remark.is_some(),
     }
 }
 
@@ -47,7 +30,7 @@ pub(super) struct Written {
 pub(super) fn fields(part: &Part, column: usize) -> Vec<Field> {
     let cells = || part.rows.iter().filter_map(|row| row.cells.get(column));
     let mut found = Field::ALL.to_vec();
-    found.retain(|field| cells().any(|cell| field.is_in(cell)));
+    found.retain(|field| cells().any(|cell| has(cell, *field)));
     if found.is_empty() {
         found.push(Field::Measured);
     }
