@@ -7,19 +7,19 @@
 //! Invariants: bytes depend on the set and the seed and never on `jobs`. The folder appears under its name only when
 //! complete, as that of `data::generate`.
 //!
-//! May use: `data::{error, fetch (names of sets), generate, lock, painting, sampler}`.
+//! May use: `data::{error, fetch (names of sets), generate, painting, sampler}`.
 
 use std::fs;
-use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::DataError;
 use super::fetch::PublishedSet;
-use super::generate::manifest::{existing_manifest, partial_folder, remove_leftovers};
+use super::generate::manifest::{
+    differences, existing_manifest, lock_partial, partial_folder, remove_leftovers, write_manifest,
+};
 use super::generate::{GenerateOutcome, GenerateReport, MANIFEST_NAME};
-use super::lock::{LockedFile, lock_file};
 use files::{Volume, volumes};
 use pictures::Pictures;
 
@@ -65,20 +65,12 @@ impl Manifest {
         }
     }
 
-    /// `seed: 1 there, 2 asked`, empty when equal.
-    fn differences(&self, asked: &Manifest) -> String {
-        let fields = |manifest: &Manifest| {
-            [
-                ("like", manifest.like.clone()),
-                ("seed", manifest.seed.to_string()),
-                ("generator version", manifest.generator_version.to_string()),
-            ]
-        };
-        let pairs = fields(self).into_iter().zip(fields(asked));
-        let differing = pairs.filter(|(there, asked)| there != asked);
-        let words = differing
-            .map(|((name, there), (_, asked))| format!("{name}: {there} there, {asked} asked"));
-        words.collect::<Vec<_>>().join("; ")
+    fn fields(&self) -> [(&'static str, String); 3] {
+        [
+            ("like", self.like.clone()),
+            ("seed", self.seed.to_string()),
+            ("generator version", self.generator_version.to_string()),
+        ]
     }
 }
 
@@ -110,7 +102,9 @@ pub fn generate_stand_in(
         });
     }
     let partial = partial_folder(&options.out)?;
-    let _lock = begin(&partial, options, &asked)?;
+    let mut lock = lock_partial(&partial, &options.out)?;
+    remove_leftovers(&partial)?;
+    write_manifest(&mut lock, &partial, &asked)?;
     let pictures = Pictures::new(options.like, options.seed);
     let (mut done, mut bytes) = (0, 0);
     for volume in &volumes {
@@ -148,7 +142,7 @@ fn is_there(
             differences: format!("a folder of images there, {} asked", asked.like),
         });
     };
-    let differences = there.differences(asked);
+    let differences = differences(there.fields(), asked.fields());
     if !differences.is_empty() {
         return Err(DataError::OtherOptions {
             path: options.out.clone(),
@@ -169,31 +163,6 @@ fn is_there(
         });
     }
     Ok(true)
-}
-
-/// Makes or takes over the partial folder, empties it, locks it and writes the manifest.
-fn begin(
-    partial: &Path,
-    options: &StandInOptions,
-    manifest: &Manifest,
-) -> Result<LockedFile, DataError> {
-    fs::create_dir_all(partial).map_err(DataError::io("create", partial))?;
-    let path = partial.join(MANIFEST_NAME);
-    let busy = DataError::Busy {
-        path: options.out.clone(),
-    };
-    let mut file = lock_file(&path, busy)?;
-    remove_leftovers(partial)?;
-    let json = serde_json::to_string_pretty(manifest).map_err(|source| DataError::Manifest {
-        path: path.clone(),
-        source,
-    })?;
-    let written = file
-        .set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| writeln!(file, "{json}"));
-    written.map_err(DataError::io("write", &path))?;
-    Ok(file)
 }
 
 #[cfg(test)]

@@ -63,15 +63,6 @@ impl Manifest {
             ("quality", self.quality.to_string()),
         ]
     }
-
-    /// `images: 100 there, 200 asked; ...`, empty when equal.
-    fn differences(&self, asked: &Manifest) -> String {
-        let pairs = self.fields().into_iter().zip(asked.fields());
-        let differing = pairs.filter(|(there, asked)| there != asked);
-        let words = differing
-            .map(|((name, there), (_, asked))| format!("{name}: {there} there, {asked} asked"));
-        words.collect::<Vec<_>>().join("; ")
-    }
 }
 
 /// The text of the manifest in `out`; none where there is nothing in `out`, and an error where there is something else.
@@ -109,7 +100,7 @@ pub(super) fn report_existing(
     if there != *asked {
         return Err(DataError::OtherOptions {
             path: out.to_path_buf(),
-            differences: there.differences(asked),
+            differences: differences(there.fields(), asked.fields()),
         });
     }
     let folder = ImageFolder::open(out)?;
@@ -148,34 +139,59 @@ pub(super) fn prepare_partial(
     options: &GenerateOptions,
     manifest: &Manifest,
 ) -> Result<LockedFile, DataError> {
-    fs::create_dir_all(partial).map_err(DataError::io("create", partial))?;
-    let path = partial.join(MANIFEST_NAME);
-    let busy = DataError::Busy {
-        path: options.out.clone(),
-    };
-    let mut file = lock_file(&path, busy)?;
+    let mut file = lock_partial(partial, &options.out)?;
     let mut text = String::new();
     let read = file.read_to_string(&mut text);
     let resumable = read.is_ok()
         && serde_json::from_str::<Manifest>(&text).is_ok_and(|there| there == *manifest);
     if !resumable {
         remove_leftovers(partial)?;
-        let json =
-            serde_json::to_string_pretty(manifest).map_err(|source| DataError::Manifest {
-                path: path.clone(),
-                source,
-            })?;
-        let written = file
-            .set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{json}"));
-        written.map_err(DataError::io("write", &path))?;
+        write_manifest(&mut file, partial, manifest)?;
     }
     for class in 0..options.classes {
         let folder = partial.join(class_name(class, options.classes));
         fs::create_dir_all(&folder).map_err(DataError::io("create", folder))?;
     }
     Ok(file)
+}
+
+/// Makes the partial folder of `out` where there is none, and locks its manifest.
+pub(in crate::data) fn lock_partial(partial: &Path, out: &Path) -> Result<LockedFile, DataError> {
+    fs::create_dir_all(partial).map_err(DataError::io("create", partial))?;
+    let busy = DataError::Busy {
+        path: out.to_path_buf(),
+    };
+    lock_file(&partial.join(MANIFEST_NAME), busy)
+}
+
+/// Writes `manifest` to the locked `file` of `partial`.
+pub(in crate::data) fn write_manifest(
+    file: &mut LockedFile,
+    partial: &Path,
+    manifest: &impl Serialize,
+) -> Result<(), DataError> {
+    let path = partial.join(MANIFEST_NAME);
+    let json = serde_json::to_string_pretty(manifest).map_err(|source| DataError::Manifest {
+        path: path.clone(),
+        source,
+    })?;
+    let written = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| writeln!(file, "{json}"));
+    written.map_err(DataError::io("write", path))
+}
+
+/// The fields in which two manifests differ: `images: 100 there, 200 asked; ...`, empty when they are equal.
+pub(in crate::data) fn differences<const N: usize>(
+    there: [(&'static str, String); N],
+    asked: [(&'static str, String); N],
+) -> String {
+    let pairs = there.into_iter().zip(asked);
+    let differing = pairs.filter(|(there, asked)| there != asked);
+    let words = differing
+        .map(|((name, there), (_, asked))| format!("{name}: {there} there, {asked} asked"));
+    words.collect::<Vec<_>>().join("; ")
 }
 
 /// Removes all but the manifest, which is locked.
