@@ -1,12 +1,13 @@
 //! What runs that train come to: an epoch, with and without evaluation; and how that is told beside what was
-//! published. May use: how `render` writes a published figure.
+//! published. May use: how `render` writes figures.
 //!
 //! The warm-up steps lie outside a run's window, so an epoch is computed: its steps times the mean step of the window.
 
 use super::evidence::Evidence;
 use super::explain::{held_by, percent};
 use super::outcome::{DataOrigin, Span, Unit};
-use super::render::published_figure;
+use super::render::{measured_figure, published_figure};
+use indicatif::HumanCount;
 
 /// Steps of an epoch.
 pub fn steps_per_epoch(run: Evidence<'_>) -> f64 {
@@ -33,45 +34,17 @@ pub fn epoch_seconds_with(run: Evidence<'_>, parts: &[&str]) -> Option<f64> {
 
 /// A time in the unit that suits, with three digits.
 pub fn seconds(seconds: f64) -> String {
-    let (value, unit) = match seconds {
-        s if s >= 120.0 => return minutes(s),
-        s if s >= 1.0 => (s, "s"),
-        s if s >= 1e-3 => (s * 1e3, "ms"),
-        s => (s * 1e6, "us"),
-    };
-    let places = match value {
-        v if v >= 100.0 => 0,
-        v if v >= 10.0 => 1,
-        _ => 2,
-    };
-    format!("{value:.places$} {unit}")
+    measured_figure(Unit::Seconds, seconds)
 }
 
-fn minutes(seconds: f64) -> String {
-    let whole = seconds.round() as u64;
-    format!("{} min {} s", whole / 60, whole % 60)
-}
-
-/// A factor, with digits as it has weight: `1.04`, `23.1`, `112`.
+/// Such as `1.04x`, `23.1x`, `112x`.
 pub fn factor(factor: f64) -> String {
-    match factor {
-        f if f >= 100.0 => format!("{f:.0}x"),
-        f if f >= 10.0 => format!("{f:.1}x"),
-        f => format!("{f:.2}x"),
-    }
+    measured_figure(Unit::Factor, factor)
 }
 
 /// A number with its thousands apart: `3,623,600`.
 pub fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut told = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            told.push(',');
-        }
-        told.push(digit);
-    }
-    told
+    HumanCount(number).to_string()
 }
 
 /// Why `measured` seconds of `what` stand beside the published ones: how many times as fast, and where the time of a
