@@ -3,7 +3,7 @@
 //! Invariant: the prediction of a rung is made from the first run of the rung before it, and kept on disk before the
 //! rung is run.
 
-use super::ladder::{Ladder, RungRuns};
+use super::ladder::{RungRuns, climbing};
 use super::{Ask, Findings, Table};
 use crate::config::Rung;
 use crate::reproduce::evidence::Evidence;
@@ -93,13 +93,9 @@ fn climb(
     packed: &DataPlace,
 ) -> Result<Vec<Climbed>, LabError> {
     let emulated = device.starts_with("emulated:");
-    let ladder = Ladder {
-        experiment: if emulated { EMULATED } else { CUDA },
-        sets: vec![format!("device={device}"), images.set()],
-        cumulative: true,
-    };
-    let rungs = with_data(lab.rungs(ladder.experiment)?, packed);
-    let settings = ladder.settings(&rungs);
+    let experiment = if emulated { EMULATED } else { CUDA };
+    let rungs = with_data(lab.rungs(experiment)?, packed);
+    let settings = climbing(vec![format!("device={device}"), images.set()], &rungs);
     let place = device.replace(':', "-");
     let mut climbed: Vec<Climbed> = Vec::new();
     let mut kept = Vec::new();
@@ -120,7 +116,7 @@ fn climb(
         }
         let report = lab.run(&Run {
             name: &format!("{place}-rung{}-1", number + 1),
-            experiment: ladder.experiment,
+            experiment,
             sets,
             evaluate: false,
         })?;
@@ -138,7 +134,7 @@ fn climb(
         for (number, rung) in climbed.iter_mut().enumerate() {
             rung.runs.reports.push(lab.run(&Run {
                 name: &format!("{place}-rung{}-{repeat}", number + 1),
-                experiment: ladder.experiment,
+                experiment,
                 sets: &rung.runs.set,
                 evaluate: false,
             })?);

@@ -3,12 +3,12 @@
 
 mod explanation;
 
-use super::ladder::{Ladder, RungRuns, measure_rungs, set_to};
+use super::ladder::{RungRuns, measure_rungs, set_to};
 use super::storage::not_cold;
 use super::{Ask, Findings, Table};
 use crate::reproduce::evidence::{Evidence, Passage};
 use crate::reproduce::explain::held_by;
-use crate::reproduce::lab::{DataNeed, Lab, LabError};
+use crate::reproduce::lab::{Lab, LabError};
 use crate::reproduce::outcome::{Cell, Column, Part, Row, Unit};
 use crate::reproduce::published;
 use explanation::{Way, explanation, of_stage};
@@ -49,16 +49,7 @@ const FIGURES: [Figure; 9] = [
 ];
 
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
-    let device = ask.one_device(lab)?;
-    let images = lab.data(&DataNeed::Images {
-        experiment: EXPERIMENT,
-    })?;
-    let ladder = Ladder {
-        experiment: EXPERIMENT,
-        sets: std::iter::once(images.set()).chain(device).collect(),
-        cumulative: false,
-    };
-    let rungs = measure_rungs(lab, &ladder, ask)?;
+    let (images, rungs) = measure_rungs(lab, EXPERIMENT, ask)?;
     let mut parts = Vec::new();
     let mut lines = Vec::new();
     for (cache, title) in [

@@ -3,20 +3,10 @@
 use super::Ask;
 use crate::config::Rung;
 use crate::reproduce::evidence::Evidence;
-use crate::reproduce::lab::{Lab, LabError, Run};
+use crate::reproduce::lab::{DataNeed, DataPlace, Lab, LabError, Run};
 use crate::reproduce::outcome::Measurement;
 use serde_json::Value;
 use std::sync::Arc;
-
-/// What is run.
-#[derive(Clone, Debug)]
-pub struct Ladder {
-    pub experiment: &'static str,
-    /// Of every rung, under its own.
-    pub sets: Vec<String>,
-    /// Whether each rung adds to the one before it.
-    pub cumulative: bool,
-}
 
 /// A rung that was run.
 #[derive(Clone, Debug)]
@@ -53,48 +43,40 @@ impl RungRuns {
     }
 }
 
-impl Ladder {
-    /// What each rung sets in all, beside the experiment file.
-    pub fn settings(&self, rungs: &[Rung]) -> Vec<Vec<String>> {
-        let mut all = Vec::new();
-        let mut before: Vec<String> = self.sets.clone();
-        for rung in rungs {
-            let mut sets = before.clone();
-            sets.extend(rung.set.iter().cloned());
-            if self.cumulative {
-                before.clone_from(&sets);
-            }
-            all.push(sets);
-        }
-        all
-    }
-}
-
-/// Runs every rung `ask.repeats` times, in turns, so that a machine that gets slower does so in all of them.
+/// Has the pictures made that the keys of `experiment` say, and runs every rung on them `ask.repeats` times.
 ///
 /// # Errors
-/// The first run that fails.
+/// Data that cannot be made, and the first run that fails.
 pub fn measure_rungs(
     lab: &mut dyn Lab,
-    ladder: &Ladder,
+    experiment: &'static str,
     ask: &Ask,
-) -> Result<Vec<RungRuns>, LabError> {
-    let rungs = lab.rungs(ladder.experiment)?;
-    let settings = ladder.settings(&rungs);
+) -> Result<(DataPlace, Vec<RungRuns>), LabError> {
+    let device = ask.one_device(lab)?;
+    let images = lab.data(&DataNeed::Images { experiment })?;
+    let sets: Vec<String> = std::iter::once(images.set()).chain(device).collect();
+    let rungs = lab.rungs(experiment)?.into_iter();
     let mut runs: Vec<RungRuns> = rungs
-        .iter()
-        .zip(&settings)
-        .map(|(rung, sets)| RungRuns {
-            name: rung.name.clone(),
-            set: sets.clone(),
+        .map(|rung| RungRuns {
+            name: rung.name,
+            set: [&sets[..], &rung.set].concat(),
             reports: Vec::new(),
         })
         .collect();
-    run_in_turns(lab, ladder.experiment, &mut runs, ask.repeats)?;
-    Ok(runs)
+    run_in_turns(lab, experiment, &mut runs, ask.repeats)?;
+    Ok((images, runs))
 }
 
-/// Runs each of `rungs` so often, in turns.
+/// What each rung sets in all where it adds to the ones before it, and the first to `sets`.
+pub fn climbing(mut sets: Vec<String>, rungs: &[Rung]) -> Vec<Vec<String>> {
+    let all = rungs.iter().map(|rung| {
+        sets.extend(rung.set.iter().cloned());
+        sets.clone()
+    });
+    all.collect()
+}
+
+/// Runs each of `rungs` so often, in turns, so that a machine that gets slower does so in all of them.
 ///
 /// # Errors
 /// The first run that fails.

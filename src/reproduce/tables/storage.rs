@@ -2,11 +2,11 @@
 
 mod explanation;
 
-use super::ladder::{Ladder, RungRuns, measure_rungs};
+use super::ladder::{RungRuns, measure_rungs};
 use super::{Ask, Findings, Table};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::{bought, held_by, percent};
-use crate::reproduce::lab::{DataNeed, Lab, LabError};
+use crate::reproduce::lab::{Lab, LabError};
 use crate::reproduce::outcome::{Cell, Column, Part, Row, Unit};
 use crate::reproduce::published;
 use explanation::{Remedy, explanation};
@@ -26,16 +26,7 @@ const EXPERIMENT: &str = "storage.toml";
 const COLD: f64 = 0.02;
 
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
-    let device = ask.one_device(lab)?;
-    let images = lab.data(&DataNeed::Images {
-        experiment: EXPERIMENT,
-    })?;
-    let ladder = Ladder {
-        experiment: EXPERIMENT,
-        sets: std::iter::once(images.set()).chain(device).collect(),
-        cumulative: false,
-    };
-    let rungs = measure_rungs(lab, &ladder, ask)?;
+    let (images, rungs) = measure_rungs(lab, EXPERIMENT, ask)?;
     let remedies: Vec<Remedy<'_>> = rungs.iter().filter_map(remedy).collect();
     let rows = rungs.iter().enumerate();
     let rows = rows.map(|(number, rung)| row(rung, (number > 0).then(|| rungs[0].median())));

@@ -130,12 +130,7 @@ fn rungs_differ_only_in_the_keys_they_name() {
         let all = rungs(&path).unwrap();
         let names: Vec<&str> = all.iter().map(|rung| rung.name.as_str()).collect();
         assert_eq!(names, LADDER.map(|published| published.name));
-        let ladder = Ladder {
-            experiment: EMULATED,
-            sets: Vec::new(),
-            cumulative: true,
-        };
-        let settings = ladder.settings(&all);
+        let settings = climbing(Vec::new(), &all);
         assert!(all[0].set.is_empty());
         for (number, rung) in all.iter().enumerate().skip(1) {
             let named: BTreeSet<String> = rung
