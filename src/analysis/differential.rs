@@ -219,11 +219,6 @@ impl Attributed {
             Part::Compute => self.device_busy_share + self.host_share + self.device_side_share,
         }
     }
-
-    /// What no part has: the causes that leaving out a stage does not single out.
-    pub fn elsewhere_share(&self) -> f64 {
-        self.cpu_contention_share + self.wake_up_share + self.unattributed_share
-    }
 }
 
 #[cfg(test)]
@@ -343,7 +338,6 @@ mod tests {
         let parts = parts.map(|part| per_cent(all.share_of(part)));
         assert_eq!(parts, [2.0, 4.0, 8.0, 23.0 + 16.0 + 32.0]);
         assert_eq!(per_cent(all.share_of(Part::FetchAndPreparation)), 6.0);
-        assert_eq!(per_cent(all.elsewhere_share()), 15.0);
         assert_eq!(per_cent(all.unattributed_share), 7.0);
         assert_eq!(Attributed::of(0, 0, []), None);
     }

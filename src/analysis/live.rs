@@ -398,11 +398,6 @@ impl Analysis {
         self.units.len()
     }
 
-    /// Measured steps so far.
-    pub fn steps(&self) -> u64 {
-        self.steps.measured
-    }
-
     /// How fast it goes so far; `None` before the first measured step. Much cheaper than a summary.
     pub fn pace(&self) -> Option<Pace> {
         let start = self.fold.window_start()?;

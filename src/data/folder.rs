@@ -70,11 +70,6 @@ impl ImageFolder {
         Ok(())
     }
 
-    /// The folder that was opened.
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
     /// Class names; a label is an index into them.
     pub fn classes(&self) -> &[String] {
         &self.classes
@@ -243,7 +238,7 @@ mod tests {
         assert_eq!(folder.classes(), ["cat", "dog"]);
         let listed: Vec<(String, u32)> = (0..folder.len())
             .map(|i| {
-                let relative = folder.path(i).strip_prefix(folder.root()).unwrap();
+                let relative = folder.path(i).strip_prefix(dir.path()).unwrap();
                 (relative.to_str().unwrap().to_string(), folder.label(i))
             })
             .collect();

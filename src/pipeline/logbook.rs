@@ -258,11 +258,6 @@ impl Logbook {
             end,
         }));
     }
-
-    /// Whether anything is recorded.
-    pub fn is_on(&self) -> bool {
-        self.on
-    }
 }
 
 impl Drop for Logbook {

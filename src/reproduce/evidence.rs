@@ -95,11 +95,6 @@ impl<'a> Evidence<'a> {
         found.map_or(0.0, |found| found.share)
     }
 
-    /// The verdict's title, such as `loader-bound`.
-    pub fn verdict(&self) -> &'a str {
-        self.0["verdict"]["title"].as_str().unwrap_or("no verdict")
-    }
-
     /// What is known of a stage that did anything.
     pub fn stage(&self, name: &str) -> Option<StageCost> {
         let stages = self.0["stages"].as_array()?;

@@ -95,15 +95,6 @@ pub enum LabError {
     /// Anything that the world refused, in its own words.
     #[error("{0}")]
     Refused(String),
-    /// A report lacks a figure that the table is made of.
-    #[error(
-        "the report of the run {run} has no {what}\n  try: the run alone, to see what it says: {command}"
-    )]
-    Incomplete {
-        run: String,
-        what: &'static str,
-        command: String,
-    },
 }
 
 /// What measuring a table needs of the world.

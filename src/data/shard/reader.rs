@@ -142,11 +142,6 @@ impl ShardFile {
         &self.path
     }
 
-    /// Length of the file when it was opened.
-    pub fn bytes(&self) -> u64 {
-        self.header.file_bytes
-    }
-
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -219,8 +214,6 @@ pub struct ShardSet {
     ends: Vec<usize>,
     class_names: Vec<String>,
     kind: RecordKind,
-    largest_record_bytes: u32,
-    uniform_size: Option<(u32, u32)>,
 }
 
 impl ShardSet {
@@ -259,17 +252,12 @@ impl ShardSet {
             ends.push(entries.len());
             class_names = shard.class_names().map(str::to_owned).collect();
         }
-        let (Some(first), Some(file)) = (entries.first(), files.first()) else {
+        let Some(file) = files.first().filter(|_| !entries.is_empty()) else {
             let path = path.to_path_buf();
             return Err(DataError::EmptyShards { path });
         };
-        let size = (first.width, first.height);
-        let is_uniform = entries.iter().all(|e| (e.width, e.height) == size);
-        let largest = files.iter().map(|file| file.header.largest_record_bytes);
         Ok(ShardSet {
             kind: file.header.kind,
-            largest_record_bytes: largest.max().unwrap_or(0),
-            uniform_size: is_uniform.then_some(size),
             files,
             entries,
             ends,
@@ -299,20 +287,6 @@ impl ShardSet {
     /// Number of classes; labels are below it.
     pub fn classes(&self) -> usize {
         self.class_names.len()
-    }
-
-    /// A label is an index into these.
-    pub fn class_names(&self) -> &[String] {
-        &self.class_names
-    }
-
-    pub fn largest_record_bytes(&self) -> u32 {
-        self.largest_record_bytes
-    }
-
-    /// Width and height that all records share.
-    pub fn uniform_size(&self) -> Option<(u32, u32)> {
-        self.uniform_size
     }
 
     /// Record `i`. Panics when `i` is not below `len()`, as slice indexing does.

@@ -48,12 +48,12 @@ fn what_was_packed_is_read_back() {
         assert_eq!((summary.records, summary.shards), (103, 5));
         assert_eq!(
             summary.bytes,
-            set.files().iter().map(ShardFile::bytes).sum::<u64>()
+            set.files()
+                .iter()
+                .map(|file| file.header().file_bytes)
+                .sum::<u64>()
         );
-        assert_eq!(set.class_names(), ["cat", "dog", "über"]);
-        assert_eq!((set.classes(), set.uniform_size()), (3, None));
-        let largest = (0..103).map(|i| source.bytes(i).len()).max();
-        assert_eq!(Some(set.largest_record_bytes() as usize), largest);
+        assert_eq!(set.classes(), 3);
         assert!((0..103).all(|i| set.record(i).entry.source as usize == i));
         assert_eq!(
             set.name(26),
@@ -77,15 +77,6 @@ fn one_file_of_a_set_opens_alone() {
         (20, 20, 0)
     );
     assert_holds(&set, &source);
-}
-
-#[test]
-fn a_size_that_all_share_is_known() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = Planted::new(1, RecordKind::Rgb);
-    pack_all(&source, folder.path(), &options(RecordKind::Rgb, 20)).unwrap();
-    let set = ShardSet::open(folder.path()).unwrap();
-    assert_eq!(set.uniform_size(), Some((1, 1)));
 }
 
 #[test]
