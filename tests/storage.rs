@@ -109,6 +109,7 @@ impl Run {
             costs,
             factor: None,
             clock: clock.clone(),
+            rare: None,
         };
         let storage = self
             .storage

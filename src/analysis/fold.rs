@@ -42,6 +42,18 @@ pub(super) struct Fold {
     device_beside: bool,
     /// How much further ahead each stage could have been with a deeper queue behind it.
     leads: BTreeMap<Stage, Lead>,
+    serving: Serving,
+}
+
+/// One service of a loader's worker on the path, as far as it has been folded: stages that the worker served one
+/// after another. The device waited for all of it, whichever stage came last, so idle time in it is shared out at
+/// its end.
+#[derive(Clone, Debug, Default)]
+struct Serving {
+    /// How long each of [`Stage::LOADER`] took.
+    parts: [Nanos; Stage::LOADER.len()],
+    /// Idle time, in order; what has a cause already is not shared out.
+    idle: Vec<(Interval, Option<Cause>)>,
 }
 
 /// What a stage could have done ahead of the trainer while it waited for slots instead.
@@ -112,9 +124,22 @@ impl Fold {
         let mut spans = Vec::new();
         for visit in path {
             let segment = Interval::new(self.cursor, visit.time);
+            let goes_on = match visit.link {
+                Link::Service { continues, .. } => continues,
+                Link::WorkerFreed { .. } => segment.is_empty(),
+                _ => false,
+            };
+            if !goes_on {
+                self.end_service(&mut spans);
+            }
             self.note_slots(&visit.link);
             if !segment.is_empty() {
                 self.cursor = segment.end;
+                if let Some(part) =
+                    served(&visit.link).and_then(|s| self.serving.parts.get_mut(s as usize))
+                {
+                    *part += segment.length();
+                }
                 self.label(segment, &visit.link, device, &mut spans);
             }
         }
@@ -124,7 +149,50 @@ impl Fold {
     /// Up to `end` nothing more is known: a record was dropped.
     pub(super) fn close(&mut self, end: Nanos, device: &DeviceActivity) -> Vec<IdleSpan> {
         let link = Link::Lost;
-        self.extend([Visit { time: end, link }], device)
+        let mut spans = self.extend([Visit { time: end, link }], device);
+        self.end_service(&mut spans);
+        spans
+    }
+
+    /// Shares out the idle time of the service that is over: latency that a deeper queue would have hidden first,
+    /// then capacity, each among the stages by how long they took.
+    fn end_service(&mut self, spans: &mut Vec<IdleSpan>) {
+        let Serving { parts, idle } = std::mem::take(&mut self.serving);
+        if idle.is_empty() {
+            return;
+        }
+        let own = idle.iter().filter(|(_, cause)| cause.is_none());
+        let mut left: Nanos = own.map(|(interval, _)| interval.length()).sum();
+        let last = parts.iter().rposition(|part| *part > Nanos::ZERO);
+        let last = last.map_or(Stage::Read, |place| Stage::LOADER[place]);
+        let mut shares = Vec::new();
+        while left > Nanos::ZERO
+            && let Some((hidden, by)) = self.use_lead(last, left)
+        {
+            left = left - hidden;
+            match by {
+                Some(stage) => shares.push((Cause::Capacity(stage), hidden)),
+                None => shares.extend(shares_of(hidden, &parts, Cause::PrefetchDepth)),
+            }
+        }
+        shares.extend(shares_of(left, &parts, Cause::Capacity));
+        let mut shares = shares.into_iter();
+        let mut share = None;
+        for (mut interval, cause) in idle {
+            if let Some(cause) = cause {
+                self.add(interval, cause, spans);
+                continue;
+            }
+            while !interval.is_empty()
+                && let Some((cause, length)) = share.take().or_else(|| shares.next())
+            {
+                let cut = interval.end.min(interval.start + length);
+                self.add(Interval::new(interval.start, cut), cause, spans);
+                let rest = length - (cut - interval.start);
+                share = (rest > Nanos::ZERO).then_some((cause, rest));
+                interval.start = cut;
+            }
+        }
     }
 
     /// Where the path comes to a stage through a freed slot, the time that its workers had waited for
@@ -195,6 +263,7 @@ impl Fold {
             Link::Service {
                 stage: Stage::Step,
                 run_delay,
+                ..
             } if self.device_beside => Nanos(run_delay).min(idle),
             Link::Service { run_delay, .. } if run_delay > 0 => {
                 idle.share_of(Nanos(run_delay), segment.length()).min(idle)
@@ -229,6 +298,34 @@ impl Fold {
     }
 }
 
+/// The loader stage that is served, or whose worker is waited for, in a segment with that link.
+fn served(link: &Link) -> Option<Stage> {
+    match *link {
+        Link::Service { stage, .. } | Link::WorkerFreed { stage } => match stage {
+            Stage::Transfer => Some(Stage::Copy),
+            _ => Some(stage),
+        },
+        _ => None,
+    }
+}
+
+/// `total`, divided among the stages as `parts` are, to the nanosecond.
+fn shares_of(
+    total: Nanos,
+    parts: &[Nanos; Stage::LOADER.len()],
+    cause: fn(Stage) -> Cause,
+) -> impl Iterator<Item = (Cause, Nanos)> {
+    let whole: Nanos = parts.iter().copied().sum();
+    let (mut until, mut given) = (Nanos::ZERO, Nanos::ZERO);
+    let share = move |(stage, part): (Stage, Nanos)| {
+        until += part;
+        let length = total.share_of(until, whole) - given;
+        given += length;
+        (cause(stage), length)
+    };
+    Stage::LOADER.into_iter().zip(*parts).map(share)
+}
+
 /// Gives the idle time of one segment its causes.
 struct Sorter<'a> {
     fold: &'a mut Fold,
@@ -241,6 +338,7 @@ struct Sorter<'a> {
 impl Sorter<'_> {
     fn gap(&mut self, gap: Interval, link: &Link, device: &DeviceActivity) {
         let own = Interval::new(gap.start, gap.end.min(gap.start + self.left));
+        let rest = Interval::new(own.end, gap.end);
         self.left = self.left - own.length();
         match *link {
             Link::Service {
@@ -256,33 +354,18 @@ impl Sorter<'_> {
             | Link::WorkerFreed {
                 stage: Stage::Device,
             } => self.device_side(own, device),
-            Link::Service {
-                stage: Stage::Transfer,
-                ..
-            } => self.stage(own, Stage::Copy),
-            Link::Service { stage, .. } | Link::WorkerFreed { stage } => self.stage(own, stage),
+            Link::Service { .. } | Link::WorkerFreed { .. } => {
+                self.fold.serving.idle.push((own, None));
+                let lacked = (rest, Some(Cause::CpuContention));
+                self.fold.serving.idle.push(lacked);
+                return;
+            }
             Link::Woken { .. } | Link::SlotFreed { .. } | Link::Began => {
                 self.fold.add(own, Cause::WakeUp, self.spans);
             }
             Link::Lost => self.fold.add(own, Cause::Unattributed, self.spans),
         }
-        let rest = Interval::new(own.end, gap.end);
         self.fold.add(rest, Cause::CpuContention, self.spans);
-    }
-
-    /// In service at a loader stage: latency that a deeper queue would have hidden, then capacity.
-    fn stage(&mut self, own: Interval, stage: Stage) {
-        let mut rest = own;
-        while !rest.is_empty()
-            && let Some((hidden, by)) = self.fold.use_lead(stage, rest.length())
-        {
-            let cut = rest.start + hidden;
-            let cause = by.map_or(Cause::PrefetchDepth(stage), Cause::Capacity);
-            self.fold
-                .add(Interval::new(rest.start, cut), cause, self.spans);
-            rest.start = cut;
-        }
-        self.fold.add(rest, Cause::Capacity(stage), self.spans);
     }
 
     /// In the course of a step on a device: the host's where it was late, the device's own otherwise.

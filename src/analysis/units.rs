@@ -30,8 +30,12 @@ pub(super) struct Point {
 /// What happened between a point and the one that bound it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// In service.
-    Service { stage: Stage, run_delay: u64 },
+    /// In service; `continues` where the worker went on with what its unit before had made.
+    Service {
+        stage: Stage,
+        run_delay: u64,
+        continues: bool,
+    },
     /// The worker was free and went on to the next item.
     WorkerFreed { stage: Stage },
     /// The item was there and its worker came to it.
@@ -200,6 +204,7 @@ impl Units {
                 let link = Link::Service {
                     stage: unit.stage,
                     run_delay: u64::from(unit.run_delay) - self.woken_late(unit),
+                    continues: continues(point.unit, unit),
                 };
                 (link, at(Moment::Start))
             }
@@ -315,6 +320,7 @@ impl Units {
         let link = Link::Service {
             stage: host.stage,
             run_delay: (f64::from(host.run_delay) * part) as u64,
+            continues: false,
         };
         let moment = Moment::Start;
         let unit = unit.cause;
@@ -367,9 +373,11 @@ impl Units {
         let Some((unit, (_, last))) = unit.zip(points.last_mut()) else {
             return;
         };
+        let first = continues(end.unit, unit);
         let service = |service: Service| Link::Service {
             stage: service.stage,
             run_delay: u64::from(service.run_delay),
+            continues: first || service.stage != Stage::Read,
         };
         let mut services = unit.services().rev();
         if let Some(own) = services.next() {
@@ -381,6 +389,11 @@ impl Units {
         });
         points.extend(visits.map(|visit| (None, visit)));
     }
+}
+
+/// Whether the loader's worker made the input of its unit `name` itself, in the unit before.
+fn continues(name: UnitRef, unit: &UnitRecord) -> bool {
+    unit.stage != Stage::Step && !unit.waited && previous(name) == Some(unit.cause)
 }
 
 /// The stage that a unit began with.

@@ -8,6 +8,7 @@ mod memory;
 mod over_time;
 mod planted;
 mod prediction;
+mod whole_batches;
 mod work;
 
 use planted::{Outcome, Planted, Rig};

@@ -1,7 +1,7 @@
 //! Pipelines with planted costs on the virtual clock: the real queues, workers and training loop.
 
 use crate::events::EventDevice;
-use crate::work::{Costs, Factor, PlantedWork, SAMPLES, Spend, wait_on};
+use crate::work::{Costs, Factor, PlantedWork, Rare, SAMPLES, Spend, wait_on};
 use stallscope::analysis::{Analysis, Cause, CpuReading, IdleSpan, Summary, WindowRule};
 use stallscope::data::sampler::Order;
 use stallscope::device::emulated::EmulatedSpec;
@@ -92,6 +92,8 @@ pub struct Rig {
     pub reads_wait: bool,
     /// Only a few batches are loaded, and stay.
     pub keep: Option<Keep>,
+    /// Samples that take longer than the others.
+    pub rare: Option<Rare>,
     /// In place of the planted step: one that a device takes so long for, known by the events at its ends only.
     pub by_events: Option<Nanos>,
     /// Costs of samples vary over time.
@@ -251,6 +253,7 @@ impl Planted {
             costs: self.costs.clone(),
             factor: rig.factor,
             clock: clock.clone(),
+            rare: rig.rare,
         };
         let rule = WindowRule {
             warmup_steps: self.warmup,

@@ -30,6 +30,9 @@ impl Costs {
     }
 }
 
+/// At this stage one sample in so many takes so many times as long.
+pub type Rare = (Stage, u32, u64);
+
 /// How a cost is spent: waited for or computed.
 pub type Spend = Arc<dyn Fn(Nanos) + Send + Sync>;
 
@@ -48,6 +51,7 @@ pub struct PlantedWork {
     /// What they are multiplied by.
     pub factor: Option<Factor>,
     pub clock: Arc<dyn Clock>,
+    pub rare: Option<Rare>,
 }
 
 /// How many times as long a stage takes for a sample of an epoch, at a time.
@@ -56,10 +60,15 @@ pub type Factor = fn(Stage, u64, Nanos) -> f64;
 impl PlantedWork {
     fn spend(&self, stage: Stage, claim: &Claim) {
         let now = self.clock.now();
+        let rare = self.rare.filter(|(rare, ..)| *rare == stage);
+        let times = |index: u32| match rare {
+            Some((_, one_in, times)) if index.is_multiple_of(one_in) => times,
+            _ => 1,
+        };
         let cost = |key: SampleKey| {
             let cost = self.costs.of(stage, key.epoch << 32 | u64::from(key.index));
             let factor = self.factor.map_or(1.0, |of| of(stage, key.epoch, now));
-            Nanos((cost.0 as f64 * factor) as u64)
+            Nanos((cost.0 as f64 * factor) as u64).times(times(key.index))
         };
         let spend = match stage {
             Stage::Read => &self.read,
