@@ -2,10 +2,11 @@
 //! emulated device with a planted memory, where the right answer is arithmetic.
 
 mod place;
+mod program;
 mod said;
 
-use assert_cmd::cargo::CommandCargoExt;
 use place::Place;
+use program::stallscope;
 use said::{assert_says, json, text};
 use serde_json::Value;
 use std::fs;
@@ -28,7 +29,7 @@ fn with<'a>(sets: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
 
 /// `stallscope batch-size` with `sets` and other `args`.
 fn search(place: &Place, sets: &[&str], args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("stallscope").unwrap();
+    let mut command = stallscope();
     command.arg("batch-size").arg(place.path("run.toml"));
     command.args(["--steps", "4"]).args(args);
     command.args(sets.iter().flat_map(|set| ["--set", set]));
@@ -102,7 +103,10 @@ fn the_search_after_a_run_can_be_left_out() {
     assert_eq!(out.status.code(), Some(3), "{said}");
     assert_says(
         &said,
-        &["batch.size = 100 does not fit", "try: a lower batch.size"],
+        &[
+            "batch.size = 100 does not fit",
+            "try: a batch.size below 100",
+        ],
     );
     assert!(!said.contains("looking for"), "{said}");
 }
@@ -116,8 +120,13 @@ fn where_nothing_fits_no_size_is_named() {
     assert_eq!(out.status.code(), Some(3), "{said}");
     assert_says(
         &said,
-        &["batch.size = 1 does not fit", "try: a lower batch.size"],
+        &[
+            "batch.size = 50 does not fit in the 20.0 MiB of emulated:custom",
+            "batch.size = 1: does not fit",
+            "not even batch.size = 1 fits\n  try: a smaller model.kind",
+        ],
     );
+    assert!(!said.contains("a batch.size below"), "{said}");
     let out = search(&place, &sets, &["--least", "4"]).output().unwrap();
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(3), "{said}");

@@ -53,7 +53,8 @@ pub(super) fn become_fit_search(args: &RunArgs, report: Option<&Path>, too_large
 /// # Errors
 /// Always: the run's.
 pub fn fit_search(args: &FitSearchArgs) -> anyhow::Result<ExitCode> {
-    let error: OutOfMemory = serde_json::from_str(&args.error).context("--error is not known")?;
+    let mut error: OutOfMemory =
+        serde_json::from_str(&args.error).context("--error is not known")?;
     let stop = interrupt_switch()?;
     eprintln!(
         "batch.size = {} does not fit; looking for a batch size that fits: at most {MOST_FIT_TRIALS} short runs \
@@ -61,9 +62,12 @@ pub fn fit_search(args: &FitSearchArgs) -> anyhow::Result<ExitCode> {
         error.batch_size,
         TIME.as_secs()
     );
-    let fits = search(args, &error, &stop);
+    match search(args, &error, &stop) {
+        Some(Ok(fits)) => error.fits = Some(fits),
+        Some(Err(too_large)) => error.too_large = too_large,
+        None => {}
+    }
     let error = SessionError::Train(TrainError::OutOfMemory(Box::new(error)));
-    let error = error.with_batch_size_that_fits(fits);
     if let Some(report) = &args.report {
         // What the run has measured is on disk in any case.
         complete(report, &error.to_string()).ok();
@@ -75,7 +79,12 @@ pub fn fit_search(args: &FitSearchArgs) -> anyhow::Result<ExitCode> {
     Err(error.into())
 }
 
-fn search(args: &FitSearchArgs, error: &OutOfMemory, stop: &Arc<AtomicBool>) -> Option<usize> {
+/// The largest size that a trial has shown to fit, or else the smallest that does not.
+fn search(
+    args: &FitSearchArgs,
+    error: &OutOfMemory,
+    stop: &Arc<AtomicBool>,
+) -> Option<Result<usize, usize>> {
     let folder = tempfile::tempdir().ok()?;
     let sets = args.set.iter().cloned().chain(STEPS.map(str::to_owned));
     let mut runner = TrialRunner::new(&args.config, sets.collect(), folder, stop.clone()).ok()?;
@@ -91,7 +100,7 @@ fn search(args: &FitSearchArgs, error: &OutOfMemory, stop: &Arc<AtomicBool>) -> 
             None
         }
     };
-    batch_size_that_fits(error.batch_size, trial)
+    Some(batch_size_that_fits(error.batch_size, trial))
 }
 
 /// Writes `error` into the report at `path`.

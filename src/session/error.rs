@@ -97,14 +97,6 @@ impl SessionError {
             error => error,
         }
     }
-
-    /// This error with a batch size that fits, where one was found.
-    pub fn with_batch_size_that_fits(mut self, size: Option<usize>) -> SessionError {
-        if let SessionError::Train(TrainError::OutOfMemory(error)) = &mut self {
-            error.fits = size;
-        }
-        self
-    }
 }
 
 impl From<crate::pipeline::PipelineError> for SessionError {

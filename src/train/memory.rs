@@ -55,6 +55,8 @@ pub struct OutOfMemory {
     pub no_room_for: NoRoomFor,
     /// A batch size that fits, as a trial has shown.
     pub fits: Option<usize>,
+    /// The smallest batch size that a trial or the run has shown not to fit.
+    pub too_large: usize,
     /// What the backend says.
     pub reason: String,
 }
@@ -62,7 +64,7 @@ pub struct OutOfMemory {
 impl OutOfMemory {
     /// Whether a smaller batch could help.
     pub fn smaller_batch_helps(&self) -> bool {
-        self.no_room_for != NoRoomFor::Model && self.batch_size > 1
+        self.no_room_for != NoRoomFor::Model && self.too_large > 1
     }
 }
 
@@ -94,19 +96,24 @@ impl fmt::Display for OutOfMemory {
 
 impl OutOfMemory {
     fn advise(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let too_large = self.too_large;
+        if self.fits.is_none() && too_large < self.batch_size {
+            writeln!(formatter, "  not even batch.size = {too_large} fits")?;
+        }
         match self.fits {
             _ if matches!(self.no_room_for, NoRoomFor::Timed(_)) => formatter.write_str(
                 "  try: less at a time, or see with nvidia-smi whether another process has the memory",
             ),
             _ if !self.smaller_batch_helps() => formatter.write_str(
-                "  try: a smaller model.kind, or see with nvidia-smi whether another process has the memory",
+                "  try: a smaller model.kind or preprocess.size, or see with nvidia-smi whether another process has the memory",
             ),
             Some(fits) => write!(
                 formatter,
                 "  try: --set batch.size={fits}, which fits; `stallscope batch-size CONFIG` finds the largest"
             ),
-            None => formatter.write_str(
-                "  try: a lower batch.size; `stallscope batch-size CONFIG` finds the largest that fits",
+            None => write!(
+                formatter,
+                "  try: a batch.size below {too_large}; `stallscope batch-size CONFIG` finds the largest that fits"
             ),
         }
     }
@@ -163,6 +170,7 @@ impl TrainError {
             batch_size,
             no_room_for,
             fits: None,
+            too_large: batch_size,
             reason: telling_line(reason),
         }))
     }
@@ -233,6 +241,15 @@ mod tests {
             "batch.size = 256 does not fit in the 8.00 GiB of cuda:0, at step 3: can't allocate buffer of size: 9\n  \
              try: --set batch.size=96, which fits; `stallscope batch-size CONFIG` finds the largest"
         );
+        error.fits = None;
+        let text = error.to_string();
+        assert!(text.contains("try: a batch.size below 256"), "{text}");
+        for (too_large, advice) in [(8, "a batch.size below 8"), (1, "a smaller model.kind")] {
+            error.too_large = too_large;
+            let text = error.to_string();
+            let not_even = format!("\n  not even batch.size = {too_large} fits\n  try: {advice}");
+            assert!(text.contains(&not_even), "{text}");
+        }
         error.no_room_for = NoRoomFor::Model;
         let text = error.to_string();
         assert!(text.starts_with("the model does not fit in the 8.00 GiB"));

@@ -10,11 +10,14 @@ pub const MOST_FIT_TRIALS: usize = 4;
 const FILLED: f64 = 0.9;
 
 /// The largest size below `too_large` that a trial has shown to fit, after at most [`MOST_FIT_TRIALS`] of
-/// them; `None` where none did. `trial` runs one size, or says `None` where there is no time for more.
+/// them. `trial` runs one size, or says `None` where there is no time for more.
+///
+/// # Errors
+/// The smallest size that does not fit, where none was shown to fit.
 pub fn batch_size_that_fits(
     too_large: usize,
     mut trial: impl FnMut(usize) -> Option<Outcome>,
-) -> Option<usize> {
+) -> Result<usize, usize> {
     let mut known = Known {
         fits: Vec::new(),
         too_large,
@@ -28,7 +31,8 @@ pub fn batch_size_that_fits(
             None => known.too_large = size,
         }
     }
-    known.fits.iter().map(|(size, _)| *size).max()
+    let fits = known.fits.iter().map(|(size, _)| *size).max();
+    fits.ok_or(known.too_large)
 }
 
 struct Known {
@@ -91,7 +95,7 @@ mod tests {
         too_large: usize,
         total: u64,
         needed: impl Fn(usize) -> u64,
-    ) -> (Option<usize>, Vec<usize>) {
+    ) -> (Result<usize, usize>, Vec<usize>) {
         let mut tried = Vec::new();
         let found = batch_size_that_fits(too_large, |size| {
             tried.push(size);
@@ -119,7 +123,7 @@ mod tests {
     fn two_small_trials_and_one_that_shows_it() {
         // 200 + 2 a sample <= 900: 350, on the grid 344.
         let (found, tried) = search(512, 1_000, |size| 200 + 2 * size as u64);
-        assert_eq!((found, tried), (Some(344), vec![64, 128, 344]));
+        assert_eq!((found, tried), (Ok(344), vec![64, 128, 344]));
     }
 
     #[test]
@@ -127,8 +131,8 @@ mod tests {
         let quadratic = |size: usize| (size * size) as u64;
         let (found, tried) = search(400, 30_000, quadratic);
         assert_eq!(tried.len(), MOST_FIT_TRIALS);
-        assert!(found.is_some_and(|size| quadratic(size) <= 30_000));
-        assert_eq!(found, tried.last().copied());
+        assert!(found.is_ok_and(|size| quadratic(size) <= 30_000));
+        assert_eq!(found.ok(), tried.last().copied());
     }
 
     #[test]
@@ -136,16 +140,16 @@ mod tests {
         let steps = |size: usize| if size < 100 { 500 } else { 1_100 };
         let (found, tried) = search(256, 1_000, steps);
         assert_eq!(tried[..2], [32, 64]);
-        assert_eq!(found, Some(64));
+        assert_eq!(found, Ok(64));
         assert_eq!(tried.len(), MOST_FIT_TRIALS);
     }
 
     #[test]
-    fn where_nothing_fits_nothing_is_said() {
+    fn where_nothing_fits_the_smallest_that_was_tried_is_said() {
         let (found, tried) = search(64, 10, |_| 11);
-        assert_eq!((found, tried), (None, vec![8, 1]));
-        assert_eq!(search(1, 10, |_| 11), (None, vec![]));
-        assert_eq!(search(2, 10, |size| 10 * size as u64).0, Some(1));
+        assert_eq!((found, tried), (Err(1), vec![8, 1]));
+        assert_eq!(search(1, 10, |_| 11), (Err(1), vec![]));
+        assert_eq!(search(2, 10, |size| 10 * size as u64).0, Ok(1));
     }
 
     #[test]
@@ -160,6 +164,6 @@ mod tests {
                 report: Arc::default(),
             }))
         });
-        assert_eq!(found, Some(10));
+        assert_eq!(found, Ok(10));
     }
 }
