@@ -11,7 +11,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("config", &[]),
     ("charts", &[]),
     ("device", &["timeline"]),
-    ("pipeline", &["data", "timeline", "config"]),
+    ("pipeline", &["data", "device", "timeline", "config"]),
     ("trace", &["timeline"]),
     ("analysis", &["timeline"]),
     ("tune", &["analysis", "config"]),

@@ -1,12 +1,13 @@
 //! `stallscope batch-size`: the largest batch that fits the device, and the smallest that is as fast as any.
 //!
-//! Each size is a run in a process of its own. May use: `config`, `session`, `tune`.
+//! Each size is a run in a process of its own. May use: `config`, `device`, `session`, `tune`.
 
 use super::args::BatchSizeArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{provide_data, trial_steps};
 use crate::config::{Resolved, Settings, key_of};
-use crate::session::training_samples;
+use crate::device::cgroup::memory_to_fill_bytes;
+use crate::session::{Predictor, training_samples};
 use crate::timeline::Bytes;
 use crate::tune::{
     BatchSizes, Bounds, Confirmed, LimitedBy, MemoryUse, Outcome, Trial, TrialError, TrialRunner,
@@ -45,9 +46,17 @@ pub fn batch_size(args: &BatchSizeArgs, out: &mut dyn Write) -> anyhow::Result<E
     let sets = [&overrides[..], &trial_steps(args.steps, &config)].concat();
     let folder = tempfile::tempdir().context("cannot make a folder for the trials")?;
     let runner = TrialRunner::new(&args.experiment.config, sets, folder, interrupt_switch()?)?;
+    let mut predictor = None;
     let found = batch_sizes(bounds, |size| {
+        if let Some(why) = predictor.as_ref().and_then(|it| too_large(it, size)) {
+            eprintln!("batch.size = {size}: not run: {why}");
+            return Ok(Outcome::TooLargeForHost);
+        }
         let outcome = runner.measure_batch_size(size)?;
         eprintln!("batch.size = {size}: {}", in_words(&outcome));
+        if let (None, Some(measured)) = (&predictor, outcome.fits()) {
+            predictor = Predictor::from_report(&measured.report).ok();
+        }
         Ok(outcome)
     });
     let found = match found {
@@ -77,6 +86,20 @@ pub fn batch_size(args: &BatchSizeArgs, out: &mut dyn Write) -> anyhow::Result<E
         return Err(NothingFits { least, device }.into());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why this machine's memory does not hold the loader's buffers for batches of `size`, by a forecast.
+fn too_large(predictor: &Predictor, size: usize) -> Option<String> {
+    let needed = predictor.host_memory(&[format!("batch.size={size}")]);
+    more_than_there_is(needed.ok()?, memory_to_fill_bytes()?)
+}
+
+fn more_than_there_is(needed: u64, there_is: u64) -> Option<String> {
+    let why = || {
+        let (needed, there_is) = (Bytes(needed), Bytes(there_is));
+        format!("its loader needs {needed}, and this machine has memory for {there_is}")
+    };
+    (needed > there_is).then(why)
 }
 
 /// From `--least` to `--most`, as far as the data of `samples` samples and the key go.
@@ -115,6 +138,7 @@ fn print_table(out: &mut dyn Write, trials: &[Trial]) -> std::io::Result<()> {
         let fits = match trial.outcome {
             Outcome::Fits(_) => "yes",
             Outcome::Killed => "killed",
+            Outcome::TooLargeForHost => "not run",
             _ => "no",
         };
         let measured = trial.outcome.fits();
@@ -154,7 +178,9 @@ fn print_answers(
                 outcome,
             }),
         ) => match outcome {
-            Outcome::Killed => format!("{batch_size} takes more memory than this machine has"),
+            Outcome::Killed | Outcome::TooLargeForHost => {
+                format!("{batch_size} takes more memory than this machine has")
+            }
             _ => format!("{batch_size} does not fit {device}"),
         },
     };
@@ -232,6 +258,15 @@ pub(super) fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_machine_holds_is_run() {
+        assert_eq!(more_than_there_is(4 << 30, 4 << 30), None);
+        assert_eq!(
+            more_than_there_is(12 << 30, 4 << 30).as_deref(),
+            Some("its loader needs 12.0 GiB, and this machine has memory for 4.00 GiB")
+        );
+    }
 
     #[test]
     fn the_command_can_be_pasted() {

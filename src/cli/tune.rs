@@ -13,6 +13,7 @@ use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::out_folder;
 use super::run::{default_run_dir, provide_data, trial_steps};
 use crate::config::{Resolved, Settings};
+use crate::device::cgroup::memory_to_fill_bytes;
 use crate::session::training_samples;
 use crate::tune::sweep::write_whole;
 use crate::tune::tuning::{self, Attempt, Request, TuneError, Tuning};
@@ -48,7 +49,11 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         space: space::space(args, &config, &start.rows(), samples)?,
         objective: args.objective.into(),
         trials: args.trials,
-        most_loader_memory_bytes: args.max_memory,
+        most_loader_memory_bytes: args
+            .max_memory
+            .into_iter()
+            .chain(memory_to_fill_bytes())
+            .min(),
     };
     let mut forecaster = FromReports::default();
     let folder = Folder::make(args, &config)?;

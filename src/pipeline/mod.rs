@@ -3,7 +3,8 @@
 //! Data flows one way, sampler -> read -> decode -> preprocess -> batch -> copy -> trainer. Every wait
 //! goes through a [`Clock`](crate::timeline::Clock), every unit of work is recorded with its binding
 //! predecessor. Invariants: nothing is lost or delivered twice; delivery in order does not depend on
-//! the number of workers; no lock is held across a wait. May use `data`, `timeline` and `config`.
+//! the number of workers; no lock is held across a wait. May use `data`, `device`, `timeline` and
+//! `config`.
 
 mod admission;
 mod assembly;
@@ -31,7 +32,8 @@ pub use crate::config::OnError as ErrorPolicy;
 pub use crate::timeline::{Layout, Place, StageKnobs};
 pub use build::start;
 pub use error::{
-    PipelineError, SampleError, Skipped, SkippedSample, StopSignal, error_chain, panic_message,
+    PipelineError, SampleError, Skipped, SkippedSample, Skips, StopSignal, error_chain,
+    panic_message,
 };
 pub use feed::{Delivered, Feed};
 pub use item::HostBatch;

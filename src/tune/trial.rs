@@ -48,6 +48,8 @@ pub enum Outcome<T = Measured> {
     OutOfMemory,
     /// The machine's memory is too small: the kernel killed the process, or it got no memory.
     Killed,
+    /// It was not run: the machine's memory is too small for the loader's buffers.
+    TooLargeForHost,
     Failed {
         reason: String,
     },
@@ -71,6 +73,7 @@ impl<T> Outcome<T> {
             },
             Outcome::OutOfMemory => Outcome::OutOfMemory,
             Outcome::Killed => Outcome::Killed,
+            Outcome::TooLargeForHost => Outcome::TooLargeForHost,
             Outcome::Failed { reason } => Outcome::Failed { reason },
         }
     }
@@ -81,6 +84,7 @@ impl<T> Outcome<T> {
             Outcome::Fits(_) => None,
             Outcome::OutOfMemory => Some("out of device memory"),
             Outcome::Killed => Some("killed: this machine's memory was not enough"),
+            Outcome::TooLargeForHost => Some("not run: this machine's memory is not enough"),
             Outcome::Failed { reason } => Some(reason),
         }
     }
@@ -228,6 +232,8 @@ impl TrialRunner {
         command.stdout(file(&printed)?).stderr(file(&said)?);
         let child = command.spawn();
         let mut child = child.map_err(|e| failed_to("start", Path::new(&self.program[0]), e))?;
+        // Where memory runs out the trial is what is killed, and not whoever waits for it.
+        fs::write(format!("/proc/{}/oom_score_adj", child.id()), "1000").ok();
         let status = self.wait(&mut child)?;
         let text = |path: &Path| {
             let bytes = fs::read(path).unwrap_or_default();
@@ -269,7 +275,8 @@ impl TrialRunner {
 }
 
 fn was_interrupted(status: ExitStatus) -> bool {
-    status.code() == Some(INTERRUPTED) || status.signal() == Some(libc::SIGINT)
+    status.code() == Some(INTERRUPTED)
+        || matches!(status.signal(), Some(libc::SIGINT | libc::SIGTERM))
 }
 
 /// Asks `child` to end, and ends it where it does not.

@@ -122,7 +122,9 @@ impl Search<'_> {
                 return value.map(|_| ()).ok_or(TuneError::NoDevice);
             }
             Outcome::OutOfMemory => return Err(TuneError::OutOfMemory),
-            Outcome::Killed => "this machine has too little memory for it".to_owned(),
+            Outcome::Killed | Outcome::TooLargeForHost => {
+                "this machine has too little memory for it".to_owned()
+            }
             Outcome::Failed { reason } => reason,
         };
         Err(TuneError::Start { why })

@@ -194,7 +194,8 @@ pub struct TuneArgs {
     pub objective: ObjectiveArg,
 
     /// Leave out settings whose loader is forecast to need more memory on the host, such as 8GiB: buffers and
-    /// queues when they are full, and nothing else of the process.
+    /// queues when they are full, and nothing else of the process [default, and at most: 9 tenths of what this machine
+    /// or its container has available].
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub max_memory: Option<u64>,
 

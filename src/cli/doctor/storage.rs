@@ -1,7 +1,7 @@
 //! What the data is read from: its file system, that system's speed, and what of the data is
 //! already in memory.
 //!
-//! May use: `checklist`, `disk`, `memory`, `proc_file`, `data::page_cache`.
+//! May use: `checklist`, `disk`, `proc_file`, `data::page_cache`, `device::cgroup`.
 
 use std::fs;
 use std::io;
@@ -10,11 +10,14 @@ use std::time::{Duration, Instant};
 
 use super::checklist::{Row, Section, size};
 use super::disk::{self, Method, ReadSpeed};
-use super::{memory, proc_file};
+use super::proc_file;
 use crate::data::page_cache::{self, Residency};
+use crate::device::cgroup::memory_available_bytes;
 
 /// Files whose pages are counted: enough for a share within a few per cent.
 const SAMPLED_FILES: usize = 256;
+/// Of each of them, at most.
+const MOST_PAGES: usize = 1 << 14;
 const MOST_FILES: usize = 200_000;
 const MOST_WALKING: Duration = Duration::from_secs(1);
 const MOUNTS: &str = "/proc/self/mountinfo";
@@ -207,7 +210,7 @@ impl Tree {
                 .fact("bytes", self.bytes)
                 .fact("is_cut", self.is_cut)
         };
-        let Some(available) = memory::available_bytes() else {
+        let Some(available) = memory_available_bytes() else {
             return facts(Row::ok("data", finding));
         };
         let fit = match (self.bytes <= available, self.is_cut) {
@@ -235,7 +238,7 @@ impl Tree {
 fn cached_row(tree: &Tree) -> Row {
     let (mut sum, mut asked, mut refused) = (Residency::default(), 0_usize, None);
     for path in tree.sample() {
-        match page_cache::residency(path) {
+        match page_cache::residency(path, MOST_PAGES) {
             Ok(file) => {
                 asked += 1;
                 sum.resident_bytes += file.resident_bytes;

@@ -9,12 +9,10 @@ use std::fs;
 pub fn hardware() -> Hardware {
     let processor = proc_file::field("/proc/cpuinfo", "model name").unwrap_or_default();
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let memory = proc_file::field("/proc/meminfo", "MemTotal:");
-    let kibibytes = memory.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
     Hardware {
         processor: processor.trim_start_matches([':', ' ', '\t']).to_owned(),
         cores: cgroup::usable_cores(),
-        memory_bytes: kibibytes.map(|kibibytes| kibibytes * 1024),
+        memory_bytes: cgroup::memory_total_bytes(),
         operating_system: format!("Linux {}", release.trim()),
         gpu: probe::cuda().device(0).ok().map(|gpu| gpu.name.clone()),
     }

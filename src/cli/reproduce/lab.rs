@@ -178,7 +178,7 @@ impl Lab for ThisMachine {
                 arguments.join(" ")
             ))),
             // A CPU's memory is the machine's: the kernel ends who wants more.
-            Outcome::OutOfMemory | Outcome::Killed => Ok(None),
+            Outcome::OutOfMemory | Outcome::Killed | Outcome::TooLargeForHost => Ok(None),
         }
     }
 

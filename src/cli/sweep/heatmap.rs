@@ -79,7 +79,9 @@ fn tile(results: &SweepResults, index: usize, most: f64) -> Tile {
         match (value, point.trials.first().map(|trial| &trial.outcome)) {
             (Some(rate), _) => short(rate, most),
             (None, None) => "not run".to_owned(),
-            (None, Some(Outcome::OutOfMemory | Outcome::Killed)) => "no memory".to_owned(),
+            (None, Some(Outcome::OutOfMemory | Outcome::Killed | Outcome::TooLargeForHost)) => {
+                "no memory".to_owned()
+            }
             (None, Some(_)) => "failed".to_owned(),
         },
     ];

@@ -249,6 +249,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Fits(_) => "fits",
         Outcome::OutOfMemory => "no memory",
         Outcome::Killed => "killed",
+        Outcome::TooLargeForHost => "not run",
         Outcome::Failed { .. } => "failed",
     }
 }

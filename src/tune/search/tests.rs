@@ -96,18 +96,21 @@ fn everything_fits() {
 }
 
 #[test]
-fn a_trial_that_is_killed_is_too_large() {
-    let found = batch_sizes(bounds(32, 1, 1_024), |size| {
-        Ok::<_, Infallible>(if size > 100 {
-            Outcome::Killed
-        } else {
-            fits(size, 1)
-        })
-    });
-    let Ok(found) = found;
-    assert_eq!(largest(&found), Some(96));
-    let killed = found.trials.iter().find(|trial| trial.batch_size == 128);
-    assert_eq!(killed.unwrap().outcome, Outcome::Killed);
+fn what_the_machine_has_no_memory_for_is_too_large() {
+    for lacking in [Outcome::Killed, Outcome::TooLargeForHost] {
+        let found = batch_sizes(bounds(32, 1, 1_024), |size| {
+            Ok::<_, Infallible>(if size > 100 {
+                lacking.clone()
+            } else {
+                fits(size, 1)
+            })
+        });
+        let Ok(found) = found;
+        assert_eq!(largest(&found), Some(96));
+        assert_eq!(found.limited_by, LimitedBy::Memory);
+        let tried = found.trials.iter().find(|trial| trial.batch_size == 128);
+        assert_eq!(tried.unwrap().outcome, lacking);
+    }
 }
 
 #[test]

@@ -72,6 +72,23 @@ fn dying_of_memory_is_a_result() {
 }
 
 #[test]
+fn a_trial_is_killed_before_its_parent_where_memory_runs_out() {
+    let runner = runner(
+        "for i in $(seq 500); do
+            [ $(cat /proc/$$/oom_score_adj) = 1000 ] && exit 3
+            sleep 0.02
+        done",
+    );
+    let own = fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+    assert_eq!(runner.run("trial", &sets(8)).unwrap(), Outcome::OutOfMemory);
+    assert_eq!(
+        fs::read_to_string("/proc/self/oom_score_adj").unwrap(),
+        own,
+        "the parent's stays"
+    );
+}
+
+#[test]
 fn other_failures_say_what_the_trial_said() {
     let runner = runner("echo 'error: no such data' >&2; exit 1");
     let error = runner.measure("trial", &sets(8)).unwrap_err().to_string();

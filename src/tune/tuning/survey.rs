@@ -86,7 +86,7 @@ impl RuledOut {
     /// What the `outcome` of a trial of `candidate` rules out.
     pub(super) fn by(candidate: &Candidate, outcome: &Outcome) -> Option<RuledOut> {
         let lacking = match outcome {
-            Outcome::Killed => Memory::Host {
+            Outcome::Killed | Outcome::TooLargeForHost => Memory::Host {
                 loader_bytes: candidate.forecast.loader_memory_bytes,
             },
             Outcome::OutOfMemory => Memory::Device,

@@ -1,6 +1,7 @@
-//! Whole files in memory before a run. May use: `stages::reading` for its errors.
+//! Whole files in memory before a run. May use: `stages::reading` for its errors, `device::cgroup`.
 
 use super::{ReadError, io_error};
+use crate::device::cgroup::memory_to_fill_bytes;
 use std::fs::{self, File};
 use std::io::Read;
 use std::panic::resume_unwind;
@@ -10,8 +11,6 @@ use std::thread;
 
 /// Threads that read: enough to keep a disk's queue filled.
 const THREADS: usize = 8;
-/// Of the memory that is available, at most this much is filled: 9 tenths.
-const SHARE: (u64, u64) = (9, 10);
 
 /// Refuses files that are larger together than the memory that is left for them.
 ///
@@ -22,7 +21,7 @@ pub(super) fn check(paths: &[&Path]) -> Result<(), ReadError> {
     for path in paths {
         needed += fs::metadata(path).map_err(io_error("stat", path))?.len();
     }
-    if let Some(available) = available_bytes().map(|bytes| bytes / SHARE.1 * SHARE.0)
+    if let Some(available) = memory_to_fill_bytes()
         && needed > available
     {
         return Err(ReadError::TooLarge { needed, available });
@@ -72,29 +71,4 @@ fn read_whole(path: &Path) -> Result<Vec<u8>, ReadError> {
     file.read_to_end(&mut bytes)
         .map_err(io_error("read", path))?;
     Ok(bytes)
-}
-
-/// Memory that this process may still take: the kernel's own estimate, or less where a control group says so.
-fn available_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
-    let free = kibibytes * 1024;
-    Some(left_in_group().map_or(free, |left| left.min(free)))
-}
-
-/// What is left of the memory limit of a container; `None` where there is none.
-fn left_in_group() -> Option<u64> {
-    let number = |file: &str| {
-        let text = fs::read_to_string(Path::new("/sys/fs/cgroup").join(file)).ok()?;
-        text.trim().parse::<u64>().ok()
-    };
-    // The page cache counts as used, and gives way.
-    let stat = fs::read_to_string("/sys/fs/cgroup/memory.stat").ok()?;
-    let cached = stat.lines().find_map(|line| line.strip_prefix("file "));
-    let cached: u64 = cached.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
-    let used = number("memory.current")?.saturating_sub(cached);
-    Some(number("memory.max")?.saturating_sub(used))
 }
