@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 use super::DataError;
 use super::painting::{Canvas, Painter, Subject, span};
 use super::sampler::{below, mix_all, sample_rng};
-use manifest::{Manifest, partial_folder, prepare_partial, report_existing};
+use manifest::{Manifest, fill_folder, report_existing};
 
 pub(in crate::data) mod manifest;
 
-pub use manifest::MANIFEST_NAME;
+pub use manifest::{MANIFEST_NAME, made_otherwise};
 
 const GRAIN_DOMAIN: u64 = 0x4752_4149_4e21_2121;
 const SIDE_LIMITS_PIXELS: RangeInclusive<u32> = 8..=16_384;
@@ -122,11 +122,13 @@ pub fn generate_until(
     if let Some(report) = report_existing(&options.out, &manifest)? {
         return Ok(report);
     }
-    let partial = partial_folder(&options.out)?;
-    let _lock = prepare_partial(&partial, options, &manifest)?;
-    let bytes = write_images(&partial, options, progress, stop)?;
-    fs::rename(&partial, &options.out)
-        .map_err(DataError::io("rename the finished folder to", &options.out))?;
+    let bytes = fill_folder(&options.out, &manifest, |folder| {
+        for class in 0..options.classes {
+            let class = folder.join(class_name(class, options.classes));
+            fs::create_dir_all(&class).map_err(DataError::io("create", class))?;
+        }
+        write_images(folder, options, progress, stop)
+    })?;
     Ok(GenerateReport {
         outcome: GenerateOutcome::Written,
         images: manifest.images,

@@ -31,7 +31,7 @@ pub use fetch::{Provenance, PublishedSet, provenance};
 pub use folder::ImageFolder;
 pub use generate::{
     GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, MANIFEST_NAME, generate,
-    generate_until,
+    generate_until, made_otherwise,
 };
 pub use png_folder::write_png_folder;
 pub use sampler::{BatchSpan, Batches, Order, epoch_order, sample_rng};

@@ -5,16 +5,15 @@
 //!
 //! May use: `data::{error, generate, small}`.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use serde::{Deserialize, Serialize};
 
 use super::DataError;
-use super::generate::MANIFEST_NAME;
+use super::generate::manifest::{existing_manifest, fill_folder};
 use super::small::SmallImages;
 
 /// What a folder was made from.
@@ -56,44 +55,37 @@ pub fn write_png_folder(
     if is_there(out, &manifest)? {
         return Ok(());
     }
-    let partial = partial_folder(out);
-    match fs::remove_dir_all(&partial) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(DataError::io("remove", &partial)(error));
+    fill_folder(out, &manifest, |folder| {
+        for label in 0..images.classes() {
+            let class = folder.join(label.to_string());
+            fs::create_dir_all(&class).map_err(DataError::io("create", &class))?;
         }
-        _ => {}
-    }
-    for label in 0..images.classes() {
-        let class = partial.join(label.to_string());
-        fs::create_dir_all(&class).map_err(DataError::io("create", &class))?;
-    }
-    for i in 0..images.len() {
-        if stop() {
-            return Err(DataError::Stopped);
+        let mut encoded = Vec::new();
+        for i in 0..images.len() {
+            if stop() {
+                return Err(DataError::Stopped);
+            }
+            encode(images, i, &mut encoded)?;
+            let path = folder
+                .join(images.label(i).to_string())
+                .join(format!("{i:05}.png"));
+            fs::write(&path, &encoded).map_err(DataError::io("write", &path))?;
+            progress();
         }
-        let class = partial.join(images.label(i).to_string());
-        write_png(images, i, &class.join(format!("{i:05}.png")))?;
-        progress();
-    }
-    let path = partial.join(MANIFEST_NAME);
-    let file = File::create(&path).map_err(DataError::io("create", &path))?;
-    serde_json::to_writer_pretty(file, &manifest)
-        .map_err(|error| DataError::io("write", &path)(error.into()))?;
-    fs::rename(&partial, out).map_err(DataError::io("create", out))
+        Ok(())
+    })
 }
 
 /// Whether `out` holds what `wanted` says.
 fn is_there(out: &Path, wanted: &Manifest) -> Result<bool, DataError> {
-    if !out.exists() {
+    let Some(text) = existing_manifest(out)? else {
         return Ok(false);
-    }
+    };
     let path = out.to_owned();
-    let text = fs::read_to_string(out.join(MANIFEST_NAME)).ok();
-    let found = text.and_then(|text| serde_json::from_str::<Manifest>(&text).ok());
-    match found {
-        None => Err(DataError::NotOurs { path }),
-        Some(found) if found == *wanted => Ok(true),
-        Some(found) => Err(DataError::OtherOptions {
+    match serde_json::from_str::<Manifest>(&text) {
+        Err(_) => Err(DataError::NotOurs { path }),
+        Ok(found) if found == *wanted => Ok(true),
+        Ok(found) => Err(DataError::OtherOptions {
             path,
             differences: format!(
                 "{} images with checksum {:08x} there, {} with {:08x} asked",
@@ -103,11 +95,11 @@ fn is_there(out: &Path, wanted: &Manifest) -> Result<bool, DataError> {
     }
 }
 
-fn write_png(images: &SmallImages, i: usize, path: &Path) -> Result<(), DataError> {
-    let file = File::create(path).map_err(DataError::io("create", path))?;
+/// Image `i` as a PNG file.
+fn encode(images: &SmallImages, i: usize, out: &mut Vec<u8>) -> Result<(), DataError> {
     let [_, height, width] = images.shape().map(|size| size as u32);
-    let encoder = PngEncoder::new(BufWriter::new(file));
-    encoder
+    out.clear();
+    PngEncoder::new(out)
         .write_image(images.pixels(i), width, height, ExtendedColorType::L8)
         .map_err(|error| DataError::Encode {
             index: i as u64,
@@ -117,16 +109,11 @@ fn write_png(images: &SmallImages, i: usize, path: &Path) -> Result<(), DataErro
         })
 }
 
-/// Where the files are until they are complete.
-fn partial_folder(out: &Path) -> PathBuf {
-    let name = out.file_name().unwrap_or_default().to_string_lossy();
-    out.with_file_name(format!(".{name}.partial"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data::ImageFolder;
+    use crate::data::generate::MANIFEST_NAME;
 
     fn images(pixels: &[u8], labels: &[u8]) -> SmallImages {
         let count = (labels.len() as u32).to_be_bytes();
@@ -152,7 +139,7 @@ mod tests {
         let second = image::open(out.join("0/00001.png")).unwrap();
         assert_eq!(second.color(), image::ColorType::L8);
         assert_eq!(second.into_bytes(), pixels[6..12]);
-        assert!(!partial_folder(&out).exists());
+        assert!(!place.path().join(".png.partial").exists());
     }
 
     #[test]
@@ -168,5 +155,46 @@ mod tests {
         fs::remove_file(out.join(MANIFEST_NAME)).unwrap();
         let error = write_png_folder(&others, &out, || (), || false).unwrap_err();
         assert!(matches!(error, DataError::NotOurs { .. }), "{error}");
+    }
+    #[test]
+    fn one_at_a_time_writes_and_nothing_that_was_begun_is_trusted() {
+        let place = tempfile::tempdir().unwrap();
+        let out = place.path().join("png");
+        let small = images(&[9; 18], &[0, 0, 0]);
+        let cut = place.path().join(".png.partial/0/00000.png");
+        let write = |stop: &dyn Fn() -> bool| write_png_folder(&small, &out, || (), stop);
+        let busy = write(&|| {
+            let other = write_png_folder(&small, &out, || (), || false);
+            assert!(matches!(other, Err(DataError::Busy { .. })));
+            if cut.exists() {
+                fs::write(&cut, "cut short").unwrap();
+            }
+            cut.exists()
+        });
+        assert!(matches!(busy, Err(DataError::Stopped)));
+        write(&|| false).unwrap();
+        assert!(image::open(out.join("0/00000.png")).is_ok());
+    }
+
+    /// A folder of its name stands for a full disk.
+    #[test]
+    fn what_cannot_be_written_is_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let out = place.path().join("png");
+        let small = images(&[9; 12], &[0, 0]);
+        let full = write_png_folder(
+            &small,
+            &out,
+            || (),
+            || {
+                let name = place.path().join(".png.partial/0/00001.png");
+                if !name.exists() {
+                    fs::create_dir(&name).unwrap();
+                }
+                false
+            },
+        );
+        assert!(matches!(full, Err(DataError::Io { .. })), "{full:?}");
+        assert!(!out.exists());
     }
 }

@@ -9,16 +9,13 @@
 //!
 //! May use: `data::{error, fetch (names of sets), generate, painting, sampler}`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::DataError;
 use super::fetch::PublishedSet;
-use super::generate::manifest::{
-    differences, existing_manifest, lock_partial, partial_folder, remove_leftovers, write_manifest,
-};
+use super::generate::manifest::{differences, existing_manifest, fill_folder};
 use super::generate::{GenerateOutcome, GenerateReport, MANIFEST_NAME};
 use files::{Volume, volumes};
 use pictures::Pictures;
@@ -101,24 +98,22 @@ pub fn generate_stand_in(
             bytes: volumes.iter().map(Volume::bytes).sum(),
         });
     }
-    let partial = partial_folder(&options.out)?;
-    let mut lock = lock_partial(&partial, &options.out)?;
-    remove_leftovers(&partial)?;
-    write_manifest(&mut lock, &partial, &asked)?;
     let pictures = Pictures::new(options.like, options.seed);
-    let (mut done, mut bytes) = (0, 0);
-    for volume in &volumes {
-        bytes += volume.write(&partial, options, &pictures, &mut |written| {
-            done += written as u64;
-            progress(done, images);
-            match stop() {
-                true => Err(DataError::Stopped),
-                false => Ok(()),
-            }
-        })?;
-    }
-    fs::rename(&partial, &options.out)
-        .map_err(DataError::io("rename the finished folder to", &options.out))?;
+    let mut done = 0;
+    let mut step = |written: usize| {
+        done += written as u64;
+        progress(done, images);
+        match stop() {
+            true => Err(DataError::Stopped),
+            false => Ok(()),
+        }
+    };
+    let bytes = fill_folder(&options.out, &asked, |folder| {
+        let written = volumes.iter();
+        written
+            .map(|volume| volume.write(folder, options, &pictures, &mut step))
+            .sum()
+    })?;
     Ok(GenerateReport {
         outcome: GenerateOutcome::Written,
         images,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, class_name};
+use super::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat};
 use crate::data::lock::{LockedFile, lock_file};
 use crate::data::{DataError, ImageFolder};
 
@@ -118,8 +118,33 @@ pub(super) fn report_existing(
     }))
 }
 
+/// That the folder has images which were made with other options; `None` where it has none that were made.
+pub fn made_otherwise(options: &GenerateOptions) -> Option<DataError> {
+    let text = existing_manifest(&options.out).ok()??;
+    let there: Manifest = serde_json::from_str(&text).ok()?;
+    let differences = differences(there.fields(), Manifest::of(options).fields());
+    (!differences.is_empty()).then(|| DataError::OtherOptions {
+        path: options.out.clone(),
+        differences,
+    })
+}
+
+/// Fills a hidden sibling of `out` with `fill`, which has it to itself, and gives it the name `out`. `manifest` says
+/// what it is filled with: where the same was begun before, it is gone on with, and anything else removed.
+pub(in crate::data) fn fill_folder<T>(
+    out: &Path,
+    manifest: &impl Serialize,
+    fill: impl FnOnce(&Path) -> Result<T, DataError>,
+) -> Result<T, DataError> {
+    let partial = partial_folder(out)?;
+    let _lock = prepare_partial(&partial, out, manifest)?;
+    let filled = fill(&partial)?;
+    fs::rename(&partial, out).map_err(DataError::io("rename the finished folder to", out))?;
+    Ok(filled)
+}
+
 /// The hidden sibling that is filled before it takes the name of `out`.
-pub(in crate::data) fn partial_folder(out: &Path) -> Result<PathBuf, DataError> {
+pub(super) fn partial_folder(out: &Path) -> Result<PathBuf, DataError> {
     let Some(name) = out.file_name() else {
         return Err(DataError::BadOption {
             option: "out",
@@ -133,53 +158,35 @@ pub(in crate::data) fn partial_folder(out: &Path) -> Result<PathBuf, DataError> 
     Ok(out.with_file_name(hidden))
 }
 
-/// Creates or takes over the partial folder and locks it. Leftovers made with other options are removed.
-pub(super) fn prepare_partial(
+/// Creates or takes over the partial folder and locks it. Leftovers of another manifest are removed.
+fn prepare_partial(
     partial: &Path,
-    options: &GenerateOptions,
-    manifest: &Manifest,
+    out: &Path,
+    manifest: &impl Serialize,
 ) -> Result<LockedFile, DataError> {
-    let mut file = lock_partial(partial, &options.out)?;
-    let mut text = String::new();
-    let read = file.read_to_string(&mut text);
-    let resumable = read.is_ok()
-        && serde_json::from_str::<Manifest>(&text).is_ok_and(|there| there == *manifest);
-    if !resumable {
-        remove_leftovers(partial)?;
-        write_manifest(&mut file, partial, manifest)?;
-    }
-    for class in 0..options.classes {
-        let folder = partial.join(class_name(class, options.classes));
-        fs::create_dir_all(&folder).map_err(DataError::io("create", folder))?;
-    }
-    Ok(file)
-}
-
-/// Makes the partial folder of `out` where there is none, and locks its manifest.
-pub(in crate::data) fn lock_partial(partial: &Path, out: &Path) -> Result<LockedFile, DataError> {
     fs::create_dir_all(partial).map_err(DataError::io("create", partial))?;
+    let path = partial.join(MANIFEST_NAME);
     let busy = DataError::Busy {
         path: out.to_path_buf(),
     };
-    lock_file(&partial.join(MANIFEST_NAME), busy)
-}
-
-/// Writes `manifest` to the locked `file` of `partial`.
-pub(in crate::data) fn write_manifest(
-    file: &mut LockedFile,
-    partial: &Path,
-    manifest: &impl Serialize,
-) -> Result<(), DataError> {
-    let path = partial.join(MANIFEST_NAME);
-    let json = serde_json::to_string_pretty(manifest).map_err(|source| DataError::Manifest {
-        path: path.clone(),
-        source,
-    })?;
-    let written = file
-        .set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| writeln!(file, "{json}"));
-    written.map_err(DataError::io("write", path))
+    let mut file = lock_file(&path, busy)?;
+    let mut json =
+        serde_json::to_string_pretty(manifest).map_err(|source| DataError::Manifest {
+            path: path.clone(),
+            source,
+        })?;
+    json.push('\n');
+    let mut text = String::new();
+    let is_begun = file.read_to_string(&mut text).is_ok() && text == json;
+    if !is_begun {
+        remove_leftovers(partial)?;
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(json.as_bytes()));
+        written.map_err(DataError::io("write", &path))?;
+    }
+    Ok(file)
 }
 
 /// The fields in which two manifests differ: `images: 100 there, 200 asked; ...`, empty when they are equal.
@@ -195,7 +202,7 @@ pub(in crate::data) fn differences<const N: usize>(
 }
 
 /// Removes all but the manifest, which is locked.
-pub(in crate::data) fn remove_leftovers(partial: &Path) -> Result<(), DataError> {
+fn remove_leftovers(partial: &Path) -> Result<(), DataError> {
     for entry in fs::read_dir(partial).map_err(DataError::io("list", partial))? {
         let path = entry.map_err(DataError::io("list", partial))?.path();
         let removed = if path.is_dir() {

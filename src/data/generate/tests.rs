@@ -171,12 +171,12 @@ fn a_folder_of_someone_else_is_left_alone() {
 fn two_runs_into_one_folder_do_not_mix() {
     let dir = tempfile::tempdir().unwrap();
     let options = small(dir.path().join("set"));
-    let partial = partial_folder(&options.out).unwrap();
-    let _held = prepare_partial(&partial, &options, &Manifest::of(&options)).unwrap();
-    assert!(matches!(
-        generate(&options, &|_| {}),
-        Err(DataError::Busy { .. })
-    ));
+    fill_folder(&options.out, &Manifest::of(&options), |_| {
+        let other = generate(&options, &|_| {});
+        assert!(matches!(other, Err(DataError::Busy { .. })));
+        Ok(())
+    })
+    .unwrap();
 }
 
 #[test]

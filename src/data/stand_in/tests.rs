@@ -2,6 +2,7 @@ use super::*;
 use crate::data::fetch::{Provenance, provenance};
 use crate::data::{CifarKind, PublishedPart, SmallImages};
 use files::volumes;
+use std::fs;
 
 fn options(like: PublishedSet, out: PathBuf) -> StandInOptions {
     StandInOptions {
