@@ -90,7 +90,7 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   stallscope run configs/quickstart.toml

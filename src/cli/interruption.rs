@@ -1,18 +1,52 @@
-//! Ctrl-C: the command ends early, with what it has. May use: nothing of this crate.
+//! Ctrl-C, and SIGTERM and SIGHUP, which are the same: the command ends early, with what it has. A second one ends it at
+//! once. May use: nothing of this crate.
 
 use anyhow::Context;
+use nix::sys::signal::{SigHandler, Signal, signal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Exit status of a command that the user stopped, as shells report SIGINT.
 pub(super) const INTERRUPTED: u8 = 130;
+
+/// Within this time a second signal is the first one again: `timeout` sends its own twice, and a trial gets the
+/// terminal's and that of the command that started it.
+const SAME: Duration = Duration::from_millis(100);
 
 /// Has Ctrl-C call `stop` instead of killing the process.
 ///
 /// # Errors
 /// A system that does not let it.
 pub(super) fn on_interrupt(stop: impl Fn() + Send + 'static) -> anyhow::Result<()> {
-    ctrlc::set_handler(stop).context("cannot listen for Ctrl-C")
+    let mut first: Option<Instant> = None;
+    let heard = move || match first {
+        None => {
+            first = Some(Instant::now());
+            stop();
+        }
+        Some(at) if at.elapsed() < SAME => {}
+        Some(_) => end_at_once(),
+    };
+    let before = ignore_hangup();
+    ctrlc::set_handler(heard).context("cannot listen for Ctrl-C")?;
+    if matches!(before, Some(SigHandler::SigIgn)) {
+        // As `nohup` wants it.
+        ignore_hangup();
+    }
+    Ok(())
+}
+
+/// Ignores SIGHUP; returns what became of it before.
+fn ignore_hangup() -> Option<SigHandler> {
+    // SAFETY: ignoring a signal installs no code that could run at a bad moment.
+    unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) }.ok()
+}
+
+/// Ends the process whatever its threads do, as interrupted.
+pub(super) fn end_at_once() -> ! {
+    // SAFETY: it has no preconditions. `exit` would run handlers of libraries, which may wait for threads that hang.
+    unsafe { libc::_exit(INTERRUPTED.into()) }
 }
 
 /// A switch that Ctrl-C sets, instead of killing the process.

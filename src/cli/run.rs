@@ -4,11 +4,12 @@ use super::args::RunArgs;
 use super::data::{generate_options, generate_with_progress, in_words};
 use super::file_limit::fail_instead_of_dying;
 use super::fit_search::become_fit_search;
-use super::interruption::{INTERRUPTED, on_interrupt};
+use super::interruption::{INTERRUPTED, end_at_once, on_interrupt};
 use super::progress;
 use crate::config::{DeviceConfig, Mode, Resolved, Settings};
+use crate::data::made_otherwise;
 use crate::device::probe::{self, Missing};
-use crate::pipeline::panic_message;
+use crate::pipeline::{error_chain, panic_message};
 use crate::report::{Status, render};
 use crate::session::{Outcome, Progress, RunOptions, Session, SessionError};
 use crate::train::{TrainError, note_panic};
@@ -27,22 +28,30 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&args.config, &args.overrides())?;
     let config = settings.resolve()?;
-    if args.trial {
-        die_with_parent();
-    }
     let quiet = args.quiet || args.trial;
-    provide_data(&config, quiet)?;
+    match args.trial {
+        // Whoever started it has provided the data.
+        true => die_with_parent(),
+        false => provide_data(&config, quiet)?,
+    }
     let run_dir = args
         .run_dir
         .clone()
         .unwrap_or_else(|| default_run_dir(&config.name));
     let bar = progress_bar(quiet);
-    let shown = bar.clone();
+    let (shown, hidden, given) = (bar.clone(), bar.clone(), args.clone());
     let options = RunOptions {
         run_dir,
         on_progress: Box::new(move |progress| show(&shown, progress)),
         settings: settings.typed_keys(),
         evaluate: !args.trial || args.evaluate,
+        on_hang: Some(Box::new(move |outcome| {
+            hidden.finish_and_clear();
+            if let Err(error) = conclude(outcome, &given, &mut io::stdout()) {
+                eprintln!("error: {}", error_chain(error.as_ref()));
+            }
+            end_at_once()
+        })),
     };
     let session = Session::open(config, options)?;
     let stop = session.stop_signal();
@@ -105,17 +114,24 @@ fn print(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Makes the data on first use, where the configuration says how; not for a device that is not there.
+/// Makes the data on first use, where the configuration says how; not for a device that is not there. Warns of data
+/// that was made in another way.
 pub(super) fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()> {
     let path = &config.pipeline.source.path;
-    if let Some(generate) = &config.generate
-        && !path.exists()
-    {
-        require_device(config)?;
-        let made = generate_with_progress(&generate_options(generate, path), quiet, &|| false)?;
-        if !quiet {
-            eprintln!("{}", in_words(&made, path));
+    let Some(generate) = &config.generate else {
+        return Ok(());
+    };
+    let options = generate_options(generate, path);
+    if path.exists() {
+        if let Some(otherwise) = made_otherwise(&options) {
+            eprintln!("warning: {otherwise}; they are used as they are");
         }
+        return Ok(());
+    }
+    require_device(config)?;
+    let made = generate_with_progress(&options, quiet, &|| false)?;
+    if !quiet {
+        eprintln!("{}", in_words(&made, path));
     }
     Ok(())
 }

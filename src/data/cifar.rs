@@ -95,24 +95,26 @@ impl SmallImages {
         kind: CifarKind,
         part: PublishedPart,
     ) -> Result<SmallImages, DataError> {
-        let names = kind.files(part);
-        let own = folder.join(kind.folder());
-        let holds_some = |folder: &Path| names.iter().any(|name| folder.join(name).is_file());
-        // Some rather than all, so that an incomplete folder is complained about by the file that it lacks.
-        let folder = match !holds_some(folder) && holds_some(&own) {
-            true => own.as_path(),
-            false => folder,
-        };
-        let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
-        // Before hundreds of megabytes are read.
-        if let Some(path) = paths.iter().find(|path| !path.is_file()) {
-            return Err(DataError::MissingCifar {
-                path: path.clone(),
-                kind: kind.title(),
-            });
-        }
-        let files = paths.into_iter().map(|path| Ok((read(&path, kind)?, path)));
+        let files = found(folder, kind, part)?
+            .into_iter()
+            .map(|path| Ok((read(&path, kind)?, path)));
         from_files(kind, files)
+    }
+
+    /// How many images the same files hold by their sizes; reads none.
+    ///
+    /// # Errors
+    /// Files that are missing, empty, cut short or far too long.
+    pub fn count_cifar(
+        folder: &Path,
+        kind: CifarKind,
+        part: PublishedPart,
+    ) -> Result<usize, DataError> {
+        let paths = found(folder, kind, part)?;
+        let records = paths
+            .iter()
+            .map(|path| Ok(open(path, kind)?.1 as usize / kind.record_bytes()));
+        records.sum()
     }
 
     /// The same from the bytes of one file: the entry for fuzzing and tests.
@@ -124,6 +126,27 @@ impl SmallImages {
         check_size(&path, kind, bytes.len() as u64)?;
         from_files(kind, [Ok((bytes, path))].into_iter())
     }
+}
+
+/// The files of `part` in `folder`, or in the sub-folder of it that the archive unpacks to; all of them are there.
+fn found(folder: &Path, kind: CifarKind, part: PublishedPart) -> Result<Vec<PathBuf>, DataError> {
+    let names = kind.files(part);
+    let own = folder.join(kind.folder());
+    let holds_some = |folder: &Path| names.iter().any(|name| folder.join(name).is_file());
+    // Some rather than all, so that an incomplete folder is complained about by the file that it lacks.
+    let folder = match !holds_some(folder) && holds_some(&own) {
+        true => own.as_path(),
+        false => folder,
+    };
+    let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
+    // Before hundreds of megabytes are read.
+    if let Some(path) = paths.iter().find(|path| !path.is_file()) {
+        return Err(DataError::MissingCifar {
+            path: path.clone(),
+            kind: kind.title(),
+        });
+    }
+    Ok(paths)
 }
 
 /// The images of files whose sizes were checked; the labels are checked here.
@@ -182,9 +205,7 @@ fn fine_label(labels: &[u8], kind: CifarKind) -> Result<u8, String> {
 
 /// The bytes of one file. What its size says is checked before anything is read.
 fn read(path: &Path, kind: CifarKind) -> Result<Vec<u8>, DataError> {
-    let file = File::open(path).map_err(DataError::io("open", path))?;
-    let size = file.metadata().map_err(DataError::io("stat", path))?.len();
-    check_size(path, kind, size)?;
+    let (file, size) = open(path, kind)?;
     // One byte more than there should be shows a file that still grows, without following it.
     let mut bytes = Vec::with_capacity(size as usize + 1);
     file.take(size + 1)
@@ -195,6 +216,14 @@ fn read(path: &Path, kind: CifarKind) -> Result<Vec<u8>, DataError> {
         return Err(broken(path, kind, what));
     }
     Ok(bytes)
+}
+
+/// The file at `path` and its size, which is right.
+fn open(path: &Path, kind: CifarKind) -> Result<(File, u64), DataError> {
+    let file = File::open(path).map_err(DataError::io("open", path))?;
+    let size = file.metadata().map_err(DataError::io("stat", path))?.len();
+    check_size(path, kind, size)?;
+    Ok((file, size))
 }
 
 fn check_size(path: &Path, kind: CifarKind, size: u64) -> Result<(), DataError> {

@@ -36,6 +36,16 @@ impl SmallImages {
         pair(images, image_content, &labels, label_content)
     }
 
+    /// How many images the files of `part` hold by the header of the labels, of which it reads none.
+    ///
+    /// # Errors
+    /// A file that is missing or of another format.
+    pub fn count_idx(folder: &Path, part: PublishedPart) -> Result<usize, DataError> {
+        let labels = IdxFile::find(folder, part, "labels-idx1-ubyte")?;
+        let [count] = labels.sizes(&mut labels.unpacked(labels.open()?), LABELS)?;
+        Ok(count)
+    }
+
     /// The same from the bytes of both files, each plain or gzipped: the entry for fuzzing and tests.
     ///
     /// # Errors
@@ -113,13 +123,16 @@ impl IdxFile {
         }
     }
 
+    fn open(&self) -> Result<File, DataError> {
+        File::open(&self.path).map_err(DataError::io("open", &self.path))
+    }
+
     /// Its content.
     fn read<const DIMENSIONS: usize>(
         &self,
         magic: [u8; 4],
     ) -> Result<Content<DIMENSIONS>, DataError> {
-        let file = File::open(&self.path).map_err(DataError::io("open", &self.path))?;
-        self.unpack(file, magic)
+        self.unpack(self.open()?, magic)
     }
 
     /// The same from its bytes.
@@ -128,19 +141,22 @@ impl IdxFile {
         bytes: impl Read,
         magic: [u8; 4],
     ) -> Result<Content<DIMENSIONS>, DataError> {
-        if self.gzipped {
-            self.content(&mut MultiGzDecoder::new(bytes), magic)
-        } else {
-            self.content(&mut BufReader::new(bytes), magic)
+        self.content(&mut self.unpacked(bytes), magic)
+    }
+
+    fn unpacked<'a>(&self, bytes: impl Read + 'a) -> Box<dyn Read + 'a> {
+        match self.gzipped {
+            true => Box::new(MultiGzDecoder::new(bytes)),
+            false => Box::new(BufReader::new(bytes)),
         }
     }
 
-    /// The same from its unpacked content.
-    fn content<const DIMENSIONS: usize>(
+    /// The sizes of its dimensions, with which its unpacked content begins.
+    fn sizes<const DIMENSIONS: usize>(
         &self,
         reader: &mut impl Read,
         magic: [u8; 4],
-    ) -> Result<Content<DIMENSIONS>, DataError> {
+    ) -> Result<[usize; DIMENSIONS], DataError> {
         let found: [u8; 4] = self.word(reader)?;
         if found != magic {
             return Err(self.broken(format!(
@@ -151,6 +167,16 @@ impl IdxFile {
         for size in &mut sizes {
             *size = u32::from_be_bytes(self.word(reader)?) as usize;
         }
+        Ok(sizes)
+    }
+
+    /// The same with its data.
+    fn content<const DIMENSIONS: usize>(
+        &self,
+        reader: &mut impl Read,
+        magic: [u8; 4],
+    ) -> Result<Content<DIMENSIONS>, DataError> {
+        let sizes: [usize; DIMENSIONS] = self.sizes(reader, magic)?;
         let bytes = sizes
             .iter()
             .try_fold(1usize, |bytes, size| bytes.checked_mul(*size))

@@ -20,8 +20,12 @@ pub struct Residency {
     pub total_bytes: u64,
 }
 
-/// Asks which pages of `path` are in the page cache; reads none of them.
-pub fn residency(path: &Path) -> io::Result<Residency> {
+/// Parts of a file that stand for all of it.
+const PARTS: usize = 64;
+
+/// Asks which pages of `path` are in the page cache; reads none of them. Of more than `most_pages` it asks about some,
+/// in parts that are evenly spread.
+pub fn residency(path: &Path, most_pages: usize) -> io::Result<Residency> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     if !may_ask(path, &metadata) {
@@ -34,20 +38,23 @@ pub fn residency(path: &Path) -> io::Result<Residency> {
         return Ok(Residency::default());
     }
     let page = page_size();
-    let mut pages = vec![0_u8; length.div_ceil(page)];
+    let pages = length.div_ceil(page);
+    let (parts, each) = match pages <= most_pages {
+        true => (1, pages),
+        false => (PARTS, (most_pages / PARTS).max(1)),
+    };
     let mapping = Mapping::new(&file, length)?;
-    // SAFETY: the address and length are those of a live mapping, and `pages` has one byte for
-    // each page of it.
-    let status =
-        unsafe { libc::mincore(mapping.address, mapping.length, pages.as_mut_ptr().cast()) };
-    if status != 0 {
-        return Err(io::Error::last_os_error());
+    let mut found = vec![0_u8; each];
+    let mut resident = 0;
+    for part in 0..parts {
+        let first = (pages - each) * part / (parts - 1).max(1);
+        mapping.ask(first * page, &mut found)?;
+        // Only the lowest bit is defined.
+        resident += found.iter().filter(|byte| **byte & 1 == 1).count();
     }
-    // Only the lowest bit is defined.
-    let resident = pages.iter().filter(|byte| **byte & 1 == 1).count();
-    let resident_bytes = ((resident * page) as u64).min(total_bytes);
+    let share = resident as f64 / (parts * each) as f64;
     Ok(Residency {
-        resident_bytes,
+        resident_bytes: (share * total_bytes as f64).round() as u64,
         total_bytes,
     })
 }
@@ -104,6 +111,18 @@ impl Mapping {
         }
         Ok(Mapping { address, length })
     }
+
+    /// A byte for each page of the part that begins at `offset`, a multiple of the page's size.
+    fn ask(&self, offset: usize, pages: &mut [u8]) -> io::Result<()> {
+        let length = (self.length - offset).min(pages.len() * page_size());
+        // SAFETY: the part lies in a live mapping, and `pages` has one byte for each page of it.
+        let status =
+            unsafe { libc::mincore(self.address.add(offset), length, pages.as_mut_ptr().cast()) };
+        match status {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
 }
 
 impl Drop for Mapping {
@@ -117,6 +136,8 @@ impl Drop for Mapping {
 mod tests {
     use super::*;
 
+    const ALL: usize = 1 << 20;
+
     #[test]
     fn a_file_just_written_is_resident_until_it_is_dropped() {
         // Not in /tmp, which may be a tmpfs, where there is nothing to drop to.
@@ -128,11 +149,11 @@ mod tests {
             resident_bytes: 100_000,
             total_bytes: 100_000,
         };
-        assert_eq!(residency(&path).unwrap(), full);
+        assert_eq!(residency(&path, ALL).unwrap(), full);
         let file = File::open(&path).unwrap();
         file.sync_all().unwrap();
         drop_cached(&file).unwrap();
-        assert_eq!(residency(&path).unwrap().resident_bytes, 0);
+        assert_eq!(residency(&path, ALL).unwrap().resident_bytes, 0);
     }
 
     #[test]
@@ -140,7 +161,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("empty");
         fs::write(&path, "").unwrap();
-        assert_eq!(residency(&path).unwrap(), Residency::default());
-        assert!(residency(&folder.path().join("absent")).is_err());
+        assert_eq!(residency(&path, ALL).unwrap(), Residency::default());
+        assert!(residency(&folder.path().join("absent"), ALL).is_err());
+    }
+    #[test]
+    fn of_a_large_file_parts_stand_for_all() {
+        let beside = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
+        let path = folder.path().join("x");
+        let bytes = 1000 * page_size() + 5;
+        fs::write(&path, vec![7; bytes]).unwrap();
+        let asked = |most| residency(&path, most).unwrap();
+        assert_eq!(asked(100).resident_bytes, bytes as u64);
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        drop_cached(&file).unwrap();
+        assert_eq!(asked(100), asked(ALL));
+        assert_eq!(asked(100).total_bytes, bytes as u64);
+        // A byte for each of its pages would be a gigabyte.
+        let sparse = folder.path().join("sparse");
+        File::create(&sparse).unwrap().set_len(1 << 42).unwrap();
+        assert_eq!(residency(&sparse, 100).unwrap().resident_bytes, 0);
     }
 }

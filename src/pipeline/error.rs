@@ -314,6 +314,17 @@ impl Control {
     }
 }
 
+/// The samples that a pipeline skips, for those who do not have its feed.
+#[derive(Clone)]
+pub struct Skips(pub(super) Arc<Control>);
+
+impl Skips {
+    /// Those so far.
+    pub fn so_far(&self) -> Skipped {
+        self.0.skipped()
+    }
+}
+
 /// An error and its sources, each once: in the first line, since what to try follows it.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

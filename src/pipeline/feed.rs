@@ -1,6 +1,6 @@
 //! The trainer's end of the pipeline: device batches, one at a time.
 
-use super::error::{Control, PipelineError, Skipped, caught};
+use super::error::{Control, PipelineError, Skipped, Skips, caught};
 use super::item::{BatchJob, HostBatch};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Receiver, Sent};
@@ -196,6 +196,11 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
     /// Samples skipped so far.
     pub fn skipped(&self) -> Skipped {
         self.control.skipped()
+    }
+
+    /// The same for others, also while the trainer's thread is busy.
+    pub fn skips(&self) -> Skips {
+        Skips(self.control.clone())
     }
 
     /// Stops the pipeline and waits for its threads.

@@ -12,10 +12,13 @@ use crate::analysis::{Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict
 use crate::config::EmulatedConfig;
 use crate::pipeline::{RecordingCost, StopSignal, WakingCost, panic_message};
 use crate::report::{
-    DeviceReport, EmulatedReport, RecorderReport, Report, TimelineReport, Training, write_json,
+    DeviceReport, EmulatedReport, RecorderReport, Report, Status, TimelineReport, Training,
+    write_json,
 };
 use crate::timeline::{Clock, Nanos, Record, Recorder, Wakings};
+use crate::trace::{HostSpansGuard, SharedTrace};
 use nix::sys::resource::{UsageWho, getrusage};
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +55,13 @@ pub struct Progress {
 }
 
 /// Called by the collector's thread some times a second.
-pub type OnProgress = Box<dyn FnMut(&Progress) + Send>;
+pub type OnProgress = Box<dyn FnMut(&Progress) + Send + Sync>;
+
+/// Ends the process where the run hangs after a stop.
+pub(super) type OnCollectorHang = Box<dyn FnOnce(Collector) -> Infallible + Send>;
+
+/// How long a run may take to end after it was stopped.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The device that executes the steps, as the report calls it.
 pub(super) struct DeviceName {
@@ -68,6 +77,10 @@ pub(super) struct Collector {
     pub(super) recorder: Recorder,
     pub(super) analysis: Analysis,
     pub(super) feed: Option<TracingFeed>,
+    pub(super) trace: Option<SharedTrace>,
+    pub(super) host_spans: Option<HostSpansGuard>,
+    /// Things that went wrong beside the run itself.
+    pub(super) warnings: Vec<String>,
     pub(super) report: Report,
     pub(super) report_path: PathBuf,
     pub(super) device: Option<DeviceName>,
@@ -88,8 +101,6 @@ pub(super) struct Collector {
     pub(super) cost: RecordingCost,
     pub(super) waking: WakingCost,
     pub(super) cache: Option<CacheWatch>,
-    /// The last epoch it was looked at for.
-    pub(super) cache_epoch: u64,
     /// The GPU's counters, where the device is one.
     pub(super) gpu: GpuWatch,
     /// CPU time of the process before the run, or otherwise apart from it, and of the collector's thread so far.
@@ -136,15 +147,23 @@ pub(super) struct CollectorThread {
 }
 
 impl Collector {
-    /// Starts the collector's thread.
-    pub(super) fn start(mut self) -> std::io::Result<CollectorThread> {
+    /// Starts the collector's thread. It ends with `on_hang` where the run does not end after a stop.
+    pub(super) fn start(
+        mut self,
+        on_hang: Option<OnCollectorHang>,
+    ) -> std::io::Result<CollectorThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::Builder::new()
             .name("collector".to_owned())
             .spawn(move || {
-                self.guarded(|collector| collector.run(&stopped));
-                self
+                self.guarded(|collector| collector.run(&stopped, on_hang.is_some()));
+                match on_hang {
+                    Some(on_hang) if !stopped.load(Ordering::Acquire) && self.broken.is_none() => {
+                        match on_hang(self) {}
+                    }
+                    _ => self,
+                }
             })?;
         Ok(CollectorThread { stop, thread })
     }
@@ -160,15 +179,23 @@ impl Collector {
         }
     }
 
-    fn run(&mut self, stopped: &AtomicBool) {
+    /// Until it is `stopped`, or, where it `sees_hangs`, the run has had its time to end after a stop.
+    fn run(&mut self, stopped: &AtomicBool, sees_hangs: bool) {
         let now = Instant::now();
-        let (mut progressed, mut reported) = (now, now);
+        let (mut progressed, mut reported, mut interrupted) = (now, now, None);
         let mut pause = SHORTEST_PAUSE;
         loop {
             park_timeout(pause);
-            let stop = stopped.load(Ordering::Acquire);
+            let hangs = interrupted.is_some_and(|at: Instant| at.elapsed() >= PATIENCE);
+            let stop = stopped.load(Ordering::Acquire) || sees_hangs && hangs;
             pause = pause_after(pause, self.drain(stop));
-            let due = reported.elapsed() >= REPORT_EVERY;
+            // Whatever becomes of the run now, its report does not say that it is running.
+            let is_news = interrupted.is_none() && self.stop.is_stopped();
+            if is_news {
+                interrupted = Some(Instant::now());
+                self.report.status = Status::Interrupted;
+            }
+            let due = is_news || reported.elapsed() >= REPORT_EVERY;
             if stop || due {
                 self.own_cpu = cpu_of(UsageWho::RUSAGE_THREAD).unwrap_or_default();
             }
@@ -185,7 +212,7 @@ impl Collector {
                 let summary = self.summary();
                 // A record that has yet to arrive would leave a second or more without a cause.
                 let late = summary.as_ref().is_some_and(|summary| !summary.complete);
-                if late && reported.elapsed() < LATEST_REPORT {
+                if late && !is_news && reported.elapsed() < LATEST_REPORT {
                     continue;
                 }
                 reported = Instant::now();
@@ -235,10 +262,8 @@ impl Collector {
     fn look_at_cache(&mut self) {
         let epoch = self.training().epoch;
         if let Some(cache) = &mut self.cache
-            && epoch > self.cache_epoch
+            && cache.look(epoch)
         {
-            cache.look(epoch);
-            self.cache_epoch = epoch;
             self.report.cache = Some(cache.report.clone());
         }
     }
@@ -346,6 +371,10 @@ impl Collector {
                 gpu.end();
             }
             collector.drain(true);
+            if let Some(cache) = &mut collector.cache {
+                cache.wait();
+                collector.report.cache = Some(cache.report.clone());
+            }
             if let Some(feed) = &mut collector.feed {
                 feed.finish();
                 collector.gpu.drain(Some(feed));

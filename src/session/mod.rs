@@ -30,5 +30,5 @@ pub use packing::PackRequest;
 pub use predict::{
     FreeStages, MeasuredRun, PredictError, Prediction, Predictor, WhatIf, simulated_layout,
 };
-pub use run::{Outcome, RunOptions, Session};
+pub use run::{OnHang, Outcome, RunOptions, Session};
 pub use source::{fits_in_memory, training_samples};

@@ -1,7 +1,7 @@
 //! One run, from its configuration to its report.
 
 use super::cache::CacheWatch;
-use super::collector::{Collector, DeviceName, OnProgress, cpu_of};
+use super::collector::{Collector, DeviceName, OnCollectorHang, OnProgress, PATIENCE, cpu_of};
 use super::error::SessionError;
 use super::gpu::{GpuDevice, TakenTimeline, Timeline};
 use super::gpu_watch::GpuWatch;
@@ -17,7 +17,7 @@ use crate::config::{DeviceConfig, EmulatedConfig, GpuConfig, Mode, Resolved, Typ
 use crate::data::Parts;
 use crate::device::cgroup::usable_cores;
 use crate::device::probe;
-use crate::pipeline::{Plan, RecordingCost, StopSignal, WakingCost, panic_message};
+use crate::pipeline::{Plan, RecordingCost, Skipped, Skips, StopSignal, WakingCost, panic_message};
 use crate::report::{DataReport, Machine, Report, Status, TraceReport, Training};
 use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
 use crate::trace::{
@@ -26,10 +26,11 @@ use crate::trace::{
 };
 use crate::train::{CopyOptions, DevicePreprocess, ModelSpec, TrainError, on_cpu, on_cuda};
 use nix::sys::resource::UsageWho;
+use std::convert::Infallible;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Where a run writes, and whom it tells how it stands.
 pub struct RunOptions {
@@ -40,7 +41,12 @@ pub struct RunOptions {
     pub settings: Vec<TypedKey>,
     /// Whether the model is evaluated on what was held out, after the training.
     pub evaluate: bool,
+    /// Ends the process with what there is of a run that hangs after it was stopped. Without it such a run hangs on.
+    pub on_hang: Option<OnHang>,
 }
+
+/// Called on the collector's thread.
+pub type OnHang = Box<dyn FnOnce(Outcome) -> Infallible + Send + Sync>;
 
 /// How a run ended; trace and report are on disk.
 pub struct Outcome {
@@ -62,6 +68,8 @@ pub struct Session {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stop: StopSignal,
     pub(super) memory: MemoryWatch,
+    /// The samples that the training skips, once it has begun.
+    pub(super) skips: OnceLock<Skips>,
     cores: f64,
     /// How much of the data is in the page cache.
     cache: Option<CacheWatch>,
@@ -90,6 +98,7 @@ impl Session {
         Ok(Session {
             stop,
             memory: MemoryWatch::default(),
+            skips: OnceLock::new(),
             cache,
             cores: usable_cores(),
             config,
@@ -127,12 +136,16 @@ impl Session {
             spans.map_err(|error| warnings.push(error.to_string())).ok()
         });
         let training = Arc::new(Mutex::new(Training::default()));
-        let collector =
-            self.collector(&plan, &recorder, trace.as_ref(), training.clone(), timeline);
-        let collector = collector.start().map_err(SessionError::Collector)?;
+        let mut collector = self.collector(&plan, &recorder, trace, training.clone(), timeline);
+        collector.host_spans = host_spans;
+        collector.warnings = warnings;
+        let on_hang = self.options.on_hang.take();
+        let session = Arc::new(self);
+        let on_hang = on_hang.map(|on_hang| session.clone().on_hang(on_hang));
+        let collector = collector.start(on_hang).map_err(SessionError::Collector)?;
         let trainee = Trainee {
             plan: &plan,
-            session: &self,
+            session: &session,
             recorder: &recorder,
             training,
         };
@@ -141,38 +154,55 @@ impl Session {
             let message = panic_message(payload.as_ref());
             Ended::of(Err(SessionError::Panicked(message)))
         });
-        let Some(mut collector) = collector.stop() else {
-            return Err(ended.result.err().unwrap_or(SessionError::CollectorGone));
-        };
+        match collector.stop() {
+            Some(collector) => Ok(session.conclude(collector, ended)),
+            None => Err(ended.result.err().unwrap_or(SessionError::CollectorGone)),
+        }
+    }
+
+    /// What the collector does where the run hangs after a stop.
+    fn on_hang(self: Arc<Self>, end: OnHang) -> OnCollectorHang {
+        Box::new(move |mut collector| {
+            collector.warnings.push(format!(
+                "the run did not end within {} s after it was stopped (a read may hang); the report is of what was \
+                 measured until then",
+                PATIENCE.as_secs()
+            ));
+            let mut interrupted = Ended::of(Ok(collector.report.training.steps));
+            interrupted.stopped = true;
+            end(self.conclude(collector, interrupted))
+        })
+    }
+
+    /// Trace and report of a run that `ended`, from what the `collector` has.
+    fn conclude(&self, mut collector: Collector, ended: Ended) -> Outcome {
         collector.process_cpu_before += ended.evaluation_cpu;
         collector.finish();
-        drop(host_spans);
-        if let Some(summary) = trace.and_then(|trace| trace.finish()) {
+        drop(collector.host_spans.take());
+        if let Some(summary) = collector.trace.take().and_then(|trace| trace.finish()) {
             note_trace(&mut collector.report, &summary);
         }
         let error = self.note_end(&mut collector, ended);
-        predict_suggested(
-            &mut collector.report,
-            self.config.mode,
-            &self.options.settings,
-        );
-        let done = collector.report.steps;
+        let report = &mut collector.report;
+        predict_suggested(report, self.config.mode, &self.options.settings);
+        let mut warnings = std::mem::take(&mut collector.warnings);
+        let done = report.steps;
         let fewer = self.config.steps.filter(|asked| done < *asked);
         if let Some(asked) = fewer
-            && collector.report.status == Status::Complete
-            && recorder.is_on()
+            && report.status == Status::Complete
+            && self.config.recorder
         {
             warnings.push(format!(
                 "the epochs were used up after {done} of {asked} steps"
             ));
         }
         let unwritten = collector.write().err();
-        Ok(Outcome {
+        Outcome {
             report_path: unwritten.is_none().then_some(collector.report_path),
             report: collector.report,
             error: error.or(unwritten),
             warnings,
-        })
+        }
     }
 
     /// What is left to the device where it costs nothing.
@@ -269,10 +299,14 @@ impl Session {
     }
 
     /// How the run ended, into the report.
-    fn note_end(&self, collector: &mut Collector, mut ended: Ended) -> Option<SessionError> {
+    fn note_end(&self, collector: &mut Collector, ended: Ended) -> Option<SessionError> {
         let report = &mut collector.report;
-        ended.skipped.broken_files = self.source.broken_files();
-        report.skipped = serde_json::to_value(&ended.skipped).unwrap_or_default();
+        let mut skipped = self
+            .skips
+            .get()
+            .map_or_else(Skipped::default, Skips::so_far);
+        skipped.broken_files = self.source.broken_files();
+        report.skipped = serde_json::to_value(&skipped).unwrap_or_default();
         let broken = collector.broken.take().map(SessionError::Panicked);
         let failed = ended.result.err().map(|error| self.recognised(error));
         let error = broken.or(failed).or_else(|| {
@@ -345,7 +379,7 @@ impl Session {
         &mut self,
         plan: &Plan,
         recorder: &Recorder,
-        trace: Option<&SharedTrace>,
+        trace: Option<SharedTrace>,
         training: Arc<Mutex<Training>>,
         timeline: Option<TakenTimeline>,
     ) -> Collector {
@@ -379,8 +413,13 @@ impl Session {
             recorder: recorder.clone(),
             analysis: Analysis::new(rule, plan.in_flight())
                 .with_epochs(plan.batches_per_epoch(self.source.samples())),
-            feed: trace.map(|trace| TracingFeed::new(trace.clone(), steps, &rule, storage)),
-            report: self.report(trace),
+            feed: trace
+                .as_ref()
+                .map(|trace| TracingFeed::new(trace.clone(), steps, &rule, storage)),
+            report: self.report(trace.as_ref()),
+            trace,
+            host_spans: None,
+            warnings: Vec::new(),
             report_path: self.options.run_dir.join("report.json"),
             device: (self.config.mode != Mode::LoaderOnly).then(|| DeviceName {
                 name: self.config.device.to_string(),
@@ -397,7 +436,6 @@ impl Session {
             stop: self.stop.clone(),
             broken: None,
             cache: self.cache.take(),
-            cache_epoch: 0,
             gpu,
             cost,
             waking,

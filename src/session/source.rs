@@ -11,20 +11,23 @@ use crate::pipeline::stages::reading::fit_in_memory;
 use crate::pipeline::stages::storage::{EmulatedStorage, StorageSpec, Stored};
 use crate::pipeline::{SampleWork, StopSignal};
 use crate::report::StorageReport;
-use crate::timeline::{Clock, MonotonicClock, Nanos};
+use crate::timeline::{Clock, Nanos};
 use crate::train::DevicePreprocess;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many samples a run of `config` trains on in an epoch.
+/// How many samples a run of `config` trains on in an epoch; loads none of them.
 ///
 /// # Errors
 /// Data or a split that cannot be used.
 pub fn training_samples(config: &Resolved) -> Result<usize, SessionError> {
-    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
-    let stop = StopSignal::new(clock.clone());
-    let source = Source::open(&config.pipeline, &clock, &stop)?;
-    Ok(parts(config, source.samples())?.training.len())
+    let SourceConfig { kind, path } = &config.pipeline.source;
+    let samples = match cifar(*kind) {
+        Some(cifar) => SmallImages::count_cifar(path, cifar, PublishedPart::Train)?,
+        None if *kind == SourceKind::Idx => SmallImages::count_idx(path, PublishedPart::Train)?,
+        None => catalog(&config.pipeline)?.len(),
+    };
+    Ok(parts(config, samples)?.training.len())
 }
 
 /// Whether the data of `config` fits into the memory that is free, as `mode = "cached"` wants it.
@@ -36,7 +39,7 @@ pub fn fits_in_memory(config: &Resolved) -> Result<(), SessionError> {
     let (SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset) = kind else {
         return Ok(());
     };
-    let files = Catalog::open_with(*kind, path, config.pipeline.on_error == OnError::Skip)?.files();
+    let files = catalog(&config.pipeline)?.files();
     fit_in_memory(&files).map_err(|error| SessionError::from(error).of_cached(path))
 }
 
@@ -66,7 +69,7 @@ impl Source {
         let storage = storage.map(|spec| Arc::new(EmulatedStorage::new(spec)));
         let kind = pipeline.source.kind;
         if let SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset = kind {
-            let catalog = Catalog::open_with(kind, path, pipeline.on_error == OnError::Skip)?;
+            let catalog = catalog(pipeline)?;
             let work = Arc::new(ImageWork::new(catalog, pipeline, order(pipeline.order))?);
             let work = Stored::new(work, storage, clock, stop);
             return Ok(Source::Images(Arc::new(work)));
@@ -161,15 +164,28 @@ impl Source {
     }
 }
 
+/// Where the photographs of `pipeline` lie.
+fn catalog(pipeline: &PipelineConfig) -> Result<Catalog, DataError> {
+    let SourceConfig { kind, path } = &pipeline.source;
+    Catalog::open_with(*kind, path, pipeline.on_error == OnError::Skip)
+}
+
+fn cifar(kind: SourceKind) -> Option<CifarKind> {
+    match kind {
+        SourceKind::Cifar10 => Some(CifarKind::Ten),
+        SourceKind::Cifar100 => Some(CifarKind::Hundred),
+        _ => None,
+    }
+}
+
 fn small_images(
     kind: SourceKind,
     path: &Path,
     part: PublishedPart,
 ) -> Result<SmallImages, DataError> {
-    match kind {
-        SourceKind::Cifar10 => SmallImages::open_cifar(path, CifarKind::Ten, part),
-        SourceKind::Cifar100 => SmallImages::open_cifar(path, CifarKind::Hundred, part),
-        _ => SmallImages::open_idx(path, part),
+    match cifar(kind) {
+        Some(cifar) => SmallImages::open_cifar(path, cifar, part),
+        None => SmallImages::open_idx(path, part),
     }
 }
 
@@ -190,5 +206,52 @@ pub(super) fn storage_report(config: &StorageConfig) -> StorageReport {
         latency_ns: Nanos(config.latency_ns),
         seek_ns: Nanos(config.seek_ns),
         bytes_per_second: config.bytes_per_second,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+    use std::fs::{self, File};
+
+    /// Samples that a run with `sets` would train on, of the data in `folder`.
+    fn counted(folder: &Path, sets: &[&str]) -> usize {
+        let file = folder.join("x.toml");
+        let path = folder.join("data");
+        fs::write(&file, format!("source.path = {path:?}\nbatch.size = 2\n")).unwrap();
+        let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+        let config = Settings::load(&file, &sets).unwrap().resolve().unwrap();
+        training_samples(&config).unwrap()
+    }
+
+    #[test]
+    fn pictures_that_no_memory_holds_are_counted() {
+        let place = tempfile::tempdir().unwrap();
+        let class = place.path().join("data/class");
+        fs::create_dir_all(&class).unwrap();
+        for name in ["a.jpg", "b.jpg", "c.jpg"] {
+            let file = File::create(class.join(name)).unwrap();
+            file.set_len(1 << 42).unwrap();
+        }
+        assert_eq!(counted(place.path(), &["mode=cached"]), 3);
+    }
+
+    #[test]
+    fn small_images_are_counted_by_their_headers() {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path().join("data");
+        fs::create_dir(&data).unwrap();
+        // No images, and no label of the 600 that the header promises.
+        let header = [&[0, 0, 8, 1][..], &600u32.to_be_bytes()].concat();
+        fs::write(data.join("train-labels-idx1-ubyte"), header).unwrap();
+        let idx = ["source.kind=idx", "split.test=100"];
+        assert_eq!(counted(place.path(), &idx), 500);
+        // Labels that are out of range.
+        for number in 1..=5 {
+            let path = data.join(format!("data_batch_{number}.bin"));
+            fs::write(path, vec![255; 3073 * 4]).unwrap();
+        }
+        assert_eq!(counted(place.path(), &["source.kind=cifar10"]), 20);
     }
 }

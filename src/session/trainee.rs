@@ -7,9 +7,7 @@ use super::gpu::{GpuDevice, TakenTimeline};
 use super::run::Session;
 use super::source::Source;
 use crate::device::emulated::EmulatedSpec;
-use crate::pipeline::{
-    Delivered, Discard, HostToDevice, Logbook, Plan, SampleWork, Skipped, start,
-};
+use crate::pipeline::{Delivered, Discard, HostToDevice, Logbook, Plan, SampleWork, start};
 use crate::report::Training;
 use crate::timeline::{Nanos, Recorder};
 use crate::train::{
@@ -45,7 +43,6 @@ impl Device {
 /// How the training ended.
 pub(super) struct Ended {
     pub(super) result: Result<u64, SessionError>,
-    pub(super) skipped: Skipped,
     pub(super) stopped: bool,
     /// CPU time of the process while it evaluated, which is no part of the run that is measured.
     pub(super) evaluation_cpu: Nanos,
@@ -55,7 +52,6 @@ impl Ended {
     pub(super) fn of(result: Result<u64, SessionError>) -> Ended {
         Ended {
             result,
-            skipped: Skipped::default(),
             stopped: false,
             evaluation_cpu: Nanos::ZERO,
         }
@@ -199,6 +195,7 @@ impl Trainee<'_> {
             Ok(feed) => feed,
             Err(error) => return Ended::of(Err(error.into())),
         };
+        self.session.skips.set(feed.skips()).ok();
         let mut epoch = Some(tracing::info_span!("epoch", epoch = 0u64).entered());
         let mut current = 0;
         let result = train(&mut feed, trainer, |done| {
@@ -217,10 +214,8 @@ impl Trainee<'_> {
         drop(epoch);
         let stopped = stop.is_stopped();
         feed.shut_down();
-        let skipped = feed.skipped();
         Ended {
             result: result.map_err(SessionError::from),
-            skipped,
             stopped,
             evaluation_cpu: Nanos::ZERO,
         }

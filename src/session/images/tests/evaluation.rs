@@ -199,6 +199,7 @@ fn a_stop_in_the_evaluation_interrupts_the_run() {
         on_progress: Box::new(|_| {}),
         settings: Vec::new(),
         evaluate: true,
+        on_hang: None,
     };
     let session = Session::open(config, options).unwrap();
     let work = place.work("image-folder", "folder", &[]);
