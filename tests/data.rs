@@ -1,13 +1,14 @@
 //! `stallscope data pack` and `data verify`, and runs on what they make.
 
-use assert_cmd::Command;
+mod program;
+
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Output;
 
 fn stallscope(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("stallscope").unwrap();
+    let mut command = program::stallscope();
     command
         .current_dir(folder)
         .args(arguments)

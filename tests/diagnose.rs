@@ -3,20 +3,21 @@
 
 #[allow(dead_code, reason = "most of it is for tests that run a single mode")]
 mod place;
+mod program;
 
-use assert_cmd::cargo::CommandCargoExt;
 use place::Place;
+use program::stallscope;
 use serde_json::Value;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Command, Output};
+use std::process::Output;
 
 /// A step takes 4 ms.
 const DEVICE: [&str; 2] = ["device=emulated:custom", "emulated.step_base=4ms"];
 
 fn diagnose(config: &str, sets: &[&str], flags: &[&str]) -> Output {
     let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let mut command = Command::cargo_bin("stallscope").unwrap();
+    let mut command = stallscope();
     let command = command.arg("diagnose").arg(config).args(sets).args(flags);
     command.output().unwrap()
 }
@@ -131,7 +132,7 @@ fn a_slow_copy_is_a_copy_stall() {
 fn a_slow_decode_is_a_preparation_stall() {
     let place = Place::with_images(50);
     let data = place.path("pictures").display().to_string();
-    let mut generate = Command::cargo_bin("stallscope").unwrap();
+    let mut generate = stallscope();
     generate.args(["data", "generate", &data, "--images", "8", "--classes", "2"]);
     assert!(generate.output().unwrap().status.success());
     let source = format!("source.path={data}");

@@ -2,6 +2,7 @@
 //! is emulated.
 
 mod place;
+mod program;
 
 use place::Place;
 use serde_json::Value;

@@ -2,10 +2,11 @@
 //! folders.
 
 mod file_server;
+mod program;
 
-use assert_cmd::cargo::CommandCargoExt;
 use file_server::files::{One, gzipped, known, noise, release, tar_entry};
 use file_server::{FileServer, Manner};
+use program::stallscope;
 use stallscope::data::fetch::{
     Download, FetchError, FetchFrom, FetchedFrom, Packing, Watch, fetch,
 };
@@ -246,7 +247,7 @@ fn an_archive_is_unpacked_and_not_kept() {
 }
 
 fn command(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("stallscope").unwrap();
+    let mut command = stallscope();
     command.current_dir(folder).args(arguments);
     command.env_remove("STALLSCOPE_MIRRORS");
     command.env("NO_PROXY", "127.0.0.1");

@@ -3,6 +3,9 @@
 //!
 //! Other programs on the same cores hide what the loader does, so the best of three runs counts.
 
+mod program;
+
+use program::with_deadline;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,7 +51,7 @@ fn cores() -> Vec<String> {
 /// The report of a run with `sets`.
 fn report(sets: &[String]) -> Value {
     let out: PathBuf = PLACE.path().join("out");
-    let mut command = Command::new("taskset");
+    let mut command = with_deadline(Command::new("taskset"));
     command.args(["-c", &cores().join(",")]);
     command.arg(env!("CARGO_BIN_EXE_stallscope"));
     command.current_dir(PLACE.path()).args(["run", "run.toml"]);

@@ -1,6 +1,8 @@
 //! A run on a GPU where there is none.
 
-use assert_cmd::Command;
+mod program;
+
+use program::stallscope;
 use std::path::Path;
 
 /// What cannot run makes no data first.
@@ -16,7 +18,7 @@ fn a_gpu_that_is_not_there_is_told_before_data_is_made() {
     );
     std::fs::write(&config, text).unwrap();
     for set in [&[][..], &["--mode", "device-only"]] {
-        let mut run = Command::cargo_bin("stallscope").unwrap();
+        let mut run = stallscope();
         let out = run.arg("run").arg(&config).args(set).output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(1), "{said}");

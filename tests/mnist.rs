@@ -2,6 +2,7 @@
 //! the model is said.
 
 mod place;
+mod program;
 
 use place::Place;
 use serde_json::Value;

@@ -1,11 +1,13 @@
 //! `stallscope doctor --planted-kernels` of the real binary, with and without a GPU.
 
-use assert_cmd::cargo::CommandCargoExt;
-use std::process::{Command, Output};
+mod program;
+
+use program::stallscope;
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 fn doctor(arguments: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("stallscope").unwrap();
+    let mut command = stallscope();
     command
         .args(["doctor", "--planted-kernels"])
         .args(arguments);
@@ -13,7 +15,7 @@ fn doctor(arguments: &[&str]) -> Output {
 }
 
 fn has_gpu() -> bool {
-    let mut command = Command::cargo_bin("stallscope").unwrap();
+    let mut command = stallscope();
     let out = command.args(["doctor", "--json"]).output().unwrap();
     let list: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     let sections = list["sections"].as_array().unwrap();
@@ -74,7 +76,7 @@ fn a_device_that_is_no_gpu_is_refused() {
 #[test]
 fn flags_that_do_not_fit_together_are_refused() {
     assert_eq!(doctor(&["--data", "."]).status.code(), Some(2));
-    let mut command = Command::cargo_bin("stallscope").unwrap();
+    let mut command = stallscope();
     let out = command
         .args(["doctor", "--device", "cuda:0"])
         .output()

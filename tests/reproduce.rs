@@ -1,15 +1,16 @@
 //! `stallscope reproduce`: tables measured through real runs, as small as they can be.
 
+mod program;
 mod said;
 
-use assert_cmd::Command;
+use program::stallscope;
 use said::{assert_says, json, text};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
 fn reproduce(folder: &Path, arguments: &[&str]) -> std::process::Output {
-    let mut command = Command::cargo_bin("stallscope").unwrap();
+    let mut command = stallscope();
     command.current_dir(folder).arg("reproduce").args(arguments);
     command.output().unwrap()
 }

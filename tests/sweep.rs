@@ -2,12 +2,13 @@
 
 #[allow(dead_code, reason = "a sweep needs the data alone")]
 mod place;
+mod program;
 mod said;
 
-use assert_cmd::cargo::CommandCargoExt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use place::Place;
+use program::stallscope;
 use said::{assert_says, json, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `stallscope sweep` with `sets` and other `args`, in the folder `out` of `place`.
 fn sweep(place: &Place, sets: &[&str], args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("stallscope").unwrap();
+    let mut command = stallscope();
     command.arg("sweep").arg(place.path("run.toml"));
     command.args(["--steps", "4"]).args(args);
     command.arg("--out").arg(place.path("sweep"));

@@ -1,15 +1,16 @@
 //! `stallscope time-kernels` through the whole program, on the CPU.
 
+mod program;
 mod said;
 
-use assert_cmd::cargo::CommandCargoExt;
+use program::stallscope;
 use said::{assert_says, json, text};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn time_kernels(arguments: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("stallscope").unwrap();
+    let mut command = stallscope();
     command
         .arg("time-kernels")
         .args(arguments)
@@ -102,9 +103,6 @@ fn a_gpu_that_is_not_there_is_told() {
 
 #[test]
 fn it_is_no_verb_to_look_for() {
-    let out = Command::cargo_bin("stallscope")
-        .unwrap()
-        .arg("help")
-        .output();
+    let out = stallscope().arg("help").output();
     assert!(!text(&out.unwrap().stdout).contains("time-kernels"));
 }

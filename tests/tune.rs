@@ -3,10 +3,11 @@
 
 #[allow(dead_code)] // Other tests use all of it.
 mod place;
+mod program;
 mod said;
 
-use assert_cmd::cargo::CommandCargoExt;
 use place::Place;
+use program::stallscope;
 use said::{assert_says, json, text};
 use serde_json::Value;
 use std::fs;
@@ -29,7 +30,7 @@ const SLOW_DISK: [&str; 8] = [
 
 /// `stallscope tune` with `sets` and other `args`.
 fn tune(place: &Place, sets: &[&str], args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("stallscope").unwrap();
+    let mut command = stallscope();
     command.arg("tune").arg(place.path("run.toml"));
     command.arg("--out").arg(place.path("tuned"));
     command.args(["--steps", "20"]).args(args);
@@ -62,7 +63,7 @@ fn the_smallest_that_feeds_the_device_is_found_and_confirmed() {
     // What was written runs as it says.
     let tuned = place.path("tuned/tuned.toml");
     assert_eq!(found["tuned_file"], tuned.display().to_string());
-    let mut run = Command::cargo_bin("stallscope").unwrap();
+    let mut run = stallscope();
     run.arg("run").arg(&tuned).args(["--set", "steps=20"]);
     let out = run
         .arg("--run-dir")

@@ -5,10 +5,13 @@
 //! `STALLSCOPE_REQUIRE_PERFETTO=1`, which also lets them fetch the engine.
 
 mod engine;
+#[path = "../program/mod.rs"]
+mod program;
 mod refusals;
 mod synthetic;
 
 use engine::{check, engine, query, said};
+use program::stallscope;
 use stallscope::timeline::Nanos;
 use std::fs;
 use std::path::Path;
@@ -20,7 +23,7 @@ fn check_run_of(config: &str) {
     let Some(_) = engine() else { return };
     let folder = tempfile::tempdir().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let out = Command::new(env!("CARGO_BIN_EXE_stallscope"))
+    let out = stallscope()
         .arg("run")
         .arg(root.join("configs").join(config))
         .arg("--run-dir")

@@ -1,6 +1,6 @@
 //! A place to run the program in, with a small data set in MNIST's format.
 
-use assert_cmd::cargo::CommandCargoExt;
+use crate::program::stallscope;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ impl Place {
     /// The command that runs with `sets`.
     pub fn command(&self, sets: &[&str]) -> Command {
         let sets = sets.iter().flat_map(|set| ["--set", set]);
-        let mut command = Command::cargo_bin("stallscope").unwrap();
+        let mut command = stallscope();
         command.arg("run").arg(self.path("run.toml"));
         command.arg("--run-dir").arg(self.path("out")).args(sets);
         command

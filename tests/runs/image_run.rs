@@ -1,6 +1,6 @@
 //! A run on images of its own, and what holds for every report.
 
-use assert_cmd::cargo::CommandCargoExt;
+use crate::program::stallscope;
 use predicates::prelude::*;
 use serde_json::Value;
 use std::fs;
@@ -82,10 +82,6 @@ impl ImageRun {
         images.sort();
         images.swap_remove(number)
     }
-}
-
-pub fn stallscope() -> Command {
-    Command::cargo_bin("stallscope").unwrap()
 }
 
 pub fn stderr(out: &Output) -> String {

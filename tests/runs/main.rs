@@ -1,11 +1,12 @@
 //! Whole runs of the binary: real files, real training; and everything that can go wrong with them.
 
 mod image_run;
+#[path = "../program/mod.rs"]
+mod program;
 mod stopped;
 
-use image_run::{
-    ImageRun, assert_adds_up, assert_fills_the_window, assert_says, stallscope, stderr, stdout,
-};
+use image_run::{ImageRun, assert_adds_up, assert_fills_the_window, assert_says, stderr, stdout};
+use program::{stallscope, with_deadline};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -216,7 +217,7 @@ fn what_cannot_work_is_said_before_anything_runs() {
 fn a_full_disk_under_the_trace_harms_neither_the_run_nor_the_report() {
     let run = ImageRun::with_images(24);
     let program = stallscope().get_program().to_owned();
-    let out = Command::new("bash")
+    let out = with_deadline(Command::new("bash"))
         .arg("-c")
         .arg("ulimit -f 64; exec \"$@\"")
         .arg("bash")
@@ -304,4 +305,24 @@ fn a_report_that_cannot_be_written_fails_the_run() {
     assert_eq!(out.status.code(), Some(1), "{}", stdout(&out));
     assert_says(&stderr(&out), &["cannot write the report", "--run-dir"]);
     assert!(!stdout(&out).contains("report   "));
+}
+
+#[test]
+fn data_that_was_made_otherwise_is_said() {
+    let run = ImageRun::with_images(24);
+    run.config("generate.images = 24\ngenerate.classes = 2");
+    let out = run.run(&[]);
+    assert!(out.status.success(), "{}", stderr(&out));
+    assert!(!stderr(&out).contains("other options"), "{}", stderr(&out));
+    let out = run.run(&["--quiet", "--set", "generate.images=300"]);
+    assert!(out.status.success(), "{}", stderr(&out));
+    assert_says(
+        &stderr(&out),
+        &[
+            "warning: ",
+            "images: 24 there, 300 asked",
+            "used as they are",
+        ],
+    );
+    assert_eq!(run.report()["data"]["samples"], 24);
 }

@@ -1,30 +1,45 @@
 //! Runs that somebody stops leave what they have.
 
-use crate::image_run::{ImageRun, assert_adds_up, assert_fills_the_window, assert_says, stdout};
+use crate::image_run::{
+    ImageRun, assert_adds_up, assert_fills_the_window, assert_says, stderr, stdout,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Waits until the report says that steps have been measured.
-fn wait_for_steps(run: &ImageRun, child: &mut Child) {
+/// A run that takes hours, with `sets`, once it has measured some steps.
+fn running(run: &ImageRun, sets: &[&str]) -> Child {
+    let mut command = run.command(&["--set", "steps=1000000"]);
+    command.args(sets.iter().flat_map(|set| ["--set", set]));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
     let began = Instant::now();
     loop {
         let text = fs::read(run.path("out/report.json")).unwrap_or_default();
         let report: Value = serde_json::from_slice(&text).unwrap_or_default();
         if report["steps"].as_u64().unwrap_or(0) > 3 {
-            return;
+            return child;
         }
-        assert!(
-            child.try_wait().unwrap().is_none(),
-            "the run ended too early"
-        );
-        assert!(
-            began.elapsed() < Duration::from_secs(60),
-            "no report was written"
-        );
-        std::thread::sleep(Duration::from_millis(20));
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "the run ended too early: {ended:?}");
+        let is_late = began.elapsed() > Duration::from_secs(60);
+        assert!(!is_late, "no report was written");
+        sleep(Duration::from_millis(20));
     }
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+}
+
+/// How a child that was stopped at `asked` ends, and after how long.
+fn end(child: Child, asked: Instant) -> (Output, Duration) {
+    let out = child.wait_with_output().unwrap();
+    (out, asked.elapsed())
 }
 
 fn age_of_report(run: &ImageRun) -> Duration {
@@ -35,12 +50,38 @@ fn age_of_report(run: &ImageRun) -> Duration {
     written.elapsed().unwrap_or_default()
 }
 
+/// The run was interrupted, and its report and trace are whole.
+fn assert_interrupted(run: &ImageRun, out: &Output) {
+    assert_eq!(out.status.code(), Some(130), "{}", stderr(out));
+    assert_says(&stdout(out), &["verdict  ", "stopped after"]);
+    let report = run.report();
+    assert_eq!(report["status"], "interrupted");
+    assert_adds_up(&report);
+    assert_fills_the_window(&report);
+    let text = fs::read_to_string(run.path("out/trace.json")).unwrap();
+    assert!(
+        serde_json::from_str::<Vec<Value>>(&text).is_ok(),
+        "the trace's array is closed"
+    );
+}
+
+/// Puts a pipe in the place of each picture but the first: reading one waits for somebody who writes.
+fn make_reads_hang(run: &ImageRun) {
+    for number in 1..24 {
+        let picture = run.image(number);
+        fs::remove_file(&picture).unwrap();
+        let made = Command::new("mkfifo").arg(&picture).status().unwrap();
+        assert!(made.success());
+    }
+    // Until all workers wait.
+    sleep(Duration::from_millis(500));
+}
+
 #[test]
 fn a_killed_run_leaves_its_trace_and_a_fresh_report() {
     let run = ImageRun::with_images(24);
-    let mut child = run.command(&["--set", "steps=1000000"]).spawn().unwrap();
-    wait_for_steps(&run, &mut child);
-    std::thread::sleep(Duration::from_millis(2_500));
+    let mut child = running(&run, &[]);
+    sleep(Duration::from_millis(2_500));
     child.kill().unwrap();
     let age = age_of_report(&run);
     child.wait().unwrap();
@@ -52,35 +93,42 @@ fn a_killed_run_leaves_its_trace_and_a_fresh_report() {
 }
 
 #[test]
-fn ctrl_c_stops_within_a_second_with_everything_whole() {
+fn ctrl_c_and_sigterm_stop_soon_with_everything_whole() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let run = ImageRun::with_images(24);
+        let child = running(&run, &[]);
+        send(&child, signal);
+        let (out, took) = end(child, Instant::now());
+        assert_interrupted(&run, &out);
+        assert!(took <= Duration::from_secs(3), "stopping took {took:?}");
+    }
+}
+
+/// In a worker's thread, and in the trainer's own.
+#[test]
+fn reads_that_hang_keep_no_stopped_run_alive() {
+    for sets in [&[][..], &["num_workers=0"], &["num_workers=2"]] {
+        let run = ImageRun::with_images(24);
+        let child = running(&run, sets);
+        make_reads_hang(&run);
+        send(&child, Signal::SIGTERM);
+        let (out, took) = end(child, Instant::now());
+        assert_interrupted(&run, &out);
+        assert_says(&stderr(&out), &["a read may hang"]);
+        assert!(took <= Duration::from_secs(5), "{sets:?}: {took:?}");
+    }
+}
+
+#[test]
+fn a_second_ctrl_c_ends_a_run_at_once() {
     let run = ImageRun::with_images(24);
-    let mut child = run
-        .command(&["--set", "steps=1000000"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    wait_for_steps(&run, &mut child);
-    let asked = Instant::now();
-    let interrupt = format!("kill -INT {}", child.id());
-    assert!(
-        Command::new("bash")
-            .args(["-c", &interrupt])
-            .status()
-            .unwrap()
-            .success()
-    );
-    let out = child.wait_with_output().unwrap();
-    let took = asked.elapsed();
-    assert_eq!(out.status.code(), Some(130));
-    assert!(took <= Duration::from_secs(1), "stopping took {took:?}");
-    assert_says(&stdout(&out), &["verdict  ", "stopped after"]);
-    let report = run.report();
-    assert_eq!(report["status"], "interrupted");
-    assert_adds_up(&report);
-    assert_fills_the_window(&report);
-    let text = fs::read_to_string(run.path("out/trace.json")).unwrap();
-    assert!(
-        serde_json::from_str::<Vec<Value>>(&text).is_ok(),
-        "the trace's array is closed"
-    );
+    let child = running(&run, &[]);
+    make_reads_hang(&run);
+    send(&child, Signal::SIGINT);
+    sleep(Duration::from_millis(1_000));
+    send(&child, Signal::SIGINT);
+    let (out, took) = end(child, Instant::now());
+    assert_eq!(out.status.code(), Some(130), "{}", stderr(&out));
+    assert!(took <= Duration::from_secs(1), "{took:?}");
+    assert_eq!(run.report()["status"], "interrupted");
 }
