@@ -97,7 +97,7 @@ fn too_large(predictor: &Predictor, size: usize) -> Option<String> {
 fn more_than_there_is(needed: u64, there_is: u64) -> Option<String> {
     let why = || {
         let (needed, there_is) = (Bytes(needed), Bytes(there_is));
-        format!("its loader needs {needed}, and this machine has memory for {there_is}")
+        format!("full buffers need {needed}, and this machine has memory for {there_is}")
     };
     (needed > there_is).then(why)
 }
@@ -178,8 +178,9 @@ fn print_answers(
                 outcome,
             }),
         ) => match outcome {
-            Outcome::Killed | Outcome::TooLargeForHost => {
-                format!("{batch_size} takes more memory than this machine has")
+            Outcome::Killed => format!("{batch_size} takes more memory than this machine has"),
+            Outcome::TooLargeForHost => {
+                format!("the full buffers of {batch_size} need more memory than this machine has")
             }
             _ => format!("{batch_size} does not fit {device}"),
         },
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(more_than_there_is(4 << 30, 4 << 30), None);
         assert_eq!(
             more_than_there_is(12 << 30, 4 << 30).as_deref(),
-            Some("its loader needs 12.0 GiB, and this machine has memory for 4.00 GiB")
+            Some("full buffers need 12.0 GiB, and this machine has memory for 4.00 GiB")
         );
     }
 
