@@ -61,7 +61,7 @@ pub type OnProgress = Box<dyn FnMut(&Progress) + Send + Sync>;
 pub(super) type OnCollectorHang = Box<dyn FnOnce(Collector) -> Infallible + Send>;
 
 /// How long a run may take to end after it was stopped.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The device that executes the steps, as the report calls it.
 pub(super) struct DeviceName {

@@ -164,7 +164,7 @@ impl Session {
     fn on_hang(self: Arc<Self>, end: OnHang) -> OnCollectorHang {
         Box::new(move |mut collector| {
             collector.warnings.push(format!(
-                "the run did not end within {} s after it was stopped (a read may hang); the report is of what was \
+                "the run did not end within {} s after it was stopped (a read or a step takes longer); the report is of what was \
                  measured until then",
                 PATIENCE.as_secs()
             ));
