@@ -305,12 +305,18 @@ impl Analysis {
         }
     }
 
+    /// The epoch of a batch, from zero.
+    fn epoch_of(&self, batch: u64) -> Option<u64> {
+        Some(batch / self.batches_per_epoch?)
+    }
+
     /// A step has ended, with the unit `name`: the window begins and ends with one.
     fn step_ended(&mut self, name: UnitRef, unit: &UnitRecord) {
+        let epoch = self.epoch_of(unit.item.batch);
         let (rule, steps) = (self.rule, &mut self.steps);
-        if let Some(batches) = self.batches_per_epoch {
+        if let Some(epoch) = epoch {
             let waits_from = steps.latest.map_or(rule.run_start, |(_, end)| end);
-            self.fold.begin_epoch(unit.item.batch / batches, waits_from);
+            self.fold.begin_epoch(epoch, waits_from);
         }
         steps.before_latest = steps.latest.replace((name, unit.pushed));
         steps.ended += 1;
@@ -447,6 +453,7 @@ impl Analysis {
             step_run_delay: self.steps.run_delay,
             first_batch: self.steps.first_batch,
             stages: self.tally.stage_summaries(&workers, window.length()),
+            slowest_samples: self.tally.slowest(|batch| self.epoch_of(batch)),
             profile: self.tally.profile(
                 &workers,
                 window.length(),

@@ -35,6 +35,16 @@ pub struct EpochPart {
     pub part: PartOfWindow,
 }
 
+impl EpochPart {
+    /// `epoch 3`, counted from one.
+    pub fn name(&self) -> String {
+        match (self.first_epoch + 1, self.last_epoch + 1) {
+            (first, last) if first == last => format!("epoch {first}"),
+            (first, last) => format!("epochs {first} to {last}"),
+        }
+    }
+}
+
 /// The window in parts.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct OverTime {

@@ -3,7 +3,7 @@
 use super::cause::Cause;
 use super::over_time::OverTime;
 use super::profile::Profile;
-use super::tally::{LengthSummary, StageSummary, WorkerSummary, share};
+use super::tally::{LengthSummary, SlowSample, StageSummary, WorkerSummary, share};
 use crate::timeline::{Interval, Nanos, Stage};
 
 /// Everything measured over the window. Times are in nanoseconds.
@@ -37,6 +37,8 @@ pub struct Summary {
     /// From the start of the pipeline to the first device batch in the trainer's hands.
     pub first_batch: Option<Nanos>,
     pub stages: Vec<StageSummary>,
+    /// The slowest samples of each stage, longest first.
+    pub slowest_samples: Vec<SlowSample>,
     /// The costs, net, from which other runs are predicted.
     pub profile: Profile,
     pub workers: Vec<WorkerSummary>,

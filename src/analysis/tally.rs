@@ -1,12 +1,15 @@
 //! Running totals of stages and threads over the window.
 
 mod costs;
+mod slowest;
 
 use super::profile::{LARGEST, Parts};
 use crate::timeline::{
     Interval, LaneInfo, LaneKind, Nanos, Service, Stage, ThreadUsage, UnitRecord,
 };
 use hdrhistogram::Histogram;
+pub use slowest::SlowSample;
+use slowest::Slowest;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -100,6 +103,7 @@ pub(super) struct StageTally {
     pub(super) bytes_out: u64,
     /// What the largest units handed on.
     largest: BinaryHeap<Reverse<u64>>,
+    slowest: Slowest,
     pub(super) input_depths: u64,
 }
 
@@ -119,6 +123,7 @@ impl StageTally {
             bytes_in: 0,
             bytes_out: 0,
             largest: BinaryHeap::with_capacity(LARGEST),
+            slowest: Slowest::default(),
             input_depths: 0,
         }
     }
@@ -290,6 +295,9 @@ impl Tally {
             stage.service.add_all(end - start, unit.items());
             stage.net.add_all(end - start - delay, unit.items());
             stage.parts.add(end - start - delay, unit.items());
+            if !service.stage.per_batch() {
+                stage.slowest.note(service.stage, unit, end - start - delay);
+            }
             stage.run_delay += Nanos(u64::from(service.run_delay));
             stage.bytes_in += service.bytes_in;
             stage.handed_on(service.bytes_out);
@@ -402,6 +410,20 @@ impl Tally {
     /// How often all threads together have asked the kernel, over the whole run.
     pub(super) fn readings(&self) -> u64 {
         self.readings.values().sum()
+    }
+
+    /// The slowest samples of each stage, longest first; `epoch_of` is a batch's.
+    pub(super) fn slowest(&self, epoch_of: impl Fn(u64) -> Option<u64>) -> Vec<SlowSample> {
+        let stages = self.stages.iter().flatten();
+        let samples = stages.flat_map(|stage| stage.slowest.samples());
+        let mut slowest: Vec<SlowSample> = samples
+            .map(|slow| SlowSample {
+                epoch: epoch_of(slow.batch),
+                ..slow.clone()
+            })
+            .collect();
+        slowest.sort_by_key(|slow| Reverse(slow.time));
+        slowest
     }
 
     pub(super) fn workers(&self, lanes: &[LaneInfo], window: Nanos) -> Vec<WorkerSummary> {

@@ -58,7 +58,10 @@ impl Verdict {
             guard,
             bound: Bound::measured(summary, shape),
         };
-        judge.verdict()
+        let mut verdict = judge.verdict();
+        let uneven = summary.over_time.uneven(summary.period());
+        verdict.evidence.extend(uneven);
+        verdict
     }
 
     /// The verdict in one line.

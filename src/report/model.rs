@@ -3,7 +3,8 @@
 use super::NvmlReport;
 use super::TimelineReport;
 use crate::analysis::{
-    Cause, Guard, LengthSummary, OverTime, Profile, StageSummary, Summary, Verdict, WorkerSummary,
+    Cause, Guard, LengthSummary, OverTime, Profile, SlowSample, StageSummary, Summary, Verdict,
+    WorkerSummary,
 };
 use crate::timeline::{LaneKind, Nanos, Stage};
 use serde::{Deserialize, Serialize};
@@ -297,6 +298,8 @@ pub struct Report {
     pub step: LengthSummary,
     pub first_batch_ns: Option<Nanos>,
     pub stages: Vec<StageSummary>,
+    /// The slowest samples of each stage, longest first.
+    pub slowest_samples: Vec<SlowSample>,
     pub workers: Vec<WorkerSummary>,
     pub process_cpu_ns: Option<Nanos>,
     /// The costs, net, from which other runs are predicted.
@@ -346,6 +349,7 @@ impl Report {
             step: LengthSummary::default(),
             first_batch_ns: None,
             stages: Vec::new(),
+            slowest_samples: Vec::new(),
             workers: Vec::new(),
             process_cpu_ns: None,
             profile: None,
@@ -390,6 +394,7 @@ impl Report {
         self.step = summary.step;
         self.first_batch_ns = summary.first_batch;
         self.stages = summary.stages.clone();
+        self.slowest_samples = summary.slowest_samples.clone();
         self.workers = summary.workers.clone();
         self.process_cpu_ns = summary.process_cpu;
         self.profile = Some(summary.profile.clone());

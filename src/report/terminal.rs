@@ -289,6 +289,7 @@ fn write_stages(out: &mut String, report: &Report) -> fmt::Result {
     } else {
         write_stage_table(out, report)?;
     }
+    write_slowest(out, report)?;
     write_threads(out, report)?;
     let recorder = &report.recorder;
     writeln!(
@@ -339,6 +340,27 @@ fn write_stage(out: &mut String, stage: &StageSummary, window: Nanos) -> fmt::Re
         stage.service.p99.to_string(),
         stage.input_queue_mean,
     )
+}
+
+/// Samples that are named in the terminal.
+const NAMED: usize = 3;
+
+/// The slowest samples, whatever their stage.
+fn write_slowest(out: &mut String, report: &Report) -> fmt::Result {
+    for (place, slow) in report.slowest_samples.iter().take(NAMED).enumerate() {
+        if place == 0 {
+            writeln!(out, "\nslowest samples")?;
+        }
+        let (stage, time) = (slow.stage, slow.time.to_string());
+        let unnamed = format!("sample {}", slow.index);
+        let name = slow.name.as_ref().unwrap_or(&unnamed);
+        write!(out, "  {stage:<10} {time:>8}  {name}")?;
+        match slow.samples {
+            0 | 1 => writeln!(out)?,
+            several => writeln!(out, " and {} taken with it", several - 1)?,
+        }
+    }
+    Ok(())
 }
 
 fn write_threads(out: &mut String, report: &Report) -> fmt::Result {

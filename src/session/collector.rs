@@ -384,6 +384,9 @@ impl Collector {
                 feed.idle(&spans);
             }
             let summary = collector.summary();
+            if let (Some(feed), Some(summary)) = (&collector.feed, &summary) {
+                feed.over_time(summary);
+            }
             collector.take_over(summary.as_ref());
         });
         // What the trainer's thread says holds in any case.

@@ -307,6 +307,9 @@ impl Session {
             .map_or_else(Skipped::default, Skips::so_far);
         skipped.broken_files = self.source.broken_files();
         report.skipped = serde_json::to_value(&skipped).unwrap_or_default();
+        for slow in &mut report.slowest_samples {
+            slow.name = Some(self.source.name(slow.index));
+        }
         let broken = collector.broken.take().map(SessionError::Panicked);
         let failed = ended.result.err().map(|error| self.recognised(error));
         let error = broken.or(failed).or_else(|| {

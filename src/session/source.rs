@@ -99,6 +99,14 @@ impl Source {
         }
     }
 
+    /// How to name a sample to the user.
+    pub(super) fn name(&self, index: u32) -> String {
+        match self {
+            Source::Images(work) => work.name(index),
+            Source::Small { work, .. } => work.name(index),
+        }
+    }
+
     /// Samples that a worker takes at a time.
     pub(super) fn claim_size(&self) -> usize {
         match self {

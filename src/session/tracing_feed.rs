@@ -6,6 +6,7 @@
 
 mod batch;
 mod gpu;
+mod over_time;
 mod traced;
 
 use crate::analysis::{IdleSpan, WindowRule};
@@ -25,6 +26,7 @@ const TRAINER: u32 = 2;
 pub(super) const HOST: u32 = 3;
 const DEVICE_LANE: u32 = 100_001;
 const IDLE_LANE: u32 = 100_002;
+const EPOCH_LANE: u32 = 100_003;
 
 /// After this time a batch is written as it is: some of its records were dropped. What a device beside the
 /// trainer's thread did may be told much later, some long steps after it; once it has told of a later batch, it has

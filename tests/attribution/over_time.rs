@@ -1,10 +1,12 @@
 //! Causes over time: whatever is cut, they stay exact, and what is planted in a part of a run shows there.
 
+use crate::emulated::shape;
 use crate::planted::{Outcome, Planted, Rig};
 use crate::work::Factor;
 use crate::{MS, knobs, steady};
 use proptest::prelude::*;
-use stallscope::analysis::PartOfWindow;
+use stallscope::analysis::{PartOfWindow, Verdict};
+use stallscope::pipeline::Layout;
 use stallscope::timeline::{Interval, Nanos, Stage};
 use std::collections::BTreeMap;
 
@@ -59,17 +61,22 @@ fn check_parts(outcome: &Outcome, parts: &[&PartOfWindow]) -> Result<(), TestCas
 }
 
 /// A step takes 10 ms, every stage 4 ms a batch of 10: 99 batches an epoch, 5 epochs, of which the first is begun in
-/// the warm-up. `factor` makes samples slower.
-fn with_factor(factor: Factor) -> Outcome {
+/// the warm-up.
+fn ten_ms_a_step() -> Planted {
     let mut mean = [4 * MS / 10; 6];
     mean[Stage::Batch as usize] = 4 * MS;
     mean[Stage::Copy as usize] = MS;
     mean[Stage::Step as usize] = 10 * MS;
-    let run = Planted {
+    Planted {
         batch_size: 10,
         steps: 5 * 99 - 20,
         ..steady(mean, knobs(1, 4), knobs(1, 2))
-    };
+    }
+}
+
+/// The same with samples that `factor` makes slower.
+fn with_factor(factor: Factor) -> Outcome {
+    let run = ten_ms_a_step();
     let factor = Some(factor);
     let outcome = run.run_on(&Rig {
         factor,
@@ -89,10 +96,15 @@ fn share(part: &PartOfWindow, stage: Stage) -> f64 {
 
 #[test]
 fn a_cold_first_epoch_shows_in_its_own_row() {
-    let outcome = with_factor(|stage, epoch, _| match (stage, epoch) {
+    let outcome = with_factor(|stage, key, _| match (stage, key.epoch) {
         (Stage::Read, 0) => 5.0,
         _ => 1.0,
     });
+    let said = uneven(&outcome).unwrap();
+    assert!(
+        said.starts_with("read capacity is 49 % of the first epoch"),
+        "{said}"
+    );
     let epochs = &outcome.summary.over_time.epochs;
     let numbers: Vec<_> = epochs
         .iter()
@@ -136,6 +148,11 @@ fn a_slow_part_shows_in_its_bins() {
         .sum();
     // Fifty steps wait 10 ms, but for those whose batches lay in the queues.
     assert!((400 * MS..=500 * MS).contains(&idle.0), "{idle}");
+    let said = uneven(&outcome).unwrap();
+    assert!(
+        said.starts_with("prefetch depth (decode) is 48 % of the 768 ms from "),
+        "{said}"
+    );
 }
 
 /// More epochs than are told apart: neighbours are merged, and nothing is lost.
@@ -157,4 +174,69 @@ fn many_short_epochs_share_rows() {
         .windows(2)
         .all(|pair| pair[0].last_epoch + 1 == pair[1].first_epoch);
     assert!(follow, "{epochs:?}");
+}
+
+/// What the verdict says of it.
+fn uneven(outcome: &Outcome) -> Option<String> {
+    outcome.summary.over_time.uneven(outcome.summary.period())
+}
+
+#[test]
+fn drift_is_said_in_the_verdict() {
+    let outcome = with_factor(|stage, _, now| match stage {
+        Stage::Decode => 2.0 + now.0 as f64 / (2_000 * MS) as f64,
+        _ => 1.0,
+    });
+    let said = uneven(&outcome).unwrap();
+    assert!(said.starts_with("decode capacity is "), "{said}");
+    let run = ten_ms_a_step();
+    let verdict = Verdict::of(&outcome.summary, &shape(&run, &Rig::default()));
+    assert_eq!(verdict.evidence.last(), Some(&said));
+}
+
+/// Of a steady run nothing is said, whatever its costs vary by.
+#[test]
+fn nothing_is_said_of_a_steady_run() {
+    for seed in 0..24 {
+        let mut run = ten_ms_a_step();
+        run.costs.spread = [0.0, 0.5, 1.0][seed as usize % 3];
+        run.costs.seed = seed;
+        run.costs.mean[Stage::Decode as usize] = [20, 13][seed as usize % 2] * MS / 10;
+        if seed % 4 == 0 {
+            run.layout = Layout::WholeBatch {
+                num_workers: 2,
+                prefetch_factor: 2,
+            };
+        }
+        let outcome = run.run();
+        assert!(outcome.summary.device_idle() > Nanos::ZERO);
+        assert_eq!(uneven(&outcome), None, "seed {seed}");
+    }
+}
+
+/// Two samples that take long, one of them in every epoch.
+#[test]
+fn the_slowest_samples_are_known_by_stage_and_index() {
+    let outcome = with_factor(|stage, key, _| match (stage, key.index) {
+        (Stage::Decode, 123) => 200.0,
+        (Stage::Read, 7) if key.epoch == 2 => 100.0,
+        _ => 1.0,
+    });
+    let slowest = &outcome.summary.slowest_samples;
+    let first: Vec<_> = slowest[..2]
+        .iter()
+        .map(|slow| (slow.stage, slow.index, slow.time, slow.samples))
+        .collect();
+    let expected = [
+        (Stage::Decode, 123, Nanos(80 * MS), 1),
+        (Stage::Read, 7, Nanos(40 * MS), 1),
+    ];
+    assert_eq!(first, expected);
+    assert_eq!(slowest[1].epoch, Some(2));
+    assert_eq!(slowest[1].batch / 99, 2);
+    for stage in [Stage::Read, Stage::Decode, Stage::Preprocess] {
+        let of_stage = slowest.iter().filter(|slow| slow.stage == stage);
+        assert_eq!(of_stage.count(), 10);
+    }
+    assert!(slowest.is_sorted_by(|a, b| a.time >= b.time));
 }

@@ -54,8 +54,8 @@ pub struct PlantedWork {
     pub rare: Option<Rare>,
 }
 
-/// How many times as long a stage takes for a sample of an epoch, at a time.
-pub type Factor = fn(Stage, u64, Nanos) -> f64;
+/// How many times as long a stage takes for a sample at a time.
+pub type Factor = fn(Stage, SampleKey, Nanos) -> f64;
 
 impl PlantedWork {
     fn spend(&self, stage: Stage, claim: &Claim) {
@@ -67,7 +67,7 @@ impl PlantedWork {
         };
         let cost = |key: SampleKey| {
             let cost = self.costs.of(stage, key.epoch << 32 | u64::from(key.index));
-            let factor = self.factor.map_or(1.0, |of| of(stage, key.epoch, now));
+            let factor = self.factor.map_or(1.0, |of| of(stage, key, now));
             Nanos((cost.0 as f64 * factor) as u64).times(times(key.index))
         };
         let spend = match stage {

@@ -55,6 +55,14 @@ fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
         report["trace"]["decode_slices_expected"].as_u64().unwrap()
     );
     assert_eq!((slices("decode"), slices("step")), (28, 7));
+    let over_time = &report["over_time"];
+    assert_eq!(over_time["epochs"][0]["first_epoch"], 0);
+    let named = |event: &&Value| event["name"] == "idle by cause %" && event["ph"] == "C";
+    let bins = over_time["bins"].as_array().unwrap().len();
+    assert!(events.iter().filter(named).count() > bins);
+    let slowest = report["slowest_samples"][0]["name"].as_str().unwrap();
+    assert!(Path::new(slowest).is_file(), "{slowest}");
+    assert_says(&stdout(&out), &["slowest samples", slowest]);
 }
 
 #[test]

@@ -141,6 +141,7 @@ impl Made {
             step_run_delay: all(self.waits),
             first_batch: None,
             stages: self.loader.iter().map(Made::row).collect(),
+            slowest_samples: Vec::new(),
             profile: Profile::default(),
             workers: threads
                 .flat_map(|stint| (0..stint.threads).map(move |name| Made::worker(&stint, name)))

@@ -67,6 +67,7 @@ fn summary(
             .iter()
             .map(|(stage, workers, ms)| row(*stage, *workers, *ms))
             .collect(),
+        slowest_samples: Vec::new(),
         profile: Profile::default(),
         workers: Vec::new(),
         process_cpu: Some(Nanos(100 * cpu * MS)),

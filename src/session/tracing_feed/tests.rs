@@ -1,4 +1,5 @@
 use super::*;
+use crate::analysis::Analysis;
 use crate::timeline::{ItemId, Split};
 use crate::trace::test_files::{events, shared_trace};
 
@@ -227,4 +228,51 @@ fn a_batch_waits_for_its_device_until_that_tells_of_a_later_one() {
     assert_eq!(pass(&[device(0)], 41), 1);
     // What it did for batch 1 was lost.
     assert_eq!(pass(&[device(2)], 42), 3);
+}
+
+/// Each counter, bin by bin, adds up to its cause's time.
+#[test]
+fn causes_over_time_are_counters_and_epochs_are_slices() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, trace) = shared_trace(folder.path(), "trace.json");
+    let steps = TracedSteps { first: 0, count: 2 };
+    let rule = WindowRule {
+        warmup_steps: 0,
+        steps: None,
+        run_start: Nanos::ZERO,
+        device_beside: false,
+    };
+    let feed = TracingFeed::new(trace.clone(), steps, &rule, None);
+    let mut analysis = Analysis::new(rule, 1).with_epochs(Some(20));
+    let records: Vec<_> = (0..40).flat_map(all).collect();
+    analysis.absorb(&records, 0, None, || ());
+    analysis.finish();
+    let summary = analysis.summary(&lanes()).unwrap();
+    assert!(summary.over_time.bins.len() >= 4 && !summary.causes.is_empty());
+    feed.over_time(&summary);
+    trace.finish().unwrap();
+    let events = events(&path);
+    let counters = events
+        .iter()
+        .filter(|event| event["name"] == "idle by cause %");
+    for (cause, length) in &summary.causes {
+        let value = |event: &serde_json::Value| {
+            let percent = event["args"].get(cause.to_string())?.as_f64()?;
+            Some((event["ts"].as_f64()?, percent))
+        };
+        let values: Vec<_> = counters.clone().filter_map(value).collect();
+        let parts = values
+            .windows(2)
+            .map(|pair| (pair[1].0 - pair[0].0) * pair[0].1 / 100.0);
+        let micros: f64 = parts.sum();
+        assert!(
+            (1e3 * micros - length.0 as f64).abs() < 100.0,
+            "{cause}: {micros} us"
+        );
+    }
+    let epochs = events.iter().filter(|event| event["cat"] == "epoch");
+    let epochs: Vec<_> = epochs
+        .map(|event| event["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(epochs, ["epoch 1", "epoch 2"]);
 }
