@@ -27,8 +27,7 @@ pub use collector::{OnProgress, Progress};
 pub use error::SessionError;
 pub use images::ImageWork;
 pub use packing::PackRequest;
-pub use predict::{
-    FreeStages, MeasuredRun, PredictError, Prediction, Predictor, WhatIf, simulated_layout,
-};
+pub use plan::{plan as loader_plan, shape as loader_shape};
+pub use predict::{FreeStages, MeasuredRun, PredictError, Prediction, Predictor, WhatIf};
 pub use run::{OnHang, Outcome, RunOptions, Session};
 pub use source::{fits_in_memory, training_samples};

@@ -66,7 +66,7 @@ pub(super) fn parts(config: &Resolved, samples: usize) -> Result<Parts, SessionE
 }
 
 /// The pipeline of a run over the samples `training` of a source that is taken `claim_size` at a time.
-pub(super) fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -> Plan {
+pub fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -> Plan {
     let samples = training.len();
     let pipeline = &config.pipeline;
     let size = pipeline.batch.size;
@@ -121,7 +121,7 @@ pub(super) fn runs_beside(config: &Resolved) -> bool {
 }
 
 /// What the verdict must know of the pipeline.
-pub(super) fn shape(config: &Resolved, cores: f64) -> LoaderShape {
+pub fn shape(config: &Resolved, cores: f64) -> LoaderShape {
     let pipeline = &config.pipeline;
     LoaderShape {
         layout: layout(pipeline),

@@ -8,7 +8,6 @@ mod modelled;
 mod scenario;
 mod suggested;
 
-pub use scenario::simulated_layout;
 pub(super) use suggested::predict_suggested;
 
 use super::plan::plan;

@@ -4,7 +4,7 @@
 use crate::planted::{Outcome, Planted, Rig};
 use crate::work::Costs;
 use crate::{MS, knobs};
-use stallscope::analysis::{Cause, LoaderShape, Verdict};
+use stallscope::analysis::{Cause, Verdict};
 use stallscope::device::emulated::{EmulatedMemory, EmulatedSpec};
 use stallscope::pipeline::{Keep, Layout, Place};
 use stallscope::timeline::{HostWork, Nanos, Stage};
@@ -194,28 +194,11 @@ fn every_case() -> Vec<(&'static str, Case)> {
     ]
 }
 
-pub fn shape(run: &Planted, rig: &Rig) -> LoaderShape {
-    LoaderShape {
-        layout: run.layout,
-        copy: run.copy,
-        copy_latency: rig
-            .device
-            .as_ref()
-            .map_or(Nanos::ZERO, |device| device.copy_latency),
-        has_device: true,
-        resident: rig.keep.map(|keep| keep.place),
-        device_beside: rig.device.is_some() || rig.by_events.is_some(),
-        disk: None,
-        value_bytes: 4,
-        cores: rig.cores.map_or(16.0, |cores| cores as f64),
-    }
-}
-
 fn check(name: &str, case: &Case, outcome: &Outcome) {
     let summary = &outcome.summary;
     assert_eq!(outcome.causes_total(), summary.device_idle(), "{name}");
     assert_eq!(outcome.idle_spans, summary.device_idle(), "{name}");
-    let line = Verdict::of(summary, &shape(&case.run, &case.rig)).line();
+    let line = Verdict::of(summary, &case.run.shape(&case.rig)).line();
     let [begins, says] = case.says;
     assert!(
         line.starts_with(begins) && line.contains(says),
@@ -328,7 +311,7 @@ fn on_resident_batches_a_starved_device_runs_at_its_own_rate() {
     let step = device.step_base + device.step_per_sample.times(case.run.batch_size as u64);
     let own = case.run.batch_size as f64 * 1e9 / step.0 as f64;
     assert!((summary.samples_per_second() / own - 1.0).abs() < 1e-9);
-    let line = Verdict::of(summary, &shape(&case.run, &case.rig)).line();
+    let line = Verdict::of(summary, &case.run.shape(&case.rig)).line();
     assert!(
         line.starts_with("device-only: the loader is out of the way") && !line.contains("try "),
         "{line}"
@@ -355,7 +338,7 @@ fn on_batches_in_host_memory_only_the_copy_holds_the_device_back() {
         bound.cause(Cause::Capacity(Stage::Copy)),
         bound.device_idle()
     );
-    let line = Verdict::of(&bound, &shape(&case.run, &case.rig)).line();
+    let line = Verdict::of(&bound, &case.run.shape(&case.rig)).line();
     assert!(
         line.starts_with("host-resident: the loader is out of the way"),
         "{line}"

@@ -1,7 +1,7 @@
 //! Workers that take the trainer's core, on the virtual clock: the guard names them, says how many are enough, and
 //! what it promises is what fewer gain. Workers that wait take nothing.
 
-use crate::emulated::{shape, too_many_workers};
+use crate::emulated::too_many_workers;
 use crate::planted::{Outcome, Planted, Rig};
 use crate::work::Costs;
 use crate::{MS, knobs};
@@ -48,7 +48,7 @@ fn training(workers: [usize; 2]) -> (Planted, Rig) {
 
 fn guard(run: &Planted, rig: &Rig) -> (Outcome, Option<Guard>) {
     let outcome = run.run_on(rig);
-    let guard = Guard::of(&outcome.summary, &shape(run, rig));
+    let guard = Guard::of(&outcome.summary, &run.shape(rig));
     (outcome, guard)
 }
 
@@ -75,7 +75,7 @@ fn decode_workers_that_take_the_trainers_core_are_named() {
     let (fewer, silent) = guard(&run, &rig);
     assert_eq!(silent, None);
     check_gain(&found, &many, &fewer);
-    let verdict = Verdict::of(&many.summary, &shape(&run, &rig));
+    let verdict = Verdict::of(&many.summary, &run.shape(&rig));
     assert_eq!(verdict.title, "short of cores", "{}", verdict.line());
 }
 
@@ -138,6 +138,6 @@ fn necessary_work_that_fills_the_cores_is_no_crowd() {
     let summary = &outcome.summary;
     let waited = summary.step_run_delay.0 as f64 / summary.steps as f64 / MS as f64;
     assert!(waited > 5.0, "the trainer waited {waited} ms a step");
-    let line = Verdict::of(summary, &shape(&run, &rig)).line();
+    let line = Verdict::of(summary, &run.shape(&rig)).line();
     assert!(!line.contains("workers="), "{line}");
 }

@@ -2,13 +2,16 @@
 
 use crate::events::EventDevice;
 use crate::work::{Costs, Factor, PlantedWork, Rare, SAMPLES, Spend, wait_on};
-use stallscope::analysis::{Analysis, Cause, CpuReading, IdleSpan, Summary, WindowRule};
-use stallscope::data::sampler::Order;
+use stallscope::analysis::{
+    Analysis, Cause, CpuReading, IdleSpan, LoaderShape, Summary, WindowRule,
+};
+use stallscope::config::{Resolved, Settings};
 use stallscope::device::emulated::EmulatedSpec;
 use stallscope::pipeline::{
-    Delivered, ErrorPolicy, HostBatch, HostToDevice, Keep, Layout, Logbook, Plan, SampleError,
+    Delivered, HostBatch, HostToDevice, Keep, Layout, Logbook, Place, Plan, SampleError,
     StageKnobs, StopSignal, start,
 };
+use stallscope::session::{loader_plan, loader_shape};
 use stallscope::timeline::{
     Clock, DevicePhase, HostWork, Interval, IntervalSet, LaneKind, MonotonicClock, Nanos, Record,
     Recorder, Stage, UnitRef, VirtualClock,
@@ -150,20 +153,72 @@ impl Outcome {
 }
 
 impl Planted {
-    pub fn plan(&self) -> Plan {
+    /// What somebody would configure to get it.
+    pub fn settings(&self, rig: &Rig) -> Settings {
+        let set = |key: &str, value: &dyn std::fmt::Display| format!("{key}={value}");
+        let mut sets = vec![
+            set("source.path", &"planted"),
+            set("batch.size", &self.batch_size),
+            set("ordered", &self.ordered),
+            set("seed", &(self.costs.seed >> 1)),
+            set("warmup_steps", &self.warmup),
+            set("steps", &self.steps),
+        ];
+        let mut stages = vec![("copy", self.copy)];
+        match self.layout {
+            Layout::PerStage {
+                read,
+                decode,
+                preprocess,
+                batch,
+            } => stages.extend([
+                ("read", read),
+                ("decode", decode),
+                ("preprocess", preprocess),
+                ("batch", batch),
+            ]),
+            Layout::WholeBatch {
+                num_workers,
+                prefetch_factor,
+            } => sets.extend([
+                set("num_workers", &num_workers),
+                set("prefetch_factor", &prefetch_factor),
+            ]),
+        }
+        for (stage, knobs) in stages {
+            sets.push(format!("{stage}.workers={}", knobs.workers));
+            sets.push(format!("{stage}.prefetch={}", knobs.prefetch));
+        }
+        if let Some(keep) = rig.keep {
+            let mode = match keep.place {
+                Place::Host => "host-resident",
+                Place::Device => "device-only",
+            };
+            sets.push(set("mode", &mode));
+        }
+        match &rig.device {
+            Some(device) => sets.extend(emulated_keys(device)),
+            None if rig.by_events.is_some() => sets.push(set("device", &"cuda:0")),
+            None => {}
+        }
+        Settings::recorded("planted", &[], &sets)
+    }
+
+    fn config(&self, rig: &Rig) -> Resolved {
+        self.settings(rig).resolve().unwrap()
+    }
+
+    pub fn shape(&self, rig: &Rig) -> LoaderShape {
+        let cores = rig.cores.map_or(16.0, |cores| cores as f64);
+        loader_shape(&self.config(rig), cores)
+    }
+
+    fn plan(&self, rig: &Rig) -> Plan {
+        let training = (0..SAMPLES as u32).collect();
         Plan {
-            layout: self.layout,
-            copy: self.copy,
-            batch_size: self.batch_size,
-            claim_size: self.claim_size,
             batches: self.warmup + self.steps,
-            drop_last: true,
-            order: Order::Random,
-            ordered: self.ordered,
-            seed: self.costs.seed,
-            part: None,
-            on_error: ErrorPolicy::Fail,
-            keep: None,
+            keep: rig.keep,
+            ..loader_plan(&self.config(rig), training, self.claim_size)
         }
     }
 
@@ -261,10 +316,7 @@ impl Planted {
             run_start: clock.now(),
             device_beside: rig.device.is_some() || rig.by_events.is_some(),
         };
-        let plan = Plan {
-            keep: rig.keep,
-            ..self.plan()
-        };
+        let plan = self.plan(rig);
         let mut analysis = Analysis::new(rule, 1).with_epochs(plan.batches_per_epoch(SAMPLES));
         let mut feed = start(&plan, Arc::new(work), device, clock, recorder, &stop).unwrap();
         let mut idle_spans = Nanos::ZERO;
@@ -297,6 +349,23 @@ impl Planted {
             units_kept: kept,
         }
     }
+}
+
+fn emulated_keys(device: &EmulatedSpec) -> Vec<String> {
+    let times = [
+        ("step_base", device.step_base),
+        ("step_per_sample", device.step_per_sample),
+        ("preprocess_per_sample", device.preprocess_per_sample),
+        ("copy_latency", device.copy_latency),
+        ("launch", device.launch),
+    ];
+    let times = times.map(|(key, time)| format!("emulated.{key}={}ns", time.0));
+    let mut sets = times.to_vec();
+    sets.push("device=emulated:custom".to_owned());
+    sets.push(format!("emulated.run_ahead={}", device.run_ahead));
+    let rate = device.copy_bytes_per_second;
+    sets.extend(rate.map(|rate| format!("emulated.copy_bandwidth={rate}B/s")));
+    sets
 }
 
 /// Hands over what was recorded, and notes when the device said that it was busy.

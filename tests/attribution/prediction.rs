@@ -2,73 +2,38 @@
 //! the same pipeline does without one of its causes.
 
 use crate::planted::{Outcome, Planted, Rig};
-use crate::work::Costs;
+use crate::work::{Costs, SAMPLE_BYTES, SAMPLES};
 use crate::{MS, STEP, any_knobs, knobs};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use stallscope::analysis::Profile;
-use stallscope::analysis::predict::{
-    BatchCosts, BatchSizes, Device, Scenario, ServiceCosts, Waking, simulate,
-};
+use stallscope::analysis::predict::{Scenario, expected};
 use stallscope::device::emulated::EmulatedSpec;
 use stallscope::pipeline::Layout;
-use stallscope::session::simulated_layout;
+use stallscope::report::DataReport;
+use stallscope::session::{MeasuredRun, Predictor, WhatIf};
 use stallscope::timeline::{Nanos, Stage};
 
-/// What is simulated for `run`, with costs as `profile` has them.
-fn scenario(run: &Planted, rig: &Rig, profile: &Profile) -> Scenario {
-    let plan = run.plan();
-    let costs = profile.costs(0.0);
-    let (costs, device) = match &rig.device {
-        None => (
-            ServiceCosts {
-                host: Default::default(),
-                ..costs
-            },
-            Device::OnHost {
-                step: profile.in_proportion(Stage::Step),
-                width: 1.0,
-            },
-        ),
-        Some(spec) => (
-            ServiceCosts {
-                host: stallscope::analysis::predict::Costs::fixed(rig.host_code.0 as f64),
-                copy: BatchCosts::default(),
-                ..costs
-            },
-            beside(spec),
-        ),
-    };
-    Scenario {
-        layout: simulated_layout(&plan),
-        copy_ahead: (run.copy.workers > 0).then_some(run.copy.prefetch),
-        batches: BatchSizes::all(run.batch_size),
-        claim: run.claim_size,
-        ordered: run.ordered,
-        outstanding: plan.outstanding(),
-        warmup: run.warmup,
-        steps: run.steps,
-        later: 0,
-        // Costs are waited for, not computed.
-        cores: 1e9,
-        others: 0.0,
-        storage: None,
-        costs,
-        drift: Vec::new(),
-        device,
-        waking: Waking::default(),
-    }
-}
+/// Cores enough for every thread. Costs are waited for, not computed.
+const CORES: f64 = 64.0;
 
-fn beside(spec: &EmulatedSpec) -> Device {
-    Device::Beside {
-        step: BatchCosts::fixed(spec.step_base.0 as f64, spec.step_per_sample.0 as f64),
-        launch_wait: spec.launch.0 as f64,
-        run_ahead: spec.run_ahead,
-        transfer: BatchCosts::fixed(spec.copy_latency.0 as f64, 0.0),
-        copies_ahead: 2,
-    }
+/// What the report of `outcome` would give to predict from.
+fn predictor(case: &Case, outcome: &Outcome) -> Predictor {
+    let summary = &outcome.summary;
+    let data = DataReport {
+        samples: SAMPLES,
+        sample_bytes: SAMPLE_BYTES,
+        claim_samples: case.run.claim_size,
+    };
+    let measured = MeasuredRun {
+        samples_per_second: summary.samples_per_second(),
+        device_busy: Some(summary.busy_share()),
+        first_batch_ns: None,
+    };
+    let typed = case.run.settings(&case.rig()).typed_keys();
+    let name = "planted".to_owned();
+    let profile = summary.profile.clone();
+    Predictor::new(name, typed, profile, data, CORES, measured).unwrap()
 }
 
 /// A pipeline and the device that it feeds. A cause is removed where a tenth of a stage's cost is left of it.
@@ -154,10 +119,11 @@ fn any_case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Device idle time of a simulated run, on average over orders of the costs.
-fn idle(scenario: &Scenario) -> f64 {
-    let idle = (0..8).map(|seed| simulate(scenario, seed).device_idle());
-    idle.sum::<f64>() / 8.0
+/// Device idle time that is forecast for the steps of a run, in nanoseconds.
+fn idle(scenario: &Scenario, run: &Planted) -> f64 {
+    let (rate, busy) = expected(scenario);
+    let samples = (run.steps * run.batch_size as u64) as f64;
+    samples / rate * 1e9 * (1.0 - busy)
 }
 
 /// What came of a case: how far the predictions were off, in shares of the window.
@@ -170,8 +136,10 @@ fn check(case: &Case) -> Checked {
     let outcome = case.run();
     let summary = &outcome.summary;
     let window = summary.window.length().0 as f64;
-    let base = scenario(&case.run, &case.rig(), &summary.profile);
-    let simulated = idle(&base);
+    let predictor = predictor(case, &outcome);
+    let config = predictor.resolve(&[]).unwrap();
+    let base = predictor.scenario(&config, WhatIf::default()).unwrap();
+    let simulated = idle(&base, &case.run);
     let mut worst = (simulated - summary.device_idle().0 as f64).abs() / window;
     let mut vanish = Vec::new();
     for stage in REMOVABLE {
@@ -185,7 +153,7 @@ fn check(case: &Case) -> Checked {
             Stage::Preprocess => costs.preprocess = costs.preprocess.scaled(0.1),
             _ => costs.batch = costs.batch.scaled(0.1),
         }
-        let predicted = simulated - idle(&without);
+        let predicted = simulated - idle(&without, &case.run);
         worst = worst.max((predicted - vanished).abs() / window);
         vanish.push((stage, vanished / window, predicted / window));
     }

@@ -7,6 +7,9 @@ use std::sync::Arc;
 /// Samples in the planted data set; no batch size divides it.
 pub const SAMPLES: usize = 997;
 
+/// Of a preprocessed one.
+pub const SAMPLE_BYTES: usize = 8;
+
 /// What each stage costs: read, decode and preprocess per sample, the others per batch.
 #[derive(Clone, Debug)]
 pub struct Costs {
@@ -88,7 +91,7 @@ impl SampleWork for PlantedWork {
         SAMPLES
     }
     fn sample_bytes(&self) -> usize {
-        8
+        SAMPLE_BYTES
     }
     fn label(&self, index: u32) -> u32 {
         index

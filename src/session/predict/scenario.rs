@@ -105,7 +105,7 @@ fn collector(config: &Resolved, plan: &Plan, per_step: f64) -> Background {
 }
 
 /// The layout of `plan`, with queues that hold so many claims.
-pub fn simulated_layout(plan: &Plan) -> Layout {
+fn simulated_layout(plan: &Plan) -> Layout {
     let claims = |knobs: StageKnobs, samples: usize| StageKnobs {
         prefetch: samples.div_ceil(plan.claim_size),
         ..knobs
