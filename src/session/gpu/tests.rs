@@ -5,9 +5,10 @@ mod traces;
 
 use super::*;
 use crate::analysis::{Cause, IdleSpan, LoaderShape, Summary, Verdict};
+use crate::config::Settings;
 use crate::device::cupti::Activity;
 use crate::session::tracing_feed::TracedSteps;
-use crate::timeline::{HostWork, Layout, Stage, StageKnobs};
+use crate::timeline::{HostWork, Stage};
 use crate::trace::test_files::shared_trace;
 use proptest::prelude::*;
 use scripted::{BATCH_BYTES, Fate, GPU_LANES, Kernel, MS, Played, Script, US, lanes};
@@ -74,27 +75,11 @@ fn saturated() -> Script {
     script
 }
 
+/// A GPU whose steps run beside the trainer's thread.
 fn shape() -> LoaderShape {
-    let knobs = StageKnobs {
-        workers: 1,
-        prefetch: 2,
-    };
-    LoaderShape {
-        layout: Layout::PerStage {
-            read: knobs,
-            decode: knobs,
-            preprocess: knobs,
-            batch: knobs,
-        },
-        copy: knobs,
-        has_device: true,
-        resident: None,
-        device_beside: true,
-        disk: None,
-        copy_latency: Nanos::ZERO,
-        value_bytes: 4,
-        cores: 16.0,
-    }
+    let sets = ["source.path=pictures", "device=cuda:0"].map(str::to_owned);
+    let config = Settings::recorded("scripted", &[], &sets).resolve();
+    crate::session::loader_shape(&config.unwrap(), 16.0)
 }
 
 /// One pass of the collector.
