@@ -16,7 +16,7 @@ use crate::report::{
     write_json,
 };
 use crate::timeline::{Clock, Nanos, Record, Recorder, Wakings};
-use crate::trace::{HostSpansGuard, SharedTrace};
+use crate::trace::{HostSpans, SharedTrace};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -78,7 +78,7 @@ pub(super) struct Collector {
     pub(super) analysis: Analysis,
     pub(super) feed: Option<TracingFeed>,
     pub(super) trace: Option<SharedTrace>,
-    pub(super) host_spans: Option<HostSpansGuard>,
+    pub(super) host_spans: Option<HostSpans>,
     /// Things that went wrong beside the run itself.
     pub(super) warnings: Vec<String>,
     pub(super) report: Report,

@@ -21,8 +21,7 @@ use crate::pipeline::{Plan, RecordingCost, Skipped, Skips, StopSignal, WakingCos
 use crate::report::{DataReport, Machine, Report, Status, TraceReport, Training};
 use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
 use crate::trace::{
-    HostSpans, HostSpansError, HostSpansGuard, SharedTrace, TraceClock, TraceOptions, TraceSummary,
-    TraceWriter,
+    HostSpans, HostSpansError, SharedTrace, TraceClock, TraceOptions, TraceSummary, TraceWriter,
 };
 use crate::train::{CopyOptions, DevicePreprocess, ModelSpec, TrainError, on_cpu, on_cuda};
 use nix::sys::resource::UsageWho;
@@ -372,10 +371,10 @@ impl Session {
         Ok(Some(SharedTrace::new(writer)))
     }
 
-    fn host_spans(&self, trace: &SharedTrace) -> Result<HostSpansGuard, HostSpansError> {
+    fn host_spans(&self, trace: &SharedTrace) -> Result<HostSpans, HostSpansError> {
         let clock = self.clock.clone();
         let now: TraceClock = Arc::new(move || clock.now());
-        HostSpans::install(trace.clone(), HOST, now)
+        HostSpans::record(trace.clone(), HOST, now)
     }
 
     fn collector(

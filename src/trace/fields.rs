@@ -3,22 +3,23 @@
 //! Invariant: each function appends its part with the comma that precedes it, so an event is its parts in a row.
 //! May use: nothing.
 
-use super::text::{push_f64, push_i64, push_micros, push_string, push_u64};
+use super::text::{push, push_micros, push_string};
+use serde::Serialize;
+use serde_json::Value;
 
 /// One argument of a span or an instant.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Arg<'a> {
-    Int(i64),
     UInt(u64),
     Float(f64),
     Text(&'a str),
-    Bool(bool),
+    Json(&'a Value),
 }
 
 /// One counter value.
-#[derive(Copy, Clone, Debug, PartialEq)]
+#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Number {
-    Int(i64),
     UInt(u64),
     Float(f64),
 }
@@ -26,9 +27,9 @@ pub enum Number {
 /// The beginning of every event on a lane: `head` opens it and ends before the pid's digits.
 pub(super) fn push_head(out: &mut Vec<u8>, head: &str, pid: u32, tid: u32, at_ns: u64) {
     out.extend_from_slice(head.as_bytes());
-    push_u64(out, u64::from(pid));
+    push(out, pid);
     out.extend_from_slice(b",\"tid\":");
-    push_u64(out, u64::from(tid));
+    push(out, tid);
     push_time(out, at_ns);
 }
 
@@ -59,11 +60,10 @@ fn push_args(out: &mut Vec<u8>, args: &[(&str, Arg)]) {
         push_string(out, key);
         out.push(b':');
         match *value {
-            Arg::Int(value) => push_i64(out, value),
-            Arg::UInt(value) => push_u64(out, value),
-            Arg::Float(value) => push_f64(out, value),
+            Arg::UInt(value) => push(out, value),
+            Arg::Float(value) => push(out, value),
             Arg::Text(value) => push_string(out, value),
-            Arg::Bool(value) => out.extend_from_slice(if value { b"true" } else { b"false" }),
+            Arg::Json(value) => push(out, value),
         }
     }
     out.push(b'}');
@@ -78,10 +78,10 @@ pub(super) fn push_metadata_head(
     tid: Option<u32>,
 ) {
     out.extend_from_slice(b"{\"ph\":\"M\",\"pid\":");
-    push_u64(out, u64::from(pid));
+    push(out, pid);
     if let Some(tid) = tid {
         out.extend_from_slice(b",\"tid\":");
-        push_u64(out, u64::from(tid));
+        push(out, tid);
     }
     out.extend_from_slice(b",\"name\":\"");
     out.extend_from_slice(subject.as_bytes());
@@ -90,12 +90,4 @@ pub(super) fn push_metadata_head(
     out.extend_from_slice(b"\",\"args\":{\"");
     out.extend_from_slice(field.as_bytes());
     out.extend_from_slice(b"\":");
-}
-
-pub(super) fn push_number(out: &mut Vec<u8>, value: Number) {
-    match value {
-        Number::Int(value) => push_i64(out, value),
-        Number::UInt(value) => push_u64(out, value),
-        Number::Float(value) => push_f64(out, value),
-    }
 }

@@ -2,8 +2,7 @@
 //!
 //! Invariants: every lane's spans nest properly, whatever order spans were left in: where one ends before a span
 //! opened inside it, the inner one is cut there and goes on as a second span; what is still open at the end is written
-//! up to that moment, marked `unclosed`; a lane is named once it has something to show; past `max_spans` spans are
-//! only counted. May use: `timeline`.
+//! up to that moment, marked `unclosed`; a lane is named once it has something to show. May use: `timeline`.
 
 use super::{Arg, SharedTrace};
 use crate::timeline::Nanos;
@@ -39,41 +38,21 @@ struct ThreadLane {
     open: Vec<OpenSpan>,
 }
 
-/// What went through the lanes.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct LaneCounts {
-    pub(super) written: u64,
-    pub(super) left_out: u64,
-}
-
 pub(super) struct HostLanes {
     trace: SharedTrace,
     pid: u32,
     shift: ClockShift,
-    max_spans: u64,
     lanes: HashMap<u32, ThreadLane>,
-    counts: LaneCounts,
 }
 
 impl HostLanes {
-    pub(super) fn new(
-        trace: SharedTrace,
-        pid: u32,
-        shift: ClockShift,
-        max_spans: u64,
-    ) -> HostLanes {
+    pub(super) fn new(trace: SharedTrace, pid: u32, shift: ClockShift) -> HostLanes {
         HostLanes {
             trace,
             pid,
             shift,
-            max_spans,
             lanes: HashMap::new(),
-            counts: LaneCounts::default(),
         }
-    }
-
-    pub(super) fn counts(&self) -> LaneCounts {
-        self.counts
     }
 
     /// Takes one event as tracing-chrome prints it; what is no such event is ignored.
@@ -87,7 +66,10 @@ impl HostLanes {
         // Perfetto merges tid 0 into the lane whose tid is the pid, so ours start at 1.
         let tid = u32::try_from(tid).unwrap_or(u32::MAX - 1) + 1;
         let args = match event.remove("args") {
-            Some(Value::Object(args)) => args,
+            Some(Value::Object(args)) => args
+                .into_iter()
+                .map(|(key, value)| (key, typed(value)))
+                .collect(),
             _ => Map::new(),
         };
         let text = |key: &str| {
@@ -112,7 +94,7 @@ impl HostLanes {
                 args,
             }),
             "E" => self.end(tid, &text("name"), at, args),
-            "i" => self.instant(tid, &text("name"), &text("cat"), at, args),
+            "i" => self.instant(tid, &text("name"), &text("cat"), at, &args),
             _ => {}
         }
     }
@@ -141,21 +123,10 @@ impl HostLanes {
     }
 
     fn write(&mut self, tid: u32, span: &OpenSpan, end: Nanos) {
-        if !self.admit(tid, span.start) {
-            return;
-        }
-        let args = typed(&span.args);
-        let borrowed = borrow(&args);
+        self.announce(tid);
+        let (pid, args) = (self.pid, arguments(&span.args));
         self.trace.with(|trace| {
-            trace.span(
-                self.pid,
-                tid,
-                &span.name,
-                &span.category,
-                span.start,
-                end,
-                &borrowed,
-            );
+            trace.span(pid, tid, &span.name, &span.category, span.start, end, &args);
         });
     }
 
@@ -165,45 +136,24 @@ impl HostLanes {
         name: &str,
         category: &str,
         at: Nanos,
-        args: Map<String, Value>,
+        args: &Map<String, Value>,
     ) {
-        if !self.admit(tid, at) {
-            return;
-        }
-        let args = typed(&args);
-        let message = args.iter().find_map(|(key, value)| match value {
-            OwnedArg::Text(text) if key == "message" => Some(text.as_str()),
-            _ => None,
-        });
-        let borrowed = borrow(&args);
-        self.trace.with(|trace| {
-            trace.instant(
-                self.pid,
-                tid,
-                message.unwrap_or(name),
-                category,
-                at,
-                &borrowed,
-            );
-        });
+        self.announce(tid);
+        let message = args.get("message").and_then(Value::as_str);
+        let (pid, args) = (self.pid, arguments(args));
+        self.trace
+            .with(|trace| trace.instant(pid, tid, message.unwrap_or(name), category, at, &args));
     }
 
-    /// Counts one more event and names its lane, unless the cap is reached.
-    fn admit(&mut self, tid: u32, at: Nanos) -> bool {
-        if self.counts.written >= self.max_spans {
-            self.counts.left_out += 1;
-            self.trace.with(|trace| trace.leave_out(at, 1));
-            return false;
-        }
-        self.counts.written += 1;
+    /// Names a lane before it shows anything.
+    fn announce(&mut self, tid: u32) {
         let lane = self.lanes.entry(tid).or_default();
         if !std::mem::replace(&mut lane.announced, true) {
             let sort_index = i32::try_from(tid).unwrap_or(i32::MAX);
-            let name = lane_name(&lane.name, tid);
+            let (pid, name) = (self.pid, lane_name(&lane.name, tid));
             self.trace
-                .with(|trace| trace.lane(self.pid, tid, &name, sort_index));
+                .with(|trace| trace.lane(pid, tid, &name, sort_index));
         }
-        true
     }
 
     /// Writes what is still open up to `now`.
@@ -231,55 +181,21 @@ fn lane_name(name: &str, tid: u32) -> String {
     name.to_owned()
 }
 
-enum OwnedArg {
-    Int(i64),
-    UInt(u64),
-    Float(f64),
-    Bool(bool),
-    Text(String),
+fn arguments(args: &Map<String, Value>) -> Vec<(&str, Arg<'_>)> {
+    let args = args.iter();
+    args.map(|(key, value)| (key.as_str(), Arg::Json(value)))
+        .collect()
 }
 
 /// tracing-chrome prints every argument with `Debug`; this finds numbers, booleans and quoted text again.
-fn typed(args: &Map<String, Value>) -> Vec<(String, OwnedArg)> {
-    args.iter()
-        .map(|(key, value)| {
-            let arg = match value {
-                Value::String(text) => typed_text(text),
-                Value::Bool(value) => OwnedArg::Bool(*value),
-                other => OwnedArg::Text(other.to_string()),
-            };
-            (key.clone(), arg)
-        })
-        .collect()
-}
-
-fn typed_text(text: &str) -> OwnedArg {
-    match serde_json::from_str::<Value>(text) {
-        Ok(Value::Bool(value)) => OwnedArg::Bool(value),
-        Ok(Value::String(inner)) => OwnedArg::Text(inner),
-        Ok(Value::Number(number)) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
-            (Some(value), _, _) => OwnedArg::Int(value),
-            (None, Some(value), _) => OwnedArg::UInt(value),
-            (None, None, Some(value)) => OwnedArg::Float(value),
-            _ => OwnedArg::Text(text.to_owned()),
-        },
-        _ => OwnedArg::Text(text.to_owned()),
+fn typed(value: Value) -> Value {
+    let Value::String(text) = value else {
+        return value;
+    };
+    match serde_json::from_str(&text) {
+        Ok(found @ (Value::Bool(_) | Value::Number(_) | Value::String(_))) => found,
+        _ => Value::String(text),
     }
-}
-
-fn borrow(args: &[(String, OwnedArg)]) -> Vec<(&str, Arg<'_>)> {
-    args.iter()
-        .map(|(key, value)| {
-            let arg = match value {
-                OwnedArg::Int(value) => Arg::Int(*value),
-                OwnedArg::UInt(value) => Arg::UInt(*value),
-                OwnedArg::Float(value) => Arg::Float(*value),
-                OwnedArg::Bool(value) => Arg::Bool(*value),
-                OwnedArg::Text(value) => Arg::Text(value),
-            };
-            (key.as_str(), arg)
-        })
-        .collect()
 }
 
 #[cfg(test)]

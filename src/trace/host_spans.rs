@@ -6,48 +6,30 @@
 //! Invariants:
 //! - a process has one tracing-chrome layer, built once (its threads remember the first one they met); traces attach
 //!   to it one after another, and while none is attached it records nothing;
-//! - only what [`HostSpansOptions`] admits is recorded, and past `max_spans` it is refused where the span is created,
-//!   so the channel is bounded too;
+//! - only spans and events down to `INFO` are recorded, and past [`MOST_SPANS`] they are refused where they are
+//!   created, so the channel is bounded too;
 //! - nothing here stops a run: errors say what is lost and the run goes on without host spans.
 //!
 //! May use: `timeline`.
 
 use super::SharedTrace;
 use super::host_gate::{self, CoarseFilter};
-use super::host_lanes::{ClockShift, HostLanes, LaneCounts};
+use super::host_lanes::{ClockShift, HostLanes};
 use super::host_stream::{HostStream, TraceClock};
+use crate::timeline::Nanos;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 
 /// How long a closing trace waits for tracing-chrome's thread to print its backlog.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Which spans get into the trace.
-#[derive(Clone, Debug)]
-pub struct HostSpansOptions {
-    /// The finest level recorded, for targets not named below.
-    pub max_level: LevelFilter,
-    /// Levels for targets, by prefix of the module path: `("cubecl", LevelFilter::OFF)`.
-    pub targets: Vec<(String, LevelFilter)>,
-    /// At most so many spans and events; the rest is counted as left out.
-    pub max_spans: u64,
-}
-
-impl Default for HostSpansOptions {
-    fn default() -> HostSpansOptions {
-        HostSpansOptions {
-            max_level: LevelFilter::INFO,
-            targets: Vec::new(),
-            max_spans: 50_000,
-        }
-    }
-}
+/// Spans and events of a trace at most; the rest is counted as left out.
+const MOST_SPANS: u64 = 50_000;
 
 /// Why host spans are not recorded; the trace goes on without them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,18 +38,8 @@ pub enum HostSpansError {
         "host spans are not recorded: another trace of this process is recording them; finish that one first"
     )]
     Busy,
-    #[error(
-        "host spans are not recorded: this process has its own tracing subscriber; add `HostSpans::layer()` to its \
-         registry to get them into the trace"
-    )]
+    #[error("host spans are not recorded: this process has its own tracing subscriber")]
     SubscriberTaken,
-    #[error("host spans have one layer a process, and it is built already; attach to that one")]
-    LayerTaken,
-    #[error(
-        "host spans are not recorded: their layer is not built; call `HostSpans::install`, or add \
-         `HostSpans::layer()` to the process's registry first"
-    )]
-    NoLayer,
 }
 
 /// The one tracing-chrome layer of the process, and its zero of time.
@@ -83,74 +55,76 @@ fn chrome() -> MutexGuard<'static, Option<ChromeThread>> {
     CHROME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Brings `tracing` spans into a trace.
-pub struct HostSpans;
+/// The layer; once a process. It records while a trace is attached.
+fn layer<S>() -> impl Layer<S> + Send + Sync + 'static
+where
+    S: tracing::Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
+{
+    let (layer, guard) = ChromeLayerBuilder::<S>::new()
+        .writer(std::io::sink())
+        .include_args(true)
+        .include_locations(false)
+        .build();
+    // The layer reads its zero as the last thing in `build`, after it started its thread: of two readings around
+    // the call the second is the near one (under 1 us away, where the middle of both is tens of us off).
+    let epoch = Instant::now();
+    *chrome() = Some(ChromeThread {
+        guard,
+        epoch,
+        attached: false,
+    });
+    layer.with_filter(CoarseFilter)
+}
+
+/// Host spans are recorded while this lives. Let it go before the trace is finished.
+pub struct HostSpans {
+    trace: SharedTrace,
+    clock: TraceClock,
+    finished: Receiver<()>,
+}
 
 impl HostSpans {
-    /// Records coarse spans of the whole process into `trace`, as process `pid` (one of their own), until the guard
-    /// goes. Sets the process's subscriber on the first call, unless [`HostSpans::layer`] was used before.
-    pub fn install(
+    /// Records coarse spans of the whole process into `trace`, as process `pid` (one of their own). Sets the process's
+    /// subscriber on the first call.
+    ///
+    /// # Errors
+    /// Somebody else's trace or subscriber is in the way.
+    pub fn record(
         trace: SharedTrace,
         pid: u32,
         clock: TraceClock,
-    ) -> Result<HostSpansGuard, HostSpansError> {
+    ) -> Result<HostSpans, HostSpansError> {
         if chrome().is_none() {
             if tracing::dispatcher::has_been_set() {
                 return Err(HostSpansError::SubscriberTaken);
             }
-            let subscriber = tracing_subscriber::registry().with(HostSpans::layer()?);
+            let subscriber = tracing_subscriber::registry().with(layer());
             tracing::subscriber::set_global_default(subscriber)
                 .map_err(|_| HostSpansError::SubscriberTaken)?;
         }
-        HostSpans::attach(trace, pid, clock, HostSpansOptions::default())
+        HostSpans::attach(trace, pid, clock, MOST_SPANS)
     }
 
-    /// The layer, to compose with a registry of one's own; once a process. It records while a trace is attached.
-    pub fn layer<S>() -> Result<impl Layer<S> + Send + Sync + 'static, HostSpansError>
-    where
-        S: tracing::Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
-    {
-        let mut chrome = chrome();
-        if chrome.is_some() {
-            return Err(HostSpansError::LayerTaken);
-        }
-        let (layer, guard) = ChromeLayerBuilder::<S>::new()
-            .writer(std::io::sink())
-            .include_args(true)
-            .include_locations(false)
-            .build();
-        // The layer reads its zero as the last thing in `build`, after it started its thread: of two readings around
-        // the call the second is the near one (under 1 us away, where the middle of both is tens of us off).
-        let epoch = Instant::now();
-        *chrome = Some(ChromeThread {
-            guard,
-            epoch,
-            attached: false,
-        });
-        Ok(layer.with_filter(CoarseFilter))
-    }
-
-    /// Like [`HostSpans::install`] for a layer that is in place, with a choice of what to record.
-    pub fn attach(
+    fn attach(
         trace: SharedTrace,
         pid: u32,
         clock: TraceClock,
-        options: HostSpansOptions,
-    ) -> Result<HostSpansGuard, HostSpansError> {
+        most: u64,
+    ) -> Result<HostSpans, HostSpansError> {
         let mut chrome = chrome();
-        let chrome = chrome.as_mut().ok_or(HostSpansError::NoLayer)?;
+        let chrome = chrome.as_mut().ok_or(HostSpansError::SubscriberTaken)?;
         if std::mem::replace(&mut chrome.attached, true) {
             return Err(HostSpansError::Busy);
         }
         let shift = clock_shift(&clock, chrome.epoch);
         trace
             .with(|trace| trace.process(pid, "host spans", i32::try_from(pid).unwrap_or(i32::MAX)));
-        let lanes = HostLanes::new(trace.clone(), pid, shift, options.max_spans);
+        let lanes = HostLanes::new(trace.clone(), pid, shift);
         let (done, finished) = channel();
         let stream = HostStream::new(lanes, clock.clone(), done);
         chrome.guard.start_new(Some(Box::new(stream)));
-        host_gate::open(&options);
-        Ok(HostSpansGuard {
+        host_gate::open(most);
+        Ok(HostSpans {
             trace,
             clock,
             finished,
@@ -170,23 +144,7 @@ fn clock_shift(clock: &TraceClock, epoch: Instant) -> ClockShift {
     }
 }
 
-/// Host spans are recorded while this lives. Let it go before the trace is finished.
-pub struct HostSpansGuard {
-    trace: SharedTrace,
-    clock: TraceClock,
-    finished: Receiver<LaneCounts>,
-}
-
-impl HostSpansGuard {
-    /// Prints what is buffered, so that a killed run still shows it.
-    pub fn flush(&self) {
-        if let Some(chrome) = chrome().as_ref() {
-            chrome.guard.flush();
-        }
-    }
-}
-
-impl Drop for HostSpansGuard {
+impl Drop for HostSpans {
     /// Stops recording, waits until everything recorded is in the trace, and closes spans still open.
     fn drop(&mut self) {
         let refused_spans = host_gate::close();
@@ -201,7 +159,7 @@ impl Drop for HostSpansGuard {
         self.trace.with(|trace| {
             if let Some((age, spans)) = refused_spans {
                 let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
-                trace.leave_out(crate::timeline::Nanos(now.0.saturating_sub(age_ns)), spans);
+                trace.leave_out(Nanos(now.0.saturating_sub(age_ns)), spans);
             }
             if !drained {
                 // How many are stuck is unknown; that some are is not.

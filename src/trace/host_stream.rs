@@ -4,7 +4,7 @@
 //! a line longer than [`LONGEST_LINE_BYTES`] is skipped, so a broken stream cannot grow memory; when tracing-chrome
 //! lets go of the stream, clean or not, open spans are closed and whoever waits is told. May use: `timeline`.
 
-use super::host_lanes::{HostLanes, LaneCounts};
+use super::host_lanes::HostLanes;
 use crate::timeline::Nanos;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ pub(super) struct HostStream {
     clock: TraceClock,
     line: Vec<u8>,
     too_long: bool,
-    done: Sender<LaneCounts>,
+    done: Sender<()>,
 }
 
 impl HostStream {
-    pub(super) fn new(lanes: HostLanes, clock: TraceClock, done: Sender<LaneCounts>) -> HostStream {
+    pub(super) fn new(lanes: HostLanes, clock: TraceClock, done: Sender<()>) -> HostStream {
         HostStream {
             lanes,
             clock,
@@ -77,6 +77,6 @@ impl Drop for HostStream {
         self.end_line();
         self.lanes.close((self.clock)());
         // Nobody waits where the guard gave up waiting.
-        let _ = self.done.send(self.lanes.counts());
+        let _ = self.done.send(());
     }
 }

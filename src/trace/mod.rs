@@ -1,6 +1,6 @@
 //! The trace file: Chrome JSON that Perfetto opens, written while the run goes on.
 //!
-//! [`TraceWriter`] writes our own lanes (workers, trainer, device, counters, batch flows), [`host_spans`] brings
+//! [`TraceWriter`] writes our own lanes (workers, trainer, device, counters, batch flows), [`HostSpans`] brings
 //! coarse `tracing` spans into the same file. May use: `timeline`. Knows nothing of pipelines, devices or reports.
 
 mod compress;
@@ -9,7 +9,7 @@ mod event_file;
 mod fields;
 mod host_gate;
 mod host_lanes;
-pub mod host_spans;
+mod host_spans;
 mod host_stream;
 mod shared;
 #[cfg(test)]
@@ -19,7 +19,7 @@ mod writer;
 
 pub use error::TraceError;
 pub use fields::{Arg, Number};
-pub use host_spans::{HostSpans, HostSpansError, HostSpansGuard, HostSpansOptions};
+pub use host_spans::{HostSpans, HostSpansError};
 pub use host_stream::TraceClock;
 pub use shared::SharedTrace;
 pub use writer::{FlowPoint, TraceOptions, TraceSummary, TraceWriter};

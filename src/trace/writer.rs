@@ -12,10 +12,8 @@
 use super::TraceError;
 use super::compress::compress_in_place;
 use super::event_file::EventFile;
-use super::fields::{
-    Arg, Number, push_head, push_metadata_head, push_number, push_tail, push_time,
-};
-use super::text::{push_i64, push_micros, push_string, push_u64};
+use super::fields::{Arg, Number, push_head, push_metadata_head, push_tail, push_time};
+use super::text::{push, push_micros, push_string};
 use crate::timeline::Nanos;
 use std::path::{Path, PathBuf};
 
@@ -125,14 +123,14 @@ impl TraceWriter {
         let at_ns = self.checked_since_base(at);
         self.file.event(at, |out| {
             out.extend_from_slice(b"{\"ph\":\"C\",\"pid\":");
-            push_u64(out, u64::from(pid));
+            push(out, pid);
             push_time(out, at_ns);
             out.extend_from_slice(b",\"name\":");
             push_string(out, name);
             out.extend_from_slice(b",\"args\":{");
             push_string(out, series);
             out.push(b':');
-            push_number(out, value);
+            push(out, value);
             out.extend_from_slice(b"}}");
         });
     }
@@ -258,7 +256,7 @@ impl TraceWriter {
         self.file.event(at, |out| {
             push_head(out, head, point.pid, point.tid, at_ns);
             out.extend_from_slice(b",\"id\":");
-            push_u64(out, id);
+            push(out, id);
             push_tail(out, name, category, &[]);
         });
     }
@@ -272,7 +270,7 @@ impl TraceWriter {
         });
         self.file.metadata(|out| {
             push_metadata_head(out, subject, "sort_index", pid, tid);
-            push_i64(out, i64::from(sort_index));
+            push(out, sort_index);
             out.extend_from_slice(b"}}");
         });
     }

@@ -152,7 +152,7 @@ pub fn write_good(path: &Path, compress: bool) -> PathBuf {
     let base = Nanos(500_000);
     let trace = SharedTrace::new(create(path, base, compress));
     // One trace of this process at a time records host spans; the others go without.
-    let host = HostSpans::install(trace.clone(), HOST, clock);
+    let host = HostSpans::record(trace.clone(), HOST, clock);
     tracing::info_span!("epoch", number = 1).in_scope(|| {
         for batch in 0..BATCHES {
             let _step = tracing::info_span!("train step", batch).entered();

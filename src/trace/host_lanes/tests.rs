@@ -11,10 +11,10 @@ use std::sync::mpsc::channel;
 const EPOCH: ClockShift = ClockShift { epoch_ns: 5_000 };
 
 /// What the lines become, as `kind name start+duration` in microseconds.
-fn written(lines: &[String], max_spans: u64) -> String {
+fn written(lines: &[String]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "t.json");
-    let lanes = HostLanes::new(trace.clone(), 9, EPOCH, max_spans);
+    let lanes = HostLanes::new(trace.clone(), 9, EPOCH);
     let (done, finished) = channel();
     let mut stream = HostStream::new(lanes, Arc::new(|| Nanos(100_000)), done);
     let text = format!("[\n{}\n]", lines.join(",\n"));
@@ -57,7 +57,7 @@ fn pairs_become_spans_on_named_lanes_with_typed_arguments() {
     let event = r#"{"ph":"i","pid":1,"ts":2.5,"name":"event src/x.rs:1","cat":"c","tid":0,"s":"t","args":{"message":"saved"}}"#;
     let mut lines = [MAIN, begin, event].map(str::to_owned).to_vec();
     lines.extend(marks("-epoch@3.25"));
-    insta::assert_snapshot!(written(&lines, 100), @r#"
+    insta::assert_snapshot!(written(&lines), @r#"
     M {"name":"main"} 9/1
     M {"sort_index":1} 9/1
     i "saved" 7.5 {"message":"saved"}
@@ -67,7 +67,7 @@ fn pairs_become_spans_on_named_lanes_with_typed_arguments() {
 
 #[test]
 fn spans_left_out_of_order_are_cut_so_that_they_nest() {
-    insta::assert_snapshot!(written(&marks("+a@1 +b@2 -a@3 -b@4"), 100), @r#"
+    insta::assert_snapshot!(written(&marks("+a@1 +b@2 -a@3 -b@4")), @r#"
     M {"name":"thread 1"} 9/1
     M {"sort_index":1} 9/1
     X "b" 7.0+1.0 null
@@ -78,7 +78,7 @@ fn spans_left_out_of_order_are_cut_so_that_they_nest() {
 
 #[test]
 fn ends_without_begin_are_ignored_and_begins_without_end_closed() {
-    insta::assert_snapshot!(written(&marks("-before@1 +a@1 -other@1.5 +b@2"), 100), @r#"
+    insta::assert_snapshot!(written(&marks("-before@1 +a@1 -other@1.5 +b@2")), @r#"
     M {"name":"thread 1"} 9/1
     M {"sort_index":1} 9/1
     X "b" 7.0+93.0 {"unclosed":true}
@@ -87,18 +87,11 @@ fn ends_without_begin_are_ignored_and_begins_without_end_closed() {
 }
 
 #[test]
-fn past_the_cap_spans_are_only_counted() {
-    let five: Vec<String> = (0..5).map(|n| format!("+a@{n} -a@{n}.5")).collect();
-    let text = written(&marks(&five.join(" ")), 2);
-    assert_eq!(text.lines().filter(|line| line.starts_with('X')).count(), 2);
-}
-
-#[test]
 fn broken_text_is_passed_over() {
     let long = format!("{{\"ph\":\"B\",\"name\":\"{}\"}}", "x".repeat(2 << 20));
     let mut lines = ["{\"ph\":", &long, "{}", "7"].map(str::to_owned).to_vec();
     lines.extend(marks("+a@1 -a@2"));
-    let text = written(&lines, 100);
+    let text = written(&lines);
     assert_eq!(text.lines().count(), 3, "{text}");
 }
 
@@ -117,7 +110,7 @@ proptest! {
         }).collect();
         let folder = tempfile::tempdir().unwrap();
         let (path, trace) = shared_trace(folder.path(), "t.json");
-        let mut lanes = HostLanes::new(trace.clone(), 9, EPOCH, 1000);
+        let mut lanes = HostLanes::new(trace.clone(), 9, EPOCH);
         marks(&text.join(" ")).iter().for_each(|event| lanes.event(event.as_bytes()));
         lanes.close(Nanos(100_000));
         trace.finish().unwrap();

@@ -1,7 +1,6 @@
 //! Tests of host spans against the real tracing-chrome. One test, because a process has one layer.
 
 use super::*;
-use crate::timeline::Nanos;
 use crate::trace::test_files::{shared_trace, spans};
 use serde_json::Value;
 use std::path::Path;
@@ -20,19 +19,7 @@ fn nanos(value: &Value) -> u64 {
 fn traces_take_turns_with_the_one_layer() {
     let folder = tempfile::tempdir().unwrap();
     let clock = clock_since(Instant::now() - Duration::from_secs(1));
-    let (_, unused) = shared_trace(folder.path(), "unused.json");
-    let early = HostSpans::attach(
-        unused.clone(),
-        9,
-        clock.clone(),
-        HostSpansOptions::default(),
-    );
-    assert_eq!(early.err(), Some(HostSpansError::NoLayer));
-    let subscriber = tracing_subscriber::registry().with(HostSpans::layer().unwrap());
-    assert_eq!(
-        HostSpans::layer::<tracing_subscriber::Registry>().err(),
-        Some(HostSpansError::LayerTaken)
-    );
+    let subscriber = tracing_subscriber::registry().with(layer());
     tracing::subscriber::with_default(subscriber, || {
         spans_land_on_the_clock(folder.path(), &clock);
         a_second_trace_gets_only_its_own(folder.path(), &clock);
@@ -42,8 +29,8 @@ fn traces_take_turns_with_the_one_layer() {
 
 fn spans_land_on_the_clock(folder: &Path, clock: &TraceClock) {
     let (path, trace) = shared_trace(folder, "first.json");
-    let guard = HostSpans::install(trace.clone(), 9, clock.clone()).unwrap();
-    let busy = HostSpans::install(trace.clone(), 9, clock.clone());
+    let guard = HostSpans::record(trace.clone(), 9, clock.clone()).unwrap();
+    let busy = HostSpans::record(trace.clone(), 9, clock.clone());
     assert_eq!(busy.err(), Some(HostSpansError::Busy));
     let before = clock();
     info_span!("epoch", number = 3).in_scope(|| {
@@ -78,28 +65,21 @@ fn spans_land_on_the_clock(folder: &Path, clock: &TraceClock) {
 fn a_second_trace_gets_only_its_own(folder: &Path, clock: &TraceClock) {
     info_span!("between").in_scope(|| ());
     let (path, trace) = shared_trace(folder, "second.json");
-    let options = HostSpansOptions {
-        max_level: LevelFilter::DEBUG,
-        targets: vec![("burn".into(), LevelFilter::WARN)],
-        ..HostSpansOptions::default()
-    };
-    let guard = HostSpans::attach(trace.clone(), 7, clock.clone(), options).unwrap();
+    let guard = HostSpans::record(trace.clone(), 7, clock.clone()).unwrap();
     debug_span!("fine").in_scope(|| ());
-    info_span!(target: "burn::tensor", "burn").in_scope(|| ());
     let worker = tracing::dispatcher::get_default(Clone::clone);
     let thread = std::thread::Builder::new().name("worker 0".into());
     let thread = thread.spawn(move || {
         tracing::dispatcher::with_default(&worker, || info_span!("in worker").in_scope(|| ()));
     });
     thread.unwrap().join().unwrap();
-    guard.flush();
     drop(guard);
     trace.finish().unwrap();
     let names: Vec<String> = spans(&path)
         .iter()
         .map(|span| span["name"].to_string())
         .collect();
-    assert_eq!(names, ["\"fine\"", "\"in worker\""]);
+    assert_eq!(names, ["\"in worker\""]);
     assert!(
         std::fs::read_to_string(&path)
             .unwrap()
@@ -109,11 +89,7 @@ fn a_second_trace_gets_only_its_own(folder: &Path, clock: &TraceClock) {
 
 fn past_the_cap_spans_are_refused(folder: &Path, clock: &TraceClock) {
     let (path, trace) = shared_trace(folder, "third.json");
-    let options = HostSpansOptions {
-        max_spans: 10,
-        ..HostSpansOptions::default()
-    };
-    let guard = HostSpans::attach(trace.clone(), 7, clock.clone(), options).unwrap();
+    let guard = HostSpans::attach(trace.clone(), 7, clock.clone(), 10).unwrap();
     (0..1_000).for_each(|_| info_span!("many").in_scope(|| ()));
     drop(guard);
     let summary = trace.finish().unwrap();

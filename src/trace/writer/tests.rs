@@ -4,7 +4,7 @@ use super::*;
 use crate::trace::SharedTrace;
 use crate::trace::test_files::events;
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
 
@@ -57,11 +57,12 @@ fn the_text_of_a_small_trace() {
     write_batch(&mut trace, 0);
     trace.counter(1, "queue", "decode", Nanos(2_001), Number::UInt(3));
     trace.counter(1, "device busy", "share", Nanos(2_001), Number::Float(0.5));
+    let values = [json!(-1), json!(0.25), json!(true)];
     let args = [
-        ("i", Arg::Int(-1)),
-        ("f", Arg::Float(0.25)),
+        ("i", Arg::Json(&values[0])),
+        ("f", Arg::Json(&values[1])),
         ("t", Arg::Text("a\nb")),
-        ("b", Arg::Bool(true)),
+        ("b", Arg::Json(&values[2])),
     ];
     trace.instant(1, 2, "épochs\\", "host", Nanos(1_234_567), &args);
     let summary = trace.finish();
