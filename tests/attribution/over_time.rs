@@ -1,6 +1,5 @@
 //! Causes over time: whatever is cut, they stay exact, and what is planted in a part of a run shows there.
 
-use crate::emulated::shape;
 use crate::planted::{Outcome, Planted, Rig};
 use crate::work::Factor;
 use crate::{MS, knobs, steady};
@@ -190,7 +189,7 @@ fn drift_is_said_in_the_verdict() {
     let said = uneven(&outcome).unwrap();
     assert!(said.starts_with("decode capacity is "), "{said}");
     let run = ten_ms_a_step();
-    let verdict = Verdict::of(&outcome.summary, &shape(&run, &Rig::default()));
+    let verdict = Verdict::of(&outcome.summary, &run.shape(&Rig::default()));
     assert_eq!(verdict.evidence.last(), Some(&said));
 }
 
