@@ -235,7 +235,9 @@ fn cells(rung: &Climbed, published: Option<(f64, f64)>) -> Vec<Cell> {
     let predicted = rung.predicted.as_ref();
     let predicted_rate = predicted.map(|answer| answer.samples_per_second);
     let predicted_busy = predicted.and_then(|answer| answer.device_busy);
-    let predicted_time = predicted_rate.map(|rate| Predicted {
+    // Of an interval that begins at 0 the time has no end.
+    let predicted_time = predicted_rate.filter(|rate| rate.low > 0.0);
+    let predicted_time = predicted_time.map(|rate| Predicted {
         value: 60.0 * minutes(rate.value),
         low: 60.0 * minutes(rate.high),
         high: 60.0 * minutes(rate.low),

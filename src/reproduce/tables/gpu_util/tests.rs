@@ -57,6 +57,15 @@ fn noisy(rates: [f64; 5], utils: [f64; 5], noise: f64) -> Vec<Climbed> {
 }
 
 #[test]
+fn an_interval_from_0_predicts_no_time() {
+    let mut rung = climbed("x", vec![report(100.0, 0.5, "copy")], Some(100.0));
+    rung.predicted.as_mut().unwrap().samples_per_second.low = 0.0;
+    let cells = cells(&rung, None);
+    assert!(cells[2].predicted.is_some());
+    assert_eq!(cells[3].predicted, None);
+}
+
+#[test]
 fn what_is_said_follows_the_runs() {
     let rates = [350.0, 960.0, 1340.0, 1560.0, 1720.0];
     let said = explanation(
