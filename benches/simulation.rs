@@ -70,7 +70,6 @@ fn images(layout: Layout, cores: f64, step: f64) -> Scenario {
             latencies: vec![15.0 * US; 4],
             slept: vec![30.0 * US, 1000.0 * US],
             oversleeps: vec![50.0 * US; 2],
-            cold_start: 30.0 * US,
             ..Waking::default()
         },
     }

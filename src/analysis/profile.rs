@@ -39,7 +39,8 @@ pub struct ServiceProfile {
     pub mean_ns: f64,
     /// Net lengths per item that are equally likely, shortest first; their mean is the mean.
     pub lengths_ns: Vec<f64>,
-    /// Standard error of the mean over the mean, as the means of parts of the window vary.
+    /// Standard error of the mean over the mean, as the means of parts of the window vary; wider for few parts, and 1
+    /// where too little was measured to tell.
     pub relative_error: f64,
     /// How long items took in parts of the window, over the mean: equally likely factors, least first, without what
     /// single lengths alone explain. None where that explains it all.
@@ -243,10 +244,16 @@ impl Parts {
         }
     }
 
-    /// Standard error of the mean over the mean; 0 where there is too little to tell.
+    /// Standard error of the mean over the mean, wider for few parts; [`UNKNOWN`] of fewer than two.
     pub(super) fn relative_error(&self) -> f64 {
         let factors = self.merged(f64::INFINITY).factors();
-        (variance(&factors) / factors.len().max(1) as f64).sqrt()
+        match factors.len().saturating_sub(1) {
+            0 => UNKNOWN,
+            free => {
+                let error = (variance(&factors) / factors.len() as f64).sqrt();
+                (error * student(free) / NORMAL).min(UNKNOWN)
+            }
+        }
     }
 
     /// How far parts differ by more than single units explain, whose lengths per item are any of `lengths`: factors
@@ -277,6 +284,26 @@ impl Parts {
 fn by_chance(count: usize) -> f64 {
     let spread = 2.0 / (9.0 * count.saturating_sub(1).max(1) as f64);
     (1.0 - spread + 1.645 * spread.sqrt()).powi(3)
+}
+
+/// The relative error of a mean that nothing is known of.
+pub(super) const UNKNOWN: f64 = 1.0;
+
+/// Standard deviations on either side that hold 95 % of a normal distribution.
+const NORMAL: f64 = 1.96;
+
+/// The same of Student's t with `free` degrees of freedom (Abramowitz and Stegun, 26.7.5, and a table for the first).
+fn student(free: usize) -> f64 {
+    const FIRST: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
+    let (z, v) = (NORMAL, free as f64);
+    let more = || {
+        (z.powi(3) + z) / (4.0 * v)
+            + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * v * v)
+    };
+    FIRST
+        .get(free.max(1) - 1)
+        .copied()
+        .unwrap_or_else(|| z + more())
 }
 
 /// The mean; 0 of no values.
@@ -380,6 +407,10 @@ mod tests {
         assert!(many < few / 10.0, "{few} {many}");
         assert!(error(100_000, |n| 1_000 + n / 100) > 10.0 * many);
         assert_eq!(error(1_000, |_| 7), 0.0);
+        assert_eq!(error(1, |_| 7), UNKNOWN);
+        // 900 and 1,100: standard error 100, of which Student's t takes 12.7 on either side.
+        let two = error(2, |n| 900 + 200 * n);
+        assert!((two - 0.1 * 12.706 / 1.96).abs() < 1e-6, "{two}");
     }
 
     #[test]

@@ -1,10 +1,9 @@
-//! What it takes that threads work together: waking one, and what one wrote that another reads. What predictions take
-//! hand-overs between threads from.
+//! What waking a thread takes: predictions take hand-overs between threads from it.
 
 use crate::timeline::WakingSeen;
 use serde::{Deserialize, Serialize};
 
-/// What it takes that threads work together on the machine of the run.
+/// What waking takes on the machine of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WakingProfile {
@@ -22,10 +21,6 @@ pub struct WakingProfile {
     /// What handing on to a thread that waits takes on average, and CPU time of the one that waits.
     pub waking_ns: f64,
     pub switching_ns: f64,
-    /// What work costs more on a core that has idled for some milliseconds.
-    pub cold_start_ns: f64,
-    /// What a byte costs more that another core wrote, over one that the same core wrote: writing and reading it.
-    pub core_transfer_ns_per_byte: f64,
 }
 
 /// Fewer wakings than this say little about what one costs.

@@ -11,7 +11,6 @@ mod assembly;
 mod buffers;
 mod build;
 mod claim;
-mod core_transfer;
 mod error;
 mod feed;
 mod item;

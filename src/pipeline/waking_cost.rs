@@ -1,16 +1,16 @@
-//! What it takes that threads work together, waking them above all, measured on the machine at hand before a run.
+//! What waking a thread takes, measured on the machine at hand before a run.
 
-use super::core_transfer::core_transfer;
 use super::error::StopSignal;
 use super::queue::{Envelope, Handoff, Receiver, queue};
 use super::usage::UsageMeter;
 use crate::timeline::{Clock, Nanos, UnitRef, spawn_on};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Waiting costs more than it is waited for: means or medians over a few rounds. How much depends on how long it was
 /// waited, since a core that idles for longer sleeps more deeply.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WakingCost {
     /// How long it was waited for the figures below, shortest first.
     pub waited: [Nanos; 4],
@@ -25,11 +25,6 @@ pub struct WakingCost {
     pub oversleeps: Vec<Nanos>,
     /// CPU time of the thread that waits, for going to sleep and coming back.
     pub switching: Nanos,
-    /// What work takes longer after some milliseconds in which its core had nothing to do: the core's clock was
-    /// lowered, its caches are others', and so is what it knew of branches.
-    pub cold_start: Nanos,
-    /// What a byte that another core wrote costs more, in nanoseconds.
-    pub core_transfer: f64,
 }
 
 /// A sleep that is shorter than this is not to be had.
@@ -40,17 +35,6 @@ const SHORT_SLEEPS: usize = 100;
 
 /// The thread that hands on keeps its core until the other has one, or for so long.
 const PATIENCE: Nanos = Nanos::from_millis(1);
-
-/// Sleeps after which a core is cold, and work after which it is as fast as ever: a host that shares its cores between
-/// guests gives one that works a core of its own only after a while.
-const COLD: Nanos = Nanos::from_millis(5);
-const WARMING: Nanos = Nanos::from_millis(60);
-/// Pictures without a pause, before and after those with one; and these. A core that works now and then gets slower for
-/// a while: decoding took 5 % longer after the first pauses of 5 ms, 11 % after half a second of them and 15 to 25 % after
-/// some seconds, on a virtual machine whose clock stays the same. What comes first is not counted.
-const PICTURES: usize = 10;
-const RARE: usize = 100;
-const SETTLING: usize = 60;
 
 /// One round: how long the other thread had waited, how late the sleep ended, and what handing on took.
 struct Round {
@@ -78,13 +62,9 @@ impl WakingCost {
     /// The place of the figures that single ones vary about.
     pub const MIDDLE: usize = 2;
 
-    /// Measures them, in about 0.8 seconds; nothing where there are no threads to be had.
+    /// Measures them, in about 0.1 seconds; nothing where there are no threads to be had.
     pub fn measure(clock: &Arc<dyn Clock>) -> WakingCost {
-        let mut cost = WakingCost {
-            cold_start: cold_start(clock),
-            core_transfer: core_transfer(clock),
-            ..WakingCost::default()
-        };
+        let mut cost = WakingCost::default();
         for (place, (pause, count)) in WakingCost::PAUSES.into_iter().enumerate() {
             let Some((rounds, latencies, switching)) = rounds(clock, pause, count) else {
                 return WakingCost::default();
@@ -190,50 +170,6 @@ fn latencies(
     (latencies, Nanos(used.0 / count))
 }
 
-/// How much longer work takes on a core that was idle before it than on one that has worked all along: decoding a
-/// picture, since what a core has forgotten is more than its caches. Before and after, as the machine itself is faster or
-/// slower now and then, and the quicker ones of both, as its neighbours slow single ones down. Nothing on a virtual clock.
-fn cold_start(clock: &Arc<dyn Clock>) -> Nanos {
-    let Some(picture) = picture().filter(|_| clock.scheduler().is_none()) else {
-        return Nanos::ZERO;
-    };
-    let decode = || {
-        let began = clock.now();
-        std::hint::black_box(image::load_from_memory(&picture).ok());
-        clock.now() - began
-    };
-    let continuously = || -> Vec<Nanos> {
-        let began = clock.now();
-        while clock.now() - began < WARMING {
-            decode();
-        }
-        (0..PICTURES).map(|_| decode()).collect()
-    };
-    let rarely = |_| {
-        clock.sleep(COLD);
-        decode()
-    };
-    let mut after_work = continuously();
-    let after_rest: Vec<Nanos> = (0..RARE).map(rarely).collect();
-    after_work.extend(continuously());
-    quartile(after_rest[SETTLING..].to_vec(), 1) - quartile(after_work, 1)
-}
-
-/// A JPEG file as large as a photo of ImageNet, which takes about a millisecond to decode: more than a core's own
-/// caches hold.
-fn picture() -> Option<Vec<u8>> {
-    const SIZE: (u32, u32) = (500, 375);
-    let pixel = |x: u32, y: u32| {
-        let noise = x.wrapping_mul(0x9E37_79B1) ^ y.wrapping_mul(0x85EB_CA6B);
-        let noise = (noise.wrapping_mul(0xC2B2_AE35) >> 27) as u8;
-        image::Rgb([(x / 2) as u8 + noise, (y / 2) as u8 + noise, 90 + noise])
-    };
-    let picture = image::RgbImage::from_fn(SIZE.0, SIZE.1, pixel);
-    let mut file = std::io::Cursor::new(Vec::new());
-    picture.write_to(&mut file, image::ImageFormat::Jpeg).ok()?;
-    Some(file.into_inner())
-}
-
 /// Their mean without the longest tenth, which something else held up.
 fn typical(mut lengths: Vec<Nanos>) -> Nanos {
     lengths.sort_unstable();
@@ -242,15 +178,10 @@ fn typical(mut lengths: Vec<Nanos>) -> Nanos {
     Nanos(lengths.into_iter().sum::<Nanos>().0 / count)
 }
 
-pub(super) fn median(lengths: Vec<Nanos>) -> Nanos {
-    quartile(lengths, 2)
-}
-
-/// The one with number `number`, 1 to 3.
-fn quartile(mut lengths: Vec<Nanos>, number: usize) -> Nanos {
+fn median(mut lengths: Vec<Nanos>) -> Nanos {
     lengths.sort_unstable();
-    let place = lengths.len() * number / 4;
-    lengths.get(place).copied().unwrap_or_default()
+    let middle = lengths.len() / 2;
+    lengths.get(middle).copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -269,13 +200,9 @@ mod tests {
         let clock = VirtualClock::new();
         let shared: Arc<dyn Clock> = clock.clone();
         let cost = clock.run(|| WakingCost::measure(&shared));
-        let WakingCost {
-            latency,
-            waking,
-            core_transfer,
-            ..
-        } = cost;
-        assert_eq!((latency, waking), ([Nanos::ZERO; 4], [Nanos::ZERO; 4]));
-        assert_eq!(core_transfer, 0.0);
+        assert_eq!(
+            (cost.latency, cost.waking),
+            ([Nanos::ZERO; 4], [Nanos::ZERO; 4])
+        );
     }
 }

@@ -454,8 +454,6 @@ fn waking_profile(cost: &WakingCost, seen: Option<&Arc<Wakings>>) -> WakingProfi
         waking_by_wait_ns: ns(&cost.waking),
         waking_ns: cost.waking[middle].0 as f64,
         switching_ns: cost.switching.0 as f64,
-        cold_start_ns: cost.cold_start.0 as f64,
-        core_transfer_ns_per_byte: cost.core_transfer,
     };
     beside.corrected_by(&seen.map_or(Vec::new(), |seen| seen.seen()))
 }

@@ -4,6 +4,7 @@
 //! `device`, `trace`, `analysis`, `report`, `data` and `config`.
 
 mod cache;
+mod calibration;
 mod catalog;
 mod collector;
 mod error;

@@ -110,9 +110,6 @@ pub struct Predictor {
     factor: f64,
     /// What the simulation, so corrected, says of the measured run, over what was measured.
     bias: f64,
-    /// The share of samples that another core decodes than read them, and that another core preprocesses than decoded
-    /// them, in the simulation of the measured run; 0 to 1.
-    transferred: [f64; 2],
     /// CPU time of a step that neither services nor the waking that is simulated account for.
     background: f64,
     /// Nanoseconds before the first batch that are not simulated, such as starting threads.
@@ -134,8 +131,9 @@ pub struct MeasuredRun {
 const MOST_CORRECTION: f64 = 1.25;
 const HELPS: f64 = 0.7;
 
-/// The simulation is taken to be off by this much at least.
-const LEAST_DOUBT: f64 = 0.015;
+/// The simulation is taken to be off by this much at least, and the machine to be faster or slower in another run.
+const LEAST_DOUBT: f64 = 0.005;
+const LEAST_MACHINE: f64 = 0.02;
 
 impl Predictor {
     /// From a report as it lies on disk.
@@ -200,7 +198,6 @@ impl Predictor {
             measured,
             factor: 1.0,
             bias: 1.0,
-            transferred: [0.0; 2],
             background: 0.0,
             start: 0.0,
             busy_in_step: 1.0,
@@ -216,10 +213,6 @@ impl Predictor {
             self.config.emulated.is_none() && self.profile.service(Stage::Device).is_none();
         if !on_host || self.config.mode == Mode::LoaderOnly {
             self.background = self.profile.other_cpu_ns_per_step;
-        }
-        let own = self.scenario(&self.config, WhatIf::default())?;
-        if own.layout.num_workers().is_none() {
-            self.transferred = simulate(&own, 0).transferred();
         }
         let (mut rate, mut busy) = self.own()?;
         for _ in 0..2 {
@@ -332,10 +325,20 @@ impl Predictor {
             preprocess: of(Stage::Preprocess),
             batch: of(Stage::Batch),
             step: of(Stage::Device).max(of(Stage::Step)),
-            model: LEAST_DOUBT
-                .max((self.bias - 1.0).abs())
-                .max((self.factor - 1.0).abs() / 2.0),
+            machine: self.machine_doubt(),
+            model: LEAST_DOUBT.max((self.bias - 1.0).abs()),
         }
+    }
+
+    /// How much faster or slower the machine may be in another run: as it was in parts of this one.
+    fn machine_doubt(&self) -> f64 {
+        let drift = self.profile.drift();
+        let count = drift.len().max(1) as f64;
+        let variance: f64 = drift.iter().map(|part| (part - 1.0).powi(2)).sum::<f64>() / count;
+        variance
+            .sqrt()
+            .hypot(LEAST_MACHINE)
+            .hypot((self.factor - 1.0) / 2.0)
     }
 
     fn plan(&self, config: &Resolved) -> Plan {

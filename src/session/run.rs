@@ -1,6 +1,7 @@
 //! One run, from its configuration to its report.
 
 use super::cache::CacheWatch;
+use super::calibration::{cache_folder, once_a_boot};
 use super::collector::{Collector, DeviceName, OnCollectorHang, OnProgress, PATIENCE, cpu_of};
 use super::error::SessionError;
 use super::gpu::{GpuDevice, TakenTimeline, Timeline};
@@ -388,9 +389,12 @@ impl Session {
         // Neither measuring what recording and waking cost nor loading NVML is a part of the run.
         let cost = RecordingCost::measure(&self.clock);
         let waking = match self.config.recorder {
-            true => WakingCost::measure(&self.clock),
+            true if self.clock.scheduler().is_none() => {
+                let measure = || WakingCost::measure(&self.clock);
+                once_a_boot(cache_folder().as_deref(), usable_cores(), measure)
+            }
             // No costs are measured that could be predicted from.
-            false => WakingCost::default(),
+            _ => WakingCost::default(),
         };
         let gpu = GpuWatch::start(&self.config, &self.clock);
         let rule = WindowRule {

@@ -7,7 +7,19 @@ use std::ops::{Add, AddAssign, Sub};
 ///
 /// Subtraction saturates at zero, because two threads may read the clock a few nanoseconds out of
 /// the order in which their events happened; addition does at the end of time, some 584 years on.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Copy,
+    Clone,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 

@@ -13,11 +13,6 @@
 use super::heap::Heap;
 use std::collections::VecDeque;
 
-/// A core that has idled for so long is cold, in nanoseconds: as measured, 1 ms does nothing and 2 ms all.
-const LONG_IDLE: f64 = 1.5e6;
-/// The most that short work costs more, as a share of it.
-const MOST_COLD: f64 = 0.3;
-
 /// A thread that has work, and no core.
 #[derive(Copy, Clone, Debug)]
 struct Queued {
@@ -76,22 +71,14 @@ pub(super) struct SimClock {
     slice: f64,
     /// The thread that was done just now: it keeps its core if it computes on.
     leaving: Option<u32>,
-    cold_start: f64,
     waiting: Heap,
     working: Heap,
 }
 
 impl SimClock {
     /// A clock at zero, of a machine with so many cores of which others use `others`, for `threads` threads.
-    /// Work on a core that has idled costs up to `cold_start` more. Threads that are woken wait for a slice where
-    /// `slices`; without, cores are shared at once.
-    pub(super) fn new(
-        cores: f64,
-        others: f64,
-        threads: usize,
-        cold_start: f64,
-        slices: bool,
-    ) -> SimClock {
+    /// Threads that are woken wait for a slice where `slices`; without, cores are shared at once.
+    pub(super) fn new(cores: f64, others: f64, threads: usize, slices: bool) -> SimClock {
         // More cores than threads stay idle.
         let used = (cores.ceil().max(1.0) as usize).min(threads.max(1)) as u32;
         let core = |number: u32| Core {
@@ -112,7 +99,6 @@ impl SimClock {
             queued: VecDeque::new(),
             slice: if slices { slice_on(cores) } else { 0.0 },
             leaving: None,
-            cold_start,
             now: 0.0,
             computed: 0.0,
             rate: 1.0,
@@ -147,23 +133,6 @@ impl SimClock {
         self.runners[thread as usize].patient = length < self.slice;
     }
 
-    /// The core that `thread` computed on last.
-    #[inline]
-    pub(super) fn core_of(&self, thread: u32) -> u32 {
-        self.runners[thread as usize].had
-    }
-
-    /// The core that `thread` would compute on now, or would wait for.
-    #[inline]
-    pub(super) fn core_for(&self, thread: u32) -> u32 {
-        let had = self.core_of(thread);
-        match self.by_number[had as usize].occupants {
-            0 => had,
-            _ if self.leaving == Some(thread) => had,
-            _ => self.last_idle.unwrap_or(had),
-        }
-    }
-
     /// `thread` goes on when it has computed for `length`.
     #[inline]
     pub(super) fn compute(&mut self, thread: u32, length: f64) {
@@ -172,13 +141,15 @@ impl SimClock {
             return self.run(thread, length);
         }
         let Runner { had, patient, .. } = self.runners[thread as usize];
-        let core = self.core_for(thread);
+        // The one that it had, or else the one that became idle last.
+        let core = match self.by_number[had as usize].occupants {
+            0 => had,
+            _ => self.last_idle.unwrap_or(had),
+        };
         if self.by_number[core as usize].occupants == 0 {
-            let cold = self.now - self.take(core) > LONG_IDLE;
-            let most = MOST_COLD * length;
-            let more = if cold { self.cold_start.min(most) } else { 0.0 };
+            self.take(core);
             self.occupy(thread, core);
-            self.run(thread, length + more);
+            self.run(thread, length);
         } else if !patient {
             self.occupy(thread, had);
             self.run(thread, length);
@@ -211,15 +182,10 @@ impl SimClock {
         core.occupants += 1;
     }
 
-    /// Takes an idle core out of the list of them; returns since when it was idle.
+    /// Takes an idle core out of the list of them.
     #[inline]
-    fn take(&mut self, core: u32) -> f64 {
-        let Core {
-            before,
-            after,
-            since,
-            ..
-        } = self.by_number[core as usize];
+    fn take(&mut self, core: u32) {
+        let Core { before, after, .. } = self.by_number[core as usize];
         match after {
             Some(after) => self.by_number[after as usize].before = before,
             None => self.last_idle = before,
@@ -227,7 +193,6 @@ impl SimClock {
         if let Some(before) = before {
             self.by_number[before as usize].after = after;
         }
-        since
     }
 
     /// The core of a thread that was done and had nothing more to compute is for who waits for it, or idle.
@@ -349,7 +314,7 @@ mod tests {
 
     #[test]
     fn threads_beyond_the_cores_share_them_after_a_slice() {
-        let mut clock = SimClock::new(2.0, 0.0, 4, 0.0, true);
+        let mut clock = SimClock::new(2.0, 0.0, 4, true);
         (0..4).for_each(|thread| clock.compute(thread, 10.0 * MS));
         clock.wait(3, 5.0 * MS);
         assert_eq!(next(&mut clock), [(3, 5.0)]);
@@ -364,7 +329,7 @@ mod tests {
     #[test]
     fn other_programs_take_what_is_left_over_first() {
         let ends = |threads: u32| {
-            let mut clock = SimClock::new(2.0, 0.5, 2, 0.0, true);
+            let mut clock = SimClock::new(2.0, 0.5, 2, true);
             (0..threads).for_each(|thread| clock.compute(thread, 15.0));
             while clock.next().is_some() {}
             clock.now()
@@ -375,7 +340,7 @@ mod tests {
     #[test]
     fn who_comes_late_waits_for_its_core_but_no_longer_than_a_slice() {
         let ends = |first: f64| {
-            let mut clock = SimClock::new(1.0, 0.0, 2, 0.0, true);
+            let mut clock = SimClock::new(1.0, 0.0, 2, true);
             clock.compute(0, first * MS);
             clock.wait(1, 0.3 * MS);
             assert_eq!(next(&mut clock), [(1, 0.3)]);
@@ -389,7 +354,7 @@ mod tests {
 
     #[test]
     fn who_takes_a_core_over_has_a_slice_of_its_own() {
-        let mut clock = SimClock::new(1.0, 0.0, 3, 0.0, true);
+        let mut clock = SimClock::new(1.0, 0.0, 3, true);
         clock.compute(0, 0.6 * MS);
         clock.compute(1, 0.5 * MS);
         clock.compute(2, 0.9 * MS);
@@ -398,7 +363,7 @@ mod tests {
 
     #[test]
     fn without_slices_cores_are_shared_at_once() {
-        let mut clock = SimClock::new(1.0, 0.0, 2, 0.0, false);
+        let mut clock = SimClock::new(1.0, 0.0, 2, false);
         clock.compute(0, 0.5 * MS);
         clock.compute(1, 0.1 * MS);
         assert_eq!(next(&mut clock), [(1, 0.2), (0, 0.6)]);
@@ -419,7 +384,7 @@ mod tests {
             threads in 1u32..12,
             slices: bool,
         ) {
-            let mut clock = SimClock::new(f64::from(cores), 0.0, threads as usize, 0.0, slices);
+            let mut clock = SimClock::new(f64::from(cores), 0.0, threads as usize, slices);
             (0..threads).for_each(|thread| clock.wait(thread, 0.0));
             let mut computes = vec![false; threads as usize];
             let mut lengths = lengths.into_iter();
@@ -451,7 +416,7 @@ mod tests {
 
     #[test]
     fn who_has_slept_for_long_shares_at_once() {
-        let mut clock = SimClock::new(1.0, 0.0, 2, 0.0, true);
+        let mut clock = SimClock::new(1.0, 0.0, 2, true);
         clock.wait(0, 0.9 * MS);
         clock.wait(1, 1.0 * MS);
         assert_eq!(next(&mut clock), [(0, 0.9)]);
@@ -463,7 +428,7 @@ mod tests {
 
     #[test]
     fn who_computes_on_keeps_its_core_and_who_leaves_makes_room_on_no_other() {
-        let mut clock = SimClock::new(2.0, 0.0, 3, 0.0, true);
+        let mut clock = SimClock::new(2.0, 0.0, 3, true);
         clock.compute(0, 0.2 * MS);
         clock.compute(1, 0.3 * MS);
         // It had the first core.
@@ -474,20 +439,5 @@ mod tests {
         assert_eq!(next(&mut clock), [(1, 0.3), (0, 0.4)]);
         assert!(clock.has_idle_core());
         assert_eq!(next(&mut clock), [(2, 0.5)]);
-    }
-
-    #[test]
-    fn a_core_that_has_idled_is_slower_at_first() {
-        let mut clock = SimClock::new(1.0, 0.0, 1, 100.0, true);
-        clock.compute(0, 1e6);
-        clock.next();
-        clock.wait(0, 5e6);
-        clock.next();
-        clock.compute(0, 1e6);
-        clock.next();
-        assert_eq!(clock.now(), 7e6 + 100.0);
-        clock.compute(0, 1e6);
-        clock.next();
-        assert_eq!(clock.now(), 8e6 + 100.0);
     }
 }

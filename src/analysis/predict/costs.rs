@@ -34,51 +34,52 @@ impl Costs {
         Costs::any_of(lengths.map(|length| f64::from(*length) * factor))
     }
 
-    /// Each shorter in the same proportion, the mean by `length`.
-    pub fn without(&self, length: f64) -> Costs {
-        let share = length / self.mean().max(f64::MIN_POSITIVE);
-        self.scaled(1.0 - share.clamp(0.0, 1.0))
-    }
-
     /// Whether nothing costs anything.
     pub fn is_free(&self) -> bool {
         self.lengths.iter().all(|length| *length == 0.0)
     }
 
-    /// A stream of them that depends on `seed` only.
-    pub(super) fn deal(&self, seed: u64) -> Deal {
-        let table = match self.lengths.is_empty() {
-            true => vec![0.0],
-            false => self.lengths.clone(),
+    /// A stream of them that depends on `seed` only, of so many units an epoch.
+    pub(super) fn deal(&self, seed: u64, epoch: usize) -> Deal {
+        let few = &self.lengths;
+        let length = |place: usize, units: usize| few.get(place * few.len() / units).copied();
+        let units = match few[..] {
+            [] | [_] => 1,
+            _ => epoch.clamp(few.len(), MOST_UNITS.max(few.len())),
         };
+        let dealt = (0..units).map(|place| length(place, units).unwrap_or_default());
+        let mut dealt: Vec<f32> = dealt.collect();
+        let sum: f64 = dealt.iter().map(|length| f64::from(*length)).sum();
+        let exact = self.mean() * units as f64 / sum.max(f64::MIN_POSITIVE);
+        for length in &mut dealt {
+            *length *= exact as f32;
+        }
         Deal {
-            table,
+            next: dealt.len(),
+            dealt,
             random: Random(seed),
-            dealt: Vec::new(),
-            next: 0,
         }
     }
 
     /// A stream of them as factors: of mean 0, as where there are none, they are all 1.
     pub(super) fn deal_factors(&self, seed: u64) -> Deal {
         match self.mean() {
-            0.0 => Costs::fixed(1.0).deal(seed),
-            _ => self.deal(seed),
+            0.0 => Costs::fixed(1.0).deal(seed, 1),
+            _ => self.deal(seed, FACTORS),
         }
     }
 }
 
-/// Lengths dealt before they repeat, about.
-const DEALT: usize = 4096;
+/// Units of an epoch that are told apart, and factors that are dealt before they repeat.
+const MOST_UNITS: usize = 1 << 14;
+const FACTORS: usize = 4096;
 
-/// Deals out lengths: each of the table once, in random order, before any comes again. So a short simulation
-/// has the measured mean, and not that of a few draws.
+/// Deals out lengths as a run does that visits all samples in a new order each epoch: so an epoch has the measured mean,
+/// and single batches vary as much as those of the run.
 #[derive(Clone, Debug)]
 pub(super) struct Deal {
-    table: Vec<f32>,
-    random: Random,
-    /// Shuffled tables one after another, as many as were needed so far.
     dealt: Vec<f32>,
+    random: Random,
     next: usize,
 }
 
@@ -87,29 +88,18 @@ impl Deal {
     #[inline]
     pub(super) fn next(&mut self) -> f64 {
         if self.next == self.dealt.len() {
-            self.go_on();
+            self.next = 0;
+            shuffle(&mut self.dealt, &mut self.random);
         }
         let length = self.dealt[self.next];
         self.next += 1;
         f64::from(length)
     }
 
-    /// One more table, or the first one again.
-    #[cold]
-    fn go_on(&mut self) {
-        let first = self.dealt.len();
-        if first > 0 && (self.table.len() == 1 || first >= DEALT) {
-            self.next = 0;
-            return;
-        }
-        self.dealt.extend_from_slice(&self.table);
-        shuffle(&mut self.dealt[first..], &mut self.random);
-    }
-
     /// The sum of the next `count`.
     #[inline]
     pub(super) fn sum_of(&mut self, count: usize) -> f64 {
-        if let [only] = self.table[..] {
+        if let [only] = self.dealt[..] {
             return f64::from(only) * count as f64;
         }
         (0..count).map(|_| self.next()).sum()
@@ -118,20 +108,15 @@ impl Deal {
 
 /// SplitMix64: enough to shuffle with, and the same everywhere.
 #[derive(Clone, Debug)]
-pub(super) struct Random(pub(super) u64);
+struct Random(u64);
 
 impl Random {
-    pub(super) fn next(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut x = self.0;
         x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         x ^ x >> 31
-    }
-
-    /// From 0 to 1.
-    pub(super) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
@@ -147,27 +132,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_comes_once_before_any_comes_again() {
+    fn an_epoch_has_the_measured_mean_and_another_order_each_time() {
         let costs = Costs::any_of((1..=100).map(f64::from));
-        let mut deal = costs.deal(7);
-        let mut first: Vec<f64> = (0..100).map(|_| deal.next()).collect();
-        let second: Vec<f64> = (0..100).map(|_| deal.next()).collect();
-        assert_ne!(first, second, "in another order each time");
-        first.sort_by(f64::total_cmp);
-        assert_eq!(first, (1..=100).map(f64::from).collect::<Vec<_>>());
-        assert_eq!(deal.sum_of(100), 5050.0);
-        assert_eq!(costs.mean(), 50.5);
+        for epoch in [1, 100, 1000] {
+            let mut deal = costs.deal(7, epoch);
+            let units = epoch.max(100);
+            let mut all = || (0..units).map(|_| deal.next()).collect::<Vec<_>>();
+            let (first, second) = (all(), all());
+            assert_ne!(first, second);
+            for epoch in [first, second] {
+                assert!((epoch.iter().sum::<f64>() / units as f64 - 50.5).abs() < 1e-4);
+                assert!(epoch.contains(&1.0) && epoch.contains(&100.0));
+            }
+        }
     }
 
+    /// Batches of a quarter of a table vary as those of a run do, and not by a quarter less.
     #[test]
-    fn dealt_lengths_repeat_in_the_end() {
-        let costs = Costs::any_of((1..=100).map(f64::from));
-        let mut deal = costs.deal(3);
-        let tables = DEALT.div_ceil(100);
-        let mut all = || (0..100 * tables).map(|_| deal.next()).collect::<Vec<_>>();
-        let first = all();
-        assert_eq!(first.iter().sum::<f64>(), 5050.0 * tables as f64);
-        assert_eq!(first, all());
+    fn batches_vary_as_draws_from_all_samples() {
+        let costs = Costs::any_of((0..128).map(f64::from));
+        let mut deal = costs.deal(3, 12_800);
+        let sums: Vec<f64> = (0..400).map(|_| deal.sum_of(32)).collect();
+        let mean = sums.iter().sum::<f64>() / 400.0;
+        let variance = sums.iter().map(|sum| (sum - mean).powi(2)).sum::<f64>() / 399.0;
+        let of_one = (128.0 * 128.0 - 1.0) / 12.0;
+        let share = variance / (32.0 * of_one);
+        assert!((0.85..1.15).contains(&share), "{share}");
     }
 
     #[test]
@@ -179,8 +169,8 @@ mod tests {
 
     #[test]
     fn what_was_never_measured_costs_nothing() {
-        assert_eq!(Costs::default().deal(1).next(), 0.0);
+        assert_eq!(Costs::default().deal(1, 9).next(), 0.0);
         assert_eq!(Costs::default().mean(), 0.0);
-        assert_eq!(Costs::fixed(5.0).deal(1).sum_of(3), 15.0);
+        assert_eq!(Costs::fixed(5.0).deal(1, 9).sum_of(3), 15.0);
     }
 }

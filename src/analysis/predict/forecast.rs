@@ -1,6 +1,5 @@
 //! From simulations to a forecast: figures with intervals, what would bind next, and the bound beside them.
 
-use super::costs::Random;
 use super::scenario::{Device, Scenario};
 use super::simulation::{Simulated, simulate};
 use super::{Bound, Limit};
@@ -18,15 +17,10 @@ pub struct Estimate {
 impl Estimate {
     /// A figure that is taken to be certain.
     pub fn exactly(value: f64) -> Estimate {
-        Estimate::around(value, 0.0)
-    }
-
-    /// `value`, give or take two standard deviations.
-    fn around(value: f64, deviation: f64) -> Estimate {
         Estimate {
             value,
-            low: (value - 2.0 * deviation).max(0.0),
-            high: value + 2.0 * deviation,
+            low: value,
+            high: value,
         }
     }
 
@@ -58,7 +52,7 @@ impl Estimate {
     }
 }
 
-/// How well what goes into a simulation is known, as standard deviations over the mean.
+/// How well what goes into a simulation is known: standard deviations over the mean.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Doubts {
     pub read: f64,
@@ -66,7 +60,9 @@ pub struct Doubts {
     pub preprocess: f64,
     pub batch: f64,
     pub step: f64,
-    /// Of the simulation itself: how far it is off on the run that it was made from.
+    /// Of everything that computes, together: another run finds the machine faster or slower.
+    pub machine: f64,
+    /// Of the result, whatever limits it.
     pub model: f64,
 }
 
@@ -117,10 +113,10 @@ pub struct Forecast {
     pub next_bottleneck: Option<Relief>,
 }
 
-/// Simulations for the value, with different orders of the costs, and for the interval, with costs as they may
-/// be as well.
+/// Simulations with different orders of the costs, for the value and for each end of the interval.
 const ORDERS: u64 = 4;
-const DRAWS: u64 = 8;
+/// Standard deviations on either side that hold about 95 %.
+const REACH: f64 = 2.0;
 /// Less than that is not worth naming.
 const WORTH_NAMING: f64 = 1.01;
 
@@ -142,14 +138,16 @@ fn simulated(scenario: &Scenario) -> Simulated {
 /// The forecast of `scenario`, whose costs are as uncertain as `doubts` says.
 pub fn forecast(scenario: &Scenario, doubts: &Doubts) -> Forecast {
     let typical = simulated(scenario);
-    let draws = (0..DRAWS).map(|draw| simulate(&drawn(scenario, doubts, draw), ORDERS + draw));
-    let draws: Vec<Simulated> = draws.collect();
+    let ends = [REACH, -REACH].map(|reach| simulated(&costlier(scenario, doubts, reach)));
     let estimate = |of: &dyn Fn(&Simulated) -> f64| {
         let value = of(&typical);
-        let around = mean(draws.iter().map(of));
-        let squares = mean(draws.iter().map(|run| (of(run) - around).powi(2)));
-        let own = value * doubts.model;
-        Estimate::around(value, (squares + own * own).sqrt())
+        let [one, other] = ends.each_ref().map(of);
+        let model = REACH * doubts.model * value;
+        Estimate {
+            value,
+            low: (value - model.hypot(value - one.min(other).min(value))).max(0.0),
+            high: value + model.hypot(one.max(other).max(value) - value),
+        }
     };
     let rate = estimate(&Simulated::samples_per_second);
     let bound = Bound::of(scenario);
@@ -166,28 +164,23 @@ pub fn forecast(scenario: &Scenario, doubts: &Doubts) -> Forecast {
     }
 }
 
-fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
-    let count = values.len().max(1) as f64;
-    values.sum::<f64>() / count
-}
-
-/// `scenario` with costs as they may be as well.
-fn drawn(scenario: &Scenario, doubts: &Doubts, draw: u64) -> Scenario {
-    let mut random = Random(draw.wrapping_mul(0x5851_F42D_4C95_7F2D));
-    // Nearly normal: the sum of twelve uniform numbers has variance 1.
-    let mut factor = |doubt: f64| {
-        let normal: f64 = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
-        (doubt * normal).exp()
-    };
+/// `scenario` with all costs `reach` of their standard deviations longer.
+fn costlier(scenario: &Scenario, doubts: &Doubts, reach: f64) -> Scenario {
+    let factor = |own: f64| (reach * own.hypot(doubts.machine)).exp();
     let mut other = scenario.clone();
     let costs = &mut other.costs;
-    let read = factor(doubts.read);
-    costs.read = costs.read.scaled(read);
-    costs.read_wait = costs.read_wait.scaled(read);
+    costs.read = costs.read.scaled(factor(doubts.read));
+    costs.read_wait = costs.read_wait.scaled((reach * doubts.read).exp());
     costs.decode = costs.decode.scaled(factor(doubts.decode));
     costs.preprocess = costs.preprocess.scaled(factor(doubts.preprocess));
     costs.batch = costs.batch.scaled(factor(doubts.batch));
-    other.device = with_step(&other.device, factor(doubts.step));
+    costs.copy = costs.copy.scaled(factor(0.0));
+    costs.launch = costs.launch.scaled(factor(0.0));
+    costs.host = costs.host.scaled(factor(0.0));
+    for waking in [&mut other.waking.costs, &mut other.waking.latencies] {
+        waking.iter_mut().for_each(|cost| *cost *= factor(0.0));
+    }
+    other.device = with_step(&other.device, (reach * doubts.step).exp());
     other
 }
 
@@ -277,4 +270,75 @@ fn deepen(scenario: &mut Scenario) -> Option<()> {
         batch.prefetch *= 2;
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::predict::{BatchCosts, BatchSizes, Costs, ServiceCosts, Waking};
+
+    /// Whole-batch workers that decode for 1 ms, and a device.
+    fn scenario(num_workers: usize, step: f64) -> Scenario {
+        Scenario {
+            layout: Layout::WholeBatch {
+                num_workers,
+                prefetch_factor: 2,
+            },
+            copy_ahead: Some(2),
+            batches: BatchSizes::all(8),
+            claim: 1,
+            ordered: true,
+            outstanding: 2 * num_workers,
+            warmup: 20,
+            steps: 400,
+            later: u64::MAX,
+            cores: 2.0,
+            others: 0.0,
+            storage: None,
+            costs: ServiceCosts {
+                decode: Costs::fixed(1e6),
+                ..ServiceCosts::default()
+            },
+            drift: Vec::new(),
+            device: Device::Beside {
+                step: BatchCosts::fixed(step, 0.0),
+                launch_wait: 0.0,
+                run_ahead: 2,
+                transfer: BatchCosts::default(),
+                copies_ahead: 2,
+            },
+            waking: Waking::default(),
+        }
+    }
+
+    /// The ends of the interval over the value.
+    fn ends(scenario: &Scenario, doubts: Doubts) -> (f64, f64) {
+        let rate = forecast(scenario, &doubts).samples_per_second;
+        (rate.low / rate.value, rate.high / rate.value)
+    }
+
+    #[test]
+    fn what_costs_may_be_matters_only_where_it_limits() {
+        let decode = Doubts {
+            decode: 0.05,
+            ..Doubts::default()
+        };
+        let (low, high) = ends(&scenario(1, 1e6), decode);
+        assert!((low - (-0.1f64).exp()).abs() < 0.01 && (high - 0.1f64.exp()).abs() < 0.01);
+        let (low, high) = ends(&scenario(1, 40e6), decode);
+        assert!(low > 0.999 && high < 1.001, "{low} {high}");
+        // At the knee it can only get slower.
+        let (low, high) = ends(&scenario(1, 8e6), decode);
+        assert!(low < 0.92 && high < 1.01, "{low} {high}");
+    }
+
+    #[test]
+    fn where_nothing_is_known_nothing_is_confident() {
+        let unknown = Doubts {
+            decode: 1.0,
+            ..Doubts::default()
+        };
+        let (low, high) = ends(&scenario(1, 1e6), unknown);
+        assert!(low < 0.2 && high > 2.0, "{low} {high}");
+    }
 }

@@ -111,8 +111,7 @@ impl Simulation<'_> {
                 self.wait_for_disk(thread, samples);
             }
             Role::Samples(stage) => {
-                let cost =
-                    self.claim_cost(stage, samples) + self.core_transfer(thread, stage, item);
+                let cost = self.claim_cost(stage, samples);
                 self.compute(thread, cost, Phase::Served);
             }
             Role::Batch => match self.outlet.add(item, &self.scenario.batches) {
@@ -149,21 +148,6 @@ impl Simulation<'_> {
     #[inline]
     fn claim_cost(&mut self, stage: usize, samples: u32) -> f64 {
         self.deals.samples[stage].next() * f64::from(samples)
-    }
-
-    /// What `stage` costs `thread` more because another core did what comes before.
-    #[inline]
-    fn core_transfer(&mut self, thread: u32, stage: usize, claim: Item) -> f64 {
-        // Reading comes first.
-        let Some(from) = stage.checked_sub(1) else {
-            return 0.0;
-        };
-        self.result.claims[from] += 1;
-        if claim.core == self.clock.core_for(thread) {
-            return 0.0;
-        }
-        self.result.from_another_core[from] += 1;
-        self.scenario.costs.core_transfer[from] * f64::from(claim.samples)
     }
 
     /// What reading a claim waits from now on.
@@ -262,10 +246,9 @@ impl Simulation<'_> {
     /// The service of `thread` is over: its result goes on.
     pub(super) fn served(&mut self, thread: u32) {
         self.result.services += 1;
-        let mut item = self.threads[thread as usize].item;
+        let item = self.threads[thread as usize].item;
         match self.threads[thread as usize].role {
             Role::Samples(stage) => {
-                item.core = self.clock.core_of(thread);
                 if self.send(stage + 1, thread, item) {
                     self.proceed(thread);
                 }

@@ -15,9 +15,6 @@ const LONGEST_WAKING: f64 = Wakings::LONGEST.0 as f64;
 /// Fewer wake-ups than this do not tell how they vary.
 const LEAST_WAKE_UPS: usize = 100;
 
-/// Of a larger sample no more than this is still in the caches of the core that wrote it.
-const LARGEST_IN_CACHE: f64 = (1 << 20) as f64;
-
 impl Profile {
     /// What services cost; of the trainer's end only its own code, in [`host`](ServiceCosts::host), of which
     /// `launch_wait` nanoseconds are waited and no part of it.
@@ -37,7 +34,6 @@ impl Profile {
             read_wait: self.lengths(Stage::Read).scaled(1.0 - share),
             decode: self.lengths(Stage::Decode),
             preprocess: self.lengths(Stage::Preprocess),
-            core_transfer: [0.0; 2],
             batch: self.batch_costs(Stage::Batch, FIXED_PART),
             copy: self.batch_costs(Stage::Copy, FIXED_PART),
             launch: BatchCosts::default(),
@@ -89,7 +85,6 @@ impl Profile {
             latency_factors: self.wake_up_factors(&waking.latency_factors),
             oversleep_factors: Costs::any_of(waking.oversleep_factors.iter().copied()),
             switching: waking.switching_ns,
-            cold_start: waking.cold_start_ns,
         }
     }
 
@@ -103,20 +98,6 @@ impl Profile {
         let usual = lengths.partition_point(|length| *length <= LONGEST_WAKING);
         let typical = mean_of(&lengths[..usual]);
         Costs::any_of(lengths.iter().map(|length| length / typical.max(1.0)))
-    }
-
-    /// What decoding and preprocessing a sample cost more where another core did what comes before, if reading
-    /// (`copies`) and decoding (`decodes`) write bytes of their own; in nanoseconds.
-    pub fn core_transfer(&self, copies: bool, decodes: bool) -> [f64; 2] {
-        let bytes = |stage| self.service(stage).map_or(0.0, |service| service.bytes_out);
-        let cost = |bytes: f64| bytes.min(LARGEST_IN_CACHE) * self.waking.core_transfer_ns_per_byte;
-        let (read, decoded) = (bytes(Stage::Read), bytes(Stage::Decode));
-        let copied = if copies { cost(read) } else { 0.0 };
-        // Pixels that were read as such are passed on.
-        match decodes && decoded > read {
-            true => [copied, cost(decoded)],
-            false => [0.0, copied],
-        }
     }
 
     fn lengths(&self, stage: Stage) -> Costs {
@@ -140,49 +121,5 @@ impl Profile {
             per_sample: mean * (1.0 - fixed) / self.samples_per_step.max(1.0),
             factors: Costs::any_of(factors),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::analysis::waking::WakingProfile;
-
-    fn profile(read: f64, decoded: f64) -> Profile {
-        let service = |stage, bytes_out| ServiceProfile {
-            stage,
-            items: 1,
-            items_per_unit: 1.0,
-            mean_ns: 1.0,
-            lengths_ns: vec![1.0],
-            relative_error: 0.0,
-            drift: Vec::new(),
-            cpu_share: 1.0,
-            woke_share: 0.0,
-            bytes_out,
-            largest_bytes: Vec::new(),
-        };
-        Profile {
-            services: vec![service(Stage::Read, read), service(Stage::Decode, decoded)],
-            waking: WakingProfile {
-                core_transfer_ns_per_byte: 0.5,
-                ..WakingProfile::default()
-            },
-            ..Profile::default()
-        }
-    }
-
-    #[test]
-    fn only_bytes_that_a_stage_wrote_itself_come_from_its_core() {
-        let jpeg = profile(1e5, 5e5);
-        assert_eq!(jpeg.core_transfer(true, true), [0.5e5, 2.5e5]);
-        assert_eq!(jpeg.core_transfer(false, true), [0.0, 2.5e5], "mapped");
-        assert_eq!(jpeg.core_transfer(false, false), [0.0, 0.0]);
-        let raw = profile(5e5, 5e5);
-        assert_eq!(raw.core_transfer(true, true), [0.0, 2.5e5], "read pixels");
-        assert_eq!(raw.core_transfer(false, true), [0.0, 0.0], "mapped pixels");
-        let large = profile(1e6, 1e8);
-        let cached = LARGEST_IN_CACHE / 2.0;
-        assert_eq!(large.core_transfer(true, true), [5e5, cached]);
     }
 }

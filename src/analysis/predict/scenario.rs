@@ -32,6 +32,12 @@ impl BatchSizes {
         }
     }
 
+    /// Samples of an epoch.
+    pub(super) fn samples(&self) -> usize {
+        let full = self.per_epoch.saturating_sub(1) as usize;
+        full.saturating_mul(self.size).saturating_add(self.last)
+    }
+
     /// Mean samples of a batch.
     pub fn mean(&self) -> f64 {
         let missing = (self.size - self.last.min(self.size)) as f64;
@@ -84,8 +90,6 @@ pub struct ServiceCosts {
     pub decode: Costs,
     /// Per sample.
     pub preprocess: Costs,
-    /// Per sample: what decoding and preprocessing cost more where another core did what comes before.
-    pub core_transfer: [f64; 2],
     /// Of the batch stage.
     pub batch: BatchCosts,
     /// Of the thread that copies.
@@ -155,9 +159,6 @@ pub struct Waking {
     pub oversleep_factors: Costs,
     /// CPU time of the thread that is woken.
     pub switching: f64,
-    /// What work costs more on a core that has had nothing to do for a while: its clock was lowered, its caches
-    /// are others'.
-    pub cold_start: f64,
 }
 
 impl Waking {

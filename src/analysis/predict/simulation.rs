@@ -24,10 +24,6 @@ pub struct Simulated {
     pub first_batch: f64,
     /// Services simulated, warm-up included.
     pub services: u64,
-    /// Of decode and of preprocess, where stages have threads of their own: claims, and those that another core comes
-    /// with than the one that they are worked on.
-    pub(super) claims: [u64; 2],
-    pub(super) from_another_core: [u64; 2],
 }
 
 impl Simulated {
@@ -47,10 +43,6 @@ impl Simulated {
             all.data_waits.extend(run.data_waits);
             all.first_batch += run.first_batch / count;
             all.services += run.services;
-            for stage in 0..2 {
-                all.claims[stage] += run.claims[stage];
-                all.from_another_core[stage] += run.from_another_core[stage];
-            }
         }
         all.data_waits.sort_unstable_by(f32::total_cmp);
         all
@@ -59,12 +51,6 @@ impl Simulated {
     /// Device busy / window, 0 to 1.
     pub fn busy_share(&self) -> f64 {
         (self.device_busy / self.window.max(1.0)).clamp(0.0, 1.0)
-    }
-
-    /// The shares of claims that another core decodes than has read them, and that another core preprocesses than has
-    /// decoded them, 0 to 1.
-    pub fn transferred(&self) -> [f64; 2] {
-        [0, 1].map(|stage| self.from_another_core[stage] as f64 / self.claims[stage].max(1) as f64)
     }
 
     /// Window minus device busy.
@@ -106,18 +92,11 @@ pub(super) const DEVICE: usize = 5;
 pub(super) struct Item {
     pub(super) batch: u64,
     pub(super) samples: u32,
-    /// The core that worked on it last; of no meaning before a stage has.
-    pub(super) core: u32,
 }
 
 impl Item {
-    /// Nobody has worked on it yet.
     pub(super) fn new(batch: u64, samples: u32) -> Item {
-        Item {
-            batch,
-            samples,
-            core: 0,
-        }
+        Item { batch, samples }
     }
 }
 
@@ -237,18 +216,21 @@ impl<'a> Simulation<'a> {
                 (step.factors.clone(), transfer.factors.clone())
             }
         };
+        // Of an epoch, or of all that is simulated: that has the measured mean, too.
+        let all = (scenario.warmup + scenario.steps) as usize * scenario.batches.size;
+        let epoch = scenario.batches.samples().min(all) / scenario.claim.max(1);
         let seed = |which: u64| seed.wrapping_mul(31).wrapping_add(which);
         let deals = Deals {
             samples: [
-                costs.read.deal(seed(0)),
-                costs.decode.deal(seed(1)),
-                costs.preprocess.deal(seed(2)),
+                costs.read.deal(seed(0), epoch),
+                costs.decode.deal(seed(1), epoch),
+                costs.preprocess.deal(seed(2), epoch),
             ],
-            read_wait: costs.read_wait.deal(seed(3)),
+            read_wait: costs.read_wait.deal(seed(3), epoch),
             batch: costs.batch.factors.deal_factors(seed(4)),
             copy: costs.copy.factors.deal_factors(seed(5)),
             launch: costs.launch.factors.deal_factors(seed(6)),
-            host: costs.host.deal(seed(7)),
+            host: costs.host.deal(seed(7), 1),
             step: step.deal_factors(seed(8)),
             transfer: transfer.deal_factors(seed(9)),
             latency: scenario.waking.latency_factors.deal_factors(seed(10)),
@@ -258,7 +240,6 @@ impl<'a> Simulation<'a> {
             scenario.cores,
             scenario.others,
             threads.len(),
-            scenario.waking.cold_start,
             !scenario.waking.is_free(),
         );
         Simulation {

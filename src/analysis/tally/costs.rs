@@ -1,9 +1,14 @@
 //! From the totals to the costs that predictions are made from.
 
 use super::{StageTally, Tally, WorkerSummary, share};
-use crate::analysis::profile::{LENGTHS, Profile, ServiceProfile, WAKE_UPS, equally_likely};
+use crate::analysis::profile::{
+    LENGTHS, Parts, Profile, ServiceProfile, UNKNOWN, WAKE_UPS, equally_likely,
+};
 use crate::analysis::waking::WakingProfile;
 use crate::timeline::{LaneKind, Nanos, Stage};
+
+/// A shorter window says nothing of how the machine varies.
+const SHORTEST_WINDOW: Nanos = Nanos::from_millis(100);
 
 impl Tally {
     /// What was measured of the costs, over a window of `steps` steps and `samples` samples.
@@ -53,7 +58,7 @@ impl Tally {
             items: tally.items,
             items_per_unit: tally.items as f64 / tally.units.max(1) as f64,
             mean_ns: mean,
-            relative_error: tally.parts.relative_error(),
+            relative_error: relative_error(&tally.parts, window),
             drift: tally.parts.drift(&lengths_ns),
             lengths_ns,
             cpu_share: match stage {
@@ -68,6 +73,14 @@ impl Tally {
                 _ => Vec::new(),
             },
         }
+    }
+}
+
+/// Of the mean of `parts` of a window of length `window`.
+fn relative_error(parts: &Parts, window: Nanos) -> f64 {
+    match window < SHORTEST_WINDOW {
+        true => UNKNOWN,
+        false => parts.relative_error(),
     }
 }
 
@@ -121,6 +134,14 @@ mod tests {
                 ..ThreadUsage::default()
             },
         }
+    }
+
+    #[test]
+    fn a_short_window_tells_nothing_of_how_the_machine_varies() {
+        let mut parts = Parts::new();
+        (0..100).for_each(|_| parts.add(Nanos(900_000), 1));
+        let error = |millis| relative_error(&parts, Nanos::from_millis(millis));
+        assert_eq!((error(99), error(100)), (UNKNOWN, 0.0));
     }
 
     /// What the process used and its threads did not is the collector's and the trace writer's.

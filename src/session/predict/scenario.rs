@@ -2,11 +2,10 @@
 
 use super::disk::storage;
 use super::{PredictError, Predictor, WhatIf};
-use crate::analysis::Profile;
 use crate::analysis::predict::{
     Background, BatchCosts, BatchSizes, Costs, Device, Scenario, ServiceCosts,
 };
-use crate::config::{DeviceConfig, EmulatedConfig, Mode, ReadMode, Resolved, SourceKind};
+use crate::config::{DeviceConfig, EmulatedConfig, Mode, Resolved};
 use crate::data::sampler::Batches;
 use crate::pipeline::Plan;
 use crate::session::collector::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE};
@@ -146,28 +145,11 @@ fn costs_and_device(
         costs.read = Costs::fixed(work);
         costs.read_wait = Costs::default();
     }
-    costs.core_transfer = core_transfer(profile, config);
-    if own_plan.layout.num_workers().is_none() {
-        // It is part of what was measured, as often as the simulation of that run has it.
-        let own = core_transfer(profile, &from.config);
-        let stages = [&mut costs.decode, &mut costs.preprocess];
-        for (stage, measured) in stages.into_iter().enumerate() {
-            let part = own[stage] * from.transferred[stage];
-            // More of what was measured it is hardly.
-            let most = measured.mean() / 2.0;
-            if part > most {
-                costs.core_transfer[stage] *= most / part;
-            }
-            *measured = measured.without(most.min(part));
-        }
-    }
     if what_if.free.decode {
         costs.decode = Costs::default();
-        costs.core_transfer[0] = 0.0;
     }
     if what_if.free.preprocess {
         costs.preprocess = Costs::default();
-        costs.core_transfer[1] = 0.0;
     }
     // Beside a device the thread that copies waits for the copy engine, which is simulated.
     let mean = |stage| profile.service(stage).map(|service| service.mean_ns);
@@ -229,19 +211,6 @@ fn costs_and_device(
     (costs, device)
 }
 
-/// What decoding and preprocessing a sample cost more in a run of `config` where another core did what comes before.
-fn core_transfer(profile: &Profile, config: &Resolved) -> [f64; 2] {
-    use SourceKind::{Cifar10, Cifar100, Idx, ImageFolder, Shard, WebDataset};
-    // Samples of the small ones lie in memory, and are preprocessed from there.
-    let decodes = match config.pipeline.source.kind {
-        ImageFolder | Shard | WebDataset => true,
-        Idx | Cifar10 | Cifar100 => false,
-    };
-    let mode = config.pipeline.read.mode;
-    let copies = decodes && matches!(mode, ReadMode::Pread | ReadMode::Direct);
-    profile.core_transfer(copies, decodes)
-}
-
 fn emulated_device(
     emulated: &EmulatedConfig,
     batch_bytes: f64,
@@ -260,32 +229,5 @@ fn emulated_device(
             transfer / batch_size.max(1) as f64,
         ),
         copies_ahead: 2,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::modelled::tests::resolved;
-    use super::*;
-
-    #[test]
-    fn samples_that_lie_in_memory_come_from_no_other_core() {
-        let services = [("read", 1000.0), ("decode", 8000.0)].map(|(stage, bytes)| {
-            serde_json::json!({
-                "stage": stage, "items": 1, "items_per_unit": 1.0, "mean_ns": 1.0, "lengths_ns": [1.0],
-                "relative_error": 0.0, "cpu_share": 1.0, "woke_share": 0.0, "bytes_out": bytes,
-            })
-        });
-        let profile: Profile = serde_json::from_value(serde_json::json!({
-            "samples_per_step": 32.0,
-            "waking": {"core_transfer_ns_per_byte": 0.5},
-            "other_cpu_ns_per_step": 0.0,
-            "services": services,
-        }))
-        .unwrap();
-        let of = |sets: &[&str]| core_transfer(&profile, &resolved(sets));
-        assert_eq!(of(&["read.mode=pread"]), [500.0, 4000.0]);
-        assert_eq!(of(&["read.mode=mmap"]), [0.0, 4000.0]);
-        assert_eq!(of(&["source.kind=idx"]), [0.0, 0.0]);
     }
 }
