@@ -87,6 +87,16 @@ impl ServiceProfile {
         self.mean_ns * self.items as f64 * self.cpu_share
     }
 
+    /// Its items compute `share` as long; what they wait they wait all the same.
+    pub(super) fn computes(&mut self, share: f64) {
+        let left = 1.0 - self.cpu_share * (1.0 - share);
+        self.mean_ns *= left;
+        self.lengths_ns
+            .iter_mut()
+            .for_each(|length| *length *= left);
+        self.cpu_share *= share / left.max(f64::MIN_POSITIVE);
+    }
+
     /// The lengths without the time that waking other threads took, `waking` nanoseconds each: the longest
     /// units are those that woke somebody. Where most work takes far less than that, lengths like it woke somebody,
     /// up to twice as many as were counted, and are otherwise as long as most.

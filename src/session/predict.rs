@@ -132,8 +132,10 @@ const MOST_CORRECTION: f64 = 1.25;
 const HELPS: f64 = 0.7;
 
 /// The simulation is taken to be off by this much at least, and the machine to be faster or slower in another run.
-const LEAST_DOUBT: f64 = 0.005;
+const LEAST_DOUBT: f64 = 0.01;
 const LEAST_MACHINE: f64 = 0.02;
+/// What waking threads takes depends on which cores they have, and is known this well.
+const WAKING: f64 = 0.25;
 
 impl Predictor {
     /// From a report as it lies on disk.
@@ -326,6 +328,7 @@ impl Predictor {
             batch: of(Stage::Batch),
             step: of(Stage::Device).max(of(Stage::Step)),
             machine: self.machine_doubt(),
+            waking: WAKING,
             model: LEAST_DOUBT.max((self.bias - 1.0).abs()),
         }
     }

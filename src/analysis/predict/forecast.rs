@@ -62,6 +62,8 @@ pub struct Doubts {
     pub step: f64,
     /// Of everything that computes, together: another run finds the machine faster or slower.
     pub machine: f64,
+    /// Of what waking threads takes.
+    pub waking: f64,
     /// Of the result, whatever limits it.
     pub model: f64,
 }
@@ -138,11 +140,13 @@ fn simulated(scenario: &Scenario) -> Simulated {
 /// The forecast of `scenario`, whose costs are as uncertain as `doubts` says.
 pub fn forecast(scenario: &Scenario, doubts: &Doubts) -> Forecast {
     let typical = simulated(scenario);
+    // Threads that share a core take turns in an order that is the kernel's.
+    let model = doubts.model * threads_a_core(scenario).max(1.0).sqrt();
     let ends = [REACH, -REACH].map(|reach| simulated(&costlier(scenario, doubts, reach)));
     let estimate = |of: &dyn Fn(&Simulated) -> f64| {
         let value = of(&typical);
         let [one, other] = ends.each_ref().map(of);
-        let model = REACH * doubts.model * value;
+        let model = REACH * model * value;
         Estimate {
             value,
             low: (value - model.hypot(value - one.min(other).min(value))).max(0.0),
@@ -178,10 +182,26 @@ fn costlier(scenario: &Scenario, doubts: &Doubts, reach: f64) -> Scenario {
     costs.launch = costs.launch.scaled(factor(0.0));
     costs.host = costs.host.scaled(factor(0.0));
     for waking in [&mut other.waking.costs, &mut other.waking.latencies] {
-        waking.iter_mut().for_each(|cost| *cost *= factor(0.0));
+        waking
+            .iter_mut()
+            .for_each(|cost| *cost *= factor(doubts.waking));
     }
     other.device = with_step(&other.device, (reach * doubts.step).exp());
     other
+}
+
+/// The loader's threads for each core.
+fn threads_a_core(scenario: &Scenario) -> f64 {
+    let threads = match scenario.layout {
+        Layout::WholeBatch { num_workers, .. } => num_workers,
+        Layout::PerStage {
+            read,
+            decode,
+            preprocess,
+            batch,
+        } => read.workers + decode.workers + preprocess.workers + batch.workers,
+    };
+    threads as f64 / scenario.cores.max(1.0)
 }
 
 fn with_step(device: &Device, factor: f64) -> Device {

@@ -25,7 +25,8 @@ impl Tally {
             let tally = self.stages.get(stage as usize)?.as_ref()?;
             (tally.items > 0).then(|| self.service_profile(stage, tally, workers, window))
         });
-        let services: Vec<ServiceProfile> = services.collect();
+        let mut services: Vec<ServiceProfile> = services.collect();
+        within_cpu_time(&mut services, workers, window);
         let of_lanes = workers.iter().filter_map(|worker| cpu_of(worker, window));
         let other = process_cpu.map_or(0.0, |cpu| cpu.0 as f64 - of_lanes.sum::<f64>());
         Profile {
@@ -72,6 +73,45 @@ impl Tally {
                 Stage::Read | Stage::Decode => tally.largest_bytes(),
                 _ => Vec::new(),
             },
+        }
+    }
+}
+
+/// The stages whose units a thread of each kind computes.
+const SERVED: [(LaneKind, &[Stage]); 5] = [
+    (
+        LaneKind::BatchWorker,
+        &[Stage::Read, Stage::Decode, Stage::Preprocess, Stage::Batch],
+    ),
+    (LaneKind::Worker(Stage::Read), &[Stage::Read]),
+    (LaneKind::Worker(Stage::Decode), &[Stage::Decode]),
+    (LaneKind::Worker(Stage::Preprocess), &[Stage::Preprocess]),
+    (LaneKind::Worker(Stage::Batch), &[Stage::Batch]),
+];
+
+/// Shortens what stages computed to the CPU time of their threads. Run delay is read now and then, so that where many
+/// threads share a core a service seems to have computed what it waited for one.
+fn within_cpu_time(services: &mut [ServiceProfile], workers: &[WorkerSummary], window: Nanos) {
+    for (kind, stages) in SERVED {
+        let own = workers.iter().filter(|worker| worker.kind == kind);
+        let cpu: Option<f64> = own.map(|worker| cpu_of(worker, window)).sum();
+        let Some(cpu) = cpu.filter(|cpu| *cpu > 0.0) else {
+            continue;
+        };
+        let computes = |service: &&ServiceProfile| stages.contains(&service.stage);
+        let computed: f64 = services
+            .iter()
+            .filter(computes)
+            .map(|s| s.computed_ns())
+            .sum();
+        if computed <= cpu {
+            continue;
+        }
+        for service in services
+            .iter_mut()
+            .filter(|service| stages.contains(&service.stage))
+        {
+            service.computes(cpu / computed);
         }
     }
 }
@@ -142,6 +182,37 @@ mod tests {
         (0..100).for_each(|_| parts.add(Nanos(900_000), 1));
         let error = |millis| relative_error(&parts, Nanos::from_millis(millis));
         assert_eq!((error(99), error(100)), (UNKNOWN, 0.0));
+    }
+
+    #[test]
+    fn nothing_computes_longer_than_its_thread_had_a_core() {
+        let service = |stage, cpu_share| ServiceProfile {
+            stage,
+            items: 1_000,
+            items_per_unit: 1.0,
+            mean_ns: 3e6,
+            lengths_ns: vec![2e6, 4e6],
+            relative_error: 0.0,
+            drift: Vec::new(),
+            cpu_share,
+            woke_share: 0.0,
+            bytes_out: 0.0,
+            largest_bytes: Vec::new(),
+        };
+        // Reading computes for a third of its time: 4 s in all, where the kernel charged 2 s.
+        let mut services = [service(Stage::Read, 1.0 / 3.0), service(Stage::Decode, 1.0)];
+        let second = Nanos::from_millis(1_000);
+        let of = |user| [worker(user, Nanos::ZERO, second)];
+        within_cpu_time(&mut services, &of(Nanos::from_millis(2_000)), second);
+        let [read, decode] = &services;
+        assert!((read.mean_ns - 2.5e6).abs() < 1.0 && (read.cpu_share - 0.2).abs() < 1e-9);
+        assert_eq!((decode.mean_ns, decode.cpu_share), (1.5e6, 1.0));
+        assert_eq!(decode.lengths_ns, [1e6, 2e6]);
+        let before = services.clone();
+        within_cpu_time(&mut services, &of(Nanos::from_millis(2_100)), second);
+        assert_eq!(services, before, "overhead of their thread is not theirs");
+        within_cpu_time(&mut services, &of(Nanos::ZERO), second);
+        assert_eq!(services, before, "a kernel that does not tell");
     }
 
     /// What the process used and its threads did not is the collector's and the trace writer's.
