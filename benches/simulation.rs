@@ -56,7 +56,6 @@ fn images(layout: Layout, cores: f64, step: f64) -> Scenario {
             host: spread(20.0 * US),
             ..ServiceCosts::default()
         },
-        drift: Vec::new(),
         device: Device::Beside {
             step: BatchCosts::fixed(0.0, step / BATCH as f64),
             launch_wait: 0.0,
@@ -68,8 +67,6 @@ fn images(layout: Layout, cores: f64, step: f64) -> Scenario {
             waited: vec![5.0 * US, 30.0 * US, 120.0 * US, 1000.0 * US],
             costs: vec![3.0 * US; 4],
             latencies: vec![15.0 * US; 4],
-            slept: vec![30.0 * US, 1000.0 * US],
-            oversleeps: vec![50.0 * US; 2],
             ..Waking::default()
         },
     }

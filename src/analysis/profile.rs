@@ -14,10 +14,6 @@ pub struct Profile {
     /// Samples of a step, on average.
     pub samples_per_step: f64,
     pub services: Vec<ServiceProfile>,
-    /// From when an item was there until the thread that had waited for it began: equally likely lengths, shortest
-    /// first.
-    #[serde(default)]
-    pub wake_ups_ns: Vec<f64>,
     /// What waiting costs.
     pub waking: WakingProfile,
     /// Cores that other programs used on average.
@@ -131,9 +127,6 @@ impl ServiceProfile {
 pub(super) const LARGEST: usize = 128;
 /// Equally likely lengths that stand for what a stage took.
 pub(super) const LENGTHS: u64 = 128;
-/// And for how long it took until threads ran that were woken: one in a thousand waits for somebody else's turn to end,
-/// and is a hundred times as long.
-pub(super) const WAKE_UPS: u64 = 1024;
 
 /// At most so many equally likely lengths: the means of parts of the histogram with as many entries each,
 /// scaled to the exact `mean`.

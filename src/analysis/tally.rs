@@ -225,8 +225,6 @@ pub(super) struct Tally {
     readings: BTreeMap<u16, u64>,
     /// Threads woken by who handed on from each stage, by `Stage as usize`.
     wakes: [u64; Stage::ALL.len()],
-    /// From when an item was there to when the thread that had waited for it began.
-    wake_ups: Option<Lengths>,
     /// Workers assemble whole batches.
     whole_batches: bool,
 }
@@ -257,8 +255,6 @@ impl Tally {
         self.whole_batches |= unit.split.is_some();
         if let Some(payer) = woken_by(unit, self.whole_batches) {
             self.wakes[payer as usize] += 1;
-            let wake_ups = self.wake_ups.get_or_insert_with(Lengths::new);
-            wake_ups.add(unit.start - unit.ready_at);
         }
         for service in unit.services() {
             self.service(lane, unit, &service, lacked, window);

@@ -7,17 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WakingProfile {
-    /// How long it was slept, shortest first, and how late such sleeps ended.
-    pub slept_ns: Vec<f64>,
-    pub oversleep_ns: Vec<f64>,
     /// How long it was waited for another thread, shortest first; how long that one took to hand an item on, and how
     /// long it was from then until the thread that waited had it.
     pub waited_ns: Vec<f64>,
     pub waking_by_wait_ns: Vec<f64>,
     pub latency_ns: Vec<f64>,
-    /// What single ones were, over what is typical for their wait.
-    pub latency_factors: Vec<f64>,
-    pub oversleep_factors: Vec<f64>,
     /// What handing on to a thread that waits takes on average, and CPU time of the one that waits.
     pub waking_ns: f64,
     pub switching_ns: f64,

@@ -18,11 +18,6 @@ pub struct WakingCost {
     pub latency: [Nanos; 4],
     /// Time of the thread that hands it on.
     pub waking: [Nanos; 4],
-    /// How late sleeps of the lengths [`SLEEPS`](WakingCost::SLEEPS) end.
-    pub oversleep: [Nanos; 4],
-    /// Single ones of both, for how they vary: after pauses of the middle length.
-    pub latencies: Vec<Nanos>,
-    pub oversleeps: Vec<Nanos>,
     /// CPU time of the thread that waits, for going to sleep and coming back.
     pub switching: Nanos,
 }
@@ -30,36 +25,25 @@ pub struct WakingCost {
 /// A sleep that is shorter than this is not to be had.
 const SHORTEST_SLEEP: Nanos = Nanos::from_micros(10);
 
-/// Of the shortest length.
-const SHORT_SLEEPS: usize = 100;
-
 /// The thread that hands on keeps its core until the other has one, or for so long.
 const PATIENCE: Nanos = Nanos::from_millis(1);
 
-/// One round: how long the other thread had waited, how late the sleep ended, and what handing on took.
+/// One round: how long the other thread had waited, and what handing on took.
 struct Round {
     waited: Nanos,
-    oversleep: Nanos,
     waking: Nanos,
 }
 
 impl WakingCost {
-    /// And how often each is tried: it takes the kernel some rounds to settle which thread gets which core.
+    /// And how often each is tried: it takes the kernel some rounds to settle which thread gets which core. Between two
+    /// of the shortest the one that hands on does not sleep.
     const PAUSES: [(Nanos, u64); 4] = [
-        (WakingCost::SLEEPS[0], 200),
-        (WakingCost::SLEEPS[1], 124),
-        (WakingCost::SLEEPS[2], 124),
-        (WakingCost::SLEEPS[3], 62),
+        (Nanos::from_micros(5), 200),
+        (Nanos::from_micros(30), 124),
+        (Nanos::from_micros(120), 124),
+        (Nanos::from_micros(1_000), 62),
     ];
-    /// Between two of the shortest the one that hands on does not sleep.
-    pub const SLEEPS: [Nanos; 4] = [
-        Nanos::from_micros(5),
-        Nanos::from_micros(30),
-        Nanos::from_micros(120),
-        Nanos::from_micros(1_000),
-    ];
-
-    /// The place of the figures that single ones vary about.
+    /// The place of the pause that is most like the waits between stages.
     pub const MIDDLE: usize = 2;
 
     /// Measures them, in about 0.1 seconds; nothing where there are no threads to be had.
@@ -69,35 +53,15 @@ impl WakingCost {
             let Some((rounds, latencies, switching)) = rounds(clock, pause, count) else {
                 return WakingCost::default();
             };
-            let oversleeps: Vec<Nanos> = rounds.iter().map(|r| r.oversleep).collect();
             cost.waited[place] = typical(rounds.iter().map(|r| r.waited).collect());
-            cost.latency[place] = typical(latencies.clone());
-            cost.oversleep[place] = match place {
-                0 => typical(short_sleeps(clock, pause)),
-                _ => typical(oversleeps.clone()),
-            };
+            cost.latency[place] = typical(latencies);
             cost.waking[place] = median(rounds.iter().map(|r| r.waking).collect());
-            // Of the pause that is most like the waits between stages.
             if place == WakingCost::MIDDLE {
                 cost.switching = switching;
-                (cost.latencies, cost.oversleeps) = (latencies, oversleeps);
             }
         }
         cost
     }
-}
-
-/// How late sleeps of `length` end, between which their thread does a little.
-fn short_sleeps(clock: &Arc<dyn Clock>, length: Nanos) -> Vec<Nanos> {
-    let late = |_| {
-        let began = clock.now();
-        clock.sleep(length);
-        let late = clock.now() - began - length;
-        let busy_until = clock.now() + length;
-        while clock.scheduler().is_none() && clock.now() < busy_until {}
-        late
-    };
-    (0..SHORT_SLEEPS).map(late).collect()
 }
 
 /// Hands `count` items to a thread that waits for each about as long as `pause`, and returns the last half of the
@@ -137,7 +101,6 @@ fn rounds(
         let waited = slept - std::mem::replace(&mut idle_since, clock.now());
         Round {
             waited,
-            oversleep: slept - began - pause,
             waking: sent - slept,
         }
     };
@@ -194,7 +157,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         let cost = WakingCost::measure(&clock);
         let figures = [cost.waited, cost.latency, cost.waking].concat();
-        for figure in figures.into_iter().chain(cost.oversleep) {
+        for figure in figures {
             assert!(figure > Nanos::ZERO, "{cost:?}");
         }
         let clock = VirtualClock::new();

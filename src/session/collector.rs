@@ -432,25 +432,12 @@ fn pause_after(pause: Duration, records: u64) -> Duration {
     quarter.min(2 * pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }
 
-/// Single lengths over the typical one, shortest first; what is many times as long was something else.
-fn factors(lengths: &[Nanos], typical: Nanos) -> Vec<f64> {
-    const LONGEST: f64 = 6.0;
-    let factor = |length: &Nanos| (length.0 as f64 / typical.0.max(1) as f64).min(LONGEST);
-    let mut factors: Vec<f64> = lengths.iter().map(factor).collect();
-    factors.sort_by(f64::total_cmp);
-    factors
-}
-
 fn waking_profile(cost: &WakingCost, seen: Option<&Arc<Wakings>>) -> WakingProfile {
     let ns = |lengths: &[Nanos]| lengths.iter().map(|length| length.0 as f64).collect();
     let middle = WakingCost::MIDDLE;
     let beside = WakingProfile {
-        slept_ns: ns(&WakingCost::SLEEPS),
         waited_ns: ns(&cost.waited),
         latency_ns: ns(&cost.latency),
-        oversleep_ns: ns(&cost.oversleep),
-        latency_factors: factors(&cost.latencies, cost.latency[middle]),
-        oversleep_factors: factors(&cost.oversleeps, cost.oversleep[middle]),
         waking_by_wait_ns: ns(&cost.waking),
         waking_ns: cost.waking[middle].0 as f64,
         switching_ns: cost.switching.0 as f64,

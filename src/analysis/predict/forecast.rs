@@ -128,13 +128,10 @@ pub fn expected(scenario: &Scenario) -> (f64, f64) {
     (run.samples_per_second(), run.busy_share())
 }
 
-/// Runs in as many parts of the drift, each with another order of the costs, as one.
+/// Runs with different orders of the costs, as one.
 fn simulated(scenario: &Scenario) -> Simulated {
-    let parts = (0..ORDERS).map(|part| {
-        let scenario = scenario.in_part(part as usize, ORDERS as usize);
-        simulate(&scenario, part)
-    });
-    Simulated::joined(parts.collect())
+    let runs = (0..ORDERS).map(|order| simulate(scenario, order));
+    Simulated::joined(runs.collect())
 }
 
 /// The forecast of `scenario`, whose costs are as uncertain as `doubts` says.
@@ -319,7 +316,6 @@ mod tests {
                 decode: Costs::fixed(1e6),
                 ..ServiceCosts::default()
             },
-            drift: Vec::new(),
             device: Device::Beside {
                 step: BatchCosts::fixed(step, 0.0),
                 launch_wait: 0.0,

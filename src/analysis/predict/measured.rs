@@ -3,17 +3,11 @@
 use super::costs::Costs;
 use super::scenario::{Background, BatchCosts, ServiceCosts, Waking};
 use crate::analysis::profile::{Profile, ServiceProfile, mean_of};
-use crate::timeline::{Stage, Wakings};
+use crate::timeline::Stage;
 
 /// Of what a batch costs beside its samples, the part that does not depend on their number: collating and
 /// copying a batch do a little for each sample and a little in all, and one run does not tell them apart.
 const FIXED_PART: f64 = 0.5;
-
-/// Nanoseconds; what took longer is no waking as they are counted.
-const LONGEST_WAKING: f64 = Wakings::LONGEST.0 as f64;
-
-/// Fewer wake-ups than this do not tell how they vary.
-const LEAST_WAKE_UPS: usize = 100;
 
 impl Profile {
     /// What services cost; of the trainer's end only its own code, in [`host`](ServiceCosts::host), of which
@@ -21,13 +15,9 @@ impl Profile {
     pub fn costs(&self, launch_wait: f64) -> ServiceCosts {
         let read = self.service(Stage::Read);
         let share = read.map_or(1.0, |read| read.cpu_share);
-        let late = match launch_wait > 0.0 {
-            true => launch_wait + self.waking().oversleep(launch_wait),
-            false => 0.0,
-        };
         let host = self.service(Stage::Step).map(|step| {
             let lengths = step.undisturbed(self.waking.waking_ns);
-            Costs::any_of(lengths.iter().map(|length| length - late))
+            Costs::any_of(lengths.iter().map(|length| length - launch_wait))
         });
         ServiceCosts {
             read: self.lengths(Stage::Read).scaled(share),
@@ -70,34 +60,12 @@ impl Profile {
     /// What it takes to wake a thread.
     pub fn waking(&self) -> Waking {
         let waking = &self.waking;
-        // A report of a version before 22 November 2026 has neither.
-        let before = |figures: &[f64], instead: Vec<f64>| match figures {
-            [] => instead,
-            figures => figures.to_vec(),
-        };
-        let same = vec![waking.waking_ns; waking.waited_ns.len()];
         Waking {
-            slept: before(&waking.slept_ns, waking.waited_ns.clone()),
-            oversleeps: waking.oversleep_ns.clone(),
             waited: waking.waited_ns.clone(),
-            costs: before(&waking.waking_by_wait_ns, same),
+            costs: waking.waking_by_wait_ns.clone(),
             latencies: waking.latency_ns.clone(),
-            latency_factors: self.wake_up_factors(&waking.latency_factors),
-            oversleep_factors: Costs::any_of(waking.oversleep_factors.iter().copied()),
             switching: waking.switching_ns,
         }
-    }
-
-    /// How latencies vary about the typical one as in the run, where there were enough of them; otherwise `beside`.
-    fn wake_up_factors(&self, beside: &[f64]) -> Costs {
-        let lengths = &self.wake_ups_ns;
-        if lengths.len() < LEAST_WAKE_UPS {
-            return Costs::any_of(beside.iter().copied());
-        }
-        // As the latencies that are multiplied with them.
-        let usual = lengths.partition_point(|length| *length <= LONGEST_WAKING);
-        let typical = mean_of(&lengths[..usual]);
-        Costs::any_of(lengths.iter().map(|length| length / typical.max(1.0)))
     }
 
     fn lengths(&self, stage: Stage) -> Costs {

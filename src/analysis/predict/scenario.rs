@@ -1,7 +1,6 @@
 //! What is simulated: a pipeline, its costs, and the machine and device that it runs on.
 
 use super::costs::Costs;
-use crate::analysis::profile::mean_of;
 use crate::analysis::waking::Place;
 use crate::timeline::Layout;
 
@@ -146,17 +145,11 @@ pub enum Device {
 /// What it takes to wake a thread, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Waking {
-    /// How long is slept, shortest first, and how late such sleeps end.
-    pub slept: Vec<f64>,
-    pub oversleeps: Vec<f64>,
     /// How long is waited for another thread, shortest first; what that one computes to hand an item on, and how long it
     /// takes from then until the thread that waited runs, where a core is idle.
     pub waited: Vec<f64>,
     pub costs: Vec<f64>,
     pub latencies: Vec<f64>,
-    /// What single ones of both are multiplied with; none is always 1.
-    pub latency_factors: Costs,
-    pub oversleep_factors: Costs,
     /// CPU time of the thread that is woken.
     pub switching: f64,
 }
@@ -168,12 +161,6 @@ impl Waking {
     pub(super) fn cost_and_latency(&self, length: f64) -> (f64, f64) {
         let place = Place::of(length, &self.waited);
         (place.on(&self.costs), place.on(&self.latencies))
-    }
-
-    /// How late a sleep of `length` ends.
-    #[inline]
-    pub(super) fn oversleep(&self, length: f64) -> f64 {
-        Place::of(length, &self.slept).on(&self.oversleeps)
     }
 
     /// Whether waking takes no time at all.
@@ -206,8 +193,6 @@ pub struct Scenario {
     pub others: f64,
     pub storage: Option<Storage>,
     pub costs: ServiceCosts,
-    /// What computing costs in parts of a run, over the mean: equally likely factors, least first; none is always 1.
-    pub drift: Vec<f64>,
     pub device: Device,
     pub waking: Waking,
 }
@@ -216,38 +201,6 @@ impl Scenario {
     /// Whether the trainer's thread loads for itself.
     pub(super) fn is_inline(&self) -> bool {
         self.layout.is_inline()
-    }
-
-    /// The part `number` of `parts` that drift has been sorted into, the quickest first: the services that compute cost
-    /// what they do there on average.
-    pub(super) fn in_part(&self, number: usize, parts: usize) -> Scenario {
-        let mut part = self.clone();
-        if self.drift.len() < parts {
-            return part;
-        }
-        let mean = |number: usize| {
-            let place = |number: usize| number * self.drift.len() / parts;
-            mean_of(&self.drift[place(number)..place(number + 1)])
-        };
-        // Parts need not be of equally many, and count alike.
-        let all = (0..parts).map(mean).sum::<f64>() / parts.max(1) as f64;
-        let factor = mean(number) / all;
-        let costs = &mut part.costs;
-        for cost in [
-            &mut costs.read,
-            &mut costs.decode,
-            &mut costs.preprocess,
-            &mut costs.host,
-        ] {
-            *cost = cost.scaled(factor);
-        }
-        for cost in [&mut costs.batch, &mut costs.copy, &mut costs.launch] {
-            *cost = cost.scaled(factor);
-        }
-        if let Device::OnHost { step, .. } = &mut part.device {
-            *step = step.scaled(factor);
-        }
-        part
     }
 
     /// Whether another batch may start once one is taken to be copied, and not once it is copied.

@@ -172,8 +172,6 @@ pub(super) struct Deals {
     pub(super) host: Deal,
     pub(super) step: Deal,
     pub(super) transfer: Deal,
-    latency: Deal,
-    oversleep: Deal,
 }
 
 /// The cost of a batch of `samples` samples, its factor dealt by `factors`.
@@ -233,8 +231,6 @@ impl<'a> Simulation<'a> {
             host: costs.host.deal(seed(7), 1),
             step: step.deal_factors(seed(8)),
             transfer: transfer.deal_factors(seed(9)),
-            latency: scenario.waking.latency_factors.deal_factors(seed(10)),
-            oversleep: scenario.waking.oversleep_factors.deal_factors(seed(11)),
         };
         let clock = SimClock::new(
             scenario.cores,
@@ -329,13 +325,10 @@ impl<'a> Simulation<'a> {
     /// `thread` sleeps for `length`; then `phase` comes.
     #[inline]
     pub(super) fn sleep(&mut self, thread: u32, length: f64, phase: Phase) {
-        let waking = &self.scenario.waking;
         let state = &mut self.threads[thread as usize];
         state.phase = phase;
-        state.debt += waking.switching;
-        let late = waking.oversleep(length) * self.deals.oversleep.next();
-        let late = (late - waking.switching).max(0.0);
-        self.clock.wait(thread, length + late);
+        state.debt += self.scenario.waking.switching;
+        self.clock.wait(thread, length);
     }
 
     /// Puts `item` into a queue for `thread`; false where there was no room and the thread now waits for it.
@@ -384,7 +377,7 @@ impl<'a> Simulation<'a> {
         self.threads[by as usize].debt += cost;
         // Where no core is idle, getting one is what it waits for.
         let latency = match self.clock.has_idle_core() {
-            true => latency * self.deals.latency.next(),
+            true => latency,
             false => 0.0,
         };
         self.threads[thread as usize].debt += waking.switching;

@@ -1,9 +1,7 @@
 //! From the totals to the costs that predictions are made from.
 
 use super::{StageTally, Tally, WorkerSummary, share};
-use crate::analysis::profile::{
-    LENGTHS, Parts, Profile, ServiceProfile, UNKNOWN, WAKE_UPS, equally_likely,
-};
+use crate::analysis::profile::{LENGTHS, Parts, Profile, ServiceProfile, UNKNOWN, equally_likely};
 use crate::analysis::waking::WakingProfile;
 use crate::timeline::{LaneKind, Nanos, Stage};
 
@@ -32,10 +30,6 @@ impl Tally {
         Profile {
             samples_per_step: samples as f64 / steps.max(1) as f64,
             services,
-            wake_ups_ns: self.wake_ups.as_ref().map_or(Vec::new(), |lengths| {
-                let mean = lengths.sum as f64 / lengths.histogram.len().max(1) as f64;
-                equally_likely(&lengths.histogram, mean, WAKE_UPS)
-            }),
             waking: WakingProfile::default(),
             other_programs_cores: others_cpu.map_or(0.0, |cpu| share(cpu, window)),
             other_cpu_ns_per_step: (other / steps.max(1) as f64).max(0.0),

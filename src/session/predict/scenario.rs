@@ -68,7 +68,6 @@ pub(super) fn scenario(
         others: from.profile.other_programs_cores,
         storage: storage(from, config, plan, what_if),
         costs,
-        drift: from.profile.drift(),
         device,
         waking: from.profile.waking(),
     })
