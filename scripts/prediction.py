@@ -17,6 +17,7 @@ against the same runs. Needs target/release/stallscope; run it on a machine that
 """
 
 import argparse
+import itertools
 import json
 import random
 import statistics
@@ -36,9 +37,11 @@ def disk(milliseconds):
     return f" storage.emulate=custom storage.latency={milliseconds}ms"
 
 
-# Settings are words of `--set`, and how long the device takes for a sample over what one loader thread takes.
+# Settings are words of `--set`, and how long the device takes for a sample over what one loader thread takes. A profile is
+# `longer` times as long as a run.
 PHOTOS = {
     "samples": 2400,
+    "longer": 2,
     "profiles": [
         ("num_workers=1 batch.size=32", 0.3),
         ("num_workers=2 batch.size=16", 0.45),
@@ -56,7 +59,7 @@ PHOTOS = {
         ("num_workers=8 batch.size=16", 0.2),
         ("num_workers=per-stage decode.workers=2 batch.size=32", 0.5),
         ("num_workers=per-stage decode.workers=4 preprocess.workers=2 batch.size=64 batch.prefetch=4", 0.2),
-        ("num_workers=1 batch.size=32" + disk(8), 0.3),
+        ("num_workers=6 batch.size=32" + disk(8), 0.3),
         ("num_workers=8 batch.size=32" + disk(8), 0.3),
         ("num_workers=24 batch.size=32" + disk(8), 0.1),
         ("num_workers=per-stage read.workers=8 decode.workers=2 batch.size=32" + disk(8), 0.3),
@@ -64,6 +67,7 @@ PHOTOS = {
 }
 MNIST = {
     "samples": 9_000_000,
+    "longer": 2,
     "profiles": [
         ("num_workers=1 batch.size=256 prefetch_factor=8", 0.5),
         ("num_workers=2 batch.size=128", 1.0),
@@ -82,9 +86,10 @@ MNIST = {
 }
 RARE = {
     "samples": 606 * 2,
+    "longer": 1,
     "profiles": [("num_workers=2 batch.size=32" + disk(8), 0.05), ("num_workers=4 batch.size=16" + disk(8), 0.05)],
     "settings": [
-        ("num_workers=1 batch.size=32" + disk(8), 0.05),
+        ("num_workers=2 batch.size=16", 0.05),
         ("num_workers=3 batch.size=32" + disk(8), 0.05),
         ("num_workers=8 batch.size=32" + disk(8), 0.05),
         ("num_workers=24 batch.size=16" + disk(8), 0.05),
@@ -178,10 +183,10 @@ def predict(binary, report, sets):
 
 def one_round(data, binaries, profile, settings, out):
     """Profiles a run, predicts all settings, saves that, and runs each once."""
-    folder = out / data.name
+    folder = out / "runs" / data.name
     rows = [{"data": data.name, "from": profile[0], "words": words, "step": step} for words, step in settings]
     for which, binary in binaries.items():
-        data.run(binary, data.sets(*profile, longer=2), folder / which)
+        data.run(binary, data.sets(*profile, longer=data.experiment["longer"]), folder / which)
         for row in rows:
             sets = data.sets(row["words"], row["step"], instead_of=profile[0])
             prediction = predict(binary, folder / which, sets)
@@ -231,14 +236,14 @@ def main():
     parser.add_argument("--data", type=Path, required=True, help="the folder of MNIST's files")
     parser.add_argument("--binary", type=Path, default=ROOT / "target/release/stallscope")
     parser.add_argument("--before", type=Path, help="another build to compare with")
-    parser.add_argument("--minutes", type=float, default=20, help="no round begins later")
+    parser.add_argument("--minutes", type=float, default=20, help="no round begins later than that")
     parser.add_argument("--out", type=Path, help="where data, predictions and measurements are kept")
     args = parser.parse_args()
     out = args.out or Path(tempfile.mkdtemp(prefix="prediction-"))
     out.mkdir(parents=True, exist_ok=True)
     binaries = {"before": args.before.resolve()} if args.before else {}
     binaries["now"] = args.binary.resolve()
-    photos, rare = make_data(binaries["now"], out)
+    photos, rare = make_data(binaries["now"], out / "data")
     jpeg, mnist = ROOT / "pipelines/jpeg-folder.toml", ROOT / "configs/mnist-linear.toml"
     of_mnist = [f"source.path={args.data.resolve()}", "epochs=100000", "split.choose=last", "shuffle=false"]
     sets = [
@@ -249,7 +254,8 @@ def main():
     began = time.time()
     for data in sets:
         data.measure_sample(binaries["now"], out / "probe")
-    rounds = [(data, profile) for data in sets for profile in data.experiment["profiles"]]
+    profiles = itertools.zip_longest(*(data.experiment["profiles"] for data in sets))
+    rounds = [(data, one) for turn in profiles for data, one in zip(sets, turn) if one]
     rows, number = [], 0
     while time.time() - began < 60 * args.minutes:
         data, profile = rounds[number % len(rounds)]
