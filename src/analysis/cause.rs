@@ -12,6 +12,9 @@ pub enum Cause {
     /// A stage's latency, exposed because it could only start when a slot was freed downstream although
     /// its worker had been free before.
     PrefetchDepth(Stage),
+    /// A stage's latency while a later batch was ready, or while its worker could have worked on a later one, if
+    /// batches were not handed on in order.
+    HeadOfLine(Stage),
     /// The trainer's own code.
     Host(HostWork),
     /// The device itself, between two pieces of work it already had.
@@ -28,7 +31,9 @@ impl Cause {
     /// The stage it names, where it names one.
     pub fn stage(self) -> Option<Stage> {
         match self {
-            Cause::Capacity(stage) | Cause::PrefetchDepth(stage) => Some(stage),
+            Cause::Capacity(stage) | Cause::PrefetchDepth(stage) | Cause::HeadOfLine(stage) => {
+                Some(stage)
+            }
             _ => None,
         }
     }
@@ -40,6 +45,7 @@ impl fmt::Display for Cause {
             Cause::Capacity(Stage::Copy) => f.pad("copy"),
             Cause::Capacity(stage) => f.pad(&format!("{stage} capacity")),
             Cause::PrefetchDepth(stage) => f.pad(&format!("prefetch depth ({stage})")),
+            Cause::HeadOfLine(stage) => f.pad(&format!("head-of-line blocking ({stage})")),
             Cause::Host(work) => f.pad(&format!("host: {}", work.name())),
             Cause::DeviceSide => f.pad("device side"),
             Cause::CpuContention => f.pad("CPU contention"),

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// How far ahead of the trainer a deeper queue could let a stage get at most: no queue is deeper than
 /// this much work.
 const LONGEST_LEAD: Nanos = Nanos::from_millis(2_000);
+/// Before a wait of a worker for a slot that is longer, nobody asks which batches were held back.
+const LONGEST_WAIT: Nanos = Nanos::from_millis(10_000);
 
 /// When the device was busy and what the trainer's code did beside it, as far as not folded yet.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +23,28 @@ pub(super) struct DeviceActivity {
     /// host had not launched what came next.
     pub(super) late: IntervalSet,
     pub(super) host: VecDeque<HostSpan>,
+    /// When dropped records may have told of the one and the other.
+    pub(super) busy_hidden: IntervalSet,
+    pub(super) host_hidden: IntervalSet,
+    /// When a batch was ready that had to wait for an earlier one.
+    pub(super) held: IntervalSet,
+}
+
+impl DeviceActivity {
+    /// Forgets what was before `time`.
+    pub(super) fn forget_before(&mut self, time: Nanos) {
+        let sets = [
+            &mut self.busy,
+            &mut self.late,
+            &mut self.busy_hidden,
+            &mut self.host_hidden,
+        ];
+        sets.into_iter().for_each(|set| set.forget_before(time));
+        // Slots that are freed later may have been waited for meanwhile.
+        self.held.forget_before(time - LONGEST_WAIT);
+        let host = self.host.partition_point(|span| span.end <= time);
+        self.host.drain(..host);
+    }
 }
 
 /// The folded part of the path.
@@ -56,10 +80,19 @@ struct Serving {
     idle: Vec<(Interval, Option<Cause>)>,
 }
 
+/// A part of a lead that was used up.
+struct UsedLead {
+    time: Nanos,
+    held: Nanos,
+    by: Option<Stage>,
+}
+
 /// What a stage could have done ahead of the trainer while it waited for slots instead.
 #[derive(Clone, Debug, Default)]
 struct Lead {
     time: Nanos,
+    /// The part of it in which finished batches waited for earlier ones.
+    held: Nanos,
     /// The stage whose slots they were; `None` for the trainer's.
     by: Option<Stage>,
     /// For each lane, its time spent waiting for slots when the path last came through it.
@@ -130,9 +163,9 @@ impl Fold {
                 _ => false,
             };
             if !goes_on {
-                self.end_service(&mut spans);
+                self.end_service(device, &mut spans);
             }
-            self.note_slots(&visit.link);
+            self.note_slots(&visit, device);
             if !segment.is_empty() {
                 self.cursor = segment.end;
                 if let Some(part) =
@@ -150,30 +183,37 @@ impl Fold {
     pub(super) fn close(&mut self, end: Nanos, device: &DeviceActivity) -> Vec<IdleSpan> {
         let link = Link::Lost;
         let mut spans = self.extend([Visit { time: end, link }], device);
-        self.end_service(&mut spans);
+        self.end_service(device, &mut spans);
         spans
     }
 
-    /// Shares out the idle time of the service that is over: latency that a deeper queue would have hidden first,
-    /// then capacity, each among the stages by how long they took.
-    fn end_service(&mut self, spans: &mut Vec<IdleSpan>) {
+    /// Shares out the idle time of the service that is over: first latency that another order or a deeper queue would
+    /// have hidden, then capacity, each among the stages by how long they took.
+    fn end_service(&mut self, device: &DeviceActivity, spans: &mut Vec<IdleSpan>) {
         let Serving { parts, idle } = std::mem::take(&mut self.serving);
         if idle.is_empty() {
             return;
         }
-        let own = idle.iter().filter(|(_, cause)| cause.is_none());
-        let mut left: Nanos = own.map(|(interval, _)| interval.length()).sum();
+        let own = || idle.iter().filter(|(_, cause)| cause.is_none());
+        let mut left: Nanos = own().map(|(interval, _)| interval.length()).sum();
+        let mut held: Nanos = own().map(|(own, _)| device.held.covered_in(*own)).sum();
         let last = parts.iter().rposition(|part| *part > Nanos::ZERO);
         let last = last.map_or(Stage::Read, |place| Stage::LOADER[place]);
         let mut shares = Vec::new();
         while left > Nanos::ZERO
-            && let Some((hidden, by)) = self.use_lead(last, left)
+            && let Some(used) = self.use_lead(last, left)
         {
-            left = left - hidden;
-            match by {
-                Some(stage) => shares.push((Cause::Capacity(stage), hidden)),
-                None => shares.extend(shares_of(hidden, &parts, Cause::PrefetchDepth)),
+            left = left - used.time;
+            if let Some(stage) = used.by {
+                shares.push((Cause::Capacity(stage), used.time));
+                continue;
             }
+            let now = held.min(used.time - used.held);
+            held = held - now;
+            let blocked = used.held + now;
+            shares.extend(shares_of(blocked, &parts, Cause::HeadOfLine));
+            let hidden = used.time - blocked;
+            shares.extend(shares_of(hidden, &parts, Cause::PrefetchDepth));
         }
         shares.extend(shares_of(left, &parts, Cause::Capacity));
         let mut shares = shares.into_iter();
@@ -198,25 +238,33 @@ impl Fold {
     /// Where the path comes to a stage through a freed slot, the time that its workers had waited for
     /// slots until then is lead that a deeper queue would have given. Behind a loader stage that frees
     /// its slots slowly only the last wait counts: that stage is to blame for what it let show.
-    fn note_slots(&mut self, link: &Link) {
+    fn note_slots(&mut self, visit: &Visit, device: &DeviceActivity) {
         if let Link::SlotFreed {
             stage,
             by,
             lane,
             slack,
+            since,
             ..
-        } = *link
+        } = visit.link
             // How far the trainer's thread may run ahead of its device is no queue of the loader's.
             && stage != Stage::Step
         {
             let lead = self.leads.entry(stage).or_default();
             let gained = slack - lead.seen.insert(lane, slack).unwrap_or_default();
-            lead.time = match by {
-                Some(_) => gained,
-                None if lead.by.is_some() => gained,
-                None => lead.time + Nanos(gained.0 / lead.seen.len() as u64),
+            let wait = Interval::new(since, visit.time);
+            let held = gained.share_of(device.held.covered_in(wait), wait.length());
+            let lanes = lead.seen.len() as u64;
+            (lead.time, lead.held) = match by {
+                Some(_) => (gained, held),
+                None if lead.by.is_some() => (gained, held),
+                None => (
+                    lead.time + Nanos(gained.0 / lanes),
+                    lead.held + Nanos(held.0 / lanes),
+                ),
             };
             lead.time = lead.time.min(LONGEST_LEAD);
+            lead.held = lead.held.min(lead.time);
             lead.by = by;
         }
     }
@@ -224,14 +272,16 @@ impl Fold {
     /// Takes up to `most` of the lead that `stage` could have had, and says whose slots it lacked: a
     /// deeper queue lets the stages before it get ahead, not those behind it. Stages wait for slots one
     /// because of the other, the last of them first, so their leads are the same time.
-    fn use_lead(&mut self, stage: Stage, most: Nanos) -> Option<(Nanos, Option<Stage>)> {
+    fn use_lead(&mut self, stage: Stage, most: Nanos) -> Option<UsedLead> {
         let mut leads = self.leads.range(stage..).rev();
         let (_, last) = leads.find(|(_, lead)| lead.time > Nanos::ZERO)?;
-        let (used, by) = (last.time.min(most), last.by);
+        let time = last.time.min(most);
+        let (held, by) = (last.held.min(time), last.by);
         for (_, lead) in self.leads.range_mut(stage..) {
-            lead.time = lead.time - used;
+            lead.time = lead.time - time;
+            lead.held = (lead.held - held).min(lead.time);
         }
-        Some((used, by))
+        Some(UsedLead { time, held, by })
     }
 
     fn label(
@@ -250,12 +300,13 @@ impl Fold {
         }
         self.over_time.reach(inside.end);
         let gaps = device.busy.gaps_in(inside);
-        let idle: Nanos = gaps.iter().map(|gap| gap.length()).sum();
+        let mut idle: Nanos = gaps.iter().map(|gap| gap.length()).sum();
         self.busy += inside.length() - idle;
         for gap in &gaps {
             let goes_on = gap.start == self.idle_until.max(window_start);
             self.busy_ended += u64::from(!goes_on);
             self.idle_until = gap.end;
+            idle = idle - device.busy_hidden.covered_in(*gap);
         }
         let contention = match *link {
             // While the thread waits for a core, a device beside it goes on with what it has: what the wait
@@ -279,7 +330,13 @@ impl Fold {
             left: idle - contention,
         };
         for gap in gaps {
-            sorter.gap(gap, link, device);
+            let mut known_from = gap.start;
+            for hidden in device.busy_hidden.parts_in(gap) {
+                sorter.gap(Interval::new(known_from, hidden.start), link, device);
+                sorter.put(hidden, Cause::Unattributed, link);
+                known_from = hidden.end;
+            }
+            sorter.gap(Interval::new(known_from, gap.end), link, device);
         }
     }
 
@@ -356,16 +413,21 @@ impl Sorter<'_> {
             } => self.device_side(own, device),
             Link::Service { .. } | Link::WorkerFreed { .. } => {
                 self.fold.serving.idle.push((own, None));
-                let lacked = (rest, Some(Cause::CpuContention));
-                self.fold.serving.idle.push(lacked);
-                return;
             }
             Link::Woken { .. } | Link::SlotFreed { .. } | Link::Began => {
                 self.fold.add(own, Cause::WakeUp, self.spans);
             }
-            Link::Lost => self.fold.add(own, Cause::Unattributed, self.spans),
+            Link::Lost | Link::Missing => self.fold.add(own, Cause::Unattributed, self.spans),
         }
-        self.fold.add(rest, Cause::CpuContention, self.spans);
+        self.put(rest, Cause::CpuContention, link);
+    }
+
+    /// Idle time of a known cause in a segment of that `link`.
+    fn put(&mut self, part: Interval, cause: Cause, link: &Link) {
+        match served(link) {
+            Some(stage) if stage < Stage::Step => self.fold.serving.idle.push((part, Some(cause))),
+            _ => self.fold.add(part, cause, self.spans),
+        }
     }
 
     /// In the course of a step on a device: the host's where it was late, the device's own otherwise.
@@ -390,15 +452,25 @@ impl Sorter<'_> {
                 break;
             }
             let part = Interval::new(span.start.max(cursor), span.end.min(own.end));
-            let before = Interval::new(cursor, part.start);
-            self.fold
-                .add(before, Cause::Host(HostWork::Other), self.spans);
+            self.unnamed(Interval::new(cursor, part.start), device);
             self.fold.add(part, Cause::Host(span.work), self.spans);
             cursor = cursor.max(part.end);
         }
+        self.unnamed(Interval::new(cursor, own.end), device);
+    }
+
+    /// In the trainer's own code, of which no span tells.
+    fn unnamed(&mut self, own: Interval, device: &DeviceActivity) {
+        let other = Cause::Host(HostWork::Other);
+        let mut cursor = own.start;
+        for hidden in device.host_hidden.parts_in(own) {
+            let before = Interval::new(cursor, hidden.start);
+            self.fold.add(before, other, self.spans);
+            self.fold.add(hidden, Cause::Unattributed, self.spans);
+            cursor = hidden.end;
+        }
         let rest = Interval::new(cursor, own.end);
-        self.fold
-            .add(rest, Cause::Host(HostWork::Other), self.spans);
+        self.fold.add(rest, other, self.spans);
     }
 }
 

@@ -2,11 +2,17 @@
 
 use super::cause::IdleSpan;
 use super::fold::{DeviceActivity, Fold};
+use super::hidden::Gaps;
 use super::process_cpu::{CpuReading, ProcessCpu};
+use super::run_delay::RunDelays;
 use super::summary::Summary;
 use super::tally::{Lengths, Tally, share};
 use super::units::{Link, MEETING_PATIENCE, Moment, Point, Units, Visit};
-use crate::timeline::{DevicePhase, Interval, LaneInfo, Nanos, Record, Stage, UnitRecord, UnitRef};
+use crate::timeline::{
+    CountedSteps, DevicePhase, Interval, LaneInfo, Nanos, Record, Stage, StepCounts, UnitRecord,
+    UnitRef,
+};
+use std::borrow::Cow;
 
 /// Records that are taken before the caller may give way to other threads: in about as long as waking one takes.
 const AT_A_STRETCH: usize = 64;
@@ -26,14 +32,10 @@ pub struct WindowRule {
 }
 
 impl WindowRule {
-    /// The last measured step, counted from one, where it is known.
-    fn last(&self) -> Option<u64> {
-        Some(self.warmup_steps + self.steps?)
-    }
-
     /// Whether the step of this number, counted from one, is in the window.
     pub fn measures(&self, number: u64) -> bool {
-        number > self.warmup_steps && self.last().is_none_or(|last| number <= last)
+        let last = self.steps.map(|steps| self.warmup_steps + steps);
+        number > self.warmup_steps && last.is_none_or(|last| number <= last)
     }
 }
 
@@ -47,14 +49,13 @@ pub struct Pace {
 
 /// Steps seen so far.
 struct Steps {
-    /// Begun and ended by the trainer's thread.
-    seen: u64,
-    /// When that thread was done with the last of them.
-    free_at: Nanos,
-    /// Ended, on the device where that runs beside.
-    ended: u64,
-    measured: u64,
-    samples: u64,
+    /// Those of the trainer's thread, and those that ended, on the device where that runs beside.
+    trainer: CountedSteps,
+    ended: CountedSteps,
+    /// When that thread was done with the last of them; `None` where records after that were dropped.
+    free_at: Option<Nanos>,
+    /// Its lane, once it is known.
+    lane: Option<u16>,
     /// Device time of the steps proper, without preprocessing.
     compute: Nanos,
     /// The same, not counted yet since the window has not begun as far as is known.
@@ -62,7 +63,8 @@ struct Steps {
     /// When the device began its first step.
     device_began: Option<Nanos>,
     data_wait: Lengths,
-    data_wait_total: Nanos,
+    /// Of the trainer's waits the part before the window.
+    waited_before: Nanos,
     /// Measured waits, not counted yet since it is not known when the window began: a device beside the trainer's
     /// thread tells of its steps later than that does.
     early_waits: Vec<Interval>,
@@ -79,7 +81,7 @@ impl Steps {
     fn data_wait(&mut self, wait: Interval, begins: Nanos) {
         let length = wait.end - wait.start.max(begins);
         self.data_wait.add(length);
-        self.data_wait_total += length;
+        self.waited_before += wait.length() - length;
     }
 }
 
@@ -95,6 +97,8 @@ pub struct Analysis {
     /// Units that reach past the end of the last step, to be counted once that is known not to be the
     /// end of the window.
     ahead: Vec<(u16, UnitRecord)>,
+    gaps: Gaps,
+    run_delays: RunDelays,
     steps: Steps,
     /// `None` where nothing passes over the data.
     batches_per_epoch: Option<u64>,
@@ -103,6 +107,17 @@ pub struct Analysis {
     others_cpu: ProcessCpu,
     records: u64,
     dropped: u64,
+    /// Steps are counted by those who end them.
+    are_counted: bool,
+}
+
+/// `device`, with the gaps that are open yet.
+fn activity<'a>(device: &'a DeviceActivity, gaps: &Gaps) -> Cow<'a, DeviceActivity> {
+    let mut device = Cow::Borrowed(device);
+    if gaps.any_open() {
+        gaps.note_open(device.to_mut());
+    }
+    device
 }
 
 impl Analysis {
@@ -117,16 +132,15 @@ impl Analysis {
             fold.open_window(rule.run_start);
         }
         let steps = Steps {
-            seen: 0,
-            free_at: rule.run_start,
-            ended: 0,
-            measured: 0,
-            samples: 0,
+            trainer: CountedSteps::default(),
+            ended: CountedSteps::default(),
+            free_at: Some(rule.run_start),
+            lane: None,
             compute: Nanos::ZERO,
             early: Vec::new(),
             device_began: None,
             data_wait: Lengths::new(),
-            data_wait_total: Nanos::ZERO,
+            waited_before: Nanos::ZERO,
             early_waits: Vec::new(),
             service: Lengths::new(),
             run_delay: Nanos::ZERO,
@@ -142,6 +156,8 @@ impl Analysis {
             fold,
             tally: Tally::default(),
             ahead: Vec::new(),
+            gaps: Gaps::default(),
+            run_delays: RunDelays::default(),
             steps,
             batches_per_epoch: None,
             window_end: None,
@@ -149,6 +165,7 @@ impl Analysis {
             others_cpu: ProcessCpu::default(),
             records: 0,
             dropped: 0,
+            are_counted: false,
         }
     }
 
@@ -173,19 +190,10 @@ impl Analysis {
         self.dropped = dropped;
         self.records += records.len() as u64;
         // The trainer's steps say where the window begins and ends, so they come first.
+        self.begin_window();
         for (lane, record) in records {
             if let Record::Unit(unit) = record {
-                let name = UnitRef::new(*lane, unit.ordinal);
-                let ends = match self.rule.device_beside {
-                    true => unit.stage == Stage::Device,
-                    false => unit.is_step(),
-                };
-                if unit.is_step() {
-                    self.step(unit);
-                }
-                if ends {
-                    self.step_ended(name, unit);
-                }
+                self.step(*lane, unit);
             }
         }
         if let Some(reading) = cpu {
@@ -200,8 +208,19 @@ impl Analysis {
                 self.record(*lane, record);
             }
         }
-        if let Some((_, end)) = self.steps.latest {
-            self.count_until(end);
+        self.count_until(self.steps.ended.all.until);
+    }
+
+    /// Takes what the trainer's thread, and a device that runs beside it, have counted of their steps so far; before
+    /// the records taken until then. Without it the records are counted, none of which may be missing then.
+    pub fn counted(&mut self, trainer: CountedSteps, device: CountedSteps) {
+        let ended = match self.rule.device_beside {
+            true => device,
+            false => trainer,
+        };
+        self.are_counted = ended.all.steps > 0;
+        if self.are_counted {
+            (self.steps.trainer, self.steps.ended) = (trainer, ended);
         }
     }
 
@@ -217,8 +236,8 @@ impl Analysis {
             if let Some(start) = self.fold.window_start() {
                 cpu.begins(start);
             }
-            if let Some((_, end)) = self.steps.latest {
-                cpu.reaches(self.window_end.unwrap_or(end));
+            if self.steps.latest.is_some() {
+                cpu.reaches(self.window_end.unwrap_or(self.steps.ended.all.until));
             }
         }
     }
@@ -233,8 +252,7 @@ impl Analysis {
 
     /// Counts a unit, at once where it ended before the last step did.
     fn count(&mut self, lane: u16, unit: &UnitRecord) {
-        let latest = self.steps.latest;
-        if latest.is_none_or(|(_, end)| unit.pushed > end) {
+        if unit.pushed > self.steps.ended.all.until {
             self.ahead.push((lane, *unit));
         } else if let Some(window) = self.open_window() {
             self.tally.unit(lane, unit, window);
@@ -255,10 +273,26 @@ impl Analysis {
     }
 
     fn record(&mut self, lane: u16, record: &Record) {
+        let gap = self.gaps.record(lane, record, &mut self.device);
+        if let Some((gap, window)) = gap.zip(self.open_window()) {
+            self.tally.hide(lane, gap.clip(window).length());
+        }
         match record {
             Record::Unit(unit) => {
+                let (unit, late) = &self.run_delays.settle(lane, unit);
+                if unit.is_step() {
+                    self.step_of_trainer(lane, unit);
+                }
+                // A batch that was handed on thanks to an earlier one had been ready before.
+                if unit.stage == Stage::Copy
+                    && unit.cause != unit.lineage
+                    && let Some(made) = self.units.get(unit.lineage)
+                {
+                    let held = Interval::new(made.end, unit.ready_at);
+                    self.device.held.insert(held);
+                }
                 self.count(lane, unit);
-                self.units.insert(lane, *unit);
+                self.units.insert(lane, *unit, *late);
             }
             Record::Busy(busy) => {
                 let interval = Interval::new(busy.start, busy.end);
@@ -267,6 +301,12 @@ impl Analysis {
             }
             Record::Host(host) => self.device.host.push_back(*host),
             Record::Usage(usage) => self.tally.usage(lane, *usage, self.open_window()),
+            Record::Dropped => {
+                self.run_delays.gap(lane);
+                if self.steps.lane.is_none_or(|own| own == lane) {
+                    self.steps.free_at = None;
+                }
+            }
         }
     }
 
@@ -278,15 +318,52 @@ impl Analysis {
             .map(|start| Interval::new(start, end))
     }
 
+    /// Takes note that a step has ended.
+    fn step(&mut self, lane: u16, unit: &UnitRecord) {
+        let WindowRule {
+            warmup_steps,
+            device_beside,
+            ..
+        } = self.rule;
+        let ends = match device_beside {
+            true => unit.stage == Stage::Device,
+            false => unit.is_step(),
+        };
+        if unit.is_step() && !self.are_counted {
+            self.steps.trainer.count(unit, warmup_steps);
+        }
+        if ends {
+            if let Some(epoch) = self.epoch_of(unit.item.batch) {
+                let latest = self.steps.latest;
+                let waits_from = latest.map_or(self.rule.run_start, |(_, end)| end);
+                self.fold.begin_epoch(epoch, waits_from);
+            }
+            if !self.are_counted {
+                self.steps.ended.count(unit, warmup_steps);
+                self.begin_window();
+            }
+            let name = UnitRef::new(lane, unit.ordinal);
+            self.steps.before_latest = self.steps.latest.replace((name, unit.pushed));
+        }
+    }
+
     /// What the trainer's thread says of its step.
-    fn step(&mut self, unit: &UnitRecord) {
+    fn step_of_trainer(&mut self, lane: u16, unit: &UnitRecord) {
         let steps = &mut self.steps;
+        steps.lane = Some(lane);
         steps
             .first_batch
             .get_or_insert(unit.start - self.rule.run_start);
-        let free_at = std::mem::replace(&mut steps.free_at, unit.pushed);
-        steps.seen += 1;
-        if self.rule.measures(steps.seen) {
+        let free_at = steps.free_at.replace(unit.pushed);
+        let warm = steps.trainer.warm_up.map(|warm_up| warm_up.until);
+        let measured = match self.rule.warmup_steps {
+            0 => true,
+            _ => warm.is_some_and(|warm| unit.pushed > warm),
+        };
+        if !measured {
+            return;
+        }
+        if let Some(free_at) = free_at {
             let wait = Interval::new(free_at, unit.start);
             // A thread that runs ahead of its device waits before the window, too.
             let begins = match self.rule.device_beside {
@@ -297,11 +374,20 @@ impl Analysis {
                 Some(begins) => steps.data_wait(wait, begins),
                 None => steps.early_waits.push(wait),
             }
-            steps.service.add(unit.end - unit.start);
-            // Where it waited for the device afterwards, it is not known in which of the two it lacked a core.
-            let waited = unit.pushed > unit.end;
-            let run_delay = if waited { 0 } else { unit.run_delay };
-            steps.run_delay += Nanos(u64::from(run_delay));
+        }
+        steps.service.add(unit.end - unit.start);
+        steps.run_delay += Nanos(u64::from(unit.run_delay));
+    }
+
+    /// The window begins with the end of the warm-up.
+    fn begin_window(&mut self) {
+        if let Some(warm_up) = self.steps.ended.warm_up
+            && self.fold.window_start().is_none()
+        {
+            self.fold.open_window(warm_up.until);
+            for wait in std::mem::take(&mut self.steps.early_waits) {
+                self.steps.data_wait(wait, warm_up.until);
+            }
         }
     }
 
@@ -310,30 +396,35 @@ impl Analysis {
         Some(batch / self.batches_per_epoch?)
     }
 
-    /// A step has ended, with the unit `name`: the window begins and ends with one.
-    fn step_ended(&mut self, name: UnitRef, unit: &UnitRecord) {
-        let epoch = self.epoch_of(unit.item.batch);
-        let (rule, steps) = (self.rule, &mut self.steps);
-        if let Some(epoch) = epoch {
-            let waits_from = steps.latest.map_or(rule.run_start, |(_, end)| end);
-            self.fold.begin_epoch(epoch, waits_from);
+    /// Steps counted in `all`, without those of the warm-up.
+    fn since_warm_up(&self, counted: &CountedSteps) -> StepCounts {
+        let before = counted.warm_up.unwrap_or_default();
+        let all = counted.all;
+        let none_yet = self.rule.warmup_steps > 0 && counted.warm_up.is_none();
+        if none_yet {
+            return StepCounts::default();
         }
-        steps.before_latest = steps.latest.replace((name, unit.pushed));
-        steps.ended += 1;
-        let number = steps.ended;
-        if rule.measures(number) {
-            steps.measured += 1;
-            steps.samples += u64::from(unit.samples);
+        StepCounts {
+            steps: all.steps - before.steps,
+            samples: all.samples - before.samples,
+            waited: all.waited - before.waited,
+            until: all.until,
         }
-        if number == rule.warmup_steps {
-            self.fold.open_window(unit.pushed);
-            for wait in std::mem::take(&mut steps.early_waits) {
-                steps.data_wait(wait, unit.pushed);
-            }
-        }
-        if Some(number) == rule.last() {
-            self.window_end = Some(unit.pushed);
-        }
+    }
+
+    /// The measured steps so far; `None` before the first.
+    fn measured(&self) -> Option<StepCounts> {
+        let measured = self.since_warm_up(&self.steps.ended);
+        (measured.steps > 0).then_some(measured)
+    }
+
+    /// The trainer's waits in the window. The first step's is not between two.
+    fn data_wait_total(&self) -> Nanos {
+        let first = match self.rule.warmup_steps {
+            0 => self.steps.first_batch.unwrap_or_default(),
+            _ => Nanos::ZERO,
+        };
+        self.since_warm_up(&self.steps.trainer).waited + first - self.steps.waited_before
     }
 
     /// Counts device time for accelerator utilization, as far as it lies in the window.
@@ -351,7 +442,7 @@ impl Analysis {
             }
             // The record of the step that the window begins with may follow, those before it do not matter.
             None => {
-                let ended = steps.latest.map_or(Nanos::ZERO, |(_, end)| end);
+                let ended = steps.ended.all.until;
                 steps.early.retain(|part| part.end > ended);
             }
         }
@@ -363,34 +454,30 @@ impl Analysis {
         let Some((_, end)) = self.steps.before_latest else {
             return Vec::new();
         };
-        let path = self.units.settle(self.keep, end, self.dropped > 0);
-        let spans = self.fold.extend(path, &self.device);
-        self.forget();
+        let path = self
+            .units
+            .settle(self.keep, end.min(self.steps.ended.all.until));
+        let spans = self.fold.extend(path, &activity(&self.device, &self.gaps));
+        self.device.forget_before(self.fold.cursor());
         spans
     }
 
     /// Folds the rest of the run, up to the end of the last step.
     pub fn finish(&mut self) -> Vec<IdleSpan> {
-        let Some((unit, end)) = self.steps.latest else {
+        let Some((unit, _)) = self.steps.latest else {
             return Vec::new();
         };
+        let end = self.steps.ended.all.until;
         self.window_end.get_or_insert(end);
         self.count_until(Nanos(u64::MAX));
+        self.units.end();
         let moment = Moment::Pushed;
         let path = self.units.path_to(Point { unit, moment });
-        let mut spans = self.fold.extend(path, &self.device);
+        let device = activity(&self.device, &self.gaps);
+        let mut spans = self.fold.extend(path, &device);
         // Nothing is left over unless the last step's own record was lost.
-        spans.extend(self.fold.close(end, &self.device));
+        spans.extend(self.fold.close(end, &device));
         spans
-    }
-
-    /// Forgets the device's activity in what has been folded.
-    fn forget(&mut self) {
-        let done = self.fold.cursor();
-        self.device.busy.forget_before(done);
-        self.device.late.forget_before(done);
-        let host = self.device.host.partition_point(|span| span.end <= done);
-        self.device.host.drain(..host);
     }
 
     /// Whether there is so much to fold that it should not wait for the next second: what is folded while it
@@ -407,12 +494,12 @@ impl Analysis {
     /// How fast it goes so far; `None` before the first measured step. Much cheaper than a summary.
     pub fn pace(&self) -> Option<Pace> {
         let start = self.fold.window_start()?;
-        let (_, end) = self.steps.latest.filter(|_| self.steps.measured > 0)?;
-        let window = Interval::new(start, self.window_end.unwrap_or(end));
+        let measured = self.measured()?;
+        let window = Interval::new(start, self.window_end.unwrap_or(measured.until));
         let unfolded = Interval::new(self.fold.cursor().max(start), window.end);
         let busy = self.fold.busy() + self.device.busy.covered_in(unfolded);
         Some(Pace {
-            samples_per_second: self.steps.samples as f64 / window.length().seconds().max(1e-9),
+            samples_per_second: measured.samples as f64 / window.length().seconds().max(1e-9),
             device_busy: share(busy, window.length()),
         })
     }
@@ -425,22 +512,29 @@ impl Analysis {
     /// What has been found so far; `None` before the first measured step. `lanes` are the recorder's.
     pub fn summary(&self, lanes: &[LaneInfo]) -> Option<Summary> {
         let start = self.fold.window_start()?;
-        let (unit, end) = self.steps.latest.filter(|_| self.steps.measured > 0)?;
+        let measured = self.measured()?;
+        let (unit, _) = self.steps.latest?;
         let mut fold = self.fold.clone();
         let mut complete = true;
-        if fold.cursor() < end {
+        let device = activity(&self.device, &self.gaps);
+        if fold.cursor() < measured.until {
             let moment = Moment::Pushed;
             let path: Vec<Visit> = self.units.path_to(Point { unit, moment }).collect();
-            complete = self.dropped > 0 || path.iter().all(|visit| visit.link != Link::Lost);
-            fold.extend(path, &self.device);
-            fold.close(end, &self.device);
+            complete = path.iter().all(|visit| visit.link != Link::Missing);
+            // The latest step may have ended after those that are counted.
+            let until = |visit: Visit| Visit {
+                time: visit.time.min(measured.until),
+                ..visit
+            };
+            fold.extend(path.into_iter().map(until), &device);
         }
+        fold.close(measured.until, &device);
         let window = Interval::new(start, fold.cursor().max(start));
         let workers = self.tally.workers(lanes, window.length());
         Some(Summary {
             window,
-            steps: self.steps.measured,
-            samples: self.steps.samples,
+            steps: measured.steps,
+            samples: measured.samples,
             device_busy: fold.busy(),
             busy_intervals: fold.busy_intervals(),
             compute: self.steps.compute,
@@ -448,7 +542,7 @@ impl Analysis {
             causes: fold.totals().ranked(),
             over_time: fold.over_time(window),
             data_wait: self.steps.data_wait.summary(),
-            data_wait_total: self.steps.data_wait_total,
+            data_wait_total: self.data_wait_total(),
             step: self.steps.service.summary(),
             step_run_delay: self.steps.run_delay,
             first_batch: self.steps.first_batch,
@@ -459,7 +553,7 @@ impl Analysis {
                 window.length(),
                 self.cpu.used(),
                 self.others_cpu.used(),
-                (self.steps.measured, self.steps.samples),
+                (measured.steps, measured.samples),
             ),
             workers,
             process_cpu: self.cpu.used(),

@@ -153,47 +153,14 @@ impl StageTally {
 pub(super) struct LaneTally {
     pub(super) busy: Nanos,
     pub(super) blocked: Nanos,
+    /// Between records that were dropped.
+    hidden: Nanos,
     pub(super) items: u64,
-    /// Run delay that is yet to be taken off a service: it is read now and then, and may be longer than the
-    /// one that it is read in.
-    owed: Nanos,
-    /// Time since the last reading in which the thread was being woken: run delay there is no service's.
-    woken: Nanos,
     first_usage: Option<ThreadUsage>,
     last_usage: Option<ThreadUsage>,
 }
 
-/// Being woken when room was made takes about as long at most; it is not recorded.
-const WOKEN_BY_ROOM: Nanos = Nanos::from_micros(100);
-
 impl LaneTally {
-    /// Notes that the thread was woken before `unit`, or will be after it.
-    fn wakes(&mut self, unit: &UnitRecord) {
-        let waking = match unit.waited {
-            true => unit.start - unit.ready_at,
-            false => Nanos::ZERO,
-        };
-        if unit.wake_run_delay > 0 {
-            // A reading of its own, of all since the one before.
-            let read = Nanos(u64::from(unit.wake_run_delay));
-            self.owed += read - waking - std::mem::take(&mut self.woken);
-        } else {
-            self.woken += waking;
-        }
-    }
-
-    /// The part of `unit` in which the thread lacked a core.
-    fn lacked(&mut self, unit: &UnitRecord) -> Nanos {
-        if unit.run_delay > 0 {
-            let woken = std::mem::take(&mut self.woken);
-            self.owed += Nanos(u64::from(unit.run_delay)) - woken;
-        }
-        let delay = self.owed.min(unit.end - unit.start);
-        self.owed = self.owed - delay;
-        self.woken += (unit.pushed - unit.end).min(WOKEN_BY_ROOM);
-        delay
-    }
-
     /// What the kernel charged to the thread, from its first reading in the window to its last.
     pub(super) fn usage(&self) -> ThreadUsage {
         let (Some(first), Some(last)) = (self.first_usage, self.last_usage) else {
@@ -250,14 +217,12 @@ fn woken_by(unit: &UnitRecord, whole_batches: bool) -> Option<Stage> {
 impl Tally {
     /// Counts the part of a unit that lies in `window`; its item counts where it ended.
     pub(super) fn unit(&mut self, lane: u16, unit: &UnitRecord, window: Interval) {
-        self.lane(lane).wakes(unit);
-        let lacked = self.lane(lane).lacked(unit);
         self.whole_batches |= unit.split.is_some();
         if let Some(payer) = woken_by(unit, self.whole_batches) {
             self.wakes[payer as usize] += 1;
         }
         for service in unit.services() {
-            self.service(lane, unit, &service, lacked, window);
+            self.service(lane, unit, &service, window);
         }
         let blocked = Interval::new(unit.end, unit.pushed).clip(window).length();
         if let Some(Some(stage)) = self.stages.get_mut(unit.stage as usize) {
@@ -266,21 +231,13 @@ impl Tally {
         self.lane(lane).blocked += blocked;
     }
 
-    /// Counts what one stage did in `unit`, whose thread lacked a core for `lacked`.
-    fn service(
-        &mut self,
-        lane: u16,
-        unit: &UnitRecord,
-        service: &Service,
-        lacked: Nanos,
-        window: Interval,
-    ) {
+    /// Counts what one stage did in `unit`.
+    fn service(&mut self, lane: u16, unit: &UnitRecord, service: &Service, window: Interval) {
         let Service { start, end, .. } = *service;
         let busy = Interval::new(start, end).clip(window).length();
         let counts = end > window.start && end <= window.end;
         let items = u64::from(unit.items());
-        // When in the unit is not known.
-        let delay = lacked.share_of(end - start, unit.end - unit.start);
+        let delay = Nanos(service.run_delay.into());
         let stage = self.stage(service.stage);
         stage.busy += busy;
         if counts {
@@ -294,7 +251,7 @@ impl Tally {
             if !service.stage.per_batch() {
                 stage.slowest.note(service.stage, unit, end - start - delay);
             }
-            stage.run_delay += Nanos(u64::from(service.run_delay));
+            stage.run_delay += delay;
             stage.bytes_in += service.bytes_in;
             stage.handed_on(service.bytes_out);
             stage.input_depths += u64::from(service.input_depth);
@@ -318,6 +275,11 @@ impl Tally {
             self.lanes.resize_with(number + 1, LaneTally::default);
         }
         &mut self.lanes[number]
+    }
+
+    /// Takes note of a time in the window of which dropped records would have told.
+    pub(super) fn hide(&mut self, lane: u16, length: Nanos) {
+        self.lane(lane).hidden += length;
     }
 
     /// Notes what the kernel has charged to a thread.
@@ -435,7 +397,7 @@ impl Tally {
                 items: tally.items,
                 busy,
                 blocked,
-                starved: window - busy - blocked,
+                starved: window - busy - blocked - tally.hidden,
                 usage: tally.usage(),
             }
         });

@@ -41,19 +41,22 @@ pub(super) enum Link {
     /// The item was there and its worker came to it.
     Woken { run_delay: u64 },
     /// A slot downstream was freed. Up to here the worker of `lane` had spent `slack` in all waiting
-    /// for slots, time in which it could have worked ahead. `by` is the loader stage that freed it;
-    /// `None` is the trainer.
+    /// for slots, time in which it could have worked ahead, the last of it since `since`. `by` is the loader stage
+    /// that freed it; `None` is the trainer.
     SlotFreed {
         stage: Stage,
         by: Option<Stage>,
         lane: u16,
         slack: Nanos,
+        since: Nanos,
         run_delay: u64,
     },
     /// The start of the run.
     Began,
     /// The record of what bound it was dropped.
     Lost,
+    /// That record has yet to arrive.
+    Missing,
 }
 
 /// A point of a path: its time, and the link that led to it.
@@ -67,8 +70,12 @@ struct Kept {
     record: UnitRecord,
     /// How many units had arrived before it.
     arrival: u64,
-    /// Time its lane had spent waiting for slots downstream, up to the start of this unit.
+    /// Time its lane had spent waiting for slots downstream, up to the start of this unit, the last of it since
+    /// `free_since`.
     slack_at_start: Nanos,
+    free_since: Nanos,
+    /// Run delay after room was made for the result.
+    late: Nanos,
 }
 
 impl Kept {
@@ -99,10 +106,12 @@ pub(super) struct Units {
     horizon: Nanos,
     /// The point that is the horizon; others of the same time may come after it.
     root: Option<Point>,
+    ended: bool,
 }
 
 impl Units {
-    pub(super) fn insert(&mut self, lane: u16, record: UnitRecord) {
+    /// Adds a lane's next unit, whose thread lacked a core for `late` once there was room for the result.
+    pub(super) fn insert(&mut self, lane: u16, record: UnitRecord, late: Nanos) {
         let number = usize::from(lane);
         if self.lanes.len() <= number {
             self.lanes.resize_with(number + 1, VecDeque::new);
@@ -110,13 +119,18 @@ impl Units {
         let units = &mut self.lanes[number];
         let before = units.back();
         let mut slack_at_start = before.map(Kept::slack_at_push).unwrap_or_default();
-        if let Some(before) = before.filter(|_| record.waited && record.admitted) {
-            slack_at_start += record.ready_at - before.record.pushed;
+        let mut free_since = record.ready_at;
+        let known = before.filter(|before| before.record.ordinal + 1 == record.ordinal);
+        if let Some(before) = known.filter(|_| record.waited && record.admitted) {
+            free_since = before.record.pushed;
+            slack_at_start += record.ready_at - free_since;
         }
         units.push_back(Kept {
             record,
             arrival: self.arrived,
             slack_at_start,
+            free_since,
+            late,
         });
         self.arrived += 1;
         let name = Some(UnitRef::new(lane, record.ordinal));
@@ -140,6 +154,30 @@ impl Units {
         units
             .binary_search_by_key(&unit.ordinal(), |kept| kept.record.ordinal)
             .ok()
+    }
+
+    /// How a point was bound by `unit`, which is not remembered. Where its record was dropped the path goes on with
+    /// what its lane did before.
+    fn without(&self, unit: UnitRef) -> (Link, Option<Point>) {
+        let units = self.lanes.get(usize::from(unit.lane()));
+        let Some(units) = units.filter(|units| !units.is_empty()) else {
+            return (Link::Missing, None);
+        };
+        let place = units.partition_point(|kept| kept.record.ordinal < unit.ordinal());
+        if place == units.len() && !self.ended {
+            return (Link::Missing, None);
+        }
+        let before = place.checked_sub(1).and_then(|place| units.get(place));
+        let point = before.map(|kept| Point {
+            unit: UnitRef::new(unit.lane(), kept.record.ordinal),
+            moment: Moment::Pushed,
+        });
+        (Link::Lost, point)
+    }
+
+    /// No more records come: those that have not arrived were dropped.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
     }
 
     fn kept(&self, unit: UnitRef) -> Option<&Kept> {
@@ -203,7 +241,7 @@ impl Units {
             Moment::End => {
                 let link = Link::Service {
                     stage: unit.stage,
-                    run_delay: u64::from(unit.run_delay) - self.woken_late(unit),
+                    run_delay: u64::from(unit.run_delay),
                     continues: continues(point.unit, unit),
                 };
                 (link, at(Moment::Start))
@@ -214,7 +252,8 @@ impl Units {
                     by: self.freed_by(unit.room_from),
                     lane: point.unit.lane(),
                     slack: kept.slack_at_push(),
-                    run_delay: self.woken_late(unit),
+                    since: unit.end,
+                    run_delay: kept.late.0,
                 };
                 if !unit.room_from.is_some() {
                     // A worker that had just started, and no unit of work, made the room.
@@ -222,7 +261,7 @@ impl Units {
                 }
                 match self.room_at(unit.room_from, unit.pushed) {
                     Some(room) => (link, Some(room)),
-                    None => (Link::Lost, at(Moment::End)),
+                    None => (self.without(unit.room_from).0, at(Moment::End)),
                 }
             }
             Moment::Pushed => (Link::WorkerFreed { stage: unit.stage }, at(Moment::End)),
@@ -245,23 +284,18 @@ impl Units {
                     },
                     Some(point),
                 ),
-                (Some(_), None) => (Link::Lost, None),
+                (Some(before), None) => self.without(before),
                 (None, None) => (Link::Began, None),
             };
         }
         if !unit.cause.is_some() {
             return (Link::Began, None);
         }
-        self.input_bound_by(name, kept, known)
+        self.input_bound_by(name, kept)
     }
 
-    /// How a unit that waited for its input was bound by who gave it; `free` is when its worker was.
-    fn input_bound_by(
-        &self,
-        name: UnitRef,
-        kept: &Kept,
-        free: Option<Point>,
-    ) -> (Link, Option<Point>) {
+    /// How a unit that waited for its input was bound by who gave it.
+    fn input_bound_by(&self, name: UnitRef, kept: &Kept) -> (Link, Option<Point>) {
         let unit = &kept.record;
         // An item comes when its maker has found room for it, a slot when it is freed.
         let came = if unit.admitted {
@@ -273,12 +307,10 @@ impl Units {
         let Some(maker) = self.moment_at(unit.cause, came) else {
             // Folded and forgotten, where it was before the horizon.
             let forgotten = unit.ready_at <= self.horizon && unit.start > self.horizon;
-            let link = if forgotten {
-                Link::Woken { run_delay }
-            } else {
-                Link::Lost
+            return match forgotten {
+                true => (Link::Woken { run_delay }, None),
+                false => self.without(unit.cause),
             };
-            return (link, free.filter(|_| !forgotten));
         };
         if unit.stage.on_device()
             && let Some(submitted) = self.submission(unit, came)
@@ -292,6 +324,7 @@ impl Units {
                 by: None,
                 lane: name.lane(),
                 slack: kept.slack_at_start,
+                since: kept.free_since,
                 run_delay,
             };
             return (link, Some(maker));
@@ -302,14 +335,6 @@ impl Units {
             return (link, Some(maker));
         }
         (Link::Woken { run_delay }, Some(maker))
-    }
-
-    /// Of its run delay, what a thread spent after the device had made room for `unit`'s result.
-    fn woken_late(&self, unit: &UnitRecord) -> u64 {
-        let room = self.get(unit.room_from);
-        let room = room.filter(|room| unit.pushed > unit.end && room.stage == Stage::Device);
-        let late = room.map_or(Nanos::ZERO, |room| unit.pushed - room.end.max(unit.end));
-        late.0.min(u64::from(unit.run_delay))
     }
 
     /// How the start of a device's `unit` was bound by a thread that submitted it, at `at`, in the course of

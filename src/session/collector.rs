@@ -15,7 +15,7 @@ use crate::report::{
     DeviceReport, EmulatedReport, RecorderReport, Report, Status, TimelineReport, Training,
     write_json,
 };
-use crate::timeline::{Clock, Nanos, Record, Recorder, Wakings};
+use crate::timeline::{Clock, Nanos, Record, Recorder, Stage, Wakings};
 use crate::trace::{HostSpans, SharedTrace};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::convert::Infallible;
@@ -230,6 +230,9 @@ impl Collector {
             .gpu_timeline
             .as_ref()
             .is_some_and(GpuCollector::is_over);
+        let [trainer, device] =
+            [Stage::Step, Stage::Device].map(|stage| self.recorder.steps(stage));
+        self.analysis.counted(trainer, device);
         let drain = self
             .recorder
             .drain(|lane, record| records.push((lane, record)));

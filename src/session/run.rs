@@ -123,7 +123,7 @@ impl Session {
         // Compiling kernels and making contexts is no part of the run.
         let mut device = self.device().map_err(|error| self.recognised(error))?;
         let recorder = if self.config.recorder {
-            Recorder::new()
+            Recorder::new().counting_after(self.config.warmup_steps)
         } else {
             Recorder::off()
         };
@@ -186,12 +186,14 @@ impl Session {
         let report = &mut collector.report;
         predict_suggested(report, self.config.mode, &self.options.settings);
         let mut warnings = std::mem::take(&mut collector.warnings);
-        let done = report.steps;
-        let fewer = self.config.steps.filter(|asked| done < *asked);
+        // The plan is bounded by the epochs; a run also has fewer steps where whole batches were skipped.
+        let planned = collector.steps.saturating_sub(self.config.warmup_steps);
+        let fewer = self.config.steps.filter(|asked| planned < *asked);
         if let Some(asked) = fewer
             && report.status == Status::Complete
-            && self.config.recorder
         {
+            let done = report.training.steps;
+            let done = done.saturating_sub(self.config.warmup_steps);
             warnings.push(format!(
                 "the epochs were used up after {done} of {asked} steps"
             ));

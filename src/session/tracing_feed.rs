@@ -150,7 +150,7 @@ impl TracingFeed {
             Record::Unit(unit) => unit.item.batch,
             Record::Busy(busy) => busy.batch,
             Record::Host(host) => host.batch,
-            Record::Usage(_) => return,
+            Record::Usage(_) | Record::Dropped => return,
         };
         if !self.steps.holds(number) {
             if let Record::Unit(unit) = record {
@@ -182,7 +182,7 @@ impl TracingFeed {
             }
             Record::Busy(busy) => batch.busy.push(*busy),
             Record::Host(host) => batch.host.push(*host),
-            Record::Usage(_) => {}
+            Record::Usage(_) | Record::Dropped => {}
         }
     }
 

@@ -12,6 +12,7 @@ mod layout;
 mod record;
 mod recorder;
 mod ring;
+mod steps;
 mod time;
 mod virtual_clock;
 mod wakings;
@@ -26,6 +27,7 @@ pub use record::{
     UnitRecord, UnitRef,
 };
 pub use recorder::{Drain, LaneInfo, LaneKind, LaneRecorder, Recorder};
+pub use steps::{CountedSteps, StepCounts};
 pub use time::Nanos;
 pub use virtual_clock::VirtualClock;
 pub use wakings::{WakingSeen, Wakings};

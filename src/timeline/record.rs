@@ -436,4 +436,6 @@ pub enum Record {
     Busy(BusySpan),
     Host(HostSpan),
     Usage(ThreadUsage),
+    /// Records of the lane before this place found no room and are lost. The recorder's own, written by no thread.
+    Dropped,
 }

@@ -1,7 +1,8 @@
 //! The recorder: one ring for each thread that works, drained by one collector.
 
 use super::ring::Ring;
-use super::{Record, Stage, UnitRecord, UnitRef, Wakings};
+use super::steps::StepCounters;
+use super::{CountedSteps, Record, Stage, UnitRecord, UnitRef, Wakings};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a lane of the timeline shows.
@@ -46,6 +47,7 @@ pub struct Recorder {
     records_per_lane: usize,
     on: bool,
     wakings: Arc<Wakings>,
+    steps: Arc<StepCounters>,
 }
 
 impl Recorder {
@@ -64,7 +66,20 @@ impl Recorder {
             records_per_lane,
             on: true,
             wakings: Arc::default(),
+            steps: Arc::default(),
         }
+    }
+
+    /// The same, for a run whose first `warmup_steps` steps are counted apart. No lane may have been made yet.
+    pub fn counting_after(self, warmup_steps: u64) -> Recorder {
+        let steps = Arc::new(StepCounters::after(warmup_steps));
+        Recorder { steps, ..self }
+    }
+
+    /// The steps so far of `stage`: of the trainer's thread, or of the device that runs beside it. They hold whatever
+    /// was dropped. Read before the records are taken they are no more than these tell of.
+    pub fn steps(&self, stage: Stage) -> CountedSteps {
+        self.steps.read(stage)
     }
 
     /// A recorder that records nothing: only for measuring what recording costs.
@@ -74,6 +89,7 @@ impl Recorder {
             records_per_lane: 0,
             on: false,
             wakings: Arc::default(),
+            steps: Arc::default(),
         }
     }
 
@@ -104,13 +120,15 @@ impl Recorder {
         }
         LaneRecorder {
             ring,
+            steps: self.steps.clone(),
             lane: number,
             ordinal: 0,
             tail_seen: 0,
         }
     }
 
-    /// Moves every record written so far to `take`, lane by lane, each lane's in order.
+    /// Moves every record written so far to `take`, lane by lane, each lane's in order, with [`Record::Dropped`] where
+    /// some are missing.
     /// Call from one thread only.
     pub fn drain(&self, mut take: impl FnMut(u16, Record)) -> Drain {
         let rings: Vec<Arc<Ring>> = {
@@ -120,9 +138,17 @@ impl Recorder {
         let mut drain = Drain::default();
         for (number, ring) in rings.iter().enumerate() {
             let before = drain.records;
-            while let Some(record) = ring.pop().as_ref().and_then(Record::decode) {
-                drain.records += 1;
-                take(number as u16, record);
+            while let Some((words, after_dropped)) = ring.pop() {
+                if after_dropped {
+                    take(number as u16, Record::Dropped);
+                }
+                if let Some(record) = Record::decode(&words) {
+                    drain.records += 1;
+                    take(number as u16, record);
+                }
+            }
+            if ring.is_dropping() {
+                take(number as u16, Record::Dropped);
             }
             drain.fullest = drain.fullest.max(drain.records - before);
             drain.dropped += ring.dropped();
@@ -157,6 +183,7 @@ pub struct Drain {
 /// A thread's own end of its lane.
 pub struct LaneRecorder {
     ring: Option<Arc<Ring>>,
+    steps: Arc<StepCounters>,
     lane: u16,
     ordinal: u64,
     tail_seen: u64,
@@ -183,6 +210,9 @@ impl LaneRecorder {
             ..*unit
         }));
         self.ordinal += 1;
+        if self.is_on() {
+            self.steps.count(unit);
+        }
     }
 
     /// Records anything that is not a unit of work.

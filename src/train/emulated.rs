@@ -9,8 +9,8 @@ use crate::device::emulated::{
 };
 use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError, StopSignal};
 use crate::timeline::{
-    Bytes, Clock, DevicePhase, HostWork, LaneKind, LaneRecorder, Nanos, Recorder, Stage,
-    UnitRecord, UnitRef,
+    BusySpan, Bytes, Clock, DevicePhase, HostWork, LaneKind, LaneRecorder, Nanos, Record, Recorder,
+    Stage, UnitRecord, UnitRef,
 };
 use stallscope_burn::Learned;
 use std::collections::VecDeque;
@@ -165,8 +165,19 @@ impl EmulatedTrainer {
         Ok(())
     }
 
+    fn busy(&mut self, phase: DevicePhase, batch: u64, start: Nanos, end: Nanos) {
+        if end > start {
+            self.lane.write(&Record::Busy(BusySpan {
+                phase,
+                batch,
+                start,
+                end,
+            }));
+        }
+    }
+
     /// Puts a step on the device.
-    fn submit(&mut self, batch: &Delivered<EmulatedBatch>, launched: Nanos, logbook: &mut Logbook) {
+    fn submit(&mut self, batch: &Delivered<EmulatedBatch>, launched: Nanos, logbook: &Logbook) {
         let (number, on_device) = (batch.number, &batch.batch);
         let step = self
             .queue
@@ -177,10 +188,8 @@ impl EmulatedTrainer {
             end,
             bound_by,
         } = step;
-        if preprocessed > start {
-            logbook.busy(DevicePhase::Preprocess, number, start, preprocessed);
-        }
-        logbook.busy(DevicePhase::Step, number, preprocessed, end);
+        self.busy(DevicePhase::Preprocess, number, start, preprocessed);
+        self.busy(DevicePhase::Step, number, preprocessed, end);
         let host = logbook.current();
         let cause = if bound_by == BoundBy::Copy {
             on_device.by

@@ -1,6 +1,7 @@
 //! Idle attribution, held against planted pipelines on the virtual clock: it sums exactly, and it is
 //! causal.
 
+mod dropped;
 mod emulated;
 mod events;
 mod guard;

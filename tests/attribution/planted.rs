@@ -95,6 +95,8 @@ pub struct Rig {
     pub reads_wait: bool,
     /// Only a few batches are loaded, and stay.
     pub keep: Option<Keep>,
+    /// Records that a lane has room for, and steps between two passes that take them.
+    pub lazy: Option<(usize, u64)>,
     /// Samples that take longer than the others.
     pub rare: Option<Rare>,
     /// In place of the planted step: one that a device takes so long for, known by the events at its ends only.
@@ -261,7 +263,8 @@ impl Planted {
     }
 
     fn run_with(&self, rig: &Rig, test_clock: &TestClock) -> Outcome {
-        let recorder = Recorder::with_capacity(1 << 14);
+        let (room, _) = rig.lazy.unwrap_or((1 << 14, 1));
+        let recorder = Recorder::with_capacity(room).counting_after(self.warmup);
         let (clock, costs) = (test_clock.clock.clone(), self.costs.clone());
         if let Some(length) = rig.by_events {
             let mut launcher = EventDevice::new(clock.clone(), length);
@@ -327,6 +330,10 @@ impl Planted {
         let mut kept = 0;
         train(&mut feed, &mut step, |done| {
             (test_clock.spend)(rig.host_code);
+            let (_, every) = rig.lazy.unwrap_or((0, 1));
+            if !done.steps.is_multiple_of(every) {
+                return;
+            }
             collect(recorder, &mut analysis, test_clock, &mut busy);
             let due = self.settle_every > 0 && done.steps % self.settle_every == 0;
             if due || self.settle_every > 0 && analysis.is_full() {
@@ -375,6 +382,8 @@ fn collect(
     clock: &TestClock,
     busy: &mut IntervalSet,
 ) {
+    let [trainer, device] = [Stage::Step, Stage::Device].map(|stage| recorder.steps(stage));
+    analysis.counted(trainer, device);
     let mut records = Vec::new();
     let drain = recorder.drain(|lane, record| {
         if let Record::Busy(span) = record {

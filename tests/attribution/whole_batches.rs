@@ -6,7 +6,7 @@ use crate::planted::{Planted, Rig};
 use crate::work::Costs;
 use crate::{MS, STEP, check_sums, knobs, steady};
 use proptest::prelude::*;
-use stallscope::analysis::Cause;
+use stallscope::analysis::{Cause, Summary, Verdict};
 use stallscope::pipeline::{Layout, StageKnobs};
 use stallscope::timeline::{Nanos, Stage};
 
@@ -181,4 +181,66 @@ fn idle_time_is_shared_out_by_how_long_the_parts_took() {
         let mut pairs = shares.into_iter().zip(expected);
         assert!(pairs.all(close), "{num_workers} workers: {shares:?}");
     }
+}
+
+/// Four workers decode batches of one sample for `decode`; every so often one takes `times` as long. The step takes
+/// 10 ms.
+fn stragglers(decode: u64, times: u64, ordered: bool) -> (Planted, Rig) {
+    let mut mean = [MS / 100; 6];
+    mean[Stage::Decode as usize] = decode;
+    mean[Stage::Step as usize] = 10 * MS;
+    let run = Planted {
+        layout: Layout::WholeBatch {
+            num_workers: 4,
+            prefetch_factor: 2,
+        },
+        ordered,
+        steps: 2_000,
+        ..steady(mean, knobs(1, 2), knobs(1, 2))
+    };
+    let rig = Rig {
+        rare: Some((Stage::Decode, 40, times)),
+        ..Rig::default()
+    };
+    (run, rig)
+}
+
+/// The shares of the window in which the device was idle, and in which it was for head-of-line blocking.
+fn blocked(summary: &Summary) -> (f64, f64) {
+    let window = summary.window.length().0 as f64;
+    let causes = summary.causes.iter();
+    let blocked = causes.filter(|(cause, _)| matches!(cause, Cause::HeadOfLine(_)));
+    let blocked: Nanos = blocked.map(|(_, length)| *length).sum();
+    (
+        summary.device_idle().0 as f64 / window,
+        blocked.0 as f64 / window,
+    )
+}
+
+/// Batches that are ready wait for a long one: as much idle time as comes back where they need not.
+#[test]
+fn head_of_line_blocking_is_what_delivery_in_any_order_recovers() {
+    for (decode, times) in [(24, 12), (24, 5), (60, 8), (36, 6)] {
+        let (run, rig) = stragglers(decode * MS, times, true);
+        let ordered = run.run_on(&rig).summary;
+        let free = stragglers(decode * MS, times, false).0.run_on(&rig).summary;
+        let window = ordered.window.length().0 as f64;
+        let recovered = (ordered.device_idle() - free.device_idle()).0 as f64 / window;
+        let (_, share) = blocked(&ordered);
+        let causes = &ordered.causes;
+        assert_eq!(blocked(&free).1, 0.0);
+        assert!(
+            (share - recovered).abs() <= 0.02,
+            "{decode} ms, {times} times: {share} and {recovered}: {causes:?}"
+        );
+    }
+}
+
+#[test]
+fn a_run_whose_batches_wait_for_a_long_one_is_told_to_deliver_in_any_order() {
+    let (run, rig) = stragglers(24 * MS, 12, true);
+    let outcome = run.run_on(&rig);
+    assert_eq!(outcome.first_cause(), Cause::HeadOfLine(Stage::Decode));
+    let line = Verdict::of(&outcome.summary, &run.shape(&rig)).line();
+    assert!(line.contains("--set ordered=false"), "{line}");
 }

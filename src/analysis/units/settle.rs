@@ -7,18 +7,12 @@ use std::collections::BinaryHeap;
 impl Units {
     /// Moves the horizon to the youngest point that every path still to come must pass, no later than
     /// `no_later_than`, and forgets what no such path can reach. Returns the path up to there. The
-    /// youngest `keep` units are left alone. Unless records were `dropped`, a unit that is missing has
-    /// yet to arrive: then nothing is settled this time.
+    /// youngest `keep` units are left alone. Where a unit has yet to arrive nothing is settled this time.
     ///
     /// Workers that never wait have paths of their own, which need not meet, and a unit may stay open for
     /// long. Where that has gone on for many times `keep`, the path of the latest step is taken for all,
     /// as it is.
-    pub(in crate::analysis) fn settle(
-        &mut self,
-        keep: usize,
-        no_later_than: Nanos,
-        dropped: bool,
-    ) -> Vec<Visit> {
+    pub(in crate::analysis) fn settle(&mut self, keep: usize, no_later_than: Nanos) -> Vec<Visit> {
         let kept = self.len();
         if kept <= keep {
             return Vec::new();
@@ -47,7 +41,7 @@ impl Units {
         };
         let path = trunk[place..].iter().rev();
         let path: Vec<Visit> = path.map(|(_, visit)| *visit).collect();
-        if !dropped && !impatient && path.iter().any(|visit| visit.link == Link::Lost) {
+        if !impatient && path.iter().any(|visit| visit.link == Link::Missing) {
             return Vec::new();
         }
         self.horizon = time.max(self.horizon);

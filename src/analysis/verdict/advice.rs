@@ -3,7 +3,7 @@
 use super::{Cores, Judge, Kind, MORE_WORKERS, WORTH_TRYING};
 use crate::analysis::bound::{ASSEMBLY, Bound, Limit};
 use crate::analysis::cause::Cause;
-use crate::analysis::suggestion::{Change, Setting, Slack, Suggestion};
+use crate::analysis::suggestion::{Change, Setting, SettingValue, Slack, Suggestion};
 use crate::analysis::tally::share;
 use crate::timeline::{HostWork, Layout, Nanos, Stage};
 
@@ -25,6 +25,9 @@ impl Judge<'_> {
                 Cores::Taken => None,
             },
             Cause::PrefetchDepth(stage) => Some(self.deeper(stage)),
+            Cause::HeadOfLine(stage) => Some(self.any_order())
+                .filter(|suggestion| suggestion.at_most >= WORTH_TRYING)
+                .or_else(|| self.more_threads(stage)),
             Cause::CpuContention => match (&self.guard, self.cores()) {
                 (Some(guard), _) => Some(guard.suggestion.clone()),
                 (None, Cores::Saturated) => self.cheaper_work(None),
@@ -136,15 +139,26 @@ impl Judge<'_> {
             .then(|| Suggestion::new(Change::ReadInOrder, at_most))
     }
 
+    /// Batches that are handed on as they become ready.
+    fn any_order(&self) -> Suggestion {
+        let ordered = Setting {
+            key: "ordered".to_owned(),
+            value: SettingValue::Flag(false),
+            now: SettingValue::Flag(true),
+        };
+        let at_most = self.without_all(|cause| matches!(cause, Cause::HeadOfLine(_)));
+        Suggestion::new(Change::Set(vec![ordered]), at_most)
+    }
+
+    /// The most that is gained where `causes` go away.
+    fn without_all(&self, causes: fn(Cause) -> bool) -> f64 {
+        let all = self.summary.causes.iter();
+        let lengths = all.filter(|(cause, _)| causes(*cause));
+        let length = lengths.map(|(_, length)| *length).sum();
+        self.without(length).min(self.at_most(&self.bound))
+    }
+
     fn deeper(&self, stage: Stage) -> Suggestion {
-        let hidden = self
-            .summary
-            .causes
-            .iter()
-            .filter_map(|(cause, length)| match cause {
-                Cause::PrefetchDepth(_) => Some(*length),
-                _ => None,
-            });
         let copies_ahead = self.shape.copy.workers > 0 && !self.shape.layout.is_inline();
         let (key, depth) = match self.shape.layout {
             // Whatever assembles the batches, room behind the copy is what it lacked.
@@ -159,7 +173,7 @@ impl Judge<'_> {
             Layout::PerStage { batch, .. } => ("batch.prefetch", batch.prefetch),
         };
         let deeper = Setting::count(key, (2 * depth).max(1), depth);
-        let at_most = self.without(hidden.sum()).min(self.at_most(&self.bound));
+        let at_most = self.without_all(|cause| matches!(cause, Cause::PrefetchDepth(_)));
         Suggestion::new(Change::Set(vec![deeper]), at_most)
     }
 

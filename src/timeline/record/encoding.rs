@@ -13,6 +13,7 @@ const UNIT: u64 = 0;
 const BUSY: u64 = 1;
 const HOST: u64 = 2;
 const USAGE: u64 = 3;
+const DROPPED: u64 = 4;
 
 impl Record {
     pub(in crate::timeline) fn encode(&self) -> [u64; WORDS] {
@@ -36,6 +37,7 @@ impl Record {
                 ]);
                 words
             }
+            Record::Dropped => span_words(DROPPED, 0, Nanos::ZERO, Nanos::ZERO),
         }
     }
 
@@ -89,6 +91,7 @@ impl Record {
                 minor_faults: words[8],
                 readings: words[9],
             })),
+            DROPPED => Some(Record::Dropped),
             _ => None,
         }
     }
@@ -296,6 +299,7 @@ mod tests {
                 end,
             }),
             Record::Usage(usage),
+            Record::Dropped,
         ] {
             assert_eq!(Record::decode(&record.encode()), Some(record));
         }

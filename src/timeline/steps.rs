@@ -1,0 +1,81 @@
+//! Counts of steps, kept by the threads that end them: a full ring drops records, but none of these.
+
+use super::{Nanos, Stage, UnitRecord};
+use std::sync::{Mutex, PoisonError};
+
+/// Steps that are over.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepCounts {
+    pub steps: u64,
+    pub samples: u64,
+    /// Sum of the times between two of them.
+    pub waited: Nanos,
+    /// When the last of them was over.
+    pub until: Nanos,
+}
+
+/// Steps that are over by now, and those of the warm-up once that is.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct CountedSteps {
+    pub warm_up: Option<StepCounts>,
+    pub all: StepCounts,
+}
+
+impl CountedSteps {
+    /// Counts the step of `unit`.
+    pub fn count(&mut self, unit: &UnitRecord, warmup_steps: u64) {
+        let all = &mut self.all;
+        if all.steps > 0 {
+            all.waited += unit.start - all.until;
+        }
+        all.steps += 1;
+        all.samples += u64::from(unit.samples);
+        all.until = unit.pushed;
+        if all.steps == warmup_steps {
+            self.warm_up = Some(*all);
+        }
+    }
+}
+
+/// The steps of a run: those of the trainer's thread, and of a device that runs beside it.
+#[derive(Debug, Default)]
+pub(super) struct StepCounters {
+    warmup_steps: u64,
+    trainer: Mutex<CountedSteps>,
+    device: Mutex<CountedSteps>,
+}
+
+impl StepCounters {
+    pub(super) fn after(warmup_steps: u64) -> StepCounters {
+        StepCounters {
+            warmup_steps,
+            ..StepCounters::default()
+        }
+    }
+
+    fn of(&self, stage: Stage) -> &Mutex<CountedSteps> {
+        match stage {
+            Stage::Device => &self.device,
+            _ => &self.trainer,
+        }
+    }
+
+    /// Those of `stage`, which is step or device.
+    pub(super) fn read(&self, stage: Stage) -> CountedSteps {
+        *self
+            .of(stage)
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts `unit` where it is a step.
+    pub(super) fn count(&self, unit: &UnitRecord) {
+        if unit.is_step() || unit.stage == Stage::Device {
+            let mut counted = self
+                .of(unit.stage)
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            counted.count(unit, self.warmup_steps);
+        }
+    }
+}
