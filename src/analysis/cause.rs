@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What held the device back at one instant.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// In service at a stage, or waiting for one of its workers.
     Capacity(Stage),

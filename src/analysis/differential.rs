@@ -166,12 +166,11 @@ pub struct Attributed {
 }
 
 impl Attributed {
-    /// From the causes of a report: the name of each, the name of its stage where it has one, and its nanoseconds.
-    /// `None` for an empty window.
-    pub fn of<'a>(
+    /// From the causes of a report with the nanoseconds of each. `None` for an empty window.
+    pub fn of(
         window_ns: u64,
         busy_ns: u64,
-        causes: impl IntoIterator<Item = (&'a str, Option<&'a str>, u64)>,
+        causes: impl IntoIterator<Item = (Cause, u64)>,
     ) -> Option<Attributed> {
         if window_ns == 0 {
             return None;
@@ -181,31 +180,25 @@ impl Attributed {
             device_busy_share: share(busy_ns),
             ..Attributed::default()
         };
-        for (cause, stage, ns) in causes {
-            *all.place(cause, stage) += share(ns);
+        for (cause, ns) in causes {
+            *all.place(cause) += share(ns);
         }
         Some(all)
     }
 
     /// Where a cause is counted.
-    fn place(&mut self, cause: &str, stage: Option<&str>) -> &mut f64 {
-        let named = |known: Stage| stage == Some(known.name());
-        if named(Stage::Read) {
-            &mut self.fetch_share
-        } else if [Stage::Decode, Stage::Preprocess, Stage::Batch].map(named) != [false; 3] {
-            &mut self.preparation_share
-        } else if named(Stage::Copy) || named(Stage::Transfer) {
-            &mut self.copy_share
-        } else if named(Stage::Step) || cause.starts_with("host: ") {
-            &mut self.host_share
-        } else if named(Stage::Device) || cause == Cause::DeviceSide.to_string() {
-            &mut self.device_side_share
-        } else if cause == Cause::CpuContention.to_string() {
-            &mut self.cpu_contention_share
-        } else if cause == Cause::WakeUp.to_string() {
-            &mut self.wake_up_share
-        } else {
-            &mut self.unattributed_share
+    fn place(&mut self, cause: Cause) -> &mut f64 {
+        match (cause.stage(), cause) {
+            (Some(Stage::Read), _) => &mut self.fetch_share,
+            (Some(Stage::Decode | Stage::Preprocess | Stage::Batch), _) => {
+                &mut self.preparation_share
+            }
+            (Some(Stage::Copy | Stage::Transfer), _) => &mut self.copy_share,
+            (Some(Stage::Step), _) | (_, Cause::Host(_)) => &mut self.host_share,
+            (Some(Stage::Device), _) | (_, Cause::DeviceSide) => &mut self.device_side_share,
+            (_, Cause::CpuContention) => &mut self.cpu_contention_share,
+            (_, Cause::WakeUp) => &mut self.wake_up_share,
+            _ => &mut self.unattributed_share,
         }
     }
 
@@ -224,6 +217,7 @@ impl Attributed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timeline::HostWork;
     use proptest::prelude::*;
 
     fn shares(times: &SampleTimes) -> Vec<(Part, f64)> {
@@ -321,16 +315,16 @@ mod tests {
     #[test]
     fn every_cause_has_a_place() {
         let causes = [
-            ("read capacity", Some("read"), 1),
-            ("prefetch depth (read)", Some("read"), 1),
-            ("decode capacity", Some("decode"), 2),
-            ("batch capacity", Some("batch"), 2),
-            ("copy", Some("copy"), 8),
-            ("host: launch", None, 16),
-            ("device side", None, 32),
-            ("CPU contention", None, 3),
-            ("wake-up", None, 5),
-            ("something new", None, 7),
+            (Cause::Capacity(Stage::Read), 1),
+            (Cause::PrefetchDepth(Stage::Read), 1),
+            (Cause::Capacity(Stage::Decode), 2),
+            (Cause::Capacity(Stage::Batch), 2),
+            (Cause::Capacity(Stage::Copy), 8),
+            (Cause::Host(HostWork::Launch), 16),
+            (Cause::DeviceSide, 32),
+            (Cause::CpuContention, 3),
+            (Cause::WakeUp, 5),
+            (Cause::Unattributed, 7),
         ];
         let all = Attributed::of(100, 23, causes).unwrap();
         let per_cent = |share: f64| (share * 100.0).round();

@@ -128,7 +128,9 @@ pub struct EmulatedReport {
 /// One cause of device idle time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IdleCause {
+    /// In words.
     pub cause: String,
+    pub kind: Cause,
     /// The stage it names, where it names one.
     pub stage: Option<Stage>,
     pub ns: Nanos,
@@ -382,6 +384,7 @@ impl Report {
         }
         let causes = causes.into_iter().map(|(cause, ns)| IdleCause {
             cause: cause.to_string(),
+            kind: cause,
             stage: cause.stage(),
             ns,
             share: share(ns),

@@ -380,7 +380,9 @@ pub struct BusySpan {
 }
 
 /// What the trainer's own code was doing while it kept the device waiting.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[derive(
+    Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum HostWork {
     Launch,

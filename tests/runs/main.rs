@@ -85,6 +85,26 @@ fn both_layouts_deliver_the_same_samples_whatever_the_workers() {
     assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
 }
 
+/// Held out are ten times the images that are trained on.
+#[test]
+fn the_recorders_share_leaves_out_the_evaluation() {
+    let run = ImageRun::with_images(330);
+    run.config("split.validation = 300");
+    let process_cpu = |args: &[&str]| {
+        let out = run.run(args);
+        assert!(out.status.success(), "{}", stderr(&out));
+        let report = run.report();
+        let recorder = &report["recorder"];
+        let evaluations = report["training"]["evaluations"].as_array().unwrap().len();
+        let cpu = recorder["cpu_ns"].as_f64().unwrap() / recorder["cpu_share"].as_f64().unwrap();
+        (cpu, evaluations)
+    };
+    let (with, one) = process_cpu(&["--trace", "none"]);
+    let (without, none) = process_cpu(&["--trace", "none", "--trial"]);
+    assert_eq!((one, none), (1, 0));
+    assert!(with < 2.0 * without, "{with} ns with it, {without} without");
+}
+
 #[test]
 fn the_loader_alone_runs_without_a_device() {
     let run = ImageRun::with_images(24);

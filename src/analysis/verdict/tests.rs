@@ -167,6 +167,28 @@ fn saturated_cores_get_cheaper_work_instead() {
     insta::assert_snapshot!(verdict.line(), @"loader-bound: preprocess has 1 worker, busy 97.8 %; 100 % of device idle is preprocess capacity; of 2 cores 99 % are in use, more workers cannot help; try samples stored preprocessed (at most 4.50x)");
 }
 
+/// Three quarters of the pixels are cropped away, whether floats are left of them or bytes.
+#[test]
+fn the_bound_on_pixels_counts_pixels() {
+    let at_most = |value_bytes, bytes_out| {
+        let slow = [(Stage::Decode, 1, 88), (Stage::Preprocess, 1, 8)];
+        let mut found = summary(90, 20, &[(DECODE, 70)], &slow, 178);
+        found.stages[0].bytes_out = 4_000;
+        found.stages[1].bytes_out = bytes_out;
+        let shape = LoaderShape {
+            value_bytes,
+            ..shape(2)
+        };
+        Verdict::of(&found, &shape).suggestion.unwrap().at_most
+    };
+    let (floats, bytes) = (at_most(4, 4_000), at_most(1, 1_000));
+    assert_eq!(floats, bytes);
+    assert!(
+        (floats - 90.0 / (0.25 * 88.0 + 0.5 * 82.0)).abs() < 2.0,
+        "{floats}"
+    );
+}
+
 #[test]
 fn a_loader_that_holds_back_in_many_ways_outweighs_one_long_host_cause() {
     let causes = [

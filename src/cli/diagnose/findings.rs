@@ -3,12 +3,12 @@
 use super::largest::Largest;
 use super::{next, remarks};
 use crate::analysis::{
-    Attributed, Cached, Estimate, Part, SampleTimes, differential, median_place,
+    Attributed, Cached, Cause, Estimate, Part, SampleTimes, differential, median_place,
 };
 use crate::cli::args::DiagnoseArgs;
 use crate::config::{DeviceConfig, Mode, Resolved};
 use anyhow::Context;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -241,8 +241,10 @@ fn attributed(report: &Value) -> Option<Attributed> {
     let busy = report["device"]["busy_ns"].as_u64()?;
     let causes = report["idle_causes"].as_array()?.iter();
     let causes = causes.filter_map(|cause| {
-        let name = cause["cause"].as_str()?;
-        Some((name, cause["stage"].as_str(), cause["ns"].as_u64()?))
+        Some((
+            Cause::deserialize(&cause["kind"]).ok()?,
+            cause["ns"].as_u64()?,
+        ))
     });
     Attributed::of(window, busy, causes)
 }

@@ -276,3 +276,50 @@ fn causes_over_time_are_counters_and_epochs_are_slices() {
         .collect();
     assert_eq!(epochs, ["epoch 1", "epoch 2"]);
 }
+
+/// The queues that a trace has counters of, where a thread serves several stages: as `threads` says of each.
+fn queues(threads: [u16; 6]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, trace) = shared_trace(folder.path(), "trace.json");
+    let steps = TracedSteps { first: 0, count: 1 };
+    let rule = WindowRule {
+        warmup_steps: 0,
+        steps: None,
+        run_start: Nanos::ZERO,
+        device_beside: false,
+    };
+    let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
+    let served = all(0).into_iter().map(|(lane, record)| match record {
+        Record::Unit(mut unit) => {
+            if unit.lineage != UnitRef::NONE {
+                unit.lineage = UnitRef::new(threads[usize::from(lane) - 1], unit.ordinal);
+            }
+            (threads[usize::from(lane)], Record::Unit(unit))
+        }
+        other => (lane, other),
+    });
+    feed.absorb(&served.collect::<Vec<_>>(), &lanes(), Nanos::from_millis(1));
+    feed.finish();
+    trace.finish().unwrap();
+    let events = events(&path);
+    let counters = events.iter().filter(|event| event["ph"] == "C");
+    let names = counters.filter_map(|event| event["name"].as_str());
+    let queues = names.filter_map(|name| name.strip_prefix("queue after "));
+    queues.map(str::to_owned).collect()
+}
+
+#[test]
+fn only_queues_that_exist_have_counters() {
+    let each_its_own = [0, 1, 2, 3, 4, 5];
+    assert_eq!(
+        queues(each_its_own),
+        ["read", "decode", "preprocess", "batch", "copy"]
+    );
+    let trainer_copies = [0, 1, 2, 3, 5, 5];
+    assert_eq!(
+        queues(trainer_copies),
+        ["read", "decode", "preprocess", "batch"]
+    );
+    let trainer_loads = [5; 6];
+    assert_eq!(queues(trainer_loads), [""; 0]);
+}
