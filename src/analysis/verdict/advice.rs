@@ -135,7 +135,9 @@ impl Judge<'_> {
     /// Fewer seeks, where the disk has no time for anything else.
     fn in_order(&self, stage: Stage) -> Option<Suggestion> {
         let at_most = self.at_most(&self.bound.clone().without_seeks());
-        (stage == Stage::Read && at_most >= WORTH_TRYING)
+        // Of a disk that does not seek, the bound is the same without.
+        let gain = at_most / self.at_most(&self.bound);
+        (stage == Stage::Read && gain >= WORTH_TRYING)
             .then(|| Suggestion::new(Change::ReadInOrder, at_most))
     }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::analysis::profile::Profile;
-use crate::analysis::{Disk, LengthSummary, OverTime, WorkerSummary};
+use crate::analysis::{Change, Disk, LengthSummary, OverTime, WorkerSummary};
 use crate::timeline::{HostWork, Interval, LaneKind, Layout, Stage, StageKnobs, ThreadUsage};
 
 const MS: u64 = 1_000_000;
@@ -458,6 +458,25 @@ fn more_workers_do_not_make_a_disk_seek_faster() {
             "try reading samples in the order in which they lie on the disk (at most 4.44x)"
         );
     }
+}
+
+/// Reads wait for latency; a run that is slower than its bound gains nothing from another order.
+#[test]
+fn a_disk_that_does_not_seek_is_not_read_in_order() {
+    let slow = [(Stage::Read, 2, 140), (Stage::Decode, 2, 6)];
+    let found = summary(90, 20, &[(Cause::Capacity(Stage::Read), 70)], &slow, 144);
+    let disk = Disk {
+        seek_per_sample: Nanos::ZERO,
+        bytes_per_second: Some(10_000_000_000),
+    };
+    let waiting = LoaderShape {
+        layout: whole_batches(2),
+        disk: Some(disk),
+        ..shape(2)
+    };
+    let verdict = Verdict::of(&found, &waiting);
+    let change = verdict.suggestion.as_ref().map(|found| &found.change);
+    assert_ne!(change, Some(&Change::ReadInOrder), "{}", verdict.line());
 }
 
 /// Threads that compute have the cores, and it is not known whose: what would help is not either.
