@@ -8,6 +8,7 @@
 
 use super::predict::{Device, Scenario};
 use super::summary::Summary;
+use super::tally::StageSummary;
 use crate::timeline::{Layout, Nanos, Place, Stage, StageKnobs};
 
 /// What the verdict must know of the pipeline beside its records.
@@ -131,10 +132,19 @@ impl Bound {
             .stage(Stage::Transfer)
             .map_or(Nanos::ZERO, |row| row.busy);
         let delay = summary.step_run_delay.0 / steps;
+        // Items of a stage that a step takes: batches ahead may have been served before the window, or be served in
+        // it for steps after it.
+        let served = |stage: Stage, row: &StageSummary| {
+            let taken = match stage {
+                Stage::Read | Stage::Decode | Stage::Preprocess => summary.samples as f64,
+                _ => summary.steps as f64,
+            };
+            taken / steps as f64 / row.items.max(1) as f64
+        };
         let work = |stage| {
             summary.stage(stage).map_or(0.0, |row| {
                 let service = row.service.mean.0 as f64 * row.items as f64;
-                (service - row.run_delay.0 as f64).max(0.0) / steps as f64
+                (service - row.run_delay.0 as f64).max(0.0) * served(stage, row)
             })
         };
         let workers = |stage| summary.stage(stage).map_or(1, |row| row.workers.max(1));
@@ -142,7 +152,8 @@ impl Bound {
         let seeks = |disk: Disk| Some(disk.seek_per_sample.times(read?.items));
         let transfer =
             |disk: Disk| Some(Nanos::of_transfer(read?.bytes_out, disk.bytes_per_second));
-        let a_step = |time: Option<Nanos>| time.map_or(0.0, |time| time.0 as f64 / steps as f64);
+        let of_reads = read.map_or(0.0, |row| served(Stage::Read, row));
+        let a_step = |time: Option<Nanos>| time.map_or(0.0, |time| time.0 as f64 * of_reads);
         Bound {
             samples: summary.samples as f64 / steps as f64,
             trainer: summary.step.mean.0.saturating_sub(delay) as f64,
@@ -317,8 +328,8 @@ impl Bound {
     /// With samples read in the order in which they lie on the disk.
     pub(super) fn without_seeks(mut self) -> Bound {
         // Most of what a read takes is waiting for the disk, and for other workers' turns on it.
-        let left = self.disk_bytes / (self.seeks + self.disk_bytes).max(1.0);
-        self.work[Stage::Read as usize] *= left;
+        let seeking = self.seeks / (self.seeks + self.disk_bytes).max(1.0);
+        self.work[Stage::Read as usize] *= 1.0 - seeking;
         self.seeks = 0.0;
         self
     }

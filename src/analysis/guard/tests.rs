@@ -125,7 +125,7 @@ impl Made {
         Summary {
             window: Interval::new(Nanos::ZERO, all(period)),
             steps: STEPS,
-            samples: 32 * STEPS,
+            samples: STEPS,
             device_busy: all(period - self.data_wait.max(idle)),
             busy_intervals: STEPS,
             compute: all(step),
