@@ -347,13 +347,15 @@ impl Judge<'_> {
     }
 
     /// Whether the cores have time left, by the CPU time that was measured: threads that wait for one another's
-    /// turn leave them idle in between.
+    /// turn leave them idle in between. Others take cores only from threads that wait for one, and not for a disk.
     fn cores(&self) -> Cores {
         let own = self.of_cores(self.summary.process_cpu).unwrap_or(0.0);
         let others = self.of_cores(self.summary.others_cpu).unwrap_or(0.0);
+        let waited = self.summary.workers.iter().map(|w| w.usage.run_delay).sum();
+        let wanted = own + self.of_cores(Some(waited)).unwrap_or(0.0);
         match own + others {
-            SATURATED.. if own < SATURATED && others > MANY_OTHERS => Cores::Taken,
-            SATURATED.. => Cores::Saturated,
+            SATURATED.. if own >= SATURATED || others <= MANY_OTHERS => Cores::Saturated,
+            SATURATED.. if wanted >= SATURATED => Cores::Taken,
             _ => Cores::Free,
         }
     }

@@ -48,7 +48,7 @@ fn summary(
     Summary {
         window: Interval::new(Nanos::ZERO, Nanos(100 * period * MS)),
         steps: 100,
-        samples: 3200,
+        samples: 100,
         device_busy: Nanos(100 * (period - idle) * MS),
         busy_intervals: 100,
         compute: Nanos(100 * (period - idle) * MS),
@@ -266,6 +266,16 @@ fn cores_that_others_have_are_said_to_be_theirs() {
     insta::assert_snapshot!(verdict.line(), @"loader-bound: 62 % of device idle is CPU contention; other programs used 45 % of 2 cores, this process 50 %");
 }
 
+/// A worker that waits for its disk needs no core: others that have them are no reason against another.
+#[test]
+fn workers_that_wait_for_a_disk_are_not_held_up_by_others() {
+    let read = (Cause::Capacity(Stage::Read), 80);
+    let mut found = summary(100, 20, &[read], &[(Stage::Read, 1, 99)], 4);
+    found.others_cpu = Some(Nanos(100 * 196 * MS));
+    let suggestion = Verdict::of(&found, &shape(2)).suggestion.unwrap();
+    assert_eq!(suggestion.sets(), ["read.workers=5"], "{suggestion:?}");
+}
+
 /// Cores that were idle half of the time are nobody's fault.
 #[test]
 fn nobody_is_blamed_for_cores_that_were_idle() {
@@ -433,7 +443,7 @@ fn a_device_that_hardly_idles_is_what_binds_though_its_trainer_waits() {
 
 #[test]
 fn more_workers_do_not_make_a_disk_seek_faster() {
-    // 32 samples a step, 12 ms of seek each; of 4 workers each waits for the other three.
+    // 384 ms of seeks a step; of 4 workers each waits for the other three.
     for workers in [1, 4] {
         let mut found = summary(
             400,
@@ -442,10 +452,9 @@ fn more_workers_do_not_make_a_disk_seek_faster() {
             &[(Stage::Read, workers, 400), (Stage::Decode, 1, 90)],
             150,
         );
-        found.stages[0].items = 3200;
-        found.stages[0].service = lengths(3200, 12 * workers as u64);
+        found.stages[0].service = lengths(100, 384 * workers as u64);
         let disk = Disk {
-            seek_per_sample: Nanos(12 * MS),
+            seek_per_sample: Nanos(384 * MS),
             bytes_per_second: None,
         };
         let seeking = LoaderShape {
@@ -477,6 +486,16 @@ fn a_disk_that_does_not_seek_is_not_read_in_order() {
     let verdict = Verdict::of(&found, &waiting);
     let change = verdict.suggestion.as_ref().map(|found| &found.change);
     assert_ne!(change, Some(&Change::ReadInOrder), "{}", verdict.line());
+}
+
+/// Two thirds of what the steps took was ready when the window began: a step needs what it took, not what was served.
+#[test]
+fn the_bound_is_of_what_steps_take_and_not_of_what_was_served_in_the_window() {
+    let mut found = summary(100, 20, &[(DECODE, 80)], &[(Stage::Decode, 1, 90)], 60);
+    let all = Bound::measured(&found, &shape(2)).work(Stage::Decode);
+    found.stages[0].items = 33;
+    let third = Bound::measured(&found, &shape(2)).work(Stage::Decode);
+    assert!((third / all - 1.0).abs() < 1e-9, "{third} of {all}");
 }
 
 /// Threads that compute have the cores, and it is not known whose: what would help is not either.
