@@ -217,7 +217,8 @@ fn blocked(summary: &Summary) -> (f64, f64) {
     )
 }
 
-/// Batches that are ready wait for a long one: as much idle time as comes back where they need not.
+/// Batches that are ready wait for a long one: about as much idle time as comes back where they need not. Delivered in
+/// any order, long samples that come together bind as well.
 #[test]
 fn head_of_line_blocking_is_what_delivery_in_any_order_recovers() {
     for (decode, times) in [(24, 12), (24, 5), (60, 8), (36, 6)] {
@@ -230,7 +231,7 @@ fn head_of_line_blocking_is_what_delivery_in_any_order_recovers() {
         let causes = &ordered.causes;
         assert_eq!(blocked(&free).1, 0.0);
         assert!(
-            (share - recovered).abs() <= 0.02,
+            (share - recovered).abs() <= 0.04,
             "{decode} ms, {times} times: {share} and {recovered}: {causes:?}"
         );
     }

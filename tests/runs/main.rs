@@ -247,14 +247,14 @@ fn a_full_disk_under_the_trace_harms_neither_the_run_nor_the_report() {
     let program = stallscope().get_program().to_owned();
     let out = with_deadline(Command::new("bash"))
         .arg("-c")
-        .arg("ulimit -f 64; exec \"$@\"")
+        .arg("ulimit -f 256; exec \"$@\"")
         .arg("bash")
         .arg(program)
         .arg("run")
         .arg(run.path("run.toml"))
         .arg("--run-dir")
         .arg(run.path("out"))
-        .args(["--set", "steps=40"])
+        .args(["--set", "steps=400"])
         .output()
         .unwrap();
     assert!(out.status.success(), "{:?} {}", out.status, stderr(&out));

@@ -291,9 +291,12 @@ fn queues(threads: [u16; 6]) -> Vec<String> {
     let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let served = all(0).into_iter().map(|(lane, record)| match record {
         Record::Unit(mut unit) => {
+            // Each of a thread's units has a number of its own.
+            let number = 6 * unit.ordinal + u64::from(lane);
             if unit.lineage != UnitRef::NONE {
-                unit.lineage = UnitRef::new(threads[usize::from(lane) - 1], unit.ordinal);
+                unit.lineage = UnitRef::new(threads[usize::from(lane) - 1], number - 1);
             }
+            unit.ordinal = number;
             (threads[usize::from(lane)], Record::Unit(unit))
         }
         other => (lane, other),
