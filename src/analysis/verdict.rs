@@ -330,13 +330,11 @@ impl Judge<'_> {
                     "of {cores} cores {all:.0} % are in use, more workers cannot help"
                 ))
             }
-            Cores::Taken => Some(format!(
-                "other programs used {others:.0} % of {cores} cores, this process {own:.0} %"
-            )),
-            Cores::Free if others > 100.0 * MANY_OTHERS => Some(format!(
-                "other programs used {others:.0} % of {cores} cores"
-            )),
-            Cores::Free => None,
+            Cores::Taken | Cores::Free => (others > 100.0 * MANY_OTHERS).then(|| {
+                format!(
+                    "other programs used {others:.0} % of {cores} cores, this process {own:.0} %"
+                )
+            }),
         }
     }
 
