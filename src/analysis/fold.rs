@@ -330,13 +330,12 @@ impl Fold {
             left: idle - contention,
         };
         for gap in gaps {
-            let mut known_from = gap.start;
-            for hidden in device.busy_hidden.parts_in(gap) {
-                sorter.gap(Interval::new(known_from, hidden.start), link, device);
-                sorter.put(hidden, Cause::Unattributed, link);
-                known_from = hidden.end;
+            for (piece, is_hidden) in device.busy_hidden.pieces(gap) {
+                match is_hidden {
+                    true => sorter.put(piece, Cause::Unattributed, link),
+                    false => sorter.gap(piece, link, device),
+                }
             }
-            sorter.gap(Interval::new(known_from, gap.end), link, device);
         }
     }
 
@@ -432,15 +431,12 @@ impl Sorter<'_> {
 
     /// In the course of a step on a device: the host's where it was late, the device's own otherwise.
     fn device_side(&mut self, own: Interval, device: &DeviceActivity) {
-        let mut cursor = own.start;
-        for late in device.late.parts_in(own) {
-            let before = Interval::new(cursor, late.start);
-            self.fold.add(before, Cause::DeviceSide, self.spans);
-            self.host(late, device);
-            cursor = late.end;
+        for (piece, is_late) in device.late.pieces(own) {
+            match is_late {
+                true => self.host(piece, device),
+                false => self.fold.add(piece, Cause::DeviceSide, self.spans),
+            }
         }
-        let rest = Interval::new(cursor, own.end);
-        self.fold.add(rest, Cause::DeviceSide, self.spans);
     }
 
     /// In the trainer's own code: split by the spans it reported.
@@ -461,16 +457,13 @@ impl Sorter<'_> {
 
     /// In the trainer's own code, of which no span tells.
     fn unnamed(&mut self, own: Interval, device: &DeviceActivity) {
-        let other = Cause::Host(HostWork::Other);
-        let mut cursor = own.start;
-        for hidden in device.host_hidden.parts_in(own) {
-            let before = Interval::new(cursor, hidden.start);
-            self.fold.add(before, other, self.spans);
-            self.fold.add(hidden, Cause::Unattributed, self.spans);
-            cursor = hidden.end;
+        for (piece, is_hidden) in device.host_hidden.pieces(own) {
+            let cause = match is_hidden {
+                true => Cause::Unattributed,
+                false => Cause::Host(HostWork::Other),
+            };
+            self.fold.add(piece, cause, self.spans);
         }
-        let rest = Interval::new(cursor, own.end);
-        self.fold.add(rest, other, self.spans);
     }
 }
 

@@ -75,22 +75,22 @@ impl IntervalSet {
 
     /// The parts of `window` that the set does not cover, in order.
     pub fn gaps_in(&self, window: Interval) -> Vec<Interval> {
-        let mut gaps = Vec::new();
+        let pieces = self.pieces(window);
+        let gaps = pieces.filter_map(|(piece, is_covered)| (!is_covered).then_some(piece));
+        gaps.collect()
+    }
+
+    /// `window` in pieces that the set covers (`true`) or does not, in order.
+    pub fn pieces(&self, window: Interval) -> impl Iterator<Item = (Interval, bool)> {
         let mut cursor = window.start;
-        let first = self.parts.partition_point(|p| p.end <= window.start);
-        for part in &self.parts[first..] {
-            if part.start >= window.end {
-                break;
-            }
-            if part.start > cursor {
-                gaps.push(Interval::new(cursor, part.start));
-            }
-            cursor = cursor.max(part.end);
-        }
-        if cursor < window.end {
-            gaps.push(Interval::new(cursor, window.end));
-        }
-        gaps
+        let end = Interval::new(window.end, window.end);
+        let parts = self.parts_in(window).chain([end]);
+        let pieces = parts.flat_map(move |part| {
+            let before = Interval::new(cursor, part.start);
+            cursor = part.end;
+            [(before, false), (part, true)]
+        });
+        pieces.filter(|(piece, _)| !piece.is_empty())
     }
 
     /// The parts of the set that lie in `window`, in order.
