@@ -75,10 +75,7 @@ impl Bars {
             .collect();
         let deep = LINE * headings.iter().map(Vec::len).max().unwrap_or(0) as i32 + 6;
         let band = deep + rows.height + BELOW;
-        let notes = self.notes.iter();
-        let notes: Vec<String> = notes
-            .flat_map(|note| words::lines(note, SMALL, width, 2))
-            .collect();
+        let notes = words::wrapped(&self.notes, SMALL, width);
         let bands = self.panels.len().div_ceil(side_by_side) as i32;
         let height = legend.height + bands * band + LINE * notes.len() as i32;
         self.heading.page((width, height), |area| {

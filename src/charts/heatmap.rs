@@ -181,10 +181,9 @@ impl Heatmap {
 
 fn draw_frame(area: &Area<'_>, frame: Frame, [(x, y), (right, bottom)]: [At; 2]) -> Drawn {
     let line = [(x, y), (right, y), (right, bottom), (x, bottom), (x, y)];
-    let (dash, gap) = if frame == Frame::Dashed {
-        (5, 4)
-    } else {
-        (10_000, 0)
+    let (dash, gap) = match frame {
+        Frame::Dashed => (5, 4),
+        Frame::Solid => SOLID,
     };
     area.draw(&DashedPathElement::new(
         line,

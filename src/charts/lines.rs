@@ -62,10 +62,7 @@ impl Lines {
     /// The file's text.
     pub fn svg(&self) -> String {
         let legend = Legend::of(self.signs(), WIDTH);
-        let notes = self.notes.iter();
-        let notes: Vec<String> = notes
-            .flat_map(|note| words::lines(note, SMALL, WIDTH, 2))
-            .collect();
+        let notes = words::wrapped(&self.notes, SMALL, WIDTH);
         let below = legend.height + self.panels.len() as i32 * HEIGHT;
         let height = below + LINE * notes.len() as i32;
         self.heading.page((WIDTH, height), |area| {
@@ -209,7 +206,7 @@ fn dashes(kind: Kind) -> (i32, i32) {
     match kind {
         Kind::Published => (7, 4),
         Kind::Predicted => (2, 4),
-        Kind::Measured => (10_000, 0),
+        Kind::Measured => SOLID,
     }
 }
 

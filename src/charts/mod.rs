@@ -55,6 +55,8 @@ type At = (i32, i32);
 const MARGIN: i32 = 24;
 /// Of a line of text.
 const LINE: i32 = 17;
+/// The length of dashes, and of the gaps between them, of a line without any.
+const SOLID: (i32, i32) = (10_000, 0);
 
 const PAGE: RGBColor = RGBColor(0xff, 0xff, 0xff);
 const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);

@@ -35,6 +35,14 @@ pub(super) fn lines(text: &str, letters: Letters, limit: i32, most: usize) -> Ve
     lines.map(|line| fitted(line, letters, limit)).collect()
 }
 
+/// The lines of notes, two of each at most.
+pub(super) fn wrapped(notes: &[String], letters: Letters, limit: i32) -> Vec<String> {
+    let notes = notes.iter();
+    notes
+        .flat_map(|note| lines(note, letters, limit, 2))
+        .collect()
+}
+
 /// `text`, or as much of it as has room before three dots.
 pub(super) fn fitted(text: &str, letters: Letters, limit: i32) -> String {
     let mut fitted = text.to_owned();
