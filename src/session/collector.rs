@@ -481,12 +481,7 @@ mod tests {
     #[test]
     fn other_threads_are_given_way_now_and_then() {
         let ways = |count: usize| {
-            let rule = WindowRule {
-                warmup_steps: 0,
-                steps: None,
-                run_start: Nanos::ZERO,
-                device_beside: true,
-            };
+            let rule = WindowRule::of_all(true);
             let mut analysis = Analysis::new(rule, 1);
             let span = Record::Busy(BusySpan {
                 phase: DevicePhase::Step,

@@ -152,12 +152,7 @@ fn counters_in_trace(
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 1, count: 2 };
-    let rule = WindowRule {
-        warmup_steps: 0,
-        steps: None,
-        run_start: Nanos::ZERO,
-        device_beside: false,
-    };
+    let rule = WindowRule::of_all(false);
     let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let mut gpu = GpuWatch::new(State::Off);
     watch(&mut gpu, &mut feed);

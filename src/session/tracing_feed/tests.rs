@@ -64,12 +64,7 @@ fn feed(passes: &[Vec<(u16, Record)>]) -> (Vec<u64>, usize, usize) {
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 0, count: 2 };
-    let rule = WindowRule {
-        warmup_steps: 0,
-        steps: None,
-        run_start: Nanos::ZERO,
-        device_beside: false,
-    };
+    let rule = WindowRule::of_all(false);
     let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let mut written = Vec::new();
     for (number, records) in (0..).zip(passes) {
@@ -135,12 +130,7 @@ fn a_trace_that_starts_late_begins_with_the_step_before_it() {
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 2, count: 1 };
-    let rule = WindowRule {
-        warmup_steps: 0,
-        steps: None,
-        run_start: Nanos::ZERO,
-        device_beside: true,
-    };
+    let rule = WindowRule::of_all(true);
     let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let records: Vec<_> = (0..4)
         .flat_map(|batch| {
@@ -210,12 +200,7 @@ fn a_batch_waits_for_its_device_until_that_tells_of_a_later_one() {
     let folder = tempfile::tempdir().unwrap();
     let (_, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 0, count: 3 };
-    let rule = WindowRule {
-        warmup_steps: 0,
-        steps: None,
-        run_start: Nanos::ZERO,
-        device_beside: true,
-    };
+    let rule = WindowRule::of_all(true);
     let mut feed = TracingFeed::new(trace, steps, &rule, None);
     let mut pass = |records: &[(u16, Record)], seconds: u64| {
         feed.absorb(records, &lanes(), Nanos::from_millis(1_000 * seconds));
@@ -236,12 +221,7 @@ fn causes_over_time_are_counters_and_epochs_are_slices() {
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 0, count: 2 };
-    let rule = WindowRule {
-        warmup_steps: 0,
-        steps: None,
-        run_start: Nanos::ZERO,
-        device_beside: false,
-    };
+    let rule = WindowRule::of_all(false);
     let feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let mut analysis = Analysis::new(rule, 1).with_epochs(Some(20));
     let records: Vec<_> = (0..40).flat_map(all).collect();
@@ -282,12 +262,7 @@ fn queues(threads: [u16; 6]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 0, count: 1 };
-    let rule = WindowRule {
-        warmup_steps: 0,
-        steps: None,
-        run_start: Nanos::ZERO,
-        device_beside: false,
-    };
+    let rule = WindowRule::of_all(false);
     let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let served = all(0).into_iter().map(|(lane, record)| match record {
         Record::Unit(mut unit) => {
