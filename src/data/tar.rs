@@ -211,6 +211,4 @@ fn shard_files(path: &Path) -> Result<Vec<PathBuf>, DataError> {
 }
 
 #[cfg(test)]
-mod building;
-#[cfg(test)]
 mod tests;

@@ -1,6 +1,10 @@
-use super::building::*;
+//! Tar files made by hand, and what is read from them.
+
+pub(super) mod building;
+
 use super::headers::BLOCK;
 use super::*;
+use building::*;
 use proptest::prelude::*;
 
 /// What an index says of its samples: name, label, image bytes.

@@ -99,7 +99,7 @@ impl<R: Read> Source for Forward<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::building::{file, tar};
+    use super::super::tests::building::{file, tar};
     use super::*;
     use flate2::Compression;
     use flate2::write::GzEncoder;
