@@ -4,7 +4,7 @@
 //! kept, files that are there and are something else are never touched. What a download has loaded stays in
 //! `NAME.part`, and the next one goes on from there. One process fetches into a folder at a time.
 //!
-//! May use: `data::{error, lock, provenance, tar}`.
+//! May use: `data::{error, lock, stand_in}`.
 
 use std::ffi::OsString;
 use std::fs;

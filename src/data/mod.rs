@@ -25,6 +25,7 @@ pub mod split;
 pub mod stand_in;
 pub mod tar;
 
+pub use self::tar::{LeftOut, TarShards};
 pub use cifar::CifarKind;
 pub use error::DataError;
 pub use fetch::{Provenance, PublishedSet, provenance};
@@ -39,4 +40,3 @@ pub use shard::{RecordKind, ShardSet};
 pub use small::{PublishedPart, SmallImages};
 pub use split::{Amount, Parts, Split};
 pub use stand_in::{StandInOptions, generate_stand_in};
-pub use tar::{LeftOut, TarShards};

@@ -19,7 +19,6 @@ mod members;
 mod pax;
 mod samples;
 mod source;
-pub(super) mod unpack;
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

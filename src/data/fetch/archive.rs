@@ -1,13 +1,18 @@
-//! Unpacks an archive's files into a folder. May use: `data::{error, tar}`, `fetch::{catalog, error, part, watch}`.
+//! Unpacks an archive's files into a folder. May use: `data::error`, `fetch::{catalog, error, part, sum, watch}`.
 
+use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+use tar::{Archive, Entry};
 
 use super::catalog::KnownFile;
 use super::error::FetchError;
 use super::part::PartFile;
+use super::sum::pieces;
 use super::watch::Watch;
 use crate::data::DataError;
-use crate::data::tar::unpack::{Entry, Unpacking};
 
 /// Unpacks `members` of the folder `inner` of the archive `path` into `folder`; the archive's other files are left out.
 ///
@@ -21,69 +26,66 @@ pub(super) fn unpack(
     folder: &Path,
     watch: &Watch,
 ) -> Result<(), FetchError> {
-    let mut unpacking = Unpacking::open(path)?;
+    let unusable = |what: String| FetchError::Unpack {
+        path: path.to_path_buf(),
+        what,
+    };
+    let broken = |error: io::Error| unusable(error.to_string());
+    let file = File::open(path).map_err(DataError::io("open", path))?;
+    let mut archive = Archive::new(MultiGzDecoder::new(BufReader::new(file)));
+    let mut entries = archive.entries().map_err(broken)?;
     let mut missing: Vec<&KnownFile> = members.iter().collect();
     while !missing.is_empty() {
-        let Some(entry) = unpacking.next().map_err(in_archive)? else {
+        let Some(entry) = entries.next() else {
             let names: Vec<&str> = missing.iter().map(|file| file.name.as_str()).collect();
-            return Err(FetchError::Unpack {
-                path: path.to_path_buf(),
-                what: format!("{inner}/{} is not in it", names.join(", ")),
-            });
+            return Err(unusable(format!(
+                "{inner}/{} is not in it",
+                names.join(", ")
+            )));
         };
-        let is_it = |file: &&KnownFile| entry.name() == format!("{inner}/{}", file.name).as_bytes();
+        let entry = entry.map_err(broken)?;
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let is_it =
+            |file: &&KnownFile| *entry.path_bytes() == *format!("{inner}/{}", file.name).as_bytes();
         if let Some(at) = missing.iter().position(is_it) {
             let file = missing.remove(at);
-            if let Some(what) = write(&mut unpacking, &entry, file, folder, watch)? {
-                return Err(FetchError::Unpack {
-                    path: path.to_path_buf(),
-                    what: format!("{} in it is another file: {what}", file.name),
-                });
+            let fault = write(entry, file, folder, watch)?.map_err(broken)?;
+            if let Some(what) = fault {
+                return Err(unusable(format!(
+                    "{} in it is another file: {what}",
+                    file.name
+                )));
             }
         }
     }
     Ok(())
 }
 
-/// Writes one file; tells what is wrong with it, if something is.
+/// Writes one file; tells what is wrong with it, if something is. The inner error is the archive's.
 fn write(
-    unpacking: &mut Unpacking,
-    entry: &Entry,
+    entry: Entry<impl Read>,
     file: &KnownFile,
     folder: &Path,
     watch: &Watch,
-) -> Result<Option<String>, FetchError> {
-    if entry.bytes() != file.bytes {
-        let what = format!("it has {} bytes, not {}", entry.bytes(), file.bytes);
-        return Ok(Some(what));
+) -> Result<io::Result<Option<String>>, FetchError> {
+    if entry.size() != file.bytes {
+        let what = format!("it has {} bytes, not {}", entry.size(), file.bytes);
+        return Ok(Ok(Some(what)));
     }
     let mut part = PartFile::create(folder, file)?;
-    unpacking
-        .content(entry, |bytes| {
-            part.append(bytes)?;
-            watch.seen("unpacking", &file.name, part.bytes(), file.bytes)
-        })
-        .map_err(|error| match error {
-            FetchError::Data(error) => in_archive(error),
-            error => error,
-        })?;
-    match part.fault() {
+    let read = pieces(entry, |bytes| -> Result<(), FetchError> {
+        part.append(bytes)?;
+        watch.seen("unpacking", &file.name, part.bytes(), file.bytes)
+    })?;
+    if let Err(error) = read {
+        return Ok(Err(error));
+    }
+    let fault = part.fault();
+    match fault {
         None => part.publish()?,
-        Some(what) => {
-            part.discard()?;
-            return Ok(Some(what));
-        }
+        Some(_) => part.discard()?,
     }
-    Ok(None)
-}
-
-/// The reader's error, in the words of an archive that is unpacked.
-fn in_archive(error: DataError) -> FetchError {
-    match error {
-        DataError::BrokenTar { path, offset, what } => FetchError::Unpack {
-            path,
-            what: format!("at byte {offset} of what it unpacks to, {what}"),
-        },
-        error => error.into(),
-    }
+    Ok(Ok(fault))
 }

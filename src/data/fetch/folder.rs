@@ -1,8 +1,7 @@
 //! Takes a download's files from a folder that has them. May use: `data::error`, `fetch::{archive, catalog, error,
-//! found, part, watch}`.
+//! found, part, sum, watch}`.
 
 use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::archive::unpack;
@@ -10,10 +9,9 @@ use super::catalog::{Download, KnownFile, Packing};
 use super::error::FetchError;
 use super::found::{Form, Found, Member};
 use super::part::PartFile;
+use super::sum::pieces;
 use super::watch::Watch;
 use crate::data::DataError;
-
-const BUFFER_BYTES: usize = 1 << 20;
 
 /// What of a folder makes a download.
 pub(super) enum Source<'a> {
@@ -97,29 +95,20 @@ impl<'a> Source<'a> {
 }
 
 fn copy(path: &Path, member: Member, out: &Path, watch: &Watch) -> Result<(), FetchError> {
-    let mut file = File::open(path).map_err(DataError::io("open", path))?;
-    let mut part = PartFile::create(out, member.file)?;
-    let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(read) => part.append(&buffer[..read])?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(DataError::io("read", path)(error).into()),
-        }
-        watch.seen(
-            "copying",
-            &member.file.name,
-            part.bytes(),
-            member.file.bytes,
-        )?;
-    }
+    let file = File::open(path).map_err(DataError::io("open", path))?;
+    let known = member.file;
+    let mut part = PartFile::create(out, known)?;
+    let read = pieces(file, |bytes| -> Result<(), FetchError> {
+        part.append(bytes)?;
+        watch.seen("copying", &known.name, part.bytes(), known.bytes)
+    })?;
+    read.map_err(DataError::io("read", path))?;
     match member.fault(part.path(), watch)? {
         None => Ok(part.publish()?),
         Some(what) => {
             part.discard()?;
             Err(FetchError::NotInFolder {
-                title: member.file.name.clone(),
+                title: known.name.clone(),
                 folder: path.parent().unwrap_or(path).to_path_buf(),
                 missing: vec![(path.display().to_string(), format!("it changed: {what}"))],
             })

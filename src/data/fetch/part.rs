@@ -7,14 +7,12 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::catalog::KnownFile;
-use super::sum::Sum;
+use super::sum::{Sum, pieces};
 use crate::data::DataError;
-
-const BUFFER_BYTES: usize = 1 << 20;
 
 /// See the module.
 pub(super) struct PartFile<'a> {
@@ -35,15 +33,13 @@ impl<'a> PartFile<'a> {
             part.restart()?;
             return Ok(part);
         }
-        let mut buffer = vec![0; BUFFER_BYTES];
-        loop {
-            match part.file.read(&mut buffer) {
-                Ok(0) => return Ok(part),
-                Ok(read) => part.sum.add(&buffer[..read]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(part.failed("read")(error)),
-            }
-        }
+        let sum = &mut part.sum;
+        let read = pieces(&part.file, |bytes| {
+            sum.add(bytes);
+            Ok::<_, DataError>(())
+        })?;
+        read.map_err(part.failed("read"))?;
+        Ok(part)
     }
 
     /// Begins the part file of `known` in `folder`, whatever is there.

@@ -61,7 +61,11 @@ pub(super) fn file_fault(
         return Ok(Some(other_size(bytes, known)));
     }
     let mut sum = Sum::default();
-    match read(file, known.bytes, &mut sum, seen)? {
+    let read = pieces(file, |bytes| {
+        sum.add(bytes);
+        seen(sum.bytes())
+    })?;
+    match read {
         Ok(()) => Ok(sum.fault(known)),
         Err(error) => Err(DataError::io("read", path)(error).into()),
     }
@@ -81,7 +85,11 @@ pub(super) fn gzip_fault(
     let mut sum = Sum::default();
     // Unpacked it may be of any size: no further than shows that it is too long.
     let unpacked = MultiGzDecoder::new(io::BufReader::new(file)).take(known.bytes + 1);
-    match read(unpacked, known.bytes, &mut sum, seen)? {
+    let read = pieces(unpacked, |bytes| {
+        sum.add(bytes);
+        seen(sum.bytes())
+    })?;
+    match read {
         Ok(()) if sum.bytes() > known.bytes => Ok(Some(format!(
             "unpacked it has more than {} bytes",
             known.bytes
@@ -91,20 +99,21 @@ pub(super) fn gzip_fault(
     }
 }
 
-fn read(
+/// Hands what `from` holds to `take`, a piece at a time. The inner error is that of `from`.
+///
+/// # Errors
+/// What `take` says, which ends it.
+pub(super) fn pieces<E>(
     mut from: impl Read,
-    bytes: u64,
-    sum: &mut Sum,
-    seen: &mut dyn FnMut(u64) -> Result<(), FetchError>,
-) -> Result<io::Result<()>, FetchError> {
-    let mut buffer = vec![0; (bytes as usize + 1).min(BUFFER_BYTES)];
+    mut take: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<io::Result<()>, E> {
+    let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         match from.read(&mut buffer) {
             Ok(0) => return Ok(Ok(())),
-            Ok(read) => sum.add(&buffer[..read]),
+            Ok(read) => take(&buffer[..read])?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Ok(Err(error)),
         }
-        seen(sum.bytes())?;
     }
 }

@@ -136,6 +136,45 @@ fn an_archives_files_may_lie_in_its_folder() {
     assert_eq!(of_release(&archived(), &from).unwrap(), Provenance::Unknown);
 }
 
+/// A gzipped archive of these files, without its last `cut` bytes.
+fn archive(files: &[(&str, &[u8])], cut: usize) -> Vec<u8> {
+    let mut archive = ::tar::Builder::new(Vec::new());
+    for (name, content) in files {
+        let mut header = ::tar::Header::new_ustar();
+        header.set_size(content.len() as u64);
+        archive.append_data(&mut header, name, *content).unwrap();
+    }
+    let bytes = archive.into_inner().unwrap();
+    gzip(&bytes[..bytes.len() - cut], Compression::fast())
+}
+
+#[test]
+fn an_archives_files_come_whether_or_not_the_one_before_was_wanted() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("a.tar.gz");
+    let long: Vec<u8> = (0..200_000u32).map(|at| (at / 3) as u8).collect();
+    let files: [(&str, &[u8]); 4] = [
+        ("f/a", b"one"),
+        ("f/passed over", &long),
+        ("f/b", &long),
+        ("f/c", b""),
+    ];
+    let members = [known("a", b"one"), known("b", &long), known("c", b"")];
+    let unpack = |cut| {
+        fs::write(&path, archive(&files, cut)).unwrap();
+        archive::unpack(&path, "f", &members, place.path(), &Watch::ALONE)
+    };
+    unpack(0).unwrap();
+    let read = |name| fs::read(place.path().join(name)).unwrap();
+    assert!(read("a") == b"one" && read("b") == long && read("c") == b"");
+    assert!(!place.path().join("passed over").exists());
+    let cut = unpack(2000).unwrap_err().to_string();
+    assert!(
+        cut.contains("cannot unpack") && cut.contains("a.tar.gz: "),
+        "{cut}"
+    );
+}
+
 #[test]
 fn a_folder_that_lacks_files_is_told_what_it_lacks_and_nothing_is_copied() {
     let place = tempfile::tempdir().unwrap();

@@ -17,7 +17,6 @@ use crate::data::DataError;
 /// Longer than any path of any operating system.
 const MOST_NAME: u64 = 64 << 10;
 const MOST_PAX: u64 = 1 << 20;
-const PIECE_BYTES: u64 = 256 << 10;
 
 /// A regular file in a tar file.
 pub(super) struct Member {
@@ -218,25 +217,6 @@ impl<'a, S: Source> Members<'a, S> {
             return Ok(None);
         }
         self.read(member.offset, member.bytes).map(Some)
-    }
-
-    /// Hands the content of a member to `take`, a piece at a time.
-    pub(super) fn pieces<E: From<DataError>>(
-        &mut self,
-        member: &Member,
-        mut take: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let end = member.offset + member.bytes;
-        let mut piece = vec![0; member.bytes.min(PIECE_BYTES) as usize];
-        let mut at = member.offset;
-        while at < end {
-            let bytes = (end - at).min(PIECE_BYTES) as usize;
-            let read = self.source.read_at(at, &mut piece[..bytes]);
-            read.map_err(|error| self.unreadable(at, error))?;
-            take(&piece[..bytes])?;
-            at += bytes as u64;
-        }
-        Ok(())
     }
 
     /// Bytes that the source is known to hold.
