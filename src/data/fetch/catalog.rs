@@ -93,9 +93,9 @@ impl PublishedSet {
     /// Its files and who serves them.
     pub fn release(self) -> Release {
         let (mirrors, downloads): (&[&str], _) = match self {
-            PublishedSet::Mnist => (&MNIST_MIRRORS, mnist()),
-            PublishedSet::Cifar10 => (&CIFAR_MIRRORS, cifar10()),
-            PublishedSet::Cifar100 => (&CIFAR_MIRRORS, cifar100()),
+            PublishedSet::Mnist => (&MNIST_MIRRORS, gzipped(MNIST)),
+            PublishedSet::Cifar10 => (&CIFAR_MIRRORS, archive("cifar-10-batches-bin", CIFAR10)),
+            PublishedSet::Cifar100 => (&CIFAR_MIRRORS, archive("cifar-100-binary", CIFAR100)),
         };
         Release {
             title: self.title().to_owned(),
@@ -111,126 +111,71 @@ const MNIST_MIRRORS: [&str; 2] = [
 ];
 const CIFAR_MIRRORS: [&str; 1] = ["https://www.cs.toronto.edu/~kriz/"];
 
-fn mnist() -> Vec<Download> {
-    let gzipped = |name: &str, (gz_bytes, gz_sum), (bytes, sum)| Download {
-        file: KnownFile::new(&format!("{name}.gz"), gz_bytes, gz_sum),
+// Tables of SHA-256, bytes and name.
+
+/// Each file as it is served, then what it unpacks to.
+const MNIST: &str = "
+440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609   9912422 train-images-idx3-ubyte.gz
+ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db  47040016 train-images-idx3-ubyte
+3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c     28881 train-labels-idx1-ubyte.gz
+65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5     60008 train-labels-idx1-ubyte
+8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6   1648877 t10k-images-idx3-ubyte.gz
+0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7   7840016 t10k-images-idx3-ubyte
+f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6      4542 t10k-labels-idx1-ubyte.gz
+ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2     10008 t10k-labels-idx1-ubyte
+";
+
+/// The archive, then what is in it: batches of ten thousand records of a label and 32x32 pixels in three colours.
+const CIFAR10: &str = "
+c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd 170052171 cifar-10-binary.tar.gz
+cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5  30730000 data_batch_1.bin
+a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed  30730000 data_batch_2.bin
+bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67  30730000 data_batch_3.bin
+014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48  30730000 data_batch_4.bin
+755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add  30730000 data_batch_5.bin
+8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b  30730000 test_batch.bin
+";
+
+/// The same; a record has a coarse label too.
+const CIFAR100: &str = "
+58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec 168513733 cifar-100-binary.tar.gz
+f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29 153700000 train.bin
+d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a  30740000 test.bin
+";
+
+/// The files of a table.
+fn known_files(table: &str) -> Vec<KnownFile> {
+    let known = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (sha256, bytes) = (fields.next()?, fields.next()?.parse().ok()?);
+        Some(KnownFile::new(fields.next()?, bytes, sha256))
+    };
+    table.lines().filter_map(known).collect()
+}
+
+fn gzipped(table: &str) -> Vec<Download> {
+    let files = known_files(table);
+    let (pairs, _) = files.as_chunks();
+    let download = |[file, unpacked]: &[KnownFile; 2]| Download {
+        file: file.clone(),
         packing: Packing::Gzip {
-            unpacked: KnownFile::new(name, bytes, sum),
+            unpacked: unpacked.clone(),
         },
     };
-    vec![
-        gzipped(
-            "train-images-idx3-ubyte",
-            (
-                9_912_422,
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            ),
-            (
-                47_040_016,
-                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            ),
-        ),
-        gzipped(
-            "train-labels-idx1-ubyte",
-            (
-                28_881,
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            ),
-            (
-                60_008,
-                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            ),
-        ),
-        gzipped(
-            "t10k-images-idx3-ubyte",
-            (
-                1_648_877,
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-            ),
-            (
-                7_840_016,
-                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-            ),
-        ),
-        gzipped(
-            "t10k-labels-idx1-ubyte",
-            (
-                4_542,
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            ),
-            (
-                10_008,
-                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-            ),
-        ),
-    ]
+    pairs.iter().map(download).collect()
 }
 
-fn cifar10() -> Vec<Download> {
-    // Ten thousand records of a label and 32x32 pixels in three colours.
-    let batch = |name, sum| KnownFile::new(name, 10_000 * 3073, sum);
-    vec![Download {
-        file: KnownFile::new(
-            "cifar-10-binary.tar.gz",
-            170_052_171,
-            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-        ),
+fn archive(folder: &str, table: &str) -> Vec<Download> {
+    let mut files = known_files(table);
+    let members = files.split_off(1);
+    let download = |file| Download {
+        file,
         packing: Packing::TarGz {
-            folder: "cifar-10-batches-bin".to_owned(),
-            members: vec![
-                batch(
-                    "data_batch_1.bin",
-                    "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-                ),
-                batch(
-                    "data_batch_2.bin",
-                    "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-                ),
-                batch(
-                    "data_batch_3.bin",
-                    "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-                ),
-                batch(
-                    "data_batch_4.bin",
-                    "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-                ),
-                batch(
-                    "data_batch_5.bin",
-                    "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-                ),
-                batch(
-                    "test_batch.bin",
-                    "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
-                ),
-            ],
+            folder: folder.to_owned(),
+            members: members.clone(),
         },
-    }]
-}
-
-fn cifar100() -> Vec<Download> {
-    // A record has a coarse label too.
-    vec![Download {
-        file: KnownFile::new(
-            "cifar-100-binary.tar.gz",
-            168_513_733,
-            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-        ),
-        packing: Packing::TarGz {
-            folder: "cifar-100-binary".to_owned(),
-            members: vec![
-                KnownFile::new(
-                    "train.bin",
-                    50_000 * 3074,
-                    "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
-                ),
-                KnownFile::new(
-                    "test.bin",
-                    10_000 * 3074,
-                    "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
-                ),
-            ],
-        },
-    }]
+    };
+    files.into_iter().map(download).collect()
 }
 
 #[cfg(test)]
