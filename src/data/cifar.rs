@@ -49,7 +49,7 @@ impl CifarKind {
         }
     }
 
-    fn files(self, part: PublishedPart) -> &'static [&'static str] {
+    pub(super) fn files(self, part: PublishedPart) -> &'static [&'static str] {
         match (self, part) {
             (CifarKind::Ten, PublishedPart::Train) => &[
                 "data_batch_1.bin",
@@ -64,7 +64,7 @@ impl CifarKind {
         }
     }
 
-    fn classes(self) -> u8 {
+    pub(super) fn classes(self) -> u8 {
         match self {
             CifarKind::Ten => 10,
             CifarKind::Hundred => 100,
@@ -72,14 +72,14 @@ impl CifarKind {
     }
 
     /// Bytes before the pixels of a record; the last of them is the label.
-    fn label_bytes(self) -> usize {
+    pub(super) fn label_bytes(self) -> usize {
         match self {
             CifarKind::Ten => 1,
             CifarKind::Hundred => 2,
         }
     }
 
-    fn record_bytes(self) -> usize {
+    pub(super) fn record_bytes(self) -> usize {
         self.label_bytes() + PIXEL_BYTES
     }
 }

@@ -7,7 +7,7 @@
 //! Invariants: bytes depend on the set and the seed and never on `jobs`. The folder appears under its name only when
 //! complete, as that of `data::generate`.
 //!
-//! May use: `data::{error, fetch (names of sets), generate, painting, sampler}`.
+//! May use: `data::{cifar, error, fetch (names of sets), generate, painting, sampler, small}`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,16 +1,16 @@
 //! The files of a stand-in, in the formats that `data::{idx, cifar}` read.
 //!
-//! May use: `data::{error, fetch, sampler}`, `stand_in::pictures`.
+//! May use: `data::{cifar, error, fetch, sampler, small}`, `stand_in::pictures`.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
 use super::StandInOptions;
-use super::pictures::{PIXELS_CIFAR, PIXELS_MNIST, Pictures, SIDE_MNIST};
-use crate::data::DataError;
+use super::pictures::{PIXELS_MNIST, Pictures, SIDE_MNIST};
 use crate::data::fetch::PublishedSet;
 use crate::data::sampler::{Order, epoch_order};
+use crate::data::{CifarKind, DataError, PublishedPart};
 
 /// Samples that are drawn before they are written.
 const BLOCK_SAMPLES: usize = 2000;
@@ -19,7 +19,8 @@ const FINE_IN_COARSE: u32 = 5;
 
 /// A run of samples in a file of their own, or two.
 pub(super) struct Volume {
-    like: PublishedSet,
+    /// Of which CIFAR it is; otherwise it is MNIST's.
+    cifar: Option<CifarKind>,
     /// The file of the pictures, with their labels unless those have their own.
     images: &'static str,
     labels: Option<&'static str>,
@@ -33,10 +34,10 @@ pub(super) struct Volume {
 
 /// The files of `like`, in the order in which they are read.
 pub(super) fn volumes(like: PublishedSet) -> Vec<Volume> {
-    let volume = |images, labels, samples, part| Volume {
-        like,
+    let mnist = |images, labels, samples, part| Volume {
+        cifar: None,
         images,
-        labels,
+        labels: Some(labels),
         samples,
         part,
         part_samples: samples,
@@ -44,40 +45,43 @@ pub(super) fn volumes(like: PublishedSet) -> Vec<Volume> {
     };
     match like {
         PublishedSet::Mnist => vec![
-            volume(
+            mnist(
                 "train-images-idx3-ubyte",
-                Some("train-labels-idx1-ubyte"),
+                "train-labels-idx1-ubyte",
                 60_000,
                 0,
             ),
-            volume(
+            mnist(
                 "t10k-images-idx3-ubyte",
-                Some("t10k-labels-idx1-ubyte"),
+                "t10k-labels-idx1-ubyte",
                 10_000,
                 1,
             ),
         ],
-        PublishedSet::Cifar10 => {
-            let names = [
-                "data_batch_1.bin",
-                "data_batch_2.bin",
-                "data_batch_3.bin",
-                "data_batch_4.bin",
-                "data_batch_5.bin",
-            ];
-            let training = names.into_iter().enumerate().map(|(number, name)| Volume {
-                part_samples: 50_000,
-                first: number * 10_000,
-                ..volume(name, None, 10_000, 0)
-            });
-            let test = volume("test_batch.bin", None, 10_000, 1);
-            training.chain([test]).collect()
-        }
-        PublishedSet::Cifar100 => vec![
-            volume("train.bin", None, 50_000, 0),
-            volume("test.bin", None, 10_000, 1),
-        ],
+        PublishedSet::Cifar10 => cifar(CifarKind::Ten),
+        PublishedSet::Cifar100 => cifar(CifarKind::Hundred),
     }
+}
+
+fn cifar(kind: CifarKind) -> Vec<Volume> {
+    let part = |published, part, part_samples| {
+        let files = kind.files(published);
+        let samples = part_samples / files.len();
+        let volume = move |(number, images): (usize, &&'static str)| Volume {
+            cifar: Some(kind),
+            images,
+            labels: None,
+            samples,
+            part,
+            part_samples,
+            first: number * samples,
+        };
+        files.iter().enumerate().map(volume)
+    };
+    let training = part(PublishedPart::Train, 0, 50_000);
+    training
+        .chain(part(PublishedPart::Test, 1, 10_000))
+        .collect()
 }
 
 impl Volume {
@@ -168,19 +172,12 @@ impl Volume {
     }
 
     fn classes(&self) -> u32 {
-        match self.like {
-            PublishedSet::Mnist | PublishedSet::Cifar10 => 10,
-            PublishedSet::Cifar100 => 100,
-        }
+        self.cifar.map_or(10, |kind| kind.classes().into())
     }
 
     /// Bytes before the pixels of a record.
     fn label_bytes(&self) -> usize {
-        match self.like {
-            PublishedSet::Mnist => 0,
-            PublishedSet::Cifar10 => 1,
-            PublishedSet::Cifar100 => 2,
-        }
+        self.cifar.map_or(0, CifarKind::label_bytes)
     }
 
     fn write_label(&self, label: u32, head: &mut [u8]) {
@@ -192,19 +189,14 @@ impl Volume {
     }
 
     fn record_bytes(&self) -> usize {
-        let pixels = match self.like {
-            PublishedSet::Mnist => PIXELS_MNIST,
-            PublishedSet::Cifar10 | PublishedSet::Cifar100 => PIXELS_CIFAR,
-        };
-        self.label_bytes() + pixels
+        self.cifar.map_or(PIXELS_MNIST, CifarKind::record_bytes)
     }
 
     fn images_header(&self) -> Vec<u8> {
-        match self.like {
-            PublishedSet::Mnist => {
-                idx_header(&[self.samples as u32, SIDE_MNIST as u32, SIDE_MNIST as u32])
-            }
-            PublishedSet::Cifar10 | PublishedSet::Cifar100 => Vec::new(),
+        let side = SIDE_MNIST as u32;
+        match self.cifar {
+            None => idx_header(&[self.samples as u32, side, side]),
+            Some(_) => Vec::new(),
         }
     }
 

@@ -13,7 +13,6 @@ pub(super) const SIDE_MNIST: usize = SIDE;
 pub(super) const PIXELS_MNIST: usize = SIDE_MNIST * SIDE_MNIST;
 const SIDE_CIFAR: usize = 32;
 const PLANE_CIFAR: usize = SIDE_CIFAR * SIDE_CIFAR;
-pub(super) const PIXELS_CIFAR: usize = 3 * PLANE_CIFAR;
 
 const DOMAIN: u64 = 0x5354_414e_4449_4e21;
 
