@@ -11,7 +11,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::ptr;
+
+use memmap2::{Mmap, MmapOptions};
 
 /// How much of a file is in memory, in bytes, counted in whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,12 +44,13 @@ pub fn residency(path: &Path, most_pages: usize) -> io::Result<Residency> {
         true => (1, pages),
         false => (PARTS, (most_pages / PARTS).max(1)),
     };
-    let mapping = Mapping::new(&file, length)?;
+    // SAFETY: it is never read through, so that a file cut short meanwhile cannot fault.
+    let mapping = unsafe { MmapOptions::new().len(length).map(&file) }?;
     let mut found = vec![0_u8; each];
     let mut resident = 0;
     for part in 0..parts {
         let first = (pages - each) * part / (parts - 1).max(1);
-        mapping.ask(first * page, &mut found)?;
+        ask(&mapping, first * page, &mut found)?;
         // Only the lowest bit is defined.
         resident += found.iter().filter(|byte| **byte & 1 == 1).count();
     }
@@ -85,50 +87,17 @@ fn page_size() -> usize {
         .unwrap_or(4096)
 }
 
-/// A read-only mapping that is never read through, so a file cut short meanwhile cannot fault.
-struct Mapping {
-    address: *mut libc::c_void,
-    length: usize,
-}
-
-impl Mapping {
-    fn new(file: &File, length: usize) -> io::Result<Mapping> {
-        // SAFETY: a new shared mapping at an address of the kernel's choice, of an open file, and
-        // of a length above 0, touches no memory of this program.
-        let address = unsafe {
-            let fd = file.as_raw_fd();
-            libc::mmap(
-                ptr::null_mut(),
-                length,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                fd,
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Mapping { address, length })
-    }
-
-    /// A byte for each page of the part that begins at `offset`, a multiple of the page's size.
-    fn ask(&self, offset: usize, pages: &mut [u8]) -> io::Result<()> {
-        let length = (self.length - offset).min(pages.len() * page_size());
-        // SAFETY: the part lies in a live mapping, and `pages` has one byte for each page of it.
-        let status =
-            unsafe { libc::mincore(self.address.add(offset), length, pages.as_mut_ptr().cast()) };
-        match status {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the address and length are those that mmap returned, and nothing points inside.
-        unsafe { libc::munmap(self.address, self.length) };
+/// Asks for a byte for each page of the part of `mapping` that begins at `offset`, a multiple of the page's size.
+fn ask(mapping: &Mmap, offset: usize, pages: &mut [u8]) -> io::Result<()> {
+    let length = (mapping.len() - offset).min(pages.len() * page_size());
+    // SAFETY: the part lies in a live mapping, and `pages` has one byte for each page of it.
+    let status = unsafe {
+        let start = mapping.as_ptr().add(offset).cast_mut().cast();
+        libc::mincore(start, length, pages.as_mut_ptr().cast())
+    };
+    match status {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
