@@ -85,8 +85,9 @@ pub enum DataError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("cannot generate images with {option} = {value}: {want}")]
+    #[error("cannot {action} with {option} = {value}: {want}")]
     BadOption {
+        action: &'static str,
         option: &'static str,
         value: String,
         want: &'static str,
@@ -102,9 +103,9 @@ pub enum DataError {
     )]
     NotOurs { path: PathBuf },
     #[error(
-        "another process is generating into {path} right now; wait for it, or choose another folder"
+        "another process is {doing} into {path} right now; wait for it, or choose another folder"
     )]
-    Busy { path: PathBuf },
+    Busy { doing: &'static str, path: PathBuf },
     #[error(
         "{path} should hold {wanted} images by its manifest but holds {found}; delete it and generate it again"
     )]
@@ -175,25 +176,11 @@ pub enum DataError {
          pack again without skipping to see why"
     )]
     EmptyShards { path: PathBuf },
-    #[error("cannot pack shards with {option} = {value}: {want}")]
-    BadPackOption {
-        option: &'static str,
-        value: String,
-        want: &'static str,
-    },
     #[error(
         "{path} was packed from other images or with other options ({differences}); \
          pack into another folder, or delete its .shard files first"
     )]
     OtherShards { path: PathBuf, differences: String },
-    #[error(
-        "another process is packing into {path} right now; wait for it, or choose another folder"
-    )]
-    PackBusy { path: PathBuf },
-    #[error(
-        "another process is fetching into {path} right now; wait for it, or choose another folder"
-    )]
-    FetchBusy { path: PathBuf },
     #[error("stopped; the same command goes on from there")]
     Stopped,
     #[error("cannot pack {name}: {reason}; repair or remove it, or let packing skip bad images")]

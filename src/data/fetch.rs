@@ -141,7 +141,8 @@ pub fn has_files(folder: &Path) -> Result<bool, DataError> {
 
 /// Locks `out` for this process, by a hidden file beside it: in it, the file would make it look like data.
 fn lock(out: &Path) -> Result<LockedFile, FetchError> {
-    let busy = || DataError::FetchBusy {
+    let busy = || DataError::Busy {
+        doing: "fetching",
         path: out.to_path_buf(),
     };
     // `.` and a link have another folder beside them than their names say.

@@ -139,6 +139,7 @@ pub fn generate_until(
 fn check(options: &GenerateOptions) -> Result<(), DataError> {
     let bad = |option, value: String, want| {
         Err(DataError::BadOption {
+            action: "generate images",
             option,
             value,
             want,

@@ -54,11 +54,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let lock = || {
-            let busy = DataError::FetchBusy { path: path.clone() };
+            let busy = DataError::Busy {
+                doing: "fetching",
+                path: path.clone(),
+            };
             lock_file(&path, busy)
         };
         let first = lock().unwrap();
-        assert!(matches!(lock(), Err(DataError::FetchBusy { .. })));
+        assert!(matches!(lock(), Err(DataError::Busy { .. })));
         // As a child has it between fork and exec.
         let inherited = first.try_clone().unwrap();
         drop(first);

@@ -147,6 +147,7 @@ pub(in crate::data) fn fill_folder<T>(
 pub(super) fn partial_folder(out: &Path) -> Result<PathBuf, DataError> {
     let Some(name) = out.file_name() else {
         return Err(DataError::BadOption {
+            action: "generate images",
             option: "out",
             value: out.display().to_string(),
             want: "a folder name to create",
@@ -167,6 +168,7 @@ fn prepare_partial(
     fs::create_dir_all(partial).map_err(DataError::io("create", partial))?;
     let path = partial.join(MANIFEST_NAME);
     let busy = DataError::Busy {
+        doing: "generating",
         path: out.to_path_buf(),
     };
     let mut file = lock_file(&path, busy)?;

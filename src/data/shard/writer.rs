@@ -165,7 +165,8 @@ pub fn pack<S: RecordSource>(
 }
 
 fn lock(target: &Path) -> Result<LockedFile, DataError> {
-    let busy = DataError::PackBusy {
+    let busy = DataError::Busy {
+        doing: "packing",
         path: target.to_path_buf(),
     };
     lock_file(&target.join(LOCK_NAME), busy)

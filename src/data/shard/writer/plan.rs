@@ -139,7 +139,8 @@ const NOWHERE: Section = Section {
 };
 
 fn bad(option: &'static str, value: String, want: &'static str) -> DataError {
-    DataError::BadPackOption {
+    DataError::BadOption {
+        action: "pack shards",
         option,
         value,
         want,

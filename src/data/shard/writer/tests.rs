@@ -201,7 +201,7 @@ fn two_packers_do_not_share_a_folder() {
     let (folder, source) = (tempfile::tempdir().unwrap(), Planted::new(20, KIND));
     let held = lock(folder.path()).unwrap();
     let error = pack_all(&source, folder.path(), &options(KIND, 10)).unwrap_err();
-    assert!(matches!(error, DataError::PackBusy { .. }), "{error}");
+    assert!(matches!(error, DataError::Busy { .. }), "{error}");
     drop(held);
     pack_all(&source, folder.path(), &options(KIND, 10)).unwrap();
 }
