@@ -6,20 +6,19 @@
 
 use std::path::PathBuf;
 
-use super::condition::{
-    BLOCK, CENTER, CIFAR10, CIFAR100, DENSE, IDX, IMAGE_FOLDER, SGD, SHARD, SOURCE_HAS_PHOTOS,
-    WEBDATASET,
-};
+use serde::de::DeserializeOwned;
+use serde::de::value::{Error as ValueError, StrDeserializer};
+
+use super::condition::{BLOCK, CENTER, DENSE, SGD, SOURCE_HAS_PHOTOS};
 use super::contradictions::contradictions;
 use super::error::Problem;
 use super::lookup::Lookup;
 use super::presets::{self, CUSTOM};
 use super::resolved::{
-    BatchConfig, CacheConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig,
-    GpuConfig, GpuTimeline, HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer,
-    OrderConfig, PartSize, PipelineConfig, Precision, PreprocessConfig, PreprocessStageConfig,
-    ReadConfig, ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
-    StorageConfig, TraceConfig,
+    BatchConfig, DecodeConfig, DeviceConfig, EmulatedConfig, GenerateConfig, GpuConfig, Mode,
+    ModelConfig, ModelKind, Optimizer, OrderConfig, PartSize, PipelineConfig, PreprocessConfig,
+    PreprocessStageConfig, ReadConfig, ReadMode, Resolved, SourceConfig, Spatial, SplitConfig,
+    StageConfig, StorageConfig, TraceConfig,
 };
 use super::schema::{self, Default};
 use super::settings::Settings;
@@ -84,14 +83,7 @@ impl Reader<'_> {
         let epochs = self.optional("epochs", Self::whole);
         let steps = self.optional("steps", Self::whole);
         let steps = steps.or(epochs.is_none().then_some(DEFAULT_STEPS));
-        let modes = [
-            ("normal", Mode::Normal),
-            ("cached", Mode::Cached),
-            ("host-resident", Mode::HostResident),
-            ("loader-only", Mode::LoaderOnly),
-            ("device-only", Mode::DeviceOnly),
-        ];
-        let mode = self.choice("mode", &modes);
+        let mode: Mode = self.choice("mode");
         Resolved {
             name: stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
             pipeline: self.pipeline(mode),
@@ -104,14 +96,7 @@ impl Reader<'_> {
             epochs,
             seed: self.whole("seed"),
             mode,
-            cache: self.choice(
-                "cache",
-                &[
-                    ("as-is", CacheConfig::AsIs),
-                    ("warm", CacheConfig::Warm),
-                    ("cold", CacheConfig::Cold),
-                ],
-            ),
+            cache: self.choice("cache"),
             trace: self.trace(),
             recorder: self.flag("recorder"),
             generate: self.generate(),
@@ -147,15 +132,7 @@ impl Reader<'_> {
 
     fn gpu(&mut self, device: DeviceConfig) -> Option<GpuConfig> {
         matches!(device, DeviceConfig::Cuda(_)).then(|| GpuConfig {
-            timeline: self.choice(
-                "gpu.timeline",
-                &[
-                    ("auto", GpuTimeline::Auto),
-                    ("cupti", GpuTimeline::Cupti),
-                    ("events", GpuTimeline::Events),
-                    ("host", GpuTimeline::Host),
-                ],
-            ),
+            timeline: self.choice("gpu.timeline"),
             run_ahead: self.size("gpu.run_ahead"),
             sample_period_ns: self.whole("gpu.sample_period"),
             copy_pinned: self.flag("copy.pinned"),
@@ -184,32 +161,22 @@ impl Reader<'_> {
     }
 
     fn model(&mut self) -> ModelConfig {
-        let dense = ModelKind::Dense {
-            hidden: self.sizes("model.hidden"),
+        let kind = match self.says("model.kind", DENSE) {
+            true => ModelKind::Dense {
+                hidden: self.sizes("model.hidden"),
+            },
+            false => self.choice("model.kind"),
         };
-        let kinds = [
-            ("small-cnn", ModelKind::SmallCnn),
-            ("linear", ModelKind::Linear),
-            (DENSE, dense),
-            ("lenet", ModelKind::LeNet),
-            ("resnet18", ModelKind::ResNet18),
-            ("resnet50", ModelKind::ResNet50),
-            ("resnet200", ModelKind::ResNet200),
-            ("vgg16", ModelKind::Vgg16),
-            ("vgg19", ModelKind::Vgg19),
-        ];
-        let precisions = [
-            ("f32", Precision::F32),
-            ("bf16", Precision::Bf16),
-            ("f16", Precision::F16),
-        ];
-        let sgd = Optimizer::Sgd {
-            momentum: self.number("model.momentum"),
+        let optimizer = match self.says("model.optimizer", SGD) {
+            true => Optimizer::Sgd {
+                momentum: self.number("model.momentum"),
+            },
+            false => Optimizer::Adam,
         };
         ModelConfig {
-            kind: self.choice("model.kind", &kinds),
-            precision: self.choice("model.precision", &precisions),
-            optimizer: self.choice("model.optimizer", &[(SGD, sgd), ("adam", Optimizer::Adam)]),
+            kind,
+            precision: self.choice("model.precision"),
+            optimizer,
             learning_rate: self.number("model.learning_rate"),
             classes: self.optional("model.classes", Self::size),
         }
@@ -219,17 +186,7 @@ impl Reader<'_> {
         let cached = mode == Mode::Cached;
         PipelineConfig {
             source: SourceConfig {
-                kind: self.choice(
-                    "source.kind",
-                    &[
-                        (IMAGE_FOLDER, SourceKind::ImageFolder),
-                        (SHARD, SourceKind::Shard),
-                        (WEBDATASET, SourceKind::WebDataset),
-                        (IDX, SourceKind::Idx),
-                        (CIFAR10, SourceKind::Cifar10),
-                        (CIFAR100, SourceKind::Cifar100),
-                    ],
-                ),
+                kind: self.choice("source.kind"),
                 path: self.optional("source.path", Self::path).unwrap_or_default(),
             },
             // What lies in memory needs no disk.
@@ -237,41 +194,31 @@ impl Reader<'_> {
             split: SplitConfig {
                 validation: self.part("split.validation"),
                 test: self.part("split.test"),
-                choose: self.choice(
-                    "split.choose",
-                    &[("random", HeldOut::Random), ("last", HeldOut::Last)],
-                ),
+                choose: self.choice("split.choose"),
             },
             order: self.order(),
             drop_last: self.flag("drop_last"),
             ordered: self.flag("ordered"),
-            on_error: self.choice(
-                "on_error",
-                &[("fail", OnError::Fail), ("skip", OnError::Skip)],
-            ),
+            on_error: self.choice("on_error"),
             num_workers: self.num_workers(),
             prefetch_factor: self.size("prefetch_factor"),
             read: ReadConfig {
                 stage: self.stage("read.workers", "read.prefetch"),
-                mode: if cached {
-                    ReadMode::Ram
-                } else {
-                    self.read_mode()
+                mode: match cached {
+                    true => ReadMode::Ram,
+                    false => self.choice("read.mode"),
                 },
             },
             decode: DecodeConfig {
                 stage: self.stage("decode.workers", "decode.prefetch"),
-                decoder: self.choice(
-                    "decode.decoder",
-                    &[("image", Decoder::Image), ("turbojpeg", Decoder::Turbojpeg)],
-                ),
-                whole: self.choice("decode.part", &[("crop", false), ("whole", true)]),
+                decoder: self.choice("decode.decoder"),
+                whole: self.says("decode.part", "whole"),
                 exif_orientation: self.flag("decode.exif_orientation"),
             },
             preprocess: PreprocessStageConfig {
                 stage: self.stage("preprocess.workers", "preprocess.prefetch"),
                 transform: self.transform(),
-                on_device: self.choice("preprocess.on", &[("host", false), ("device", true)]),
+                on_device: self.says("preprocess.on", "device"),
             },
             batch: BatchConfig {
                 stage: self.stage("batch.workers", "batch.prefetch"),
@@ -279,18 +226,6 @@ impl Reader<'_> {
             },
             copy: self.stage("copy.workers", "copy.prefetch"),
         }
-    }
-
-    fn read_mode(&mut self) -> ReadMode {
-        self.choice(
-            "read.mode",
-            &[
-                ("mmap", ReadMode::Mmap),
-                ("pread", ReadMode::Pread),
-                ("direct", ReadMode::Direct),
-                ("ram", ReadMode::Ram),
-            ],
-        )
     }
 
     fn order(&mut self) -> OrderConfig {
@@ -353,11 +288,10 @@ impl Reader<'_> {
         if !self.lookup.generates() {
             return None;
         }
-        let formats = [("jpeg", ImageFormat::Jpeg), ("png", ImageFormat::Png)];
         Some(GenerateConfig {
             images: self.size("generate.images"),
             classes: self.size("generate.classes"),
-            format: self.choice("generate.format", &formats),
+            format: self.choice("generate.format"),
             seed: self.whole("generate.seed"),
         })
     }
@@ -442,16 +376,20 @@ impl Reader<'_> {
         parsed.unwrap_or(DeviceConfig::Cpu)
     }
 
-    /// The value that a word stands for. The first one stands in where the schema is at fault.
-    fn choice<T: Clone, const N: usize>(&mut self, key: &'static str, words: &[(&str, T); N]) -> T {
+    /// The value that is serialized as the key's word.
+    fn choice<T: DeserializeOwned + std::default::Default>(&mut self, key: &'static str) -> T {
         let chosen = match self.lookup.value(key) {
-            Some(Value::Text(text)) => words.iter().find(|(word, _)| word == text),
+            Some(Value::Text(word)) => {
+                T::deserialize(StrDeserializer::<ValueError>::new(word)).ok()
+            }
             _ => None,
         };
-        if chosen.is_none() {
-            let () = self.misread(key);
-        }
-        chosen.unwrap_or(&words[0]).1.clone()
+        chosen.unwrap_or_else(|| self.misread(key))
+    }
+
+    /// Whether the key's word is this one.
+    fn says(&self, key: &'static str, word: &str) -> bool {
+        matches!(self.lookup.value(key), Some(Value::Text(text)) if text == word)
     }
 
     fn misread<T: std::default::Default>(&mut self, key: &'static str) -> T {

@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use super::presets;
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One experiment, ready to run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -40,10 +40,11 @@ pub struct Resolved {
     pub generate: Option<GenerateConfig>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Loader, copies and trainer.
+    #[default]
     Normal,
     /// The same with the data set's encoded bytes in memory before the run: nothing is fetched.
     Cached,
@@ -130,21 +131,24 @@ pub enum PartSize {
     Samples(usize),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeldOut {
+    #[default]
     Random,
     Last,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
     /// One folder a class, image files inside.
+    #[default]
     ImageFolder,
     /// Files of `stallscope data pack`.
     Shard,
     /// Tar files in WebDataset's layout.
+    #[serde(alias = "webdataset")]
     WebDataset,
     /// MNIST's IDX files.
     Idx,
@@ -153,9 +157,10 @@ pub enum SourceKind {
     Cifar100,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnError {
+    #[default]
     Fail,
     Skip,
 }
@@ -190,12 +195,13 @@ pub struct ReadConfig {
 }
 
 /// How files are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReadMode {
     /// Mapped, every page touched.
     Mmap,
     /// `pread` into a buffer.
+    #[default]
     Pread,
     /// `pread` past the page cache (`O_DIRECT`).
     Direct,
@@ -204,9 +210,10 @@ pub enum ReadMode {
 }
 
 /// What is done to the data's pages in the page cache before the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheConfig {
+    #[default]
     AsIs,
     /// All are read in.
     Warm,
@@ -225,10 +232,11 @@ pub struct DecodeConfig {
     pub exif_orientation: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decoder {
     /// The pure-Rust `image` crate.
+    #[default]
     Image,
     /// libjpeg-turbo.
     Turbojpeg,
@@ -288,7 +296,7 @@ pub struct ModelConfig {
     pub classes: Option<usize>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModelKind {
     Linear,
@@ -296,6 +304,7 @@ pub enum ModelKind {
     Dense {
         hidden: Vec<usize>,
     },
+    #[default]
     SmallCnn,
     #[serde(rename = "lenet")]
     LeNet,
@@ -310,9 +319,10 @@ pub enum ModelKind {
 }
 
 /// In which type the model computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
+    #[default]
     F32,
     Bf16,
     F16,
@@ -375,10 +385,11 @@ pub struct GpuConfig {
 }
 
 /// Who says when a GPU worked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GpuTimeline {
     /// CUPTI where it can be used, events where not.
+    #[default]
     Auto,
     Cupti,
     Events,
@@ -466,9 +477,10 @@ pub struct GenerateConfig {
     pub seed: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImageFormat {
+    #[default]
     Jpeg,
     Png,
 }

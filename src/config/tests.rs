@@ -108,6 +108,23 @@ fn a_model_is_written_down_as_it_was_typed() {
 }
 
 #[test]
+fn every_word_of_a_choice_is_read() {
+    let choices = schema::keys().filter_map(|key| match key.kind {
+        kind::Kind::Choice(words) => Some((key.name, words)),
+        _ => None,
+    });
+    for (key, words) in choices {
+        for word in words {
+            let set = format!("{key}={word}");
+            if let Err(error) = experiment("").resolve(&[&set, "device=cuda:0"]) {
+                let text = error.to_string();
+                assert!(!text.contains("a bug in stallscope"), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn tables_dotted_keys_and_inline_tables_are_the_same() {
     let spellings = [
         "decode.workers = 3\ndecode.prefetch = 8\n",
