@@ -69,12 +69,12 @@ impl Excerpt {
     /// The line of `source` that holds byte `start`, with `start..end` underlined as far as it
     /// stays on that line.
     pub(super) fn cut(source: &str, start: usize, end: usize) -> Excerpt {
-        let start = floor_char_boundary(source, start);
+        let start = source.floor_char_boundary(start);
         let line_start = source[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = source[start..]
             .find('\n')
             .map_or(source.len(), |at| start + at);
-        let end = floor_char_boundary(source, end).clamp(start, line_end);
+        let end = source.floor_char_boundary(end).clamp(start, line_end);
         // A tab is one column to an editor but many to a terminal: print it as one space.
         let text = source[line_start..line_end].trim_end().replace('\t', " ");
         Excerpt {
@@ -88,14 +88,6 @@ impl Excerpt {
     pub(super) fn column(&self) -> usize {
         self.indent + 1
     }
-}
-
-fn floor_char_boundary(text: &str, at: usize) -> usize {
-    let mut at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
 }
 
 impl fmt::Display for Excerpt {

@@ -35,7 +35,7 @@ pub(super) struct Entry {
 }
 
 /// Everything that was typed, before any of it is judged.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
     path: PathBuf,
     /// Weakest first; the last one counts.
@@ -74,8 +74,7 @@ impl Settings {
     pub fn load(config_path: &Path, sets: &[String]) -> Result<Settings, ConfigError> {
         let mut settings = Settings {
             path: config_path.to_owned(),
-            entries: BTreeMap::new(),
-            problems: Vec::new(),
+            ..Settings::default()
         };
         let text = read(config_path, "configuration")?;
         settings.take_file(config_path, &text, Layer::Experiment)?;
@@ -85,9 +84,6 @@ impl Settings {
         if let Some((path, text)) = settings.read_pipeline()? {
             settings.take_file(&path, &text, Layer::Pipeline)?;
         }
-        for layers in settings.entries.values_mut() {
-            layers.sort_by_key(|entry| entry.layer);
-        }
         Ok(settings)
     }
 
@@ -95,8 +91,7 @@ impl Settings {
     pub fn recorded(name: &str, typed: &[TypedKey], sets: &[String]) -> Settings {
         let mut settings = Settings {
             path: PathBuf::from(format!("{name}.toml")),
-            entries: BTreeMap::new(),
-            problems: Vec::new(),
+            ..Settings::default()
         };
         for TypedKey { key, value, layer } in typed {
             let layer = (*layer).min(Layer::Recorded);
@@ -105,9 +100,6 @@ impl Settings {
         }
         for set in sets {
             settings.take_set(set);
-        }
-        for layers in settings.entries.values_mut() {
-            layers.sort_by_key(|entry| entry.layer);
         }
         settings
     }
@@ -244,14 +236,21 @@ impl Settings {
                 .push(Problem::new(origin, Some(found.value_at), what).about(key.name));
             return;
         };
-        let (key_at, value_at) = (Some(found.key_at), Some(found.value_at));
-        self.entries.entry(key.name).or_default().push(Entry {
+        let entry = Entry {
             value,
             origin,
             layer,
-            key_at,
-            value_at,
-        });
+            key_at: Some(found.key_at),
+            value_at: Some(found.value_at),
+        };
+        self.add(key, entry);
+    }
+
+    /// Adds what was typed for `key`, behind all of its own layer.
+    fn add(&mut self, key: &'static Key, entry: Entry) {
+        let entries = self.entries.entry(key.name).or_default();
+        let place = entries.partition_point(|other| other.layer <= entry.layer);
+        entries.insert(place, entry);
     }
 
     /// Takes one `key=value` of the command line. Later ones win.
@@ -267,7 +266,7 @@ impl Settings {
                     origin,
                     ..entry
                 };
-                self.entries.entry(key.name).or_default().push(entry);
+                self.add(key, entry);
             }
             Err(problem) => self.problems.push(*problem),
         }

@@ -49,26 +49,9 @@ pub(super) fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> 
         .map(|(_, name)| name)
 }
 
-/// Edits between two words: insert, delete, replace, or swap two neighbours (optimal string
-/// alignment), without regard to case.
+/// Edits between two words: insert, delete, replace, or swap two neighbours, without regard to case.
 fn edits(from: &str, to: &str) -> usize {
-    let from: Vec<char> = from.to_lowercase().chars().collect();
-    let to: Vec<char> = to.to_lowercase().chars().collect();
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=to.len()).collect();
-    for i in 1..=from.len() {
-        let mut row = vec![i; to.len() + 1];
-        for j in 1..=to.len() {
-            let same = usize::from(from[i - 1] != to[j - 1]);
-            row[j] = (last[j] + 1).min(row[j - 1] + 1).min(last[j - 1] + same);
-            let swapped = i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1];
-            if swapped {
-                row[j] = row[j].min(before_last[j - 2] + 1);
-            }
-        }
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last[to.len()]
+    strsim::osa_distance(&from.to_lowercase(), &to.to_lowercase())
 }
 
 #[cfg(test)]

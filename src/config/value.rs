@@ -74,23 +74,10 @@ fn format_float(number: f64) -> String {
     format!("{number:?}")
 }
 
-/// Text as a TOML basic string, always on one line.
+/// Text as a TOML basic string, always on one line: JSON's strings are such, but for one character.
 fn quote(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            '\t' => quoted.push_str("\\t"),
-            control if control.is_control() => {
-                quoted.push_str(&format!("\\u{:04X}", u32::from(control)));
-            }
-            plain => quoted.push(plain),
-        }
-    }
-    quoted.push('"');
-    quoted
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted.replace('\u{7f}', "\\u007F")
 }
 
 const UNITS: [(&str, u64); 9] = [
