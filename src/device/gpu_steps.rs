@@ -66,7 +66,7 @@ pub struct GpuStep {
 }
 
 /// The lanes of the two.
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Debug, Default)]
 pub struct GpuLanes {
     pub device: u16,
     pub copy_engine: u16,
@@ -94,6 +94,7 @@ struct HostCopy {
 }
 
 /// Puts the steps together.
+#[derive(Default)]
 pub struct GpuSteps {
     lanes: GpuLanes,
     steps: VecDeque<HostStep>,
@@ -122,19 +123,7 @@ impl GpuSteps {
     pub fn new(lanes: GpuLanes) -> GpuSteps {
         GpuSteps {
             lanes,
-            steps: VecDeque::new(),
-            copies: BTreeMap::new(),
-            copy_thread: None,
-            matching: Matching::default(),
-            held: 0,
-            began: None,
-            unplaced: Vec::new(),
-            recent: IntervalSet::new(),
-            device_free_at: Nanos::ZERO,
-            engine_free_at: Nanos::ZERO,
-            device_units: 0,
-            engine_units: 0,
-            late: 0,
+            ..GpuSteps::default()
         }
     }
 

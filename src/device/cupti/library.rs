@@ -55,6 +55,7 @@ struct Functions {
     dropped: unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> Status,
     result_string: unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
     callback_name: unsafe extern "C" fn(u32, u32, *mut *const c_char) -> Status,
+    version: unsafe extern "C" fn(*mut u32) -> Status,
     /// Only in newer libraries.
     set_thread_id_type: Option<unsafe extern "C" fn(u32) -> Status>,
     enable_driver_api: Option<unsafe extern "C" fn(u32, u8) -> Status>,
@@ -159,13 +160,8 @@ impl Cupti {
             function,
         })?;
         let mut version = 0_u32;
-        let get: unsafe extern "C" fn(*mut u32) -> Status = function(library, "cuptiGetVersion")
-            .map_err(|function| CuptiError::Incomplete {
-                path: shown(),
-                function,
-            })?;
         // SAFETY: the function stores one 32-bit number.
-        let status = unsafe { get(&mut version) };
+        let status = unsafe { (functions.version)(&mut version) };
         functions.check("cuptiGetVersion", status)?;
         if version < OLDEST_VERSION {
             return Err(CuptiError::TooOld {
@@ -449,6 +445,7 @@ impl Functions {
             dropped: function(library, "cuptiActivityGetNumDroppedRecords")?,
             result_string: function(library, "cuptiGetResultString")?,
             callback_name: function(library, "cuptiGetCallbackName")?,
+            version: function(library, "cuptiGetVersion")?,
             set_thread_id_type: function(library, "cuptiSetThreadIdType").ok(),
             enable_driver_api: function(library, "cuptiActivityEnableDriverApi").ok(),
         })

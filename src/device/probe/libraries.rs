@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::path::{Path, PathBuf};
 
 use libloading::Library;
+use nvml_wrapper::Nvml;
 
 use super::{Driver, Gpu, Missing, Piece, cuda_version, search};
 
@@ -157,34 +158,13 @@ pub(super) fn nvml() -> Result<Piece, Missing> {
         remedy: "it comes with the NVIDIA driver; without it there is no GPU-Util to show"
             .to_owned(),
     };
-    let library =
-        open(Path::new("libnvidia-ml.so.1")).map_err(|error| missing(unopened(&error)))?;
-    type Plain = unsafe extern "C" fn() -> c_int;
-    type Version = unsafe extern "C" fn(*mut c_char, c_uint) -> c_int;
-    let stale = || missing(STALE.to_owned());
-    let init: Plain = function(library, "nvmlInit_v2").ok_or_else(stale)?;
-    let shutdown: Plain = function(library, "nvmlShutdown").ok_or_else(stale)?;
-    let version: Version = function(library, "nvmlSystemGetDriverVersion").ok_or_else(stale)?;
-    let mut text = [0; 96];
-    // SAFETY: init and shutdown pair; in between, the buffer is passed with one byte less than its
-    // length, so it stays NUL-terminated.
-    let status = unsafe {
-        match init() {
-            0 => {
-                let status = version(text.as_mut_ptr(), 95);
-                shutdown();
-                status
-            }
-            status => status,
-        }
-    };
-    match status {
-        0 => Ok(Piece {
-            path: "libnvidia-ml.so.1".into(),
-            version: Some(text_of(&text)),
-        }),
-        status => Err(missing(format!("nvmlInit failed with {status}"))),
-    }
+    // Opened here too, so that it stays loaded after the question.
+    open(Path::new("libnvidia-ml.so.1")).map_err(|error| missing(unopened(&error)))?;
+    let version = Nvml::init().and_then(|nvml| nvml.sys_driver_version());
+    Ok(Piece {
+        path: "libnvidia-ml.so.1".into(),
+        version: Some(version.map_err(|error| missing(format!("it does not start: {error}")))?),
+    })
 }
 
 /// Newest first: the one that matches the newest toolkit knows the newest driver.
