@@ -109,7 +109,7 @@ impl Bars {
             .iter()
             .flat_map(|panel| panel.bars.iter().flatten());
         let ranges = bars.any(|bar| bar.kind == kind && bar.low < bar.high);
-        let draw = move |area: &Area<'_>, (x, y): At| -> Drawn {
+        Sign::of(words, move |area, (x, y)| {
             let end = x + Sign::WIDTH;
             let (colour, range) = colours(kind);
             if kind != Kind::Predicted {
@@ -129,11 +129,7 @@ impl Bars {
                 area.draw(&range)?;
             }
             Ok(())
-        };
-        Sign {
-            words: words.clone(),
-            draw: Box::new(draw),
-        }
+        })
     }
 }
 

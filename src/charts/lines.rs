@@ -80,45 +80,25 @@ impl Lines {
     }
 
     fn signs(&self) -> Vec<Sign<'_>> {
-        let series = self
-            .panels
-            .iter()
-            .flat_map(|panel| &panel.series)
-            .map(|series| {
-                let draw = |area: &Area<'_>, (x, y): At| -> Drawn {
-                    let line = [(x, y), (x + Sign::WIDTH, y)];
-                    area.draw(&PathElement::new(line, series.colour().stroke_width(2)))?;
-                    area.draw(&mark((x + Sign::WIDTH / 2, y), series, true))
-                };
-                Sign {
-                    words: series.name.clone(),
-                    draw: Box::new(draw),
-                }
-            });
-        let kinds = self.legend.iter().map(|(kind, words)| {
-            let draw = |area: &Area<'_>, (x, y): At| -> Drawn {
-                let (dash, gap) = dashes(*kind);
+        let series = self.panels.iter().flat_map(|panel| &panel.series);
+        let series = series.map(|series| {
+            Sign::of(&series.name, |area, (x, y)| {
                 let line = [(x, y), (x + Sign::WIDTH, y)];
-                area.draw(&DashedPathElement::new(
-                    line,
-                    dash,
-                    gap,
-                    INK.stroke_width(2),
-                ))
-            };
-            Sign {
-                words: words.clone(),
-                draw: Box::new(draw),
-            }
+                area.draw(&PathElement::new(line, series.colour().stroke_width(2)))?;
+                area.draw(&mark((x + Sign::WIDTH / 2, y), series, true))
+            })
+        });
+        let kinds = self.legend.iter().map(|(kind, words)| {
+            Sign::of(words, |area, (x, y)| {
+                let ((dash, gap), ink) = (dashes(*kind), INK.stroke_width(2));
+                let line = [(x, y), (x + Sign::WIDTH, y)];
+                area.draw(&DashedPathElement::new(line, dash, gap, ink))
+            })
         });
         let ring = self.ringed.iter().map(|words| {
-            let draw = |area: &Area<'_>, (x, y): At| -> Drawn {
+            Sign::of(words, |area, (x, y)| {
                 area.draw(&Circle::new((x + Sign::WIDTH / 2, y), 7, INK))
-            };
-            Sign {
-                words: words.clone(),
-                draw: Box::new(draw),
-            }
+            })
         });
         series.chain(kinds).chain(ring).collect()
     }

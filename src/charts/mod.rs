@@ -206,8 +206,15 @@ struct Sign<'a> {
     draw: Draw<'a>,
 }
 
-impl Sign<'_> {
+impl<'a> Sign<'a> {
     const WIDTH: i32 = 28;
+
+    fn of(words: &str, draw: impl Fn(&Area<'_>, At) -> Drawn + 'a) -> Sign<'a> {
+        Sign {
+            words: words.to_owned(),
+            draw: Box::new(draw),
+        }
+    }
 }
 
 /// Signs side by side, on as many lines as are needed.
