@@ -15,7 +15,7 @@ use crate::session::PackRequest;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Carries out `command`.
 ///
@@ -52,18 +52,7 @@ fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         skip_bad: args.skip_bad,
     };
     let stop = interrupt_switch()?;
-    let bar = progress::bar(
-        0,
-        "{bar:30} {msg} {pos}/{len}  [{elapsed}, {eta} left]",
-        false,
-    );
-    bar.set_message(format!("packing {}:", args.out.display()));
-    let summary = request.pack(&progress::shown(&bar), &|| stop.load(Ordering::Relaxed));
-    bar.finish_and_clear();
-    let (summary, warnings) = summary?;
-    for warning in warnings {
-        eprintln!("warning: {warning}");
-    }
+    let summary = pack_with_progress(&request, &stop)?;
     for skipped in &summary.skipped {
         writeln!(out, "left out {}: {}", skipped.name, skipped.reason)?;
     }
@@ -72,6 +61,26 @@ fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         PackOutcome::Stopped => ExitCode::from(INTERRUPTED),
         PackOutcome::Written | PackOutcome::AlreadyThere => ExitCode::SUCCESS,
     })
+}
+
+/// Packs with a progress bar on standard error, until `stop`, and prints the warnings.
+///
+/// # Errors
+/// Data that cannot be read, or a target that cannot be written to.
+pub(super) fn pack_with_progress(
+    request: &PackRequest<'_>,
+    stop: &AtomicBool,
+) -> anyhow::Result<PackSummary> {
+    let template = "{bar:30} {msg} {pos}/{len}  [{elapsed}, {eta} left]";
+    let bar = progress::bar(0, template, false);
+    bar.set_message(format!("packing {}:", request.target.display()));
+    let packed = request.pack(&progress::shown(&bar), &|| stop.load(Ordering::Relaxed));
+    bar.finish_and_clear();
+    let (summary, warnings) = packed?;
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
+    Ok(summary)
 }
 
 /// What was packed, in a line.
@@ -149,17 +158,29 @@ fn generate_like(
         seed: args.seed,
         jobs: args.jobs.unwrap_or_else(usable_threads),
     };
-    let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]", false);
-    bar.set_message(format!("generating {}:", args.out.display()));
-    let report = generate_stand_in(&options, &progress::shown(&bar), &|| false);
-    bar.finish_and_clear();
+    let report = stand_in_with_progress(&options, &|| false)?;
     let title = options.like.title();
     writeln!(
         out,
         "{}\nin the format of {title}, and not {title}: accuracies cannot be compared with published ones",
-        in_words(&report?, &args.out)
+        in_words(&report, &args.out)
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Generates files in the format of a published data set with a progress bar on standard error, until `stop`.
+///
+/// # Errors
+/// A folder that cannot be used, and [`DataError::Stopped`](crate::data::DataError::Stopped).
+pub(super) fn stand_in_with_progress(
+    options: &StandInOptions,
+    stop: &dyn Fn() -> bool,
+) -> anyhow::Result<GenerateReport> {
+    let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]", false);
+    bar.set_message(format!("generating {}:", options.out.display()));
+    let report = generate_stand_in(options, &progress::shown(&bar), stop);
+    bar.finish_and_clear();
+    Ok(report?)
 }
 
 fn options(args: &GenerateArgs) -> GenerateOptions {

@@ -1,7 +1,6 @@
 //! Data to measure tables with: found, or made on first use. May use: `config`, `data`, `reproduce`, `session`, `tune`.
 
-use crate::cli::data::{generate_options, generate_with_progress};
-use crate::cli::progress;
+use crate::cli::data::{generate_options, generate_with_progress, pack_with_progress};
 use crate::config::{GenerateConfig, ImageFormat, Resolved};
 use crate::data::DataError;
 use crate::data::shard::PackOutcome;
@@ -85,21 +84,10 @@ pub fn packed(
         jobs: None,
         skip_bad: false,
     };
-    let bar = progress::bar(
-        0,
-        "{bar:30} {msg} {pos}/{len}  [{elapsed}, {eta} left]",
-        false,
-    );
-    bar.set_message(format!("packing {}:", target.display()));
-    let packed = request.pack(&progress::shown(&bar), &|| stop.load(Ordering::Relaxed));
-    bar.finish_and_clear();
-    let (summary, warnings) = packed.map_err(refused)?;
+    let summary = pack_with_progress(&request, stop).map_err(refused)?;
     if summary.outcome == PackOutcome::Stopped {
         return Err(TrialError::Stopped.into());
     }
-    warnings
-        .iter()
-        .for_each(|warning| eprintln!("warning: {warning}"));
     Ok(DataPlace {
         path: target,
         origin: images.origin,

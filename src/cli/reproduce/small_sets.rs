@@ -1,11 +1,12 @@
 //! MNIST and CIFAR-100 for tables: the user's, those in `data/`, or generated ones. May use: `data`, `device`.
 
 use super::data::{beside, refused};
+use crate::cli::data::stand_in_with_progress;
 use crate::cli::progress;
 use crate::data::fetch::has_files;
 use crate::data::{
-    Provenance, PublishedPart, PublishedSet, SmallImages, StandInOptions, generate_stand_in,
-    provenance, write_png_folder,
+    Provenance, PublishedPart, PublishedSet, SmallImages, StandInOptions, provenance,
+    write_png_folder,
 };
 use crate::device::cgroup::usable_threads;
 use crate::reproduce::{DataOrigin, DataPlace, LabError};
@@ -100,13 +101,7 @@ fn make(set: &SmallSet, path: &Path, stop: &AtomicBool) -> Result<(), LabError> 
         seed: 0,
         jobs: usable_threads(),
     };
-    let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]", false);
-    bar.set_message(format!("generating {}:", path.display()));
-    let made = generate_stand_in(&options, &progress::shown(&bar), &|| {
-        stop.load(Ordering::Relaxed)
-    });
-    bar.finish_and_clear();
-    made.map_err(refused)?;
+    stand_in_with_progress(&options, &|| stop.load(Ordering::Relaxed)).map_err(refused)?;
     Ok(())
 }
 
