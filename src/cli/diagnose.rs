@@ -14,7 +14,7 @@ use super::args::DiagnoseArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::out_folder;
 use super::run::{provide_data, require_device, trial_steps};
-use crate::config::{Mode, PipelineConfig, ReadMode, Resolved, Settings, SourceKind, key_of};
+use crate::config::{Mode, ReadMode, Resolved, Settings, SourceKind, key_of};
 use crate::session::{SessionError, fits_in_memory};
 use crate::tune::{Measured, Outcome, TrialError, TrialRunner};
 use anyhow::{Context, bail, ensure};
@@ -101,17 +101,12 @@ fn modes(config: &Resolved) -> Result<(Vec<Mode>, Option<LeftOut>), SessionError
 
 /// Whether a normal run has its data in memory: a cached one would be the same.
 fn reads_nothing(config: &Resolved) -> bool {
-    let PipelineConfig {
-        source,
-        storage,
-        read,
-        ..
-    } = &config.pipeline;
+    let pipeline = &config.pipeline;
     let files = matches!(
-        source.kind,
+        pipeline.source.kind,
         SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset
     );
-    storage.is_none() && (!files || read.mode == ReadMode::Ram)
+    pipeline.storage.is_none() && (!files || pipeline.read.mode == ReadMode::Ram)
 }
 
 /// Runs every mode `args.repeats` times, in turns, as [`in_turns`] does.

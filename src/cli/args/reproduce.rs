@@ -53,22 +53,16 @@ pub struct ReproduceArgs {
 impl ReproduceArgs {
     /// The command that does the same, for a shell.
     pub fn command(&self) -> String {
-        let mut words = vec!["stallscope".to_owned(), "reproduce".to_owned()];
+        let mut words = vec!["stallscope reproduce".to_owned()];
+        let quoted_data = |data: &PathBuf| quoted(&data.display().to_string());
         words.extend(self.table.clone());
-        let mut flag = |name: &str, value: String| words.extend([name.to_owned(), value]);
-        self.device
-            .iter()
-            .for_each(|device| flag("--device", device.clone()));
-        self.repeats
-            .iter()
-            .for_each(|repeats| flag("--repeats", repeats.to_string()));
-        self.epochs
-            .iter()
-            .for_each(|epochs| flag("--epochs", epochs.to_string()));
-        self.data
-            .iter()
-            .for_each(|data| flag("--data", quoted(&data.display().to_string())));
-        self.set.iter().for_each(|set| flag("--set", quoted(set)));
+        words.extend(self.device.iter().map(|name| format!("--device {name}")));
+        words.extend(self.repeats.map(|number| format!("--repeats {number}")));
+        words.extend(self.epochs.map(|number| format!("--epochs {number}")));
+        let data = self.data.iter().map(quoted_data);
+        words.extend(data.map(|data| format!("--data {data}")));
+        let sets = self.set.iter().map(|set| quoted(set));
+        words.extend(sets.map(|set| format!("--set {set}")));
         words.join(" ")
     }
 }

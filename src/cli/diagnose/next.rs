@@ -37,7 +37,7 @@ pub(super) fn step(
         Some(Part::Compute) | None if attributed.host_share >= WORTH_NAMING => {
             next.run_with("mode=device-only")
         }
-        Some(Part::Compute) | None => next.verb("batch-size"),
+        Some(Part::Compute) | None => next.with("batch-size", &[]),
     }
 }
 
@@ -57,15 +57,10 @@ fn overrides(args: &DiagnoseArgs) -> Vec<String> {
 /// The same diagnosis with more runs of each mode.
 pub(super) fn more_repeats(args: &DiagnoseArgs) -> String {
     let sets = args.experiment.overrides();
-    let sets = sets.iter().map(|set| format!(" --set {}", quoted(set)));
-    let sets: String = sets.collect();
+    let same = command("diagnose", &args.experiment.config, &sets);
     let steps = args.steps.map(|steps| format!(" --steps {steps}"));
-    format!(
-        "stallscope diagnose {}{sets}{} --repeats {}",
-        word(&args.experiment.config),
-        steps.unwrap_or_default(),
-        2 * args.repeats + 1
-    )
+    let repeats = 2 * args.repeats + 1;
+    format!("{same}{} --repeats {repeats}", steps.unwrap_or_default())
 }
 
 /// Whether setting what `set` says is meant against `part`.
@@ -90,11 +85,6 @@ struct Next<'a> {
 }
 
 impl Next<'_> {
-    /// The same again with another verb.
-    fn verb(&self, verb: &str) -> String {
-        self.with(verb, &[])
-    }
-
     /// A run with one more setting.
     fn run_with(&self, set: &str) -> String {
         self.with("run", &[set.to_owned()])
@@ -103,9 +93,7 @@ impl Next<'_> {
     fn with(&self, verb: &str, more: &[String]) -> String {
         let replaced = |set: &&String| more.iter().any(|more| key_of(more) == key_of(set));
         let kept = self.overrides.iter().filter(|set| !replaced(set));
-        let sets = kept.chain(more);
-        let sets: String = sets.map(|set| format!(" --set {}", quoted(set))).collect();
-        format!("stallscope {verb} {}{sets}", word(self.config))
+        command(verb, self.config, kept.chain(more))
     }
 
     fn against_fetch(&self, change: Option<&Change>) -> String {
@@ -150,6 +138,12 @@ impl Next<'_> {
             word(Path::new(&packed))
         )
     }
+}
+
+fn command<'a>(verb: &str, config: &Path, sets: impl IntoIterator<Item = &'a String>) -> String {
+    let sets = sets.into_iter();
+    let sets: String = sets.map(|set| format!(" --set {}", quoted(set))).collect();
+    format!("stallscope {verb} {}{sets}", word(config))
 }
 
 fn word(path: &Path) -> String {

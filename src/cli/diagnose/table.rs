@@ -1,6 +1,6 @@
 //! The diagnosis in the terminal. May use: `findings`.
 
-use super::findings::{Diagnosis, Rate, Row, name};
+use super::findings::{Diagnosis, Row, name};
 use crate::config::Mode;
 use std::fmt::{self, Write};
 
@@ -52,18 +52,13 @@ fn write_header(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
     } else {
         ""
     };
-    let Diagnosis {
-        config,
-        device,
-        repeats,
-        steps,
-        ..
-    } = diagnosis;
+    let (config, device) = (&diagnosis.config, &diagnosis.device);
+    let (repeats, steps) = (diagnosis.repeats, diagnosis.steps);
     writeln!(out, "config   {config} on {device}{emulated}")?;
     if let Some(name) = &diagnosis.emulated_storage {
         writeln!(out, "storage  emulated: {name}")?;
     }
-    let medians = if *repeats > 1 {
+    let medians = if repeats > 1 {
         ", in turns; medians"
     } else {
         ""
@@ -90,30 +85,21 @@ fn write_rates(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
     for (mode, meaning) in rows {
         if let Some(rate) = diagnosis.modes.get(mode.name()) {
             let factor = rate.samples_per_second / diagnosis.measured();
-            write_rate(out, mode.name(), meaning, rate, factor)?;
+            let spread = match rate.runs_samples_per_second.len() {
+                0 | 1 => "-".to_owned(),
+                _ => format!("±{:.1} %", 100.0 * rate.spread()),
+            };
+            writeln!(
+                out,
+                "{meaning:<28} {:<14} {:>10.1} {spread:>8} {:>8} {:>12}",
+                mode.name(),
+                rate.samples_per_second,
+                format!("{factor:.2}x"),
+                rate.device_busy_share.map_or("-".to_owned(), percent)
+            )?;
         }
     }
     Ok(())
-}
-
-fn write_rate(
-    out: &mut String,
-    mode: &str,
-    meaning: &str,
-    rate: &Rate,
-    factor: f64,
-) -> fmt::Result {
-    let spread = match rate.runs_samples_per_second.len() {
-        0 | 1 => "-".to_owned(),
-        _ => format!("±{:.1} %", 100.0 * rate.spread()),
-    };
-    writeln!(
-        out,
-        "{meaning:<28} {mode:<14} {:>10.1} {spread:>8} {:>8} {:>12}",
-        rate.samples_per_second,
-        format!("{factor:.2}x"),
-        rate.device_busy_share.map_or("-".to_owned(), percent)
-    )
 }
 
 fn write_time(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
@@ -192,7 +178,7 @@ fn write_wrapped(out: &mut String, label: &str, text: &str) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use super::super::findings::Row;
+    use super::super::findings::Rate;
     use super::*;
     use crate::analysis::{Attributed, Estimate, Part};
 
