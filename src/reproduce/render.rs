@@ -7,7 +7,6 @@ mod layout;
 mod markdown;
 mod provenance;
 mod terminal;
-mod words;
 
 pub use chart::svg;
 pub(super) use figure::{measured as measured_figure, published as published_figure};

@@ -52,13 +52,20 @@ fn cells(part: &Part, column: usize) -> impl Iterator<Item = &Cell> {
         .filter_map(move |row| row.cells.get(column))
 }
 
+/// All figures of a column.
+fn figures(part: &Part, column: usize) -> impl Iterator<Item = [f64; 3]> {
+    cells(part, column).flat_map(|cell| {
+        Field::ALL
+            .into_iter()
+            .filter_map(|field| figure_of(cell, field))
+    })
+}
+
 /// The columns that are charted and have a figure.
 fn columns(part: &Part) -> Vec<usize> {
     let mut columns = part.charted.clone();
     columns.retain(|column| {
-        let figures =
-            cells(part, *column).flat_map(|cell| Field::ALL.map(|field| figure_of(cell, field)));
-        *column < part.columns.len() && figures.flatten().any(|[_, _, high]| high > 0.0)
+        *column < part.columns.len() && figures(part, *column).any(|[_, _, high]| high > 0.0)
     });
     columns
 }
@@ -68,12 +75,8 @@ fn bars(part: &Part, heading: Heading) -> Bars {
     let panel = |column: &usize| {
         let named = &part.columns[*column];
         let unit = named.unit;
-        let figures =
-            cells(part, *column).flat_map(|cell| Field::ALL.map(|field| figure_of(cell, field)));
-        let most = figures
-            .flatten()
-            .map(|[_, _, high]| high)
-            .fold(0.0, f64::max);
+        let most = figures(part, *column).map(|[_, _, high]| high);
+        let most = most.fold(0.0, f64::max);
         let bars = part.rows.iter().map(|row| match row.cells.get(*column) {
             Some(cell) => Field::ALL
                 .iter()
@@ -98,18 +101,9 @@ fn bars(part: &Part, heading: Heading) -> Bars {
 }
 
 fn bar(cell: &Cell, field: Field, unit: Unit) -> Option<Bar> {
-    let words = match field {
-        Field::Published => cell.published.map(|span| figure::published(unit, span)),
-        Field::Predicted => cell
-            .predicted
-            .map(|made| figure::measured(unit, made.value)),
-        Field::Measured => {
-            let measured = cell
-                .measured
-                .map(|made| figure::measured(unit, made.median));
-            measured.or_else(|| cell.remark.clone())
-        }
-    };
+    let words = layout::figure_text(cell, field, unit);
+    let remark = cell.remark.as_ref();
+    let words = words.or_else(|| remark.filter(|_| field == Field::Measured).cloned());
     let figure = figure_of(cell, field);
     let [_, low, high] = figure.unwrap_or_default();
     Some(Bar {
@@ -148,9 +142,9 @@ fn left_out(part: &Part, drawn: &[usize]) -> Vec<String> {
     told.collect()
 }
 
-/// The lines of each unit that have something to draw, with their columns.
-fn panels(part: &Part) -> Vec<(Unit, Vec<(usize, Series)>)> {
-    let mut panels: Vec<(Unit, Vec<(usize, Series)>)> = Vec::new();
+/// The lines of each unit that have something to draw.
+fn panels(part: &Part) -> Vec<(Unit, Vec<Series>)> {
+    let mut panels: Vec<(Unit, Vec<Series>)> = Vec::new();
     for (place, column) in part.charted.iter().enumerate() {
         let Some(named) = part.columns.get(*column) else {
             continue;
@@ -166,16 +160,13 @@ fn panels(part: &Part) -> Vec<(Unit, Vec<(usize, Series)>)> {
             continue;
         }
         match panels.iter_mut().find(|(unit, _)| *unit == named.unit) {
-            Some((_, all)) => all.push((*column, series)),
-            None => panels.push((named.unit, vec![(*column, series)])),
+            Some((_, all)) => all.push(series),
+            None => panels.push((named.unit, vec![series])),
         }
     }
     // One place on the axis makes no line.
     panels.retain(|(_, all)| {
-        let mut xs = all
-            .iter()
-            .flat_map(|(_, series)| series.all())
-            .map(|point| point.x);
+        let mut xs = all.iter().flat_map(Series::all).map(|point| point.x);
         xs.next().is_some_and(|first| xs.any(|x| x != first))
     });
     panels
@@ -205,13 +196,9 @@ fn points(part: &Part, column: usize, field: Field) -> Vec<Point> {
 
 fn lines(part: &Part, heading: Heading) -> Lines {
     let panels = panels(part);
-    let drawn = panels
-        .iter()
-        .flat_map(|(_, all)| all)
-        .map(|(column, _)| *column);
-    let drawn: Vec<usize> = drawn.collect();
-    let panels = panels.into_iter().map(|(unit, all)| {
-        let series: Vec<Series> = all.into_iter().map(|(_, series)| series).collect();
+    let drawn = panels.iter().flat_map(|(_, all)| all);
+    let drawn: Vec<usize> = drawn.map(|series| part.charted[series.place]).collect();
+    let panels = panels.into_iter().map(|(unit, series)| {
         let points = series.iter().flat_map(Series::all);
         let most = points.map(|point| point.high).fold(0.0, f64::max);
         LinePanel {

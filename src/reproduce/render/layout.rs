@@ -17,7 +17,7 @@ fn has(cell: &Cell, field: Field) -> bool {
 }
 
 /// What is written of one field of one cell.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) figure: String,
     /// Its range in brackets, where it has one.
@@ -68,6 +68,15 @@ impl<'a> Remarks<'a> {
     }
 }
 
+/// The figure in `field` of `cell`, without its range.
+pub(super) fn figure_text(cell: &Cell, field: Field, unit: Unit) -> Option<String> {
+    match field {
+        Field::Published => cell.published.map(|span| figure::published(unit, span)),
+        Field::Predicted => Some(figure::measured(unit, cell.predicted?.value)),
+        Field::Measured => Some(figure::measured(unit, cell.measured?.median)),
+    }
+}
+
 /// What stands in `field` of `cell`; a dash where that is nothing.
 pub(super) fn written(
     cell: Option<&Cell>,
@@ -75,41 +84,27 @@ pub(super) fn written(
     unit: Unit,
     remarks: &Remarks<'_>,
 ) -> Written {
-    let nothing = Written {
-        figure: "-".to_owned(),
-        ..Written::default()
-    };
-    let Some(cell) = cell else {
-        return nothing;
-    };
-    let found = match field {
-        Field::Published => cell.published.map(|span| Written {
-            figure: figure::published(unit, span),
-            ..Written::default()
-        }),
-        Field::Predicted => cell.predicted.map(|predicted| {
-            let figure = figure::measured(unit, predicted.value);
-            let range = figure::range_beside(&figure, unit, predicted.low, predicted.high);
-            Written {
-                figure,
-                range: range.map(|range| format!("[{range}]")),
-                remark: None,
+    let figure = cell.and_then(|cell| figure_text(cell, field, unit));
+    let range = figure.as_ref().and_then(|figure| {
+        let (low, high, [open, close]) = match field {
+            Field::Published => return None,
+            Field::Predicted => {
+                let made = cell?.predicted?;
+                (made.low, made.high, ["[", "]"])
             }
-        }),
-        Field::Measured => cell.measured.map(|measured| {
-            let figure = figure::measured(unit, measured.median);
-            let range = figure::range_beside(&figure, unit, measured.low, measured.high);
-            let range = range.filter(|_| measured.runs > 1);
-            Written {
-                figure,
-                range: range.map(|range| format!("({range})")),
-                remark: None,
+            Field::Measured => {
+                let made = cell?.measured.filter(|made| made.runs > 1)?;
+                (made.low, made.high, ["(", ")"])
             }
-        }),
-    };
+        };
+        let range = figure::range_beside(figure, unit, low, high)?;
+        Some(format!("{open}{range}{close}"))
+    });
+    let remarked = cell.filter(|_| field == Field::Measured);
     Written {
-        remark: remarks.number(cell).filter(|_| field == Field::Measured),
-        ..found.unwrap_or(nothing)
+        figure: figure.unwrap_or_else(|| "-".to_owned()),
+        range,
+        remark: remarked.and_then(|cell| remarks.number(cell)),
     }
 }
 

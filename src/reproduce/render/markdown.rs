@@ -19,16 +19,13 @@ fn write_all(out: &mut String, reproduction: &Reproduction) -> fmt::Result {
     for part in &reproduction.parts {
         write_part(out, part)?;
     }
-    write_list(out, "Explanation", &reproduction.explanation)?;
-    write_list(out, "Notes", &reproduction.notes)?;
+    let explanation = reproduction.explanation.iter();
+    write_list(out, "## Explanation", explanation.map(|line| escaped(line)))?;
+    let notes = reproduction.notes.iter();
+    write_list(out, "## Notes", notes.map(|line| escaped(line)))?;
     write_provenance(out, &reproduction.made)?;
-    if !reproduction.sources.is_empty() {
-        writeln!(out, "\n## Sources of the published figures\n")?;
-    }
-    for source in &reproduction.sources {
-        writeln!(out, "- {}", linked(source))?;
-    }
-    Ok(())
+    let sources = reproduction.sources.iter().map(linked);
+    write_list(out, "## Sources of the published figures", sources)
 }
 
 fn write_part(out: &mut String, part: &Part) -> fmt::Result {
@@ -52,16 +49,12 @@ fn write_part(out: &mut String, part: &Part) -> fmt::Result {
     }
     let reasons = part.rows.iter().filter_map(|row| {
         let reason = escaped(row.reason.as_deref()?);
-        Some(format!("- **{}**: {reason}", escaped(&row.name)))
+        Some(format!("**{}**: {reason}", escaped(&row.name)))
     });
-    write_items(out, "Why", reasons.collect())?;
+    write_list(out, "### Why", reasons)?;
     let any = part.rows.iter().any(|row| !row.settings.is_empty());
     let settings = part.rows.iter().filter(|_| any).map(settings);
-    write_items(
-        out,
-        "Settings beside the experiment file",
-        settings.collect(),
-    )
+    write_list(out, "### Settings beside the experiment file", settings)
 }
 
 fn write_table(out: &mut String, part: &Part) -> fmt::Result {
@@ -122,25 +115,18 @@ fn settings(row: &Row) -> String {
         true => "none".to_owned(),
         false => settings.join(" "),
     };
-    format!("- **{}**: {settings}", escaped(&row.name))
+    format!("**{}**: {settings}", escaped(&row.name))
 }
 
-fn write_items(out: &mut String, title: &str, items: Vec<String>) -> fmt::Result {
-    if items.is_empty() {
-        return Ok(());
+/// `items` below `heading`, where there are any.
+fn write_list(out: &mut String, heading: &str, items: impl Iterator<Item = String>) -> fmt::Result {
+    for (place, item) in items.enumerate() {
+        if place == 0 {
+            writeln!(out, "\n{heading}\n")?;
+        }
+        writeln!(out, "- {item}")?;
     }
-    writeln!(out, "\n### {title}\n")?;
-    items.iter().try_for_each(|item| writeln!(out, "{item}"))
-}
-
-fn write_list(out: &mut String, title: &str, lines: &[String]) -> fmt::Result {
-    if lines.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\n## {title}\n")?;
-    lines
-        .iter()
-        .try_for_each(|line| writeln!(out, "- {}", escaped(line)))
+    Ok(())
 }
 
 fn write_provenance(out: &mut String, made: &Provenance) -> fmt::Result {

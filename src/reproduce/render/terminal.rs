@@ -2,7 +2,6 @@
 
 mod block;
 
-use super::words::{count, wrap};
 use super::{layout, provenance};
 use crate::reproduce::{DataUsed, Part, Reproduction, Row, Source};
 use std::fmt::{self, Write};
@@ -68,7 +67,7 @@ fn write_part(out: &mut String, part: &Part) -> fmt::Result {
         writeln!(out)?;
     }
     for (name, reason) in reasons {
-        let lines = wrap(&format!("{name}: {reason}"), (TEXT - 4) as f64, count);
+        let lines = wrap(&format!("{name}: {reason}"), TEXT - 4);
         for (place, line) in lines.iter().enumerate() {
             let indent = if place == 0 { 2 } else { 4 };
             writeln!(out, "{:indent$}{line}", "")?;
@@ -90,16 +89,16 @@ fn write_list(out: &mut String, title: &str, lines: &[String]) -> fmt::Result {
 }
 
 fn told(out: &mut String, label: &str, text: &str) -> fmt::Result {
-    let gap = usize::from(label.chars().count() >= LABEL);
+    let gap = usize::from(letters(label) >= LABEL);
     let label = format!("{label:LABEL$}{:gap$}", "");
     paragraph(out, &label, text)
 }
 
 /// `text` behind `label`, and its further lines beneath its first.
 fn paragraph(out: &mut String, label: &str, text: &str) -> fmt::Result {
-    let indent = label.chars().count();
-    let limit = TEXT.saturating_sub(indent) as f64;
-    for (place, line) in wrap(text, limit, count).iter().enumerate() {
+    let indent = letters(label);
+    let limit = TEXT.saturating_sub(indent);
+    for (place, line) in wrap(text, limit).iter().enumerate() {
         let before = if place == 0 { label } else { "" };
         writeln!(out, "{}", format!("{before:indent$}{line}").trim_end())?;
     }
@@ -127,4 +126,41 @@ fn source(source: &Source) -> String {
         url.unwrap_or_default(),
         setup.unwrap_or_default()
     )
+}
+
+/// The words of `text` in lines of at most `limit` letters, one at least; a word that is longer has a line of its own.
+fn wrap(text: &str, limit: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(line) = lines.last_mut() else {
+            break;
+        };
+        let longer = match line.is_empty() {
+            true => word.to_owned(),
+            false => format!("{line} {word}"),
+        };
+        if line.is_empty() || letters(&longer) <= limit {
+            *line = longer;
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+/// How many letters there are.
+fn letters(text: &str) -> usize {
+    text.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_as_long_as_they_may_be() {
+        let lines = wrap("one two  three\nfour incomprehensible", 9);
+        assert_eq!(lines, ["one two", "three", "four", "incomprehensible"]);
+        assert_eq!(wrap("", 9), [""]);
+    }
 }

@@ -1,10 +1,10 @@
 //! The columns of a part in blocks that are no wider than the terminal, each with the names of the rows. May use:
 //! the data model.
 
+use super::{letters, wrap};
 use crate::reproduce::Part;
 use crate::reproduce::render::figure;
 use crate::reproduce::render::layout::{self, Field, Remarks, Written};
-use crate::reproduce::render::words::{count, letters, wrap};
 
 /// Letters of a row's name on one line.
 const NAME: usize = 34;
@@ -16,10 +16,9 @@ const HEADING: usize = 14;
 const GAP: usize = 2;
 const GROUP_GAP: usize = 3;
 
-/// A column of the part: its heading and, for each row, its fields, all of one width.
+/// A column of the part: its heading, and below it the names of its fields and the fields of each row, all of one width.
 struct Group {
     heading: Vec<String>,
-    names: String,
     rows: Vec<String>,
     width: usize,
 }
@@ -52,23 +51,19 @@ pub(super) fn blocks(part: &Part, width: usize) -> Vec<Vec<String>> {
     blocks.iter().map(|groups| lines(&names, groups)).collect()
 }
 
-/// The first column: what rows stand for, and their names.
+/// The first column: what rows stand for, and the names of the rows; each in lines.
 struct Names {
-    heading: String,
     rows: Vec<Vec<String>>,
     width: usize,
 }
 
 impl Names {
     fn of(part: &Part, limit: usize) -> Names {
-        let names = part.rows.iter();
-        let rows: Vec<Vec<String>> = names
-            .map(|row| wrap(&row.name, limit as f64, count))
-            .collect();
-        let all = rows.iter().flatten().chain([&part.rows_are]);
+        let mut rows = vec![vec![part.rows_are.clone()]];
+        rows.extend(part.rows.iter().map(|row| wrap(&row.name, limit)));
+        let width = rows.iter().flatten().map(|name| letters(name)).max();
         Names {
-            heading: part.rows_are.clone(),
-            width: all.map(|name| letters(name)).max().unwrap_or(0),
+            width: width.unwrap_or(0),
             rows,
         }
     }
@@ -94,7 +89,6 @@ fn lines(names: &Names, groups: &[&Group]) -> Vec<String> {
         })
     };
     let mut lines: Vec<String> = (0..deep).map(heading).collect();
-    lines.push(line(&names.heading, &|group| group.names.clone()));
     for (row, name) in names.rows.iter().enumerate() {
         for (place, part_of_name) in name.iter().enumerate() {
             lines.push(match place {
@@ -108,24 +102,19 @@ fn lines(names: &Names, groups: &[&Group]) -> Vec<String> {
 
 fn group(part: &Part, column: usize, remarks: &Remarks<'_>) -> Group {
     let fields = layout::fields(part, column);
-    let drawn: Vec<Drawn> = fields
-        .iter()
-        .map(|field| Drawn::of(part, column, *field, remarks))
+    let drawn = fields.iter();
+    let drawn: Vec<Vec<String>> = drawn
+        .map(|field| drawn_field(part, column, *field, remarks))
         .collect();
-    let gap = " ".repeat(GAP);
-    let side_by_side = |cell: &dyn Fn(&Drawn) -> String| {
-        let cells: Vec<String> = drawn.iter().map(cell).collect();
-        cells.join(&gap)
-    };
-    let names = side_by_side(&|drawn| drawn.name.clone());
-    let rows = 0..part.rows.len();
-    let rows: Vec<String> = rows
-        .map(|row| side_by_side(&|drawn| drawn.rows[row].clone()))
-        .collect();
+    let rows = (0..=part.rows.len()).map(|row| {
+        let cells: Vec<&str> = drawn.iter().map(|lines| lines[row].as_str()).collect();
+        cells.join(&" ".repeat(GAP))
+    });
+    let rows: Vec<String> = rows.collect();
     let of = &part.columns[column];
-    let inner = letters(&names);
+    let inner = letters(&rows[0]);
     let heading = figure::heading(&of.name, of.unit);
-    let mut heading = wrap(&heading, inner.max(HEADING) as f64, count);
+    let mut heading = wrap(&heading, inner.max(HEADING));
     let widest = heading.iter().map(|line| letters(line)).max();
     let width = inner.max(widest.unwrap_or(0));
     // The rule shows how far a heading goes.
@@ -137,42 +126,35 @@ fn group(part: &Part, column: usize, remarks: &Remarks<'_>) -> Group {
     }
     Group {
         heading,
-        names,
         rows,
         width,
     }
 }
 
-/// A field of a column, its figures right-aligned and what is in brackets behind them left-aligned.
-struct Drawn {
-    name: String,
-    rows: Vec<String>,
-}
-
-impl Drawn {
-    fn of(part: &Part, column: usize, field: Field, remarks: &Remarks<'_>) -> Drawn {
-        let unit = part.columns[column].unit;
-        let cells = part.rows.iter().map(|row| row.cells.get(column));
-        let written: Vec<Written> = cells
-            .map(|cell| layout::written(cell, field, unit, remarks))
-            .collect();
-        let behind: Vec<String> = written.iter().map(behind).collect();
-        let name = field.name();
-        let figures = written.iter().map(|cell| letters(&cell.figure));
-        let figure = figures.max().unwrap_or(0);
-        let behind_width = behind.iter().map(|text| letters(text)).max().unwrap_or(0);
-        let figure = figure.max(letters(name).saturating_sub(behind_width));
-        let line = |(cell, behind): (&Written, &String)| {
-            format!("{:>figure$}{behind:<behind_width$}", cell.figure)
-        };
-        let width = figure + behind_width;
-        // Above the figures, unless these are narrow.
-        let name = format!("{name:>0$}", figure.max(letters(name)));
-        Drawn {
-            name: format!("{name:<width$}"),
-            rows: written.iter().zip(&behind).map(line).collect(),
-        }
-    }
+/// A field of a column: its name, its figures right-aligned and what is in brackets behind them left-aligned.
+fn drawn_field(part: &Part, column: usize, field: Field, remarks: &Remarks<'_>) -> Vec<String> {
+    let unit = part.columns[column].unit;
+    let cells = part.rows.iter().map(|row| row.cells.get(column));
+    let written: Vec<Written> = cells
+        .map(|cell| layout::written(cell, field, unit, remarks))
+        .collect();
+    let behind: Vec<String> = written.iter().map(behind).collect();
+    let name = field.name();
+    let figures = written.iter().map(|cell| letters(&cell.figure));
+    let figure = figures.max().unwrap_or(0);
+    let behind_width = behind.iter().map(|text| letters(text)).max().unwrap_or(0);
+    let figure = figure.max(letters(name).saturating_sub(behind_width));
+    let width = figure + behind_width;
+    // Above the figures, unless these are narrow.
+    let name = format!("{name:>0$}", figure.max(letters(name)));
+    let mut lines = vec![format!("{name:<width$}")];
+    lines.extend(
+        written
+            .iter()
+            .zip(&behind)
+            .map(|(cell, behind)| format!("{:>figure$}{behind:<behind_width$}", cell.figure)),
+    );
+    lines
 }
 
 /// Behind a figure: its range, and where its remark is told.
