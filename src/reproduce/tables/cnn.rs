@@ -46,35 +46,31 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     })
 }
 
-/// What is measured on.
+/// What is measured on: the names of the devices, or why they are not measured.
 struct Devices {
-    /// Of the GPU, as `cuda:0`.
-    gpu: String,
-    /// Why the CPU, or the GPU, is not measured.
-    no_cpu: Option<String>,
-    no_gpu: Option<String>,
+    cpu: Result<String, String>,
+    gpu: Result<String, String>,
 }
 
 /// Of the devices that are `wanted`, those that there are.
 fn devices(lab: &dyn Lab, wanted: &[String]) -> Result<Devices, LabError> {
     let is_gpu = |device: &&String| device.starts_with("cuda:");
-    if let Some(other) = wanted
-        .iter()
-        .find(|device| *device != CPU && !is_gpu(device))
-    {
+    let is_cpu = |device: &&String| *device == CPU;
+    if let Some(other) = wanted.iter().find(|one| !is_cpu(one) && !is_gpu(one)) {
         return Err(LabError::Refused(format!(
             "kernels are timed on the CPU and on a GPU, not on {other}\n  try: --device cpu, or --device cuda:0"
         )));
     }
-    let not_asked_for = || Some("not asked for".to_owned());
-    let gpu = wanted.iter().find(is_gpu);
+    let found = |device: Option<&String>| {
+        let device = device.ok_or("not run: not asked for")?;
+        match lab.lacks(device) {
+            Some(why) => Err(format!("not run: {why}")),
+            None => Ok(device.clone()),
+        }
+    };
     Ok(Devices {
-        no_cpu: match wanted.iter().any(|device| device == CPU) {
-            true => None,
-            false => not_asked_for(),
-        },
-        no_gpu: gpu.map_or_else(not_asked_for, |gpu| lab.lacks(gpu)),
-        gpu: gpu.cloned().unwrap_or_default(),
+        cpu: found(wanted.iter().find(is_cpu)),
+        gpu: found(wanted.iter().find(is_gpu)),
     })
 }
 
@@ -84,18 +80,9 @@ struct Timing {
     forward: Vec<f64>,
     backward: Vec<f64>,
     threads: Option<u64>,
-    /// Why there are none.
-    missing: Option<String>,
 }
 
 impl Timing {
-    fn missing(why: &str) -> Timing {
-        Timing {
-            missing: Some(why.to_owned()),
-            ..Timing::default()
-        }
-    }
-
     /// Of the JSON that `time-kernels` prints.
     fn of(said: &Value) -> Timing {
         let passes = said["passes"].as_array();
@@ -109,7 +96,6 @@ impl Timing {
             forward: figures("forward_ns"),
             backward: figures("backward_ns"),
             threads: said["threads"].as_u64(),
-            missing: None,
         }
     }
 
@@ -124,47 +110,51 @@ impl Timing {
         Some(Measurement::of(&self.total())?.median)
     }
 
-    fn cell(&self, figures: &[f64], published: Option<f64>) -> Cell {
-        let cell = match &self.missing {
-            Some(why) => Cell::not_run(why.as_str()),
-            None => Cell::measured(figures),
-        };
-        cell.beside(published.map(|ms| Span::of(ms / 1e3)))
+    /// How many times as long as `fast` this takes.
+    fn over(&self, fast: &Timing) -> Option<f64> {
+        Some(self.median()? / fast.median()?)
     }
 }
 
-/// A network, as it was timed.
+/// Figures, or why there are none.
+fn cell(figures: Result<Vec<f64>, &String>) -> Cell {
+    match figures {
+        Ok(figures) => Cell::measured(&figures),
+        Err(why) => Cell::not_run(why.as_str()),
+    }
+}
+
+/// A network, as it was timed on a device, or why it was not.
 struct Timed {
     network: Network,
-    cpu: Timing,
-    tuned: Timing,
-    plain: Timing,
+    cpu: Result<Timing, String>,
+    tuned: Result<Timing, String>,
+    plain: Result<Timing, String>,
 }
 
 fn networks(lab: &mut dyn Lab, ask: &Ask, devices: &Devices) -> Result<Vec<Timed>, LabError> {
     let mut all = Vec::new();
     for network in NETWORKS {
         lab.say(network.name);
-        let mut time = |device: &str, kernels: Option<&str>, missing: &Option<String>| {
-            if let Some(why) = missing {
-                return Ok(Timing::missing(&format!("not run: {why}")));
-            }
+        let mut time = |device: &Result<String, String>, kernels: Option<&str>| {
+            let device = match device {
+                Ok(device) => device,
+                Err(why) => return Ok(Err(why.clone())),
+            };
             let mut words = vec!["--model", network.key, "--device", device];
             words.extend(kernels.iter().flat_map(|kernels| ["--kernels", kernels]));
             let repeats = ask.repeats.to_string();
             words.extend(["--repeats", &repeats]);
             let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
             let said = lab.time_kernels(&words)?;
-            Ok::<_, LabError>(said.map_or_else(
-                || Timing::missing("out of memory"),
-                |said| Timing::of(&said),
-            ))
+            let timing = said.map(|said| Timing::of(&said));
+            Ok::<_, LabError>(timing.ok_or_else(|| "out of memory".to_owned()))
         };
         all.push(Timed {
             network,
-            cpu: time(CPU, None, &devices.no_cpu)?,
-            tuned: time(&devices.gpu, Some("optimised"), &devices.no_gpu)?,
-            plain: time(&devices.gpu, Some("plain"), &devices.no_gpu)?,
+            cpu: time(&devices.cpu, None)?,
+            tuned: time(&devices.gpu, Some("optimised"))?,
+            plain: time(&devices.gpu, Some("plain"))?,
         });
     }
     Ok(all)
@@ -198,41 +188,32 @@ fn network_row(timed: &Timed) -> Row {
         tuned,
         plain,
     } = timed;
-    let of = |timing: &Timing, published: Passes| {
+    let of = |timing: &Result<Timing, String>, published: Passes| {
+        let cell = |figures: fn(&Timing) -> Vec<f64>, published: f64| {
+            cell(timing.as_ref().map(figures)).beside(Span::of(published / 1e3))
+        };
         [
-            timing.cell(&timing.forward, Some(published.forward)),
-            timing.cell(&timing.backward, Some(published.backward)),
-            timing.cell(&timing.total(), Some(published.total)),
+            cell(|timing| timing.forward.clone(), published.forward),
+            cell(|timing| timing.backward.clone(), published.backward),
+            cell(Timing::total, published.total),
         ]
     };
-    let ratio = |slow: &Timing, fast: &Timing, published: f64| {
-        let measured = slow
-            .median()
-            .zip(fast.median())
-            .map(|(slow, fast)| slow / fast);
-        let missing = slow.missing.as_ref().or(fast.missing.as_ref());
-        let cell = match (measured, missing) {
-            (Some(ratio), _) => Cell::measured(&[ratio]),
-            (None, Some(why)) => Cell::not_run(why.as_str()),
-            (None, None) => Cell::default(),
-        };
+    let ratio = |slow: &Result<Timing, String>, published: f64| {
+        let slow = slow.as_ref();
+        let ratio = slow.and_then(|slow| Ok(Vec::from_iter(slow.over(tuned.as_ref()?))));
         // Of printed figures: no more digits than they bear.
-        cell.beside(Span::of((100.0 * published).round() / 100.0))
+        cell(ratio).beside(Span::of((100.0 * published).round() / 100.0))
     };
     let mut cells = Vec::new();
     cells.extend(of(cpu, network.cpu));
     cells.extend(of(tuned, network.cudnn));
     cells.extend(of(plain, network.plain));
-    cells.push(ratio(cpu, tuned, network.cpu.total / network.cudnn.total));
-    cells.push(ratio(
-        plain,
-        tuned,
-        network.plain.total / network.cudnn.total,
-    ));
+    cells.push(ratio(cpu, network.cpu.total / network.cudnn.total));
+    cells.push(ratio(plain, network.plain.total / network.cudnn.total));
     Row {
         name: network.name.to_owned(),
         cells,
-        reason: cpu_reason(cpu, network),
+        reason: cpu.as_ref().ok().and_then(|cpu| cpu_reason(cpu, network)),
         ..Row::default()
     }
 }
@@ -264,18 +245,17 @@ fn cpu_reason(cpu: &Timing, network: &Network) -> Option<String> {
 /// What the passes say: how far CPU and GPU are apart, and what tuning is worth.
 fn explain_networks(all: &[Timed]) -> Vec<String> {
     let mut lines = Vec::new();
-    let ratios = |slow: fn(&Timed) -> &Timing, fast: fn(&Timed) -> &Timing| {
-        let ratios = all
-            .iter()
-            .filter_map(|timed| Some(slow(timed).median()? / fast(timed).median()?));
-        Measurement::of(&ratios.collect::<Vec<f64>>())
+    let over = |slow: &Result<Timing, String>, fast: &Result<Timing, String>| {
+        slow.as_ref().ok()?.over(fast.as_ref().ok()?)
     };
-    let published = |slow: fn(&Network) -> Passes, fast: fn(&Network) -> Passes| {
-        let ratios = NETWORKS.map(|network| slow(&network).total / fast(&network).total);
-        Measurement::of(&ratios).map_or((0.0, 0.0), |of| (of.low, of.high))
+    let range = |ratios: Vec<f64>| Measurement::of(&ratios);
+    let ratios = |of: &dyn Fn(&Timed) -> Option<f64>| range(all.iter().filter_map(of).collect());
+    let published = |slow: fn(&Network) -> Passes| {
+        let ratio = |network: &Network| slow(network).total / network.cudnn.total;
+        range(NETWORKS.iter().map(ratio).collect()).map_or((0.0, 0.0), |of| (of.low, of.high))
     };
-    let (least, most) = published(|network| network.cpu, |network| network.cudnn);
-    if let Some(gpu) = ratios(|timed| &timed.cpu, |timed| &timed.tuned) {
+    let (least, most) = published(|network| network.cpu);
+    if let Some(gpu) = ratios(&|timed| over(&timed.cpu, &timed.tuned)) {
         lines.push(match gpu.median >= 1.0 {
             true => format!(
                 "The GPU is {:.0} to {:.0} times as fast as this CPU (published: {least:.0} to {most:.0} times).",
@@ -287,8 +267,8 @@ fn explain_networks(all: &[Timed]) -> Vec<String> {
             ),
         });
     }
-    let (least, most) = published(|network| network.plain, |network| network.cudnn);
-    if let Some(tuned) = ratios(|timed| &timed.plain, |timed| &timed.tuned) {
+    let (least, most) = published(|network| network.plain);
+    if let Some(tuned) = ratios(&|timed| over(&timed.plain, &timed.tuned)) {
         lines.push(match tuned.median >= 1.05 {
             true => format!(
                 "Fused and tuned kernels are {:.1} to {:.1} times as fast as plain ones (published, cuDNN over plain \
@@ -302,11 +282,12 @@ fn explain_networks(all: &[Timed]) -> Vec<String> {
             ),
         });
     }
-    let backward = all.iter().filter_map(|timed| {
-        let forward = Measurement::of(&timed.cpu.forward)?.median;
-        Some(Measurement::of(&timed.cpu.backward)?.median / forward)
+    let backward = ratios(&|timed| {
+        let cpu = timed.cpu.as_ref().ok()?;
+        let median = |times: &[f64]| Some(Measurement::of(times)?.median);
+        Some(median(&cpu.backward)? / median(&cpu.forward)?)
     });
-    if let Some(backward) = Measurement::of(&backward.collect::<Vec<f64>>()) {
+    if let Some(backward) = backward {
         let published = NETWORKS.map(|network| network.cpu.backward / network.cpu.forward);
         let published = Measurement::of(&published).map_or(f64::NAN, |published| published.median);
         let judged = match backward.median > 1.0 {

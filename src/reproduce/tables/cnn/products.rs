@@ -1,10 +1,10 @@
 //! Products of square matrices, and from which size on a GPU is faster. May use: nothing.
 
-use super::{CPU, Devices};
+use super::{Devices, cell};
 use crate::reproduce::crossover::{Crossover, UNTOLD, crossover};
 use crate::reproduce::explain::percent;
 use crate::reproduce::lab::{Lab, LabError};
-use crate::reproduce::outcome::{Cell, ChartKind, Column, Measurement, Part, Row, Unit};
+use crate::reproduce::outcome::{ChartKind, Column, Measurement, Part, Row, Unit};
 use crate::reproduce::tables::Ask;
 use serde_json::Value;
 
@@ -13,13 +13,11 @@ const SIDES: [usize; 10] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
 /// A CPU is not asked for larger products than this: they only take time, and the crossover lies far below.
 const LARGEST_ON_CPU: usize = 2048;
 
-/// A size and the seconds that a product took on each device.
+/// A size and the seconds that a product took on each device, or why it has none there.
 pub(super) struct Product {
     pub side: usize,
-    pub cpu: Vec<f64>,
-    pub gpu: Vec<f64>,
-    pub no_cpu: Option<String>,
-    pub no_gpu: Option<String>,
+    pub cpu: Result<Vec<f64>, String>,
+    pub gpu: Result<Vec<f64>, String>,
 }
 
 pub(super) fn measure_products(
@@ -28,10 +26,11 @@ pub(super) fn measure_products(
     devices: &Devices,
 ) -> Result<Vec<Product>, LabError> {
     lab.say("matrix products");
-    let mut time = |device: &str, sides: &[usize], missing: &Option<String>| {
-        if missing.is_some() {
-            return Ok(Value::Null);
-        }
+    let mut time = |device: &Result<String, String>, sides: &[usize]| {
+        let device = match device {
+            Ok(device) => device,
+            Err(why) => return Ok(Err(why.clone())),
+        };
         let sides: Vec<String> = sides.iter().map(usize::to_string).collect();
         let repeats = (3 * ask.repeats).to_string();
         let words = [
@@ -43,14 +42,14 @@ pub(super) fn measure_products(
             &repeats,
         ];
         let said = lab.time_kernels(&words.map(str::to_owned))?;
-        Ok::<Value, LabError>(said.unwrap_or_default())
+        Ok::<_, LabError>(Ok(said.unwrap_or_default()))
     };
     let small: Vec<usize> = SIDES
         .into_iter()
         .filter(|side| *side <= LARGEST_ON_CPU)
         .collect();
-    let cpu = time(CPU, &small, &devices.no_cpu)?;
-    let gpu = time(&devices.gpu, &SIDES, &devices.no_gpu)?;
+    let cpu = time(&devices.cpu, &small)?;
+    let gpu = time(&devices.gpu, &SIDES)?;
     let of = |said: &Value, side: usize| -> Vec<f64> {
         let products = said["matmul"].as_array();
         let found = products
@@ -64,29 +63,27 @@ pub(super) fn measure_products(
             .filter_map(|ns| Some(ns.as_f64()? / 1e9))
             .collect()
     };
-    let not_run = |missing: &Option<String>| missing.as_ref().map(|why| format!("not run: {why}"));
+    let times = |said: &Result<Value, String>, side| match said {
+        Ok(said) => Ok(of(said, side)),
+        Err(why) => Err(why.clone()),
+    };
     let product = |side| Product {
         side,
-        cpu: of(&cpu, side),
-        gpu: of(&gpu, side),
-        no_cpu: not_run(&devices.no_cpu)
-            .or((side > LARGEST_ON_CPU).then(|| "not run: it would only take long".to_owned())),
-        no_gpu: not_run(&devices.no_gpu),
+        cpu: match times(&cpu, side) {
+            Ok(_) if side > LARGEST_ON_CPU => Err("not run: it would only take long".to_owned()),
+            times => times,
+        },
+        gpu: times(&gpu, side),
     };
     Ok(SIDES.into_iter().map(product).collect())
 }
 
 pub(super) fn products_part(products: &[Product]) -> Part {
-    let cell = |times: &[f64], missing: &Option<String>| match missing {
-        Some(why) => Cell::not_run(why.as_str()),
-        None => Cell::measured(times),
-    };
     let rows = products.iter().map(|product| Row {
         name: product.side.to_string(),
-        cells: vec![
-            cell(&product.cpu, &product.no_cpu),
-            cell(&product.gpu, &product.no_gpu),
-        ],
+        cells: [&product.cpu, &product.gpu]
+            .map(|times| cell(times.as_ref().cloned()))
+            .to_vec(),
         ..Row::default()
     });
     Part {
@@ -106,8 +103,8 @@ pub(super) fn products_part(products: &[Product]) -> Part {
 /// What the products say.
 pub(super) fn explain_products(products: &[Product]) -> Vec<String> {
     let both = products.iter().filter_map(|product| {
-        let [cpu, gpu] = [&product.cpu, &product.gpu].map(|times| Measurement::of(times));
-        Some((product.side as f64, cpu?, gpu?))
+        let of = |times: &Result<Vec<f64>, String>| Measurement::of(times.as_ref().ok()?);
+        Some((product.side as f64, of(&product.cpu)?, of(&product.gpu)?))
     });
     let both: Vec<(f64, Measurement, Measurement)> = both.collect();
     let ratios = both.iter().map(|(side, cpu, gpu)| (*side, gpu.over(*cpu)));
@@ -120,7 +117,7 @@ pub(super) fn explain_products(products: &[Product]) -> Vec<String> {
 /// How fast the CPU alone is.
 fn explain_cpu(products: &[Product]) -> Option<String> {
     let rates = products.iter().filter_map(|product| {
-        let seconds = Measurement::of(&product.cpu)?.median;
+        let seconds = Measurement::of(product.cpu.as_ref().ok()?)?.median;
         Some((
             product.side,
             2.0 * (product.side as f64).powi(3) / seconds / 1e9,
