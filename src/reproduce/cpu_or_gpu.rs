@@ -72,7 +72,7 @@ fn told(gain: f64) -> String {
 
 fn verdict(cpu: Measured<'_>, gpu: Measured<'_>, published: Option<f64>) -> String {
     let (ratio, device) = (cpu.epoch.over(gpu.epoch), gpu.run.device_name());
-    let (gain, busy) = (ratio.value, gpu.run.device_busy().unwrap_or(0.0));
+    let (gain, busy) = (ratio.median, gpu.run.device_busy().unwrap_or(0.0));
     if ratio.is_above(1.0).is_none() {
         return format!(
             "Whether {device} is faster is not known: by the medians an epoch is {} ({}).",

@@ -2,7 +2,7 @@
 //! sizes. May use: nothing.
 
 use super::explain::percent;
-use super::outcome::{Measurement, Ratio};
+use super::outcome::Measurement;
 use super::training::{seconds, thousands};
 
 /// Steps on one device.
@@ -82,10 +82,10 @@ impl Steps {
     }
 
     /// The share of the smallest step that is there whatever the width, 0 to 1.
-    fn fixed_share(&self) -> Option<Ratio> {
+    fn fixed_share(&self) -> Option<Measurement> {
         let (parameters, _) = self.points.first()?;
         let shares = self.costs()?.map(|cost| cost.fixed_share(*parameters));
-        Some(Ratio::over_runs(shares, self.runs()))
+        Some(Measurement::over_runs(shares, self.runs()))
     }
 
     /// Of the size with the fewest.
@@ -119,10 +119,10 @@ pub enum Crossover {
 
 /// Where the GPU overtakes the CPU for good, between two sizes in a straight line on logarithmic axes. `ratios` are sizes
 /// in ascending order, and how many times as long as the CPU the GPU takes; `None` without any.
-pub fn crossover(ratios: &[(f64, Ratio)]) -> Option<Crossover> {
+pub fn crossover(ratios: &[(f64, Measurement)]) -> Option<Crossover> {
     let last = ratios.last()?;
     // Before the first size where the GPU is always faster, and beyond the last where it never is.
-    let by = |figure: fn(&Ratio) -> f64| {
+    let by = |figure: fn(&Measurement) -> f64| {
         let slower = ratios.iter().rposition(|(_, ratio)| figure(ratio) > 1.0);
         let Some(slower) = slower else {
             return f64::NEG_INFINITY;
@@ -130,11 +130,11 @@ pub fn crossover(ratios: &[(f64, Ratio)]) -> Option<Crossover> {
         let Some(next) = ratios.get(slower + 1) else {
             return f64::INFINITY;
         };
-        let at = |(size, ratio): &(f64, Ratio)| (size.ln(), figure(ratio).ln());
+        let at = |(size, ratio): &(f64, Measurement)| (size.ln(), figure(ratio).ln());
         let ((x0, y0), (x1, y1)) = (at(&ratios[slower]), at(next));
         (x0 + (x1 - x0) * y0 / (y0 - y1)).exp()
     };
-    let (low, size, high) = (by(|r| r.low), by(|r| r.value), by(|r| r.high));
+    let (low, size, high) = (by(|r| r.low), by(|r| r.median), by(|r| r.high));
     Some(match ratios.iter().all(|(_, ratio)| ratio.runs >= 2) {
         false => Crossover::Unknown,
         true if high == f64::NEG_INFINITY => Crossover::AlwaysGpu,
@@ -205,7 +205,7 @@ fn few(cpu: &Steps, gpu: &Steps, crossing: Crossover) -> Option<String> {
     let (share, c, g) = (gpu.fixed_share()?, &cpu.device, &gpu.device);
     let there = format!(
         "{} of the smallest step on {g} is there",
-        percent(share.value)
+        percent(share.median)
     );
     let told = match crossing {
         Crossover::AlwaysGpu => {
@@ -238,21 +238,25 @@ fn many(cpu: &Steps, gpu: &Steps) -> Option<String> {
         of_cpu[c].per_parameter / of_gpu[g].per_parameter.max(f64::MIN_POSITIVE)
     });
     let runs = cpu.runs().min(gpu.runs());
-    let (times, c, g) = (Ratio::over_runs(times, runs), &cpu.device, &gpu.device);
+    let (times, c, g) = (
+        Measurement::over_runs(times, runs),
+        &cpu.device,
+        &gpu.device,
+    );
     let costs = format!(
         "A further parameter costs {c} {:.1} times as much as {g}",
-        times.value
+        times.median
     );
     let told = judged(
         times.is_above(1.0),
         [
-            match times.value > 1e6 {
+            match times.median > 1e6 {
                 true => format!("A further parameter costs {g} nothing that could be measured"),
                 false => format!("{costs}, whose cores share it"),
             },
             format!(
                 "A further parameter costs {g} {:.1} times as much as {c}",
-                1.0 / times.value
+                1.0 / times.median
             ),
             costs,
         ],

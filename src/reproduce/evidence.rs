@@ -2,7 +2,7 @@
 
 mod loading;
 
-pub use loading::{EmulatedDisk, PageCache, Passage};
+pub use loading::Passage;
 
 use serde_json::Value;
 
@@ -18,14 +18,6 @@ pub struct IdleCause {
     pub share: f64,
 }
 
-/// What stands in a report of a stage. Times are of its service of one item, in seconds.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct StageCost {
-    pub items: f64,
-    pub mean_seconds: f64,
-    pub busy_seconds: f64,
-}
-
 impl<'a> Evidence<'a> {
     pub fn of(report: &'a Value) -> Evidence<'a> {
         Evidence(report)
@@ -36,7 +28,7 @@ impl<'a> Evidence<'a> {
     }
 
     pub fn samples_per_second(&self) -> f64 {
-        self.0["samples_per_second"].as_f64().unwrap_or(f64::NAN)
+        self.number("samples_per_second")
     }
 
     /// Of the window, 0 to 1.
@@ -44,29 +36,22 @@ impl<'a> Evidence<'a> {
         self.0["device"]["busy_share"].as_f64()
     }
 
-    /// Accelerator utilization as MLPerf Storage defines it, of an emulated device, 0 to 1.
-    pub fn accelerator_utilization(&self) -> Option<f64> {
-        self.0["device"]["emulated"]["accelerator_utilization"].as_f64()
-    }
-
-    /// The mean of what nvidia-smi would have printed, 0 to 1.
-    pub fn gpu_util(&self) -> Option<f64> {
-        self.0["device"]["nvml"]["gpu_util"]["mean"].as_f64()
+    /// What stands for GPU-Util, 0 to 1: accelerator utilization as MLPerf Storage defines it of an emulated device, and of
+    /// others the mean of what nvidia-smi would have printed.
+    pub fn utilization(&self) -> Option<f64> {
+        let device = &self.0["device"];
+        let emulated = device["emulated"]["accelerator_utilization"].as_f64();
+        emulated.or_else(|| device["nvml"]["gpu_util"]["mean"].as_f64())
     }
 
     /// The share of the step time that the trainer's thread waits for its next batch, 0 to 1.
     pub fn data_wait_share(&self) -> f64 {
-        self.0["data_wait_share"].as_f64().unwrap_or(f64::NAN)
-    }
-
-    /// Seconds of the measured steps.
-    pub fn window_seconds(&self) -> f64 {
-        self.0["window_ns"].as_f64().unwrap_or(f64::NAN) / 1e9
+        self.number("data_wait_share")
     }
 
     /// Seconds of a step, data wait included.
     pub fn step_seconds(&self) -> f64 {
-        self.window_seconds() / self.0["steps"].as_f64().unwrap_or(f64::NAN)
+        self.number("window_ns") / 1e9 / self.number("steps")
     }
 
     pub fn device_name(&self) -> &'a str {
@@ -75,7 +60,7 @@ impl<'a> Evidence<'a> {
 
     /// Causes of device idle time, the largest first.
     pub fn idle_causes(&self) -> Vec<IdleCause> {
-        let window = self.0["window_ns"].as_f64().unwrap_or(f64::NAN);
+        let window = self.number("window_ns");
         let causes = self.0["idle_causes"].as_array();
         let causes = causes.into_iter().flatten().filter_map(|cause| {
             Some(IdleCause {
@@ -95,15 +80,11 @@ impl<'a> Evidence<'a> {
         found.map_or(0.0, |found| found.share)
     }
 
-    /// What is known of a stage that did anything.
-    pub fn stage(&self, name: &str) -> Option<StageCost> {
-        let stages = self.0["stages"].as_array()?;
-        let stage = stages.iter().find(|stage| stage["stage"] == name)?;
-        Some(StageCost {
-            items: stage["items"].as_f64()?,
-            mean_seconds: stage["service"]["mean_ns"].as_f64()? / 1e9,
-            busy_seconds: stage["busy_ns"].as_f64()? / 1e9,
-        })
+    /// Seconds of a stage's service of one item; 0 where nothing was done there.
+    pub fn service_seconds(&self, stage: &str) -> f64 {
+        let row = self.stage_row(stage);
+        let mean = row.and_then(|row| row["service"]["mean_ns"].as_f64());
+        mean.unwrap_or(0.0) / 1e9
     }
 
     /// Samples that are trained on in an epoch.
@@ -129,6 +110,10 @@ impl<'a> Evidence<'a> {
 
     pub fn parameters(&self) -> Option<u64> {
         self.0["training"]["parameters"].as_u64()
+    }
+
+    fn number(&self, field: &str) -> f64 {
+        self.0[field].as_f64().unwrap_or(f64::NAN)
     }
 
     fn evaluation(&self, part: &str) -> Option<&'a Value> {

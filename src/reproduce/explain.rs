@@ -22,8 +22,12 @@ pub fn held_by(run: Evidence<'_>) -> String {
     }
 }
 
-/// What changed from one run to the next: how much faster, and which cause of idle time went or came.
-pub fn bought(before: Evidence<'_>, after: Evidence<'_>) -> String {
+/// What changed from one run to the next, where there is one before it: how much faster, and which cause of idle time
+/// went or came; and what holds its device now.
+pub fn bought(before: Option<Evidence<'_>>, after: Evidence<'_>) -> String {
+    let Some(before) = before else {
+        return held_by(after);
+    };
     let factor = after.samples_per_second() / before.samples_per_second();
     let mut changes: Vec<(String, f64, f64)> = Vec::new();
     for cause in before.idle_causes().iter().chain(&after.idle_causes()) {

@@ -222,7 +222,13 @@ pub fn explanation(loaders: &[Loader<'_>], puzzle: Puzzle) -> Vec<String> {
             "{published}: what a loader like \"{}\" lets any GPU be, {}.{}",
             slow.name,
             slow.told_gain(claim.high),
-            fast.map_or_else(String::new, |fast| instead(slow, fast))
+            fast.map_or_else(String::new, |fast| format!(
+                " Another loader does what another device cannot: with \"{}\" an epoch takes {} in place of {}, on the same \
+                 device.",
+                fast.name,
+                seconds(epoch_seconds(fast.run)),
+                seconds(epoch_seconds(slow.run)),
+            ))
         ),
         (None, _) => format!(
             "{published}; waiting for data does not explain it here: by the data wait a faster device gains with each loader."
@@ -230,17 +236,6 @@ pub fn explanation(loaders: &[Loader<'_>], puzzle: Puzzle) -> Vec<String> {
     });
     lines.push(claimed(loaders, claim));
     lines
-}
-
-/// What the loader `fast` gains over `slow`.
-fn instead(slow: &Loader<'_>, fast: &Loader<'_>) -> String {
-    format!(
-        " Another loader does what another device cannot: with \"{}\" an epoch takes {} in place of {}, on the same \
-         device.",
-        fast.name,
-        seconds(epoch_seconds(fast.run)),
-        seconds(epoch_seconds(slow.run)),
-    )
 }
 
 /// Whether a GPU can be as much faster as is claimed.

@@ -16,7 +16,6 @@ mod render;
 mod tables;
 mod training;
 
-pub use evidence::{EmulatedDisk, Evidence, IdleCause, PageCache, Passage, StageCost};
 pub use lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
 pub use outcome::{
     Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Predicted,

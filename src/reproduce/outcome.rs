@@ -227,25 +227,22 @@ impl Measurement {
             runs: sorted.len(),
         })
     }
-}
 
-/// How many times as much one figure is as another.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct Ratio {
-    /// Of the medians.
-    pub value: f64,
-    /// The least and the most that single runs of both come to.
-    pub low: f64,
-    pub high: f64,
-    /// Of the figure with fewer.
-    pub runs: usize,
-}
+    /// How many times as much as `other` it is: by the medians, and the least and the most that single runs of both come
+    /// to. Its runs are those of the figure with fewer.
+    pub fn over(self, other: Measurement) -> Measurement {
+        let figures = [
+            self.median / other.median,
+            self.low / other.high,
+            self.high / other.low,
+        ];
+        Measurement::over_runs(figures, self.runs.min(other.runs))
+    }
 
-impl Ratio {
     /// Of the medians of so many runs; `figures` are that and what other runs come to.
-    pub fn over_runs(figures: [f64; 3], runs: usize) -> Ratio {
-        Ratio {
-            value: figures[0],
+    pub fn over_runs(figures: [f64; 3], runs: usize) -> Measurement {
+        Measurement {
+            median: figures[0],
             low: figures.into_iter().fold(f64::INFINITY, f64::min),
             high: figures.into_iter().fold(f64::NEG_INFINITY, f64::max),
             runs,
@@ -258,24 +255,12 @@ impl Ratio {
         is_told.then_some(self.low > limit)
     }
 
-    /// How sure it is, in words: `0.95 to 1.08 by its runs`.
+    /// How sure a ratio is, in words: `0.95 to 1.08 by the runs`.
     pub fn margin(self) -> String {
         match self.runs {
             0 | 1 => "one run each, so its noise is not known".to_owned(),
             _ => format!("{:.2} to {:.2} by the runs", self.low, self.high),
         }
-    }
-}
-
-impl Measurement {
-    /// How many times as much as `other` it is.
-    pub fn over(self, other: Measurement) -> Ratio {
-        let figures = [
-            self.median / other.median,
-            self.low / other.high,
-            self.high / other.low,
-        ];
-        Ratio::over_runs(figures, self.runs.min(other.runs))
     }
 }
 
@@ -292,6 +277,14 @@ impl Cell {
         Cell {
             published: published.into(),
             ..self
+        }
+    }
+
+    /// With `remark`, where something was measured.
+    pub fn remarked(self, remark: Option<String>) -> Cell {
+        match self.measured {
+            Some(_) => Cell { remark, ..self },
+            None => self,
         }
     }
 

@@ -3,13 +3,12 @@
 mod cifar100_dense;
 mod cnn;
 mod dense;
-mod devices;
 mod formats;
 mod gpu_util;
 mod journey;
-mod ladder;
 mod mnist_dense;
 mod mnist_linear;
+mod runs;
 mod storage;
 #[cfg(test)]
 mod tests;

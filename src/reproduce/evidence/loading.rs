@@ -48,12 +48,10 @@ impl Passage {
     }
 }
 
-/// A disk that was emulated. Times are in seconds.
+/// A disk that was emulated; its seek takes so many seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmulatedDisk<'a> {
     pub name: &'a str,
-    pub source: &'a str,
-    pub latency: f64,
     pub seek: f64,
     pub bytes_per_second: Option<f64>,
 }
@@ -70,11 +68,6 @@ pub struct PageCache<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// Samples in a step.
-    pub fn batch_size(&self) -> f64 {
-        self.number("samples") / self.number("steps")
-    }
-
     /// CPU cores that the process may use.
     pub fn cores(&self) -> f64 {
         self.report()["machine"]["cores"]
@@ -97,10 +90,7 @@ impl<'a> Evidence<'a> {
 
     /// Seconds in service at a stage for each sample; 0 where nothing was done there.
     pub fn seconds_per_sample(&self, stage: &str) -> f64 {
-        let found = self.stage(stage);
-        found.map_or(0.0, |found| {
-            found.mean_seconds / self.samples_per_item(stage)
-        })
+        self.service_seconds(stage) / self.samples_per_item(stage)
     }
 
     /// The same without what the stage's thread waited for a core.
@@ -159,8 +149,6 @@ impl<'a> Evidence<'a> {
         let storage = &self.report()["storage"];
         Some(EmulatedDisk {
             name: storage["name"].as_str()?,
-            source: storage["source"].as_str().unwrap_or_default(),
-            latency: storage["latency_ns"].as_f64()? / 1e9,
             seek: storage["seek_ns"].as_f64()? / 1e9,
             bytes_per_second: storage["bytes_per_second"].as_f64(),
         })
@@ -189,18 +177,14 @@ impl<'a> Evidence<'a> {
 
     fn samples_per_item(&self, stage: &str) -> f64 {
         match stage {
-            "batch" | "copy" | "transfer" => self.batch_size(),
+            "batch" | "copy" | "transfer" => self.number("samples") / self.number("steps"),
             _ => 1.0,
         }
     }
 
-    fn stage_row(&self, name: &str) -> Option<&'a Value> {
+    pub(super) fn stage_row(&self, name: &str) -> Option<&'a Value> {
         let stages = self.report()["stages"].as_array()?;
         stages.iter().find(|stage| stage["stage"] == name)
-    }
-
-    fn number(&self, field: &str) -> f64 {
-        self.report()[field].as_f64().unwrap_or(f64::NAN)
     }
 }
 

@@ -72,7 +72,6 @@ pub mod mnist_linear {
 /// What was printed of a training.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Training {
-    pub epochs: u64,
     /// Seconds, validation included.
     pub epoch: Option<Span>,
     /// Seconds.
@@ -115,7 +114,6 @@ pub mod mnist_dense {
             Kind::Gpu => (Span::of(13.0), Span::of(0.008), 4.0 * 60.0 + 16.0, 0.9759),
         };
         Training {
-            epochs: EPOCHS,
             epoch: Some(epoch),
             step: Some(step),
             total: Span::of(total),
@@ -150,7 +148,6 @@ pub mod cifar100_dense {
     pub fn training(kind: Kind) -> Training {
         match kind {
             Kind::Cpu => Training {
-                epochs: EPOCHS,
                 epoch: Some(Span::range(34.0, 40.0)),
                 step: Some(Span::range(0.026, 0.030)),
                 total: Span::of(12.0 * 60.0 + 9.0),
@@ -158,7 +155,6 @@ pub mod cifar100_dense {
                 validation_accuracy: Span::of(0.2052),
             },
             Kind::Gpu => Training {
-                epochs: EPOCHS,
                 epoch: Some(Span::of(11.0)),
                 step: None,
                 total: Span::of(3.0 * 60.0 + 47.0),
@@ -171,7 +167,6 @@ pub mod cifar100_dense {
     /// The longer one.
     pub fn more_training() -> Training {
         Training {
-            epochs: MORE_EPOCHS,
             epoch: None,
             step: None,
             total: Span::of(18.0 * 60.0 + 46.0),

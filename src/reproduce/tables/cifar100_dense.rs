@@ -1,14 +1,14 @@
 //! A dense network on CIFAR-100, CPU against GPU, and the width from which on the GPU is faster. May use: nothing.
 
 use super::dense::{self, Trained};
-use super::devices::{Job, OnDevice, run_on};
+use super::runs::{Job, Runs};
 use super::{Ask, Findings, Table};
 use crate::reproduce::cpu_or_gpu;
 use crate::reproduce::crossover::{self, Steps};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::{DataNeed, DataPlace, Lab, LabError};
 use crate::reproduce::outcome::{Cell, ChartKind, Column, Measurement, Part, Row, Unit};
-use crate::reproduce::published::dense::{Kind, Training, cifar100_dense as published};
+use crate::reproduce::published::dense::{Kind, cifar100_dense as published};
 
 pub const TABLE: Table = Table {
     name: "cifar100-dense",
@@ -55,60 +55,43 @@ fn trained(
     devices: &[String],
     ask: &Ask,
 ) -> Result<Vec<Trained>, LabError> {
-    let mut run = |devices: &[String], epochs: u64| {
-        let job = Job {
-            name: &format!("{epochs}-epochs"),
-            experiment: EXPERIMENT,
-            sets: vec![cifar.set(), format!("epochs={epochs}")],
-            evaluate: true,
-        };
-        run_on(lab, &job, devices, ask.repeats)
-    };
-    let trained = |on: Vec<OnDevice>, of: fn(Kind) -> Training, epochs: u64, run_epochs: u64| {
-        on.into_iter().map(move |on| Trained {
-            published: Kind::of(&on.device).map(of),
-            on,
-            epochs,
-            run_epochs,
-        })
-    };
-    let epochs = |published: u64| ask.epochs.unwrap_or(published).max(1);
-    let some = run(devices, epochs(published::EPOCHS))?;
-    let is_gpu = |device: &String| Kind::of(device) == Some(Kind::Gpu);
-    let more = match ask.epochs {
-        Some(_) => some
-            .iter()
-            .filter(|on| is_gpu(&on.device))
-            .cloned()
-            .collect(),
+    let from = (EXPERIMENT, cifar);
+    let (few, many) = (published::EPOCHS, published::MORE_EPOCHS);
+    let mut all = dense::train(lab, ask, from, devices, few, published::training)?;
+    let is_gpu = |device: &str| Kind::of(device) == Some(Kind::Gpu);
+    let more: Vec<Trained> = match ask.epochs {
+        // The same runs.
+        Some(_) => {
+            let longer = |one: &Trained| Trained {
+                published: Some(published::more_training()),
+                epochs: many,
+                ..one.clone()
+            };
+            let on_gpus = all.iter().filter(|one| is_gpu(&one.on.name));
+            on_gpus.map(longer).collect()
+        }
         None => {
-            let gpus: Vec<String> = devices.iter().filter(|one| is_gpu(one)).cloned().collect();
-            run(&gpus, epochs(published::MORE_EPOCHS))?
+            let gpus = devices.iter().filter(|one| is_gpu(one));
+            let gpus: Vec<String> = gpus.cloned().collect();
+            dense::train(lab, ask, from, &gpus, many, |_| published::more_training())?
         }
     };
-    let (few, many) = (published::EPOCHS, published::MORE_EPOCHS);
-    let mut all: Vec<Trained> = trained(some, published::training, few, epochs(few)).collect();
-    all.extend(trained(
-        more,
-        |_| published::more_training(),
-        many,
-        epochs(many),
-    ));
+    all.extend(more);
     Ok(all)
 }
 
 /// A width of the first hidden layer, on each device.
 struct Width {
     name: String,
-    on: Vec<OnDevice>,
+    on: Vec<Runs>,
 }
 
 impl Width {
     /// The same on every device.
-    fn parameters(&self) -> Vec<f64> {
+    fn parameters(&self) -> Option<f64> {
         let all = self.on.iter();
-        let all = all.flat_map(|on| on.figures(|run| Some(run.parameters()? as f64)));
-        all.take(1).collect()
+        let mut all = all.flat_map(|on| on.figures(|run| Some(run.parameters()? as f64)));
+        all.next()
     }
 }
 
@@ -122,13 +105,13 @@ fn widths(
     let mut widths = Vec::new();
     for rung in lab.rungs(EXPERIMENT)? {
         let job = Job {
-            name: &format!("width-{}", rung.name),
+            name: format!("width-{}", rung.name),
             experiment: EXPERIMENT,
             sets: [&rung.set[..], &[cifar.set()]].concat(),
             evaluate: false,
         };
         widths.push(Width {
-            on: run_on(lab, &job, devices, repeats)?,
+            on: job.run_on(lab, devices, repeats)?,
             name: rung.name,
         });
     }
@@ -141,10 +124,9 @@ fn step(run: Evidence<'_>) -> Option<f64> {
 
 fn width_part(devices: &[String], widths: &[Width]) -> Part {
     let rows = widths.iter().map(|width| {
-        let parameters = width.parameters();
-        let parameters = match parameters.is_empty() {
-            true => Cell::not_run("not run"),
-            false => Cell::measured(&parameters),
+        let parameters = match width.parameters() {
+            Some(parameters) => Cell::measured(&[parameters]),
+            None => Cell::not_run("not run"),
         };
         let steps = width.on.iter().map(|on| on.cell(None, step));
         Row {
@@ -177,20 +159,15 @@ fn width_part(devices: &[String], widths: &[Width]) -> Part {
 /// The steps on the first device of `kind` that is there.
 fn steps_on(widths: &[Width], kind: Kind) -> Option<Steps> {
     let of = |width: &Width| {
-        let on = width.on.iter();
-        let on = on.filter(|on| on.lacking.is_none());
-        on.clone()
-            .find(|on| Kind::of(&on.device) == Some(kind))
-            .and_then(|on| {
-                let parameters = width.parameters().first().copied()?;
-                let steps = Measurement::of(&on.figures(step))?;
-                Some((on.device.clone(), (parameters, steps)))
-            })
+        let mut there = width.on.iter().filter(|on| on.lacking.is_none());
+        let on = there.find(|on| Kind::of(&on.name) == Some(kind))?;
+        let steps = Measurement::of(&on.figures(step))?;
+        Some((on.name.clone(), (width.parameters()?, steps)))
     };
-    let points: Vec<(String, (f64, Measurement))> = widths.iter().filter_map(of).collect();
+    let (devices, points): (Vec<String>, Vec<_>) = widths.iter().filter_map(of).unzip();
     Some(Steps {
-        device: points.first()?.0.clone(),
-        points: points.into_iter().map(|(_, point)| point).collect(),
+        device: devices.into_iter().next()?,
+        points,
     })
 }
 

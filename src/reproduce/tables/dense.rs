@@ -1,9 +1,10 @@
 //! What the tables of dense networks have in common: a row for each training, CPU against GPU. May use: nothing.
 
-use super::devices::OnDevice;
+use super::Ask;
+use super::runs::{Job, Runs};
 use crate::reproduce::cpu_or_gpu::{Compared, Measured};
 use crate::reproduce::evidence::Evidence;
-use crate::reproduce::lab::DataPlace;
+use crate::reproduce::lab::{DataPlace, Lab, LabError};
 use crate::reproduce::outcome::{Cell, Column, DataOrigin, Measurement, Part, Row, Unit};
 use crate::reproduce::published::dense::{Kind, Training};
 use crate::reproduce::training::{
@@ -14,13 +15,37 @@ use crate::reproduce::training::{
 /// A training on a device, beside the published one.
 #[derive(Clone, Debug)]
 pub struct Trained {
-    pub on: OnDevice,
+    pub on: Runs,
     /// None of a device that nothing was published for.
     pub published: Option<Training>,
     /// As many as the row is about.
     pub epochs: u64,
     /// As many as were run.
     pub run_epochs: u64,
+}
+
+/// Trains on each of `devices` for the published `epochs`, or as many as were asked for.
+///
+/// # Errors
+/// The first run that fails.
+pub fn train(
+    lab: &mut dyn Lab,
+    ask: &Ask,
+    (experiment, data): (&'static str, &DataPlace),
+    devices: &[String],
+    epochs: u64,
+    published: impl Fn(Kind) -> Training,
+) -> Result<Vec<Trained>, LabError> {
+    let run_epochs = ask.epochs.unwrap_or(epochs).max(1);
+    let job = Job::training(experiment, data, run_epochs);
+    let runs = job.run_on(lab, devices, ask.repeats)?;
+    let trained = runs.into_iter().map(|on| Trained {
+        published: Kind::of(&on.name).map(&published),
+        on,
+        epochs,
+        run_epochs,
+    });
+    Ok(trained.collect())
 }
 
 impl Trained {
@@ -32,27 +57,8 @@ impl Trained {
         let (epoch, epochs) = (self.epoch(), self.epochs as f64);
         let total = self.published.map(|published| published.total);
         let cell = self.on.cell(total, |run| Some(epochs * epoch(run)?));
-        let extrapolated = self.epochs != self.run_epochs && cell.measured.is_some();
-        match extrapolated {
-            true => Cell {
-                remark: Some(format!(
-                    "extrapolated from {}",
-                    epochs_told(self.run_epochs)
-                )),
-                ..cell
-            },
-            false => cell,
-        }
-    }
-
-    fn accuracy_cell(&self, cell: Cell, origin: DataOrigin) -> Cell {
-        match cell.measured {
-            Some(_) => Cell {
-                remark: accuracy_remark(origin, self.run_epochs, self.epochs),
-                ..cell
-            },
-            None => cell,
-        }
+        let extrapolated = format!("extrapolated from {}", epochs_told(self.run_epochs));
+        cell.remarked((self.epochs != self.run_epochs).then_some(extrapolated))
     }
 
     fn row(&self, origin: DataOrigin) -> Row {
@@ -61,19 +67,19 @@ impl Trained {
         let validation = published.map(|published| published.validation_accuracy);
         let epoch = published.and_then(|published| published.epoch);
         let step = published.and_then(|published| published.step);
+        let accuracy = accuracy_remark(origin, self.run_epochs, self.epochs);
         Row {
-            name: format!("{}, {}", on.device, epochs_told(self.epochs)),
+            name: format!("{}, {}", on.name, epochs_told(self.epochs)),
             settings: on.set.clone(),
             cells: vec![
                 on.cell(None, |run| Some(epoch_seconds(run))),
                 on.cell(epoch, self.epoch()),
                 on.cell(step, |run| Some(run.step_seconds())),
                 self.total_cell(),
-                self.accuracy_cell(on.cell(training, |run| run.training_accuracy()), origin),
-                self.accuracy_cell(
-                    on.cell(validation, |run| run.accuracy("validation")),
-                    origin,
-                ),
+                on.cell(training, |run| run.training_accuracy())
+                    .remarked(accuracy.clone()),
+                on.cell(validation, |run| run.accuracy("validation"))
+                    .remarked(accuracy),
                 on.cell(None, |run| Some(run.data_wait_share())),
                 on.cell(None, |run| run.device_busy()),
             ],
@@ -95,26 +101,22 @@ fn epochs_told(epochs: u64) -> String {
     }
 }
 
-fn columns() -> Vec<Column> {
-    vec![
-        Column::of("epoch, training only", Unit::Seconds),
-        Column::of("epoch", Unit::Seconds),
-        Column::of("step", Unit::Seconds),
-        Column::of("in all", Unit::Seconds),
-        Column::of("training accuracy", Unit::Accuracy),
-        Column::of("validation accuracy", Unit::Accuracy),
-        Column::of("data wait", Unit::Share),
-        Column::of("device busy", Unit::Share),
-    ]
-}
-
 /// The part that holds `trained`.
 pub fn part(trained: &[Trained], origin: DataOrigin) -> Part {
     Part {
         name: "devices".to_owned(),
         title: "Training and validation on each device".to_owned(),
         rows_are: "device".to_owned(),
-        columns: columns(),
+        columns: vec![
+            Column::of("epoch, training only", Unit::Seconds),
+            Column::of("epoch", Unit::Seconds),
+            Column::of("step", Unit::Seconds),
+            Column::of("in all", Unit::Seconds),
+            Column::of("training accuracy", Unit::Accuracy),
+            Column::of("validation accuracy", Unit::Accuracy),
+            Column::of("data wait", Unit::Share),
+            Column::of("device busy", Unit::Share),
+        ],
         rows: trained.iter().map(|one| one.row(origin)).collect(),
         charted: vec![1, 3],
         ..Part::default()
@@ -130,7 +132,7 @@ pub fn compared<'a>(
     let first = |kind| {
         trained
             .iter()
-            .find(|one| Kind::of(&one.on.device) == Some(kind))
+            .find(|one| Kind::of(&one.on.name) == Some(kind))
     };
     let measured = |one: &'a Trained| {
         let with_evaluation = one.on.figures(one.epoch());

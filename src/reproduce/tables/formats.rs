@@ -2,11 +2,10 @@
 
 mod explanation;
 
-use super::ladder::{RungRuns, run_in_turns, set_to};
+use super::runs::{Runs, run_in_turns, set_to};
 use super::storage::not_cold;
 use super::{Ask, Findings, Table};
 use crate::config::Rung;
-use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::{DataNeed, DataPlace, Lab, LabError};
 use crate::reproduce::outcome::{Cell, Column, DataUsed, Part, Row, Unit};
 use crate::reproduce::published;
@@ -23,17 +22,10 @@ pub const TABLE: Table = Table {
 
 const EXPERIMENT: &str = "formats.toml";
 
-/// A rung, its data, and its runs.
+/// A rung, and its data where there is some.
 struct Measured {
-    data: DataPlace,
-    runs: RungRuns,
-}
-
-/// What became of a rung.
-enum Outcome {
-    Measured(Measured),
-    /// Its name, what it sets, and why there is no data for it.
-    Missing(Rung, String),
+    runs: Runs,
+    data: Option<DataPlace>,
 }
 
 /// The parts: what a rung of each does to the page cache, its title, and how its explanation begins.
@@ -49,9 +41,11 @@ const WARM: &str = "warm";
 
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     let device = device(lab, ask)?;
-    let outcomes = outcomes(lab, &device, ask.repeats)?;
-    let of =
-        |cache: &str| -> Vec<&Outcome> { outcomes.iter().filter(|o| cached(o) == cache).collect() };
+    let all = measured(lab, &device, ask.repeats)?;
+    let of = |cache: &str| -> Vec<&Measured> {
+        let cached = |one: &&Measured| set_to(&one.runs.set, "cache").unwrap_or(WARM) == cache;
+        all.iter().filter(cached).collect()
+    };
     let parts = PARTS.map(|(cache, title, _)| part(cache, title, &of(cache)));
     let lines = PARTS.map(|(cache, _, from)| explanation(from, &formats(&of(cache))));
     let mut notes = vec![
@@ -60,8 +54,7 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
          checksum when it is first read, which is in it."
             .to_owned(),
     ];
-    let runs: Vec<RungRuns> = outcomes.iter().filter_map(runs_of).cloned().collect();
-    notes.extend(not_cold(&runs));
+    notes.extend(not_cold(all.iter().map(|one| &one.runs)));
     Ok(Findings {
         title: "The same pictures as JPEG, PNG and raw pixels".to_owned(),
         sources: vec![published::cs231n()],
@@ -72,7 +65,7 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
             .chain(needs(&formats(&of(WARM))))
             .collect(),
         notes,
-        data: used(&outcomes),
+        data: used(&all),
     })
 }
 
@@ -89,96 +82,77 @@ fn device(lab: &dyn Lab, ask: &Ask) -> Result<Option<String>, LabError> {
 }
 
 /// Has the data of every rung made, and runs all for which there is some.
-fn outcomes(
+fn measured(
     lab: &mut dyn Lab,
     device: &Option<String>,
     repeats: usize,
-) -> Result<Vec<Outcome>, LabError> {
-    let mut outcomes = Vec::new();
+) -> Result<Vec<Measured>, LabError> {
+    let mut all = Vec::new();
     for rung in lab.rungs(EXPERIMENT)? {
-        outcomes.push(prepare(lab, rung, device)?);
+        all.push(prepare(lab, rung, device)?);
     }
-    let mut runs: Vec<RungRuns> = outcomes.iter().filter_map(runs_of).cloned().collect();
-    run_in_turns(lab, EXPERIMENT, &mut runs, repeats)?;
-    let measured = outcomes.iter_mut().filter_map(|outcome| match outcome {
-        Outcome::Measured(measured) => Some(measured),
-        Outcome::Missing(..) => None,
+    let there = all.iter_mut().filter(|one| one.data.is_some());
+    let runs = (1..).zip(there).map(|(number, one)| {
+        one.runs.folder = format!("rung{number}");
+        &mut one.runs
     });
-    for (measured, runs) in measured.zip(runs) {
-        measured.runs = runs;
-    }
-    Ok(outcomes)
+    run_in_turns(lab, EXPERIMENT, false, runs, repeats)?;
+    Ok(all)
 }
 
 /// Has the data of `rung` made.
-fn prepare(lab: &mut dyn Lab, rung: Rung, device: &Option<String>) -> Result<Outcome, LabError> {
+fn prepare(lab: &mut dyn Lab, rung: Rung, device: &Option<String>) -> Result<Measured, LabError> {
     let need = need(&rung)?;
+    let mut runs = Runs {
+        name: rung.name,
+        set: rung.set,
+        ..Runs::default()
+    };
     let data = match (lab.data(&need), &need) {
         // Where the pictures are the user's, there may be no way to them in another format.
         (Err(LabError::Refused(why)), DataNeed::Png { .. }) => {
-            return Ok(Outcome::Missing(rung, why));
+            runs.lacking = Some(why);
+            return Ok(Measured { runs, data: None });
         }
         (data, _) => data?,
     };
-    let own = rung
-        .set
-        .iter()
-        .filter(|set| !set.starts_with("source.path="));
-    let mut set: Vec<String> = own.cloned().collect();
-    set.push(data.set());
-    set.extend(device.clone());
-    let runs = RungRuns {
-        name: rung.name,
-        set,
-        reports: Vec::new(),
-    };
-    Ok(Outcome::Measured(Measured { data, runs }))
+    runs.set.retain(|set| !set.starts_with("source.path="));
+    runs.set.push(data.set());
+    runs.set.extend(device.clone());
+    Ok(Measured {
+        runs,
+        data: Some(data),
+    })
 }
 
 /// The data that the end of a rung's path stands for.
 fn need(rung: &Rung) -> Result<DataNeed, LabError> {
     let experiment = EXPERIMENT;
     let ending = set_to(&rung.set, "source.path").and_then(|path| path.rsplit_once('-'));
-    let raw = |suffix: &str| suffix.strip_prefix("raw")?.parse().ok();
-    match ending {
-        None => Ok(DataNeed::Images { experiment }),
-        Some((_, "png")) => Ok(DataNeed::Png { experiment }),
-        Some((_, "shards")) => Ok(DataNeed::Packed {
+    let Some((path, suffix)) = ending else {
+        return Ok(DataNeed::Images { experiment });
+    };
+    let side = suffix.strip_prefix("raw").map(str::parse);
+    match (suffix, side) {
+        ("png", _) => Ok(DataNeed::Png { experiment }),
+        ("shards", _) => Ok(DataNeed::Packed {
             experiment,
             raw: None,
         }),
-        Some((path, suffix)) => match raw(suffix) {
-            Some(side) => Ok(DataNeed::Packed {
-                experiment,
-                raw: Some(side),
-            }),
-            None => Err(LabError::Refused(format!(
-                "{EXPERIMENT} has a rung \"{}\" with the path {path}-{suffix}, which cannot be made\n  try: one that ends \
-                 in -png, -shards or -raw256",
-                rung.name
-            ))),
-        },
+        (_, Some(Ok(side))) => Ok(DataNeed::Packed {
+            experiment,
+            raw: Some(side),
+        }),
+        _ => Err(LabError::Refused(format!(
+            "{EXPERIMENT} has a rung \"{}\" with the path {path}-{suffix}, which cannot be made\n  try: one that ends \
+             in -png, -shards or -raw256",
+            rung.name
+        ))),
     }
 }
 
-fn runs_of(outcome: &Outcome) -> Option<&RungRuns> {
-    match outcome {
-        Outcome::Measured(measured) => Some(&measured.runs),
-        Outcome::Missing(..) => None,
-    }
-}
-
-/// What its rung does to the page cache.
-fn cached(outcome: &Outcome) -> &str {
-    let set = match outcome {
-        Outcome::Measured(measured) => &measured.runs.set,
-        Outcome::Missing(rung, _) => &rung.set,
-    };
-    set_to(set, "cache").unwrap_or(WARM)
-}
-
-fn part(name: &str, title: &str, outcomes: &[&Outcome]) -> Part {
-    let first = formats(outcomes).first().copied();
+fn part(name: &str, title: &str, all: &[&Measured]) -> Part {
+    let first = formats(all).first().copied();
     Part {
         name: name.to_owned(),
         title: title.to_owned(),
@@ -191,75 +165,56 @@ fn part(name: &str, title: &str, outcomes: &[&Outcome]) -> Part {
             Column::of("read/sample", Unit::Seconds),
             Column::of("decode/sample", Unit::Seconds),
         ],
-        rows: outcomes.iter().map(|outcome| row(outcome, first)).collect(),
+        rows: all.iter().map(|one| row(one, first)).collect(),
         charted: vec![0, 2, 3],
         ..Part::default()
     }
 }
 
-fn formats<'a>(outcomes: &[&'a Outcome]) -> Vec<Format<'a>> {
-    let measured = outcomes.iter().filter_map(|outcome| match outcome {
-        Outcome::Measured(measured) => Some(format(measured)),
-        Outcome::Missing(..) => None,
-    });
-    measured.collect()
+fn formats<'a>(all: &[&'a Measured]) -> Vec<Format<'a>> {
+    all.iter().filter_map(|one| format(one)).collect()
 }
 
-fn format(measured: &Measured) -> Format<'_> {
-    let run = measured.runs.median();
-    let on_disk = measured.data.bytes_per_sample;
-    Format {
-        name: &measured.runs.name,
-        bytes: on_disk.or(run.bytes_read_per_sample()).unwrap_or(f64::NAN),
-        run,
-        rate: measured.runs.rate().unwrap_or_default(),
-    }
+fn format(measured: &Measured) -> Option<Format<'_>> {
+    let of = measured.runs.typical()?;
+    let on_disk = measured.data.as_ref()?.bytes_per_sample;
+    let bytes = on_disk.or(of.run.bytes_read_per_sample());
+    Some(Format {
+        of,
+        bytes: bytes.unwrap_or(f64::NAN),
+    })
 }
 
-fn row(outcome: &Outcome, first: Option<Format<'_>>) -> Row {
-    let measured = match outcome {
-        Outcome::Measured(measured) => measured,
-        Outcome::Missing(rung, why) => {
-            let cell = Cell::not_run(format!("not run: {why}"));
-            return Row {
-                name: rung.name.clone(),
-                settings: rung.set.clone(),
-                cells: vec![cell; 6],
-                reason: None,
-            };
-        }
-    };
-    let this = format(measured);
-    let figures =
-        |figure: fn(Evidence<'_>) -> Option<f64>| Cell::measured(&measured.runs.figures(figure));
-    let is_first = first.is_none_or(|first| first.name == this.name);
-    Row {
-        name: measured.runs.name.clone(),
-        settings: measured.runs.set.clone(),
-        cells: vec![
-            figures(|run| Some(run.samples_per_second())),
-            figures(|run| run.device_busy()),
-            Cell::measured(&[this.bytes]),
-            figures(|run| run.cpu_seconds_per_sample()),
-            figures(|run| Some(run.seconds_per_sample("read"))),
-            figures(|run| Some(run.seconds_per_sample("decode"))),
+fn row(measured: &Measured, first: Option<Format<'_>>) -> Row {
+    let (runs, this) = (&measured.runs, format(measured));
+    let cells = match &runs.lacking {
+        Some(why) => vec![Cell::not_run(format!("not run: {why}")); 6],
+        None => vec![
+            runs.cell(None, |run| Some(run.samples_per_second())),
+            runs.cell(None, |run| run.device_busy()),
+            Cell::measured(&this.map_or_else(Vec::new, |this| vec![this.bytes])),
+            runs.cell(None, |run| run.cpu_seconds_per_sample()),
+            runs.cell(None, |run| Some(run.seconds_per_sample("read"))),
+            runs.cell(None, |run| Some(run.seconds_per_sample("decode"))),
         ],
-        reason: Some(reason(first.filter(|_| !is_first).as_ref(), &this)),
+    };
+    let others = first.filter(|first| first.of.name != runs.name);
+    Row {
+        name: runs.name.clone(),
+        settings: runs.set.clone(),
+        cells,
+        reason: this.map(|this| reason(others.as_ref(), &this)),
     }
 }
 
 /// Each set of data once.
-fn used(outcomes: &[Outcome]) -> Vec<DataUsed> {
-    let mut all: Vec<DataUsed> = Vec::new();
-    for outcome in outcomes {
-        if let Outcome::Measured(measured) = outcome {
-            let used = measured.data.used(&measured.runs.name);
-            if all.iter().all(|other| other.path != used.path) {
-                all.push(used);
-            }
-        }
+fn used(all: &[Measured]) -> Vec<DataUsed> {
+    let mut used: Vec<DataUsed> = Vec::new();
+    for one in all {
+        let data = one.data.as_ref().map(|data| data.used(&one.runs.name));
+        used.extend(data.filter(|data| used.iter().all(|other| other.path != data.path)));
     }
-    all
+    used
 }
 
 #[cfg(test)]

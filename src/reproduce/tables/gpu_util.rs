@@ -3,14 +3,14 @@
 //! Invariant: the prediction of a rung is made from the first run of the rung before it, and kept on disk before the
 //! rung is run.
 
-use super::ladder::{RungRuns, climbing};
+use super::runs::{Runs, climbing, run_in_turns};
 use super::{Ask, Findings, Table};
 use crate::config::Rung;
 use crate::reproduce::evidence::Evidence;
-use crate::reproduce::explain::{bought, held_by, percent};
-use crate::reproduce::lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
+use crate::reproduce::explain::{bought, percent};
+use crate::reproduce::lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question};
 use crate::reproduce::outcome::{Cell, Column, Measurement, Part, Predicted, Row, Span, Unit};
-use crate::reproduce::published::gpu_util::{LADDER, source};
+use crate::reproduce::published::gpu_util::{LADDER, Strategy, source};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -78,10 +78,9 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
 
 /// A rung, and what was predicted for it.
 struct Climbed {
-    runs: RungRuns,
-    predicted: Option<Answer>,
-    /// Why nothing was.
-    unpredicted: Option<String>,
+    runs: Runs,
+    /// Or why nothing was.
+    predicted: Result<Answer, String>,
 }
 
 /// Runs the ladder on `device` as often as asked for: at first rung by rung, each predicted from the one before.
@@ -99,47 +98,30 @@ fn climb(
     let place = device.replace(':', "-");
     let mut climbed: Vec<Climbed> = Vec::new();
     let mut kept = Vec::new();
-    for (number, (rung, sets)) in rungs.iter().zip(&settings).enumerate() {
-        let asked = climbed.last().map(|before| {
-            let question = question(&rung.set, packed);
-            (lab.predict(&before.runs.reports[0], &question), question)
-        });
-        let (mut predicted, mut unpredicted) = (None, None);
-        match asked {
-            None => unpredicted = Some("nothing was measured before it".to_owned()),
-            Some((Ok(answer), question)) => {
-                kept.push(kept_prediction(&rung.name, &question, &answer));
-                lab.keep(&format!("predictions-{place}.json"), &json!(kept))?;
-                predicted = Some(answer);
+    for (number, (rung, set)) in (1..).zip(rungs.iter().zip(settings)) {
+        let predicted = match climbed.last() {
+            None => Err("nothing was measured before it".to_owned()),
+            Some(before) => {
+                let question = question(&rung.set, packed);
+                let answer = lab.predict(&before.runs.reports[0], &question);
+                if let Ok(answer) = &answer {
+                    kept.push(kept_prediction(&rung.name, &question, answer));
+                    lab.keep(&format!("predictions-{place}.json"), &json!(kept))?;
+                }
+                answer.map_err(|error| error.to_string())
             }
-            Some((Err(error), _)) => unpredicted = Some(error.to_string()),
-        }
-        let report = lab.run(&Run {
-            name: &format!("{place}-rung{}-1", number + 1),
-            experiment,
-            sets,
-            evaluate: false,
-        })?;
-        climbed.push(Climbed {
-            runs: RungRuns {
-                name: rung.name.clone(),
-                set: sets.clone(),
-                reports: vec![report],
-            },
-            predicted,
-            unpredicted,
-        });
+        };
+        let mut runs = Runs {
+            name: rung.name.clone(),
+            set,
+            folder: format!("{place}-rung{number}"),
+            ..Runs::default()
+        };
+        runs.run(lab, experiment, false)?;
+        climbed.push(Climbed { runs, predicted });
     }
-    for repeat in 2..=ask.repeats {
-        for (number, rung) in climbed.iter_mut().enumerate() {
-            rung.runs.reports.push(lab.run(&Run {
-                name: &format!("{place}-rung{}-{repeat}", number + 1),
-                experiment,
-                sets: &rung.runs.set,
-                evaluate: false,
-            })?);
-        }
-    }
+    let rows = climbed.iter_mut().map(|rung| &mut rung.runs);
+    run_in_turns(lab, experiment, false, rows, ask.repeats.saturating_sub(1))?;
     Ok(climbed)
 }
 
@@ -176,11 +158,6 @@ fn kept_prediction(rung: &str, question: &Question, answer: &Answer) -> Value {
     })
 }
 
-/// What stands for GPU-Util on a device: NVML's figure, or AU where it is emulated.
-fn utilization(run: Evidence<'_>) -> Option<f64> {
-    run.accelerator_utilization().or_else(|| run.gpu_util())
-}
-
 fn minutes(rate: f64) -> f64 {
     TRAINING_SAMPLES / rate / 60.0
 }
@@ -203,38 +180,37 @@ fn part(device: &str, rungs: &[Climbed]) -> Part {
     let rows = rungs.iter().zip(LADDER).enumerate();
     let rows = rows.map(|(number, (rung, published))| {
         let before = number.checked_sub(1);
-        let before = before.map(|before| rungs[before].runs.median());
-        let now = rung.runs.median();
+        let before = before.and_then(|before| rungs[before].runs.median());
         Row {
             name: rung.runs.name.clone(),
             settings: rung.runs.set.clone(),
-            cells: cells(rung, Some((published.gpu_util, published.minutes))),
-            reason: Some(match before {
-                None => held_by(now),
-                Some(before) => bought(before, now),
-            }),
+            cells: beside(published, cells(rung)),
+            reason: rung.runs.reason(|now| bought(before, now)),
         }
     });
+    Part {
+        charted: vec![0, 2, 3],
+        ..part_of(device, rows.collect())
+    }
+}
+
+fn part_of(device: &str, rows: Vec<Row>) -> Part {
     Part {
         name: device.replace(':', "-"),
         title: format!("On {device}"),
         rows_are: "strategy".to_owned(),
         columns: columns(device),
-        rows: rows.collect(),
-        charted: vec![0, 2, 3],
+        rows,
         ..Part::default()
     }
 }
 
-fn cells(rung: &Climbed, published: Option<(f64, f64)>) -> Vec<Cell> {
-    let rates = rung.runs.figures(|run| Some(run.samples_per_second()));
-    let times: Vec<f64> = rates.iter().map(|rate| 60.0 * minutes(*rate)).collect();
-    let products = rung
-        .runs
-        .figures(|run| Some(utilization(run)? * 60.0 * minutes(run.samples_per_second())));
-    let predicted = rung.predicted.as_ref();
+fn cells(rung: &Climbed) -> [Cell; 5] {
+    let runs = &rung.runs;
+    let rate = |run: Evidence<'_>| Some(run.samples_per_second());
+    let time = |run: Evidence<'_>| Some(60.0 * minutes(run.samples_per_second()));
+    let predicted = rung.predicted.as_ref().ok();
     let predicted_rate = predicted.map(|answer| answer.samples_per_second);
-    let predicted_busy = predicted.and_then(|answer| answer.device_busy);
     // Of an interval that begins at 0 the time has no end.
     let predicted_time = predicted_rate.filter(|rate| rate.low > 0.0);
     let predicted_time = predicted_time.map(|rate| Predicted {
@@ -242,63 +218,56 @@ fn cells(rung: &Climbed, published: Option<(f64, f64)>) -> Vec<Cell> {
         low: 60.0 * minutes(rate.high),
         high: 60.0 * minutes(rate.low),
     });
-    let span = |value: Option<f64>| value.map(Span::of);
-    vec![
-        Cell::measured(&rung.runs.figures(utilization))
-            .beside(span(published.map(|(util, _)| util))),
+    let unpredicted = rung.predicted.as_ref().err();
+    [
+        runs.cell(None, |run| run.utilization()),
         Cell {
-            predicted: predicted_busy,
-            ..Cell::measured(&rung.runs.figures(|run| run.device_busy()))
+            predicted: predicted.and_then(|answer| answer.device_busy),
+            ..runs.cell(None, |run| run.device_busy())
         },
         Cell {
             predicted: predicted_rate,
-            remark: rung
-                .unpredicted
-                .as_ref()
-                .map(|why| format!("not predicted: {why}")),
-            ..Cell::measured(&rates)
+            remark: unpredicted.map(|why| format!("not predicted: {why}")),
+            ..runs.cell(None, rate)
         },
         Cell {
             predicted: predicted_time,
-            ..Cell::measured(&times).beside(span(published.map(|(_, minutes)| 60.0 * minutes)))
+            ..runs.cell(None, time)
         },
-        Cell::measured(&products)
-            .beside(span(published.map(|(util, minutes)| 60.0 * util * minutes))),
+        runs.cell(None, |run| {
+            Some(run.utilization()? * 60.0 * minutes(run.samples_per_second()))
+        }),
+    ]
+}
+
+/// The cells of a rung beside what was published of it.
+fn beside(published: Strategy, [util, busy, rate, time, product]: [Cell; 5]) -> Vec<Cell> {
+    let Strategy {
+        gpu_util, minutes, ..
+    } = published;
+    vec![
+        util.beside(Span::of(gpu_util)),
+        busy,
+        rate,
+        time.beside(Span::of(60.0 * minutes)),
+        product.beside(Span::of(60.0 * gpu_util * minutes)),
     ]
 }
 
 /// The published figures, and why nothing is beside them.
 fn not_run(device: &str, why: &str) -> Part {
-    let why = format!("not run: {why}");
-    let rows = LADDER.iter().map(|published| {
-        let beside = |value: f64| Cell::not_run(why.as_str()).beside(Span::of(value));
-        let empty = || Cell::not_run(why.as_str());
-        let seconds = 60.0 * published.minutes;
-        Row {
-            name: published.name.to_owned(),
-            cells: vec![
-                beside(published.gpu_util),
-                empty(),
-                empty(),
-                beside(seconds),
-                beside(published.gpu_util * seconds),
-            ],
-            ..Row::default()
-        }
+    let nothing = |_| Cell::not_run(format!("not run: {why}"));
+    let rows = LADDER.iter().map(|published| Row {
+        name: published.name.to_owned(),
+        cells: beside(*published, [(); 5].map(nothing)),
+        ..Row::default()
     });
-    Part {
-        name: device.replace(':', "-"),
-        title: format!("On {device}"),
-        rows_are: "strategy".to_owned(),
-        columns: columns(device),
-        rows: rows.collect(),
-        ..Part::default()
-    }
+    part_of(device, rows.collect())
 }
 
 /// What the runs say of the ladder as a whole.
 fn explanation(device: &str, rungs: &[Climbed]) -> Vec<String> {
-    let runs: Vec<Evidence<'_>> = rungs.iter().map(|rung| rung.runs.median()).collect();
+    let runs: Vec<Evidence<'_>> = rungs.iter().filter_map(|rung| rung.runs.median()).collect();
     let mut lines = Vec::new();
     lines.extend(largest_gain(device, rungs, &runs));
     lines.extend(constant_product(&runs));
@@ -311,7 +280,7 @@ fn largest_gain(device: &str, rungs: &[Climbed], runs: &[Evidence<'_>]) -> Optio
     let rates: Option<Vec<Measurement>> = rungs.iter().map(|rung| rung.runs.rate()).collect();
     let rates = rates?;
     let gain = |number: usize| rates[number].over(rates[number - 1]);
-    let best = (1..runs.len()).max_by(|a, b| gain(*a).value.total_cmp(&gain(*b).value))?;
+    let best = (1..runs.len()).max_by(|a, b| gain(*a).median.total_cmp(&gain(*b).median))?;
     let published = |number: usize| LADDER[number - 1].minutes / LADDER[number].minutes;
     let best_published =
         (1..LADDER.len()).max_by(|a, b| published(*a).total_cmp(&published(*b)))?;
@@ -325,7 +294,7 @@ fn largest_gain(device: &str, rungs: &[Climbed], runs: &[Evidence<'_>]) -> Optio
         "On {device} \"{}\" {buys}, {:.2}x ({}): before it the device is held by {}. In the published table it is \
          \"{}\" with {:.2}x, and from the first to the last rung {:.2}x in training time against {:.2}x here.",
         rungs[best].runs.name,
-        gain(best).value,
+        gain(best).median,
         gain(best).margin(),
         runs[best - 1]
             .idle_causes()
@@ -334,7 +303,7 @@ fn largest_gain(device: &str, rungs: &[Climbed], runs: &[Evidence<'_>]) -> Optio
         LADDER[best_published].name,
         published(best_published),
         LADDER[0].minutes / LADDER[4].minutes,
-        rates[rates.len() - 1].over(rates[0]).value,
+        rates[rates.len() - 1].over(rates[0]).median,
     ))
 }
 
@@ -343,7 +312,7 @@ fn largest_gain(device: &str, rungs: &[Climbed], runs: &[Evidence<'_>]) -> Optio
 fn constant_product(runs: &[Evidence<'_>]) -> Option<String> {
     let products = runs
         .iter()
-        .map(|run| Some(utilization(*run)? * minutes(run.samples_per_second())));
+        .map(|run| Some(run.utilization()? * minutes(run.samples_per_second())));
     let products = products.collect::<Option<Vec<f64>>>()?;
     let of = Measurement::of(&products)?;
     let published: Vec<f64> = LADDER
@@ -378,7 +347,7 @@ fn constant_product(runs: &[Evidence<'_>]) -> Option<String> {
 /// How far the predictions were off.
 fn predictions(rungs: &[Climbed]) -> Option<String> {
     let errors = rungs.iter().filter_map(|rung| {
-        let predicted = rung.predicted.as_ref()?.samples_per_second.value;
+        let predicted = rung.predicted.as_ref().ok()?.samples_per_second.value;
         Some((
             rung.runs.name.as_str(),
             predicted / rung.runs.rate()?.median - 1.0,

@@ -3,7 +3,7 @@
 
 mod explanation;
 
-use super::ladder::{RungRuns, measure_rungs, set_to};
+use super::runs::{Runs, Typical, measure_rungs, set_to};
 use super::storage::not_cold;
 use super::{Ask, Findings, Table};
 use crate::reproduce::evidence::{Evidence, Passage};
@@ -11,7 +11,7 @@ use crate::reproduce::explain::held_by;
 use crate::reproduce::lab::{Lab, LabError};
 use crate::reproduce::outcome::{Cell, Column, Part, Row, Unit};
 use crate::reproduce::published;
-use explanation::{Way, explanation, of_stage};
+use explanation::{explanation, of_stage};
 
 pub const TABLE: Table = Table {
     name: "journey",
@@ -56,11 +56,9 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
         ("warm", "From the page cache"),
         ("cold", "From this machine's disk, page cache emptied"),
     ] {
-        let of_part: Vec<&RungRuns> = rungs
-            .iter()
-            .filter(|rung| set_to(&rung.set, "cache") == Some(cache))
-            .collect();
-        let ways: Vec<Way<'_>> = of_part.iter().map(|rung| way(rung)).collect();
+        let of_part = |rung: &&Runs| set_to(&rung.set, "cache") == Some(cache);
+        let of_part: Vec<&Runs> = rungs.iter().filter(of_part).collect();
+        let ways: Vec<Typical<'_>> = of_part.iter().filter_map(|rung| rung.typical()).collect();
         parts.push(part(cache, title, &of_part, &ways));
         lines.extend(explanation(title, &ways));
     }
@@ -82,15 +80,8 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     })
 }
 
-fn way(rung: &RungRuns) -> Way<'_> {
-    Way {
-        name: &rung.name,
-        run: rung.median(),
-    }
-}
-
 /// A row for each stage and way of reading, side by side, and one for the whole way.
-fn part(name: &str, title: &str, rungs: &[&RungRuns], ways: &[Way<'_>]) -> Part {
+fn part(name: &str, title: &str, rungs: &[&Runs], ways: &[Typical<'_>]) -> Part {
     let stages = STAGES.into_iter();
     let mut rows: Vec<Row> = stages
         .flat_map(|stage| {
@@ -102,17 +93,14 @@ fn part(name: &str, title: &str, rungs: &[&RungRuns], ways: &[Way<'_>]) -> Part 
         })
         .collect();
     rows.extend(rungs.iter().map(|rung| Row {
-        reason: Some(held_by(rung.median())),
+        reason: rung.reason(held_by),
         ..row("the whole way", rung, |run| {
             let stages = STAGES.iter().map(|stage| run.passage(stage));
             let stages: Option<Vec<Passage>> = stages.collect();
             stages?.into_iter().reduce(|all, next| all.and(&next))
         })
     }));
-    let column = |(name, unit, _): &Figure| Column {
-        name: (*name).to_owned(),
-        unit: *unit,
-    };
+    let column = |(name, unit, _): &Figure| Column::of(*name, *unit);
     Part {
         name: name.to_owned(),
         title: title.to_owned(),
@@ -124,7 +112,7 @@ fn part(name: &str, title: &str, rungs: &[&RungRuns], ways: &[Way<'_>]) -> Part 
     }
 }
 
-fn row(stage: &str, rung: &RungRuns, passage: impl Fn(Evidence<'_>) -> Option<Passage>) -> Row {
+fn row(stage: &str, rung: &Runs, passage: impl Fn(Evidence<'_>) -> Option<Passage>) -> Row {
     let cells = FIGURES.iter().map(|(_, _, figure)| {
         let figures = rung.figures(|run| passage(run).map(|passage| figure(&passage)));
         match figures.is_empty() {

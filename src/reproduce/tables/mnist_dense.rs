@@ -1,11 +1,10 @@
 //! A dense network on MNIST, CPU against GPU. May use: nothing.
 
-use super::dense::{self, Trained};
-use super::devices::{Job, run_on};
+use super::dense;
 use super::{Ask, Findings, Table};
 use crate::reproduce::cpu_or_gpu::explanation;
 use crate::reproduce::lab::{DataNeed, Lab, LabError};
-use crate::reproduce::published::dense::{Kind, mnist_dense as published};
+use crate::reproduce::published::dense::mnist_dense as published;
 
 pub const TABLE: Table = Table {
     name: "mnist-dense",
@@ -21,22 +20,15 @@ const EXPERIMENT: &str = "mnist-dense.toml";
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     let mnist = lab.data(&DataNeed::Mnist)?;
     let devices = ask.devices_or(&["cpu", "cuda:0"]);
-    let run_epochs = ask.epochs.unwrap_or(published::EPOCHS).max(1);
-    let job = Job {
-        name: &format!("{run_epochs}-epochs"),
-        experiment: EXPERIMENT,
-        sets: vec![mnist.set(), format!("epochs={run_epochs}")],
-        evaluate: true,
-    };
-    let trained: Vec<Trained> = run_on(lab, &job, &devices, ask.repeats)?
-        .into_iter()
-        .map(|on| Trained {
-            published: Kind::of(&on.device).map(published::training),
-            on,
-            epochs: published::EPOCHS,
-            run_epochs,
-        })
-        .collect();
+    let from = (EXPERIMENT, &mnist);
+    let trained = dense::train(
+        lab,
+        ask,
+        from,
+        &devices,
+        published::EPOCHS,
+        published::training,
+    )?;
     Ok(Findings {
         title: "A dense network on MNIST, CPU against GPU".to_owned(),
         sources: vec![published::source()],

@@ -1,7 +1,7 @@
 //! Softmax regression on MNIST: an epoch on each device, the accuracy after each epoch, and why a GPU is no faster. May
 //! use: nothing.
 
-use super::devices::{Job, OnDevice, run_on};
+use super::runs::{Job, Runs};
 use super::{Ask, Findings, Table};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::held_by;
@@ -35,10 +35,11 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     let devices = ask.devices_or(&["cpu", "cuda:0"]);
     let epochs = ask.epochs.unwrap_or(published::EPOCHS).max(1);
     lab.say("epochs with evaluation, on each device");
-    let trained = trained(lab, &mnist, &devices, epochs, ask.repeats)?;
+    let training = |epochs| Job::training(EXPERIMENT, &mnist, epochs);
+    let trained = training(epochs).run_on(lab, &devices, ask.repeats)?;
     let mut by_epoch = Vec::new();
     for fewer in 1..epochs {
-        by_epoch.push(self::trained(lab, &mnist, &devices, fewer, 1)?);
+        by_epoch.push(training(fewer).run_on(lab, &devices, 1)?);
     }
     by_epoch.push(trained.clone());
     lab.say("the same model with other loaders");
@@ -60,28 +61,12 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     })
 }
 
-fn trained(
-    lab: &mut dyn Lab,
-    mnist: &DataPlace,
-    devices: &[String],
-    epochs: u64,
-    repeats: usize,
-) -> Result<Vec<OnDevice>, LabError> {
-    let job = Job {
-        name: &format!("{epochs}-epochs"),
-        experiment: EXPERIMENT,
-        sets: vec![mnist.set(), format!("epochs={epochs}")],
-        evaluate: true,
-    };
-    run_on(lab, &job, devices, repeats)
-}
-
-fn epoch_part(trained: &[OnDevice]) -> Part {
+fn epoch_part(trained: &[Runs]) -> Part {
     let rows = trained.iter().map(|on| {
-        let kind = Kind::of(&on.device);
+        let kind = Kind::of(&on.name);
         let evaluated = |run: Evidence<'_>| epoch_seconds_with(run, &EVALUATED);
         Row {
-            name: on.device.clone(),
+            name: on.name.clone(),
             settings: on.set.clone(),
             cells: vec![
                 on.cell(None, |run| Some(epoch_seconds(run))),
@@ -114,20 +99,14 @@ fn epoch_part(trained: &[OnDevice]) -> Part {
 }
 
 /// A row for each number of epochs, a column for each device.
-fn accuracy_part(by_epoch: &[Vec<OnDevice>], mnist: &DataPlace) -> Part {
+fn accuracy_part(by_epoch: &[Vec<Runs>], mnist: &DataPlace) -> Part {
     let remark = accuracy_remark(mnist.origin, 0, 0);
     let rows = by_epoch.iter().zip(1..).map(|(devices, epoch)| {
         let cells = devices.iter().map(|on| {
             let published =
-                Kind::of(&on.device).and_then(|kind| published::test_accuracy(kind, epoch));
+                Kind::of(&on.name).and_then(|kind| published::test_accuracy(kind, epoch));
             let cell = on.cell(published, |run| run.accuracy("test"));
-            match &cell.measured {
-                Some(_) if published.is_some() => Cell {
-                    remark: remark.clone(),
-                    ..cell
-                },
-                _ => cell,
-            }
+            cell.remarked(published.and(remark.clone()))
         });
         Row {
             name: epoch.to_string(),
@@ -141,7 +120,7 @@ fn accuracy_part(by_epoch: &[Vec<OnDevice>], mnist: &DataPlace) -> Part {
         title: "Accuracy on the test images after each epoch".to_owned(),
         rows_are: "epochs".to_owned(),
         columns: devices
-            .map(|on| Column::of(on.device.as_str(), Unit::Accuracy))
+            .map(|on| Column::of(on.name.as_str(), Unit::Accuracy))
             .collect(),
         rows: rows.collect(),
         ..Part::default()
@@ -153,19 +132,19 @@ struct Loaded {
     name: String,
     /// Whether each digit is a file.
     files: bool,
-    on: Vec<OnDevice>,
+    on: Vec<Runs>,
     /// How many times as fast, and its runs.
-    emulated: Vec<(f64, OnDevice)>,
+    emulated: Vec<(f64, Runs)>,
 }
 
 impl Loaded {
     /// The first device that is there.
-    fn base(&self) -> Option<&OnDevice> {
+    fn base(&self) -> Option<&Runs> {
         self.on.iter().find(|on| on.lacking.is_none())
     }
 
     /// How many times as fast as the first device each run with `emulated` was.
-    fn gained(&self, emulated: &OnDevice) -> Option<Measurement> {
+    fn gained(&self, emulated: &Runs) -> Option<Measurement> {
         let rate = self.base()?.median()?.samples_per_second();
         Measurement::of(&emulated.figures(|run| Some(run.samples_per_second() / rate)))
     }
@@ -183,12 +162,12 @@ fn loaders(
         let mut sets = rung.set.clone();
         sets.push(if files { png.set() } else { mnist.set() });
         let job = Job {
-            name: &format!("loader{number}"),
+            name: format!("loader{number}"),
             experiment: EXPERIMENT,
             sets,
             evaluate: false,
         };
-        let on = run_on(lab, &job, devices, repeats)?;
+        let on = job.run_on(lab, devices, repeats)?;
         let mut loaded = Loaded {
             name: rung.name,
             files,
@@ -196,7 +175,7 @@ fn loaders(
             emulated: Vec::new(),
         };
         let mut emulated = Vec::new();
-        if let Some(base) = loaded.base().and_then(OnDevice::median) {
+        if let Some(base) = loaded.base().and_then(Runs::median) {
             for times in TIMES {
                 let runs = faster(lab, &job, base, times, repeats)?;
                 emulated.extend(runs.into_iter().map(|on| (times, on)));
@@ -211,16 +190,16 @@ fn loaders(
 /// A device that takes a part of the time of `base`: emulated, with copies that take as long as there.
 fn faster(
     lab: &mut dyn Lab,
-    job: &Job<'_>,
+    job: &Job,
     base: Evidence<'_>,
     times: f64,
     repeats: usize,
-) -> Result<Vec<OnDevice>, LabError> {
+) -> Result<Vec<Runs>, LabError> {
     let nanoseconds = |seconds: f64| format!("{}ns", (1e9 * seconds).round().max(1.0) as u64);
     let step = base.step_seconds() * (1.0 - base.data_wait_share()) / times;
-    let copy = base.stage("copy").map_or(0.0, |copy| copy.mean_seconds);
+    let copy = base.service_seconds("copy");
     let job = Job {
-        name: &format!("{}-{times}x", job.name),
+        name: format!("{}-{times}x", job.name),
         sets: [
             &job.sets[..],
             &[
@@ -233,33 +212,29 @@ fn faster(
         .concat(),
         ..job.clone()
     };
-    let devices = ["emulated:custom".to_owned()];
-    run_on(lab, &job, &devices, repeats)
+    job.run_on(lab, &["emulated:custom".to_owned()], repeats)
 }
 
 fn loader_part(loaders: &[Loaded]) -> Part {
     let rows = loaders.iter().flat_map(|loaded| {
-        let base = loaded.base().map(|on| on.device.as_str());
+        let base = loaded.base().map(|on| on.name.as_str());
         loaded.on.iter().map(move |on| Row {
-            name: format!("{}, {}", loaded.name, on.device),
+            name: format!("{}, {}", loaded.name, on.name),
             settings: on.set.clone(),
             cells: [
-                on.cell(None, |run| Some(epoch_seconds(run))),
-                on.cell(None, |run| Some(run.data_wait_share())),
-                on.cell(None, |run| run.device_busy()),
+                vec![
+                    on.cell(None, |run| Some(epoch_seconds(run))),
+                    on.cell(None, |run| Some(run.data_wait_share())),
+                    on.cell(None, |run| run.device_busy()),
+                ],
+                match base == Some(on.name.as_str()) {
+                    true => TIMES.map(|times| gain_cells(loaded, on, times)).concat(),
+                    false => vec![Cell::default(); 2 * TIMES.len()],
+                },
             ]
-            .into_iter()
-            .chain(
-                TIMES
-                    .into_iter()
-                    .flat_map(|times| match base == Some(on.device.as_str()) {
-                        true => gain_cells(loaded, on, times),
-                        false => [Cell::default(), Cell::default()],
-                    }),
-            )
-            .collect(),
-            reason: on.reason(|run| match loaded.base().and_then(OnDevice::median) {
-                Some(first) if base != Some(on.device.as_str()) => format!(
+            .concat(),
+            reason: on.reason(|run| match loaded.base().and_then(Runs::median) {
+                Some(first) if base != Some(on.name.as_str()) => format!(
                     "{} as fast as {} with this loader; {}",
                     factor(run.samples_per_second() / first.samples_per_second()),
                     first.device_name(),
@@ -290,7 +265,7 @@ fn loader_part(loaders: &[Loaded]) -> Part {
 }
 
 /// What a device gains that is `times` as fast: by the data wait of each run on `on`, and as an emulated one did.
-fn gain_cells(loaded: &Loaded, on: &OnDevice, times: f64) -> [Cell; 2] {
+fn gain_cells(loaded: &Loaded, on: &Runs, times: f64) -> [Cell; 2] {
     let emulated = loaded.emulated.iter().find(|(tried, _)| *tried == times);
     let emulated = Cell {
         measured: emulated.and_then(|(_, emulated)| loaded.gained(emulated)),
@@ -315,12 +290,12 @@ fn explained(loaders: &[Loaded]) -> Vec<String> {
         let gpu = loaded
             .on
             .iter()
-            .find(|on| Kind::of(&on.device) == Some(Kind::Gpu) && on.device != base.device);
+            .find(|on| Kind::of(&on.name) == Some(Kind::Gpu) && on.name != base.name);
         Some(Loader {
             name: &loaded.name,
             run: base.median()?,
             emulated: emulated.collect(),
-            gpu: gpu.and_then(OnDevice::median),
+            gpu: gpu.and_then(Runs::median),
         })
     });
     let puzzle = Puzzle {
@@ -331,9 +306,9 @@ fn explained(loaders: &[Loaded]) -> Vec<String> {
     explanation(&told.collect::<Vec<_>>(), puzzle)
 }
 
-fn notes(trained: &[OnDevice], loaders: &[Loaded], mnist: &DataPlace) -> Vec<String> {
+fn notes(trained: &[Runs], loaders: &[Loaded], mnist: &DataPlace) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(run) = trained.iter().find_map(OnDevice::median) {
+    if let Some(run) = trained.iter().find_map(Runs::median) {
         notes.push(format!("{}; {}.", epoch_note(run), evaluation_note(run)));
         notes.push(format!(
             "The accuracy after each epoch is that of a run that ends there, of the same seed; {}.",

@@ -2,14 +2,14 @@
 
 mod explanation;
 
-use super::ladder::{RungRuns, measure_rungs};
+use super::runs::{Runs, Typical, measure_rungs};
 use super::{Ask, Findings, Table};
 use crate::reproduce::evidence::Evidence;
-use crate::reproduce::explain::{bought, held_by, percent};
+use crate::reproduce::explain::{bought, percent};
 use crate::reproduce::lab::{Lab, LabError};
-use crate::reproduce::outcome::{Cell, Column, Part, Row, Unit};
+use crate::reproduce::outcome::{Column, Part, Row, Unit};
 use crate::reproduce::published;
-use explanation::{Remedy, explanation};
+use explanation::explanation;
 
 pub const TABLE: Table = Table {
     name: "storage",
@@ -27,9 +27,9 @@ const COLD: f64 = 0.02;
 
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     let (images, rungs) = measure_rungs(lab, EXPERIMENT, ask)?;
-    let remedies: Vec<Remedy<'_>> = rungs.iter().filter_map(remedy).collect();
+    let remedies: Vec<Typical<'_>> = rungs.iter().filter_map(Runs::typical).collect();
     let rows = rungs.iter().enumerate();
-    let rows = rows.map(|(number, rung)| row(rung, (number > 0).then(|| rungs[0].median())));
+    let rows = rows.map(|(number, rung)| row(rung, rungs[..number].first()));
     let mut notes = vec![
         "The lecture names the remedies and prints no figures for them, so there is no published column."
             .to_owned(),
@@ -45,7 +45,12 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
             name: "remedies".to_owned(),
             title: "Device busy by where the data lies and who reads it".to_owned(),
             rows_are: "remedy".to_owned(),
-            columns: columns(),
+            columns: vec![
+                Column::of("device busy", Unit::Share),
+                Column::of("samples/s", Unit::PerSecond),
+                Column::of("data wait", Unit::Share),
+                Column::of("read", Unit::Seconds),
+            ],
             rows: rows.collect(),
             charted: vec![0],
             ..Part::default()
@@ -56,44 +61,24 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     })
 }
 
-fn columns() -> Vec<Column> {
-    vec![
-        Column::of("device busy", Unit::Share),
-        Column::of("samples/s", Unit::PerSecond),
-        Column::of("data wait", Unit::Share),
-        Column::of("read", Unit::Seconds),
-    ]
-}
-
-fn remedy(rung: &RungRuns) -> Option<Remedy<'_>> {
-    Some(Remedy {
-        name: &rung.name,
-        run: rung.median(),
-        rate: rung.rate()?,
-    })
-}
-
-fn row(rung: &RungRuns, first: Option<Evidence<'_>>) -> Row {
-    let measured = |figure: fn(Evidence<'_>) -> Option<f64>| Cell::measured(&rung.figures(figure));
+fn row(rung: &Runs, first: Option<&Runs>) -> Row {
+    let first = first.and_then(Runs::median);
     Row {
         name: rung.name.clone(),
         settings: rung.set.clone(),
         cells: vec![
-            measured(|run| run.device_busy()),
-            measured(|run| Some(run.samples_per_second())),
-            measured(|run| Some(run.data_wait_share())),
-            measured(|run| Some(run.seconds_per_sample("read"))),
+            rung.cell(None, |run| run.device_busy()),
+            rung.cell(None, |run| Some(run.samples_per_second())),
+            rung.cell(None, |run| Some(run.data_wait_share())),
+            rung.cell(None, |run| Some(run.seconds_per_sample("read"))),
         ],
-        reason: Some(match first {
-            None => held_by(rung.median()),
-            Some(first) => bought(first, rung.median()),
-        }),
+        reason: rung.reason(|run| bought(first, run)),
     }
 }
 
 /// Notes on runs that were to begin with an empty page cache, and did not.
-pub(super) fn not_cold(rungs: &[RungRuns]) -> Vec<String> {
-    let notes = rungs.iter().filter_map(|rung| {
+pub(super) fn not_cold<'a>(rungs: impl IntoIterator<Item = &'a Runs>) -> Vec<String> {
+    let notes = rungs.into_iter().filter_map(|rung| {
         let runs = rung.reports.iter().map(|report| Evidence::of(report));
         let caches: Vec<_> = runs
             .filter_map(|run| run.page_cache())

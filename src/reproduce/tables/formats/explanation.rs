@@ -1,19 +1,14 @@
 //! What a format costs and buys, from the runs. May use: nothing.
 
-use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::{held_by, percent};
-use crate::reproduce::outcome::Measurement;
+use crate::reproduce::tables::runs::Typical;
 
-/// A format, and its run.
+/// A format, as it was measured.
 #[derive(Copy, Clone, Debug)]
 pub struct Format<'a> {
-    pub name: &'a str,
+    pub of: Typical<'a>,
     /// Of a sample on disk.
     pub bytes: f64,
-    /// The one in the middle.
-    pub run: Evidence<'a>,
-    /// Samples/s of all runs.
-    pub rate: Measurement,
 }
 
 /// Figures closer together than this are as good as equal.
@@ -21,7 +16,7 @@ const EQUAL: f64 = 0.05;
 
 /// What a row says beside its figures: what it takes of what `first` takes, and what holds the device.
 pub fn reason(first: Option<&Format<'_>>, this: &Format<'_>) -> String {
-    let held = held_by(this.run);
+    let held = held_by(this.of.run);
     match first {
         None => held,
         Some(first) => format!("{}; {held}", against(first, this)),
@@ -51,7 +46,7 @@ pub fn needs(formats: &[Format<'_>]) -> Option<String> {
 /// What loading a sample in the first format consists of.
 fn decoding(first: &Format<'_>) -> String {
     let [read, decode, preprocess] =
-        ["read", "decode", "preprocess"].map(|stage| first.run.net_seconds_per_sample(stage));
+        ["read", "decode", "preprocess"].map(|stage| first.of.run.net_seconds_per_sample(stage));
     let all = read + decode + preprocess;
     let most = [
         (read, "reading"),
@@ -63,17 +58,17 @@ fn decoding(first: &Format<'_>) -> String {
     format!(
         "{} of the time that {} take is {what}; {}.",
         percent(share),
-        first.name,
-        held_by(first.run)
+        first.of.name,
+        held_by(first.of.run)
     )
 }
 
 /// What `other` takes and is worth, against `first`.
 fn bought(first: &Format<'_>, other: &Format<'_>) -> String {
-    let faster = other.rate.over(first.rate);
+    let faster = other.of.rate.over(first.of.rate);
     let stages = ["read", "decode", "preprocess"];
     let grew = stages.map(|stage| {
-        other.run.net_seconds_per_sample(stage) - first.run.net_seconds_per_sample(stage)
+        other.of.run.net_seconds_per_sample(stage) - first.of.run.net_seconds_per_sample(stage)
     });
     let mut told: Vec<(f64, &str)> = grew.into_iter().zip(stages).collect();
     told.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
@@ -92,7 +87,7 @@ fn bought(first: &Format<'_>, other: &Format<'_>) -> String {
         "{}, a sample takes {}, and the loader is {:.2}x as fast ({}): {worth}.",
         against(first, other),
         told.join(" and "),
-        faster.value,
+        faster.median,
         faster.margin()
     )
 }
@@ -107,16 +102,16 @@ fn verb(stage: &str) -> &str {
 
 /// Such as `raw pixels take 6.4 times the bytes and 1/4.8 of the CPU time of JPEG files`.
 fn against(first: &Format<'_>, other: &Format<'_>) -> String {
-    let cpu = |format: &Format<'_>| format.run.cpu_seconds_per_sample();
+    let cpu = |format: &Format<'_>| format.of.run.cpu_seconds_per_sample();
     let cpu = match (cpu(first), cpu(other)) {
         (Some(first), Some(other)) => format!(" and {} the CPU time", times(other / first)),
         _ => String::new(),
     };
     format!(
         "{} take {} the bytes{cpu} of {}",
-        other.name,
+        other.of.name,
         times(other.bytes / first.bytes),
-        first.name
+        first.of.name
     )
 }
 
@@ -130,11 +125,11 @@ fn times(factor: f64) -> String {
 }
 
 fn to_feed_the_device(format: &Format<'_>) -> Option<String> {
-    let rate = 1.0 / format.run.device_seconds_per_sample()?;
-    let cores = format.run.cpu_seconds_per_sample()? * rate;
+    let rate = 1.0 / format.of.run.device_seconds_per_sample()?;
+    let cores = format.of.run.cpu_seconds_per_sample()? * rate;
     Some(format!(
         "{} would take {cores:.1} cores and {:.2} GB/s",
-        format.name,
+        format.of.name,
         format.bytes * rate / 1e9
     ))
 }
@@ -142,6 +137,8 @@ fn to_feed_the_device(format: &Format<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::evidence::Evidence;
+    use crate::reproduce::outcome::Measurement;
     use crate::reproduce::tables::tests::{report, stage};
     use serde_json::{Value, json};
 
@@ -169,10 +166,8 @@ mod tests {
             let rate = run.samples_per_second();
             let rate = Measurement::of(&[0.99 * rate, rate, 1.01 * rate]).unwrap();
             Format {
-                name,
+                of: Typical { name, run, rate },
                 bytes,
-                run,
-                rate,
             }
         };
         let formats = [format("JPEG", 100e3, jpeg), format("raw", 600e3, raw)];

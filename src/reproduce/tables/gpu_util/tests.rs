@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::{Settings, rungs};
+use crate::reproduce::lab::Run;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,13 +24,12 @@ fn climbed(name: &str, reports: Vec<Arc<Value>>, predicted: Option<f64>) -> Clim
         assumptions: Vec::new(),
     };
     Climbed {
-        runs: RungRuns {
+        runs: Runs {
             name: name.to_owned(),
-            set: Vec::new(),
             reports,
+            ..Runs::default()
         },
-        predicted: predicted.map(answer),
-        unpredicted: None,
+        predicted: predicted.map(answer).ok_or_else(String::new),
     }
 }
 
@@ -60,7 +60,7 @@ fn noisy(rates: [f64; 5], utils: [f64; 5], noise: f64) -> Vec<Climbed> {
 fn an_interval_from_0_predicts_no_time() {
     let mut rung = climbed("x", vec![report(100.0, 0.5, "copy")], Some(100.0));
     rung.predicted.as_mut().unwrap().samples_per_second.low = 0.0;
-    let cells = cells(&rung, None);
+    let cells = cells(&rung);
     assert!(cells[2].predicted.is_some());
     assert_eq!(cells[3].predicted, None);
 }

@@ -2,23 +2,16 @@
 
 use crate::reproduce::evidence::{Evidence, Passage};
 use crate::reproduce::explain::percent;
+use crate::reproduce::tables::runs::Typical;
 use crate::reproduce::training::seconds as time;
-
-/// A way of reading, and its run.
-#[derive(Copy, Clone, Debug)]
-pub struct Way<'a> {
-    /// `mmap` or `pread`.
-    pub name: &'a str,
-    pub run: Evidence<'a>,
-}
 
 /// Bytes of a page, which a fault brings at least.
 const PAGE: f64 = 4096.0;
 /// CPU times closer together than this are as good as equal.
 const EQUAL: f64 = 0.1;
 
-/// What the runs of one part say; `title` says where the bytes lie.
-pub fn explanation(title: &str, ways: &[Way<'_>]) -> Vec<String> {
+/// What the runs of one part say, one way of reading each, `mmap` or `pread`; `title` says where the bytes lie.
+pub fn explanation(title: &str, ways: &[Typical<'_>]) -> Vec<String> {
     let mut lines: Vec<String> = ways.iter().filter_map(touched_first).collect();
     let named = |name: &str| ways.iter().find(|way| way.name == name);
     if let (Some(mapped), Some(read)) = (named("mmap"), named("pread")) {
@@ -33,7 +26,7 @@ pub fn explanation(title: &str, ways: &[Way<'_>]) -> Vec<String> {
 }
 
 /// At which stage the bytes come into memory, or into the program's sight.
-fn touched_first(way: &Way<'_>) -> Option<String> {
+fn touched_first(way: &Typical<'_>) -> Option<String> {
     let (read, decode) = (way.run.passage("read")?, way.run.passage("decode")?);
     let faults = |passage: &Passage| passage.major_faults + passage.minor_faults;
     let bytes = read.bytes_out;
@@ -74,7 +67,7 @@ fn touched_first(way: &Way<'_>) -> Option<String> {
 }
 
 /// What faults cost against what copies cost, where the bytes come in and where they are let go.
-fn costs(mapped: &Way<'_>, read: &Way<'_>) -> Option<String> {
+fn costs(mapped: &Typical<'_>, read: &Typical<'_>) -> Option<String> {
     let (m, r) = (mapped.run.passage("read")?, read.run.passage("read")?);
     let (md, rd) = (mapped.run.passage("decode")?, read.run.passage("decode")?);
     let all = |read: &Passage, decode: &Passage| read.cpu() + decode.kernel;
@@ -120,7 +113,7 @@ fn cheaper(mapping: f64, copying: f64) -> String {
 }
 
 /// The stage that writes most into memory that is new to it, where one does.
-fn new_memory(way: &Way<'_>) -> Option<String> {
+fn new_memory(way: &Typical<'_>) -> Option<String> {
     let stages = super::STAGES.iter().filter(|stage| **stage != "read");
     let passages = stages.filter_map(|stage| Some((*stage, way.run.passage(stage)?)));
     let most = passages.max_by(|a, b| a.1.minor_faults.total_cmp(&b.1.minor_faults));
@@ -142,7 +135,7 @@ fn whole(run: Evidence<'_>) -> Option<f64> {
 }
 
 /// The stage that takes most of a sample's time, and what its bytes become.
-fn most_time(way: &Way<'_>) -> Option<String> {
+fn most_time(way: &Typical<'_>) -> Option<String> {
     let stages = super::STAGES.iter();
     let passages = stages.filter_map(|stage| Some((*stage, way.run.passage(stage)?)));
     let passages: Vec<(&str, Passage)> = passages.collect();
@@ -162,7 +155,7 @@ fn most_time(way: &Way<'_>) -> Option<String> {
 }
 
 /// What stands beside a row: what the kernel did there that it does not with the other way of reading.
-pub fn of_stage(stage: &str, way: &Way<'_>, ways: &[Way<'_>]) -> Option<String> {
+pub fn of_stage(stage: &str, way: &Typical<'_>, ways: &[Typical<'_>]) -> Option<String> {
     let this = way.run.passage(stage)?;
     let other = ways.iter().find(|other| other.name != way.name)?;
     let that = other.run.passage(stage)?;
@@ -184,6 +177,7 @@ fn kibibytes(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::outcome::Measurement;
     use serde_json::{Value, json};
 
     /// What a stage's thread did for each of 100 samples: user and kernel microseconds, major and minor faults.
@@ -206,11 +200,16 @@ mod tests {
         })
     }
 
-    fn said(mapped: &Value, read: &Value) -> String {
-        let way = |name, run| Way {
+    /// A way of reading: `mmap` or `pread`.
+    fn way<'a>(name: &'a str, run: &'a Value) -> Typical<'a> {
+        Typical {
             name,
             run: Evidence::of(run),
-        };
+            rate: Measurement::default(),
+        }
+    }
+
+    fn said(mapped: &Value, read: &Value) -> String {
         explanation("Warm", &[way("mmap", mapped), way("pread", read)]).join("\n")
     }
 
@@ -259,10 +258,6 @@ mod tests {
             run((5.0, 5.0, 1.0, 1.5), (1300.0, 10.0, 0.0, 0.0)),
             run((5.0, 60.0, 0.0, 0.1), (1300.0, 10.0, 0.0, 0.0)),
         );
-        let way = |name, run| Way {
-            name,
-            run: Evidence::of(run),
-        };
         let ways = [way("mmap", &mapped), way("pread", &read)];
         let told = |stage: &str, at: usize| of_stage(stage, &ways[at], &ways);
         assert_eq!(

@@ -3,16 +3,8 @@
 
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::{held_by, percent};
-use crate::reproduce::outcome::Measurement;
+use crate::reproduce::tables::runs::Typical;
 use crate::reproduce::training::seconds as time;
-
-/// A remedy, the run in the middle, and samples/s of all its runs.
-#[derive(Copy, Clone, Debug)]
-pub struct Remedy<'a> {
-    pub name: &'a str,
-    pub run: Evidence<'a>,
-    pub rate: Measurement,
-}
 
 /// Reads that take this many times as long beside others as alone wait for each other.
 const IN_LINE: f64 = 1.5;
@@ -22,7 +14,7 @@ const WORTH_SAYING: f64 = 1.05;
 const WORTH_HIDING: f64 = 0.1;
 
 /// The explanation of all remedies, the disk without any first.
-pub fn explanation(remedies: &[Remedy<'_>]) -> Vec<String> {
+pub fn explanation(remedies: &[Typical<'_>]) -> Vec<String> {
     let mut lines = Vec::new();
     let Some((first, others)) = remedies.split_first() else {
         return lines;
@@ -50,7 +42,7 @@ pub fn explanation(remedies: &[Remedy<'_>]) -> Vec<String> {
                     _ => "Fastest by the medians, which its runs do not tell from the next, is",
                 },
                 best.name,
-                gain.value,
+                gain.median,
                 first.name,
                 gain.margin(),
                 held_by(best.run),
@@ -62,7 +54,7 @@ pub fn explanation(remedies: &[Remedy<'_>]) -> Vec<String> {
 }
 
 /// Whether the disk is what the device waits for.
-fn blame(first: &Remedy<'_>) -> String {
+fn blame(first: &Typical<'_>) -> String {
     let read = first.run.idle_by("read capacity");
     let idle = 1.0 - first.run.device_busy().unwrap_or(0.0);
     match read > 0.5 * idle {
@@ -81,7 +73,7 @@ fn blame(first: &Remedy<'_>) -> String {
 }
 
 /// How many reads would have to be under way at a time for nobody to notice the disk, and whether it serves so many.
-fn to_hide(first: &Remedy<'_>) -> Option<String> {
+fn to_hide(first: &Typical<'_>) -> Option<String> {
     let (read, compute) = (net_read(first.run)?, compute(first.run));
     let device = first.run.device_seconds_per_sample()?;
     if read < WORTH_HIDING * (read + compute) {
@@ -122,22 +114,22 @@ fn one_at_a_time(run: Evidence<'_>) -> Option<f64> {
 }
 
 /// Whether the two read the same way from the same place, `many` with threads and `alone` without.
-fn differ_in_threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> bool {
+fn differ_in_threads(alone: &Typical<'_>, many: &Typical<'_>) -> bool {
     let place = |run: Evidence<'_>| {
         let disk = run.emulated_disk().map(|disk| disk.name.to_owned());
         let cache = run.page_cache().map(|cache| cache.asked.to_owned());
         (disk, cache, run.read_mode().to_owned())
     };
-    let threads = |remedy: &Remedy<'_>| remedy.run.num_workers().unwrap_or(0.0);
+    let threads = |remedy: &Typical<'_>| remedy.run.num_workers().unwrap_or(0.0);
     threads(alone) == 0.0 && threads(many) > 0.0 && place(alone.run) == place(many.run)
 }
 
 /// What threads buy over none, with data at the same place.
-fn threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> Option<String> {
+fn threads(alone: &Typical<'_>, many: &Typical<'_>) -> Option<String> {
     let (one, several) = (net_read(alone.run)?, net_read(many.run)?);
     let compute = compute(alone.run);
     let gain = many.rate.over(alone.rate);
-    let factor = gain.value;
+    let factor = gain.median;
     let longer = several / one;
     let (threads, name) = (many.run.num_workers()?, many.name);
     let from = format!("\"{name}\" is {factor:.2}x as fast as \"{}\"", alone.name);
@@ -149,7 +141,7 @@ fn threads(alone: &Remedy<'_>, many: &Remedy<'_>) -> Option<String> {
             held_by(many.run)
         ));
     }
-    let taken = |remedy: &Remedy<'_>| (remedy.run.samples_per_second() * one).min(1.0);
+    let taken = |remedy: &Typical<'_>| (remedy.run.samples_per_second() * one).min(1.0);
     if longer >= IN_LINE && taken(many) > 0.8 {
         return Some(format!(
             "{from} and no faster than the disk: a read takes {longer:.1} times as long ({} instead of {} without waiting for a core), so the {threads} \
@@ -202,6 +194,7 @@ fn compute(run: Evidence<'_>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::outcome::Measurement;
     use crate::reproduce::tables::tests::{report, stage};
     use serde_json::{Value, json};
 
@@ -226,11 +219,11 @@ mod tests {
     }
 
     fn said(runs: &[(&'static str, Value)]) -> String {
-        let remedies: Vec<Remedy<'_>> = runs
+        let remedies: Vec<Typical<'_>> = runs
             .iter()
             .map(|(name, run)| {
                 let rate = Evidence::of(run).samples_per_second();
-                Remedy {
+                Typical {
                     name,
                     run: Evidence::of(run),
                     rate: Measurement::of(&[0.98 * rate, rate, 1.02 * rate]).unwrap(),
