@@ -16,11 +16,10 @@ use super::out_folder;
 use super::run::{provide_data, require_device, trial_steps};
 use crate::config::{Mode, ReadMode, Resolved, Settings, SourceKind, key_of};
 use crate::session::{SessionError, fits_in_memory};
-use crate::tune::{Measured, Outcome, TrialError, TrialRunner};
+use crate::tune::{Outcome, TrialError, TrialRunner};
 use anyhow::{Context, bail, ensure};
 use findings::{Diagnosis, LeftOut, ModeRuns};
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// The modes, in the order in which they leave more and more out, and the loader alone.
@@ -129,7 +128,7 @@ fn run_all(
         if let Outcome::Fits(measured) = &result {
             eprintln!("{name:<16} {:>10.1} samples/s", measured.samples_per_second);
             if let Some(folder) = &args.out {
-                keep_report(&folder.join(name), measured)?;
+                out_folder::write_report(&folder.join(name), &measured.report)?;
             }
         }
         Ok(result)
@@ -146,7 +145,11 @@ fn in_turns(
     repeats: usize,
     run: &mut dyn FnMut(Mode, &str) -> anyhow::Result<Outcome>,
 ) -> anyhow::Result<Runs> {
-    let mut runs: Vec<ModeRuns> = modes.iter().map(|mode| ModeRuns::of(*mode)).collect();
+    let none = |mode: &Mode| ModeRuns {
+        mode: *mode,
+        reports: Vec::new(),
+    };
+    let mut runs: Vec<ModeRuns> = modes.iter().map(none).collect();
     let mut left_out = None;
     for repeat in 1..=repeats {
         for runs in &mut runs {
@@ -203,15 +206,10 @@ fn overrides_in(
     all
 }
 
-fn keep_report(folder: &Path, measured: &Measured) -> anyhow::Result<()> {
-    out_folder::make(folder)?;
-    let text = serde_json::to_string_pretty(&*measured.report)?;
-    out_folder::write(&folder.join("report.json"), &text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tune::Measured;
     use serde_json::json;
     use std::sync::Arc;
 

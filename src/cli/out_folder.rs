@@ -1,6 +1,7 @@
 //! The folders that results are written to. May use: nothing.
 
 use anyhow::{Context, ensure};
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
@@ -21,6 +22,13 @@ pub(super) fn make_empty(folder: &Path) -> anyhow::Result<()> {
 pub(super) fn make(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))
+}
+
+/// Keeps the report of a run in its `folder`.
+pub(super) fn write_report(folder: &Path, report: &Value) -> anyhow::Result<()> {
+    make(folder)?;
+    let text = serde_json::to_string_pretty(report)?;
+    write(&folder.join("report.json"), &text)
 }
 
 pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {

@@ -23,14 +23,6 @@ pub(super) struct ModeRuns {
 }
 
 impl ModeRuns {
-    /// None yet.
-    pub(super) fn of(mode: Mode) -> ModeRuns {
-        ModeRuns {
-            mode,
-            reports: Vec::new(),
-        }
-    }
-
     fn rates(&self) -> Vec<f64> {
         let rate = |report: &Arc<Value>| report["samples_per_second"].as_f64().unwrap_or(0.0);
         self.reports.iter().map(rate).collect()

@@ -4,6 +4,7 @@ use super::data::{self, refused};
 use super::small_sets;
 use crate::analysis::predict::Estimate;
 use crate::cli::args::ReproduceArgs;
+use crate::cli::out_folder;
 use crate::config::{Resolved, Rung, Settings, rungs};
 use crate::device::probe;
 use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Predicted, Question, Run};
@@ -12,7 +13,6 @@ use crate::tune::{Outcome, TrialRunner};
 use serde::Serialize;
 use serde_json::Value;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -105,10 +105,8 @@ impl Lab for ThisMachine {
                     "{:<24} {:>12.1} samples/s",
                     run.name, measured.samples_per_second
                 );
-                let text = serde_json::to_vec_pretty(&*measured.report).map_err(refused)?;
                 let folder = self.folder.join("runs").join(run.name);
-                fs::create_dir_all(&folder).map_err(refused)?;
-                fs::write(folder.join("report.json"), text).map_err(refused)?;
+                out_folder::write_report(&folder, &measured.report).map_err(refused)?;
                 Ok(measured.report)
             }
             Outcome::OutOfMemory => Err(memory("a smaller --set batch.size, or another --device")),
@@ -144,7 +142,7 @@ impl Lab for ThisMachine {
 
     fn keep(&mut self, name: &str, value: &Value) -> Result<(), LabError> {
         let value = self.published(value).map_err(refused)?;
-        fs::write(self.folder.join(name), format!("{value:#}")).map_err(refused)
+        out_folder::write(&self.folder.join(name), &format!("{value:#}")).map_err(refused)
     }
 
     fn data(&mut self, need: &DataNeed) -> Result<DataPlace, LabError> {
