@@ -2,25 +2,14 @@
 
 use super::evidence::Evidence;
 use super::explain::{held_by, percent};
-use super::outcome::{Measurement, Span};
-use super::training::{factor, seconds};
+use super::outcome::Measurement;
+use super::training::{as_fast, seconds};
 
 /// A run, and what an epoch takes with its validation in all runs like it, in seconds.
 #[derive(Copy, Clone, Debug)]
 pub struct Measured<'a> {
     pub run: Evidence<'a>,
     pub epoch: Measurement,
-}
-
-/// What is compared.
-#[derive(Clone, Debug)]
-pub struct Compared<'a> {
-    pub cpu: Option<Measured<'a>>,
-    pub gpu: Option<Measured<'a>>,
-    /// Seconds of an epoch, on the CPU and on the GPU.
-    pub published: [Option<Span>; 2],
-    /// As on the command line.
-    pub table: &'static str,
 }
 
 /// What binds a run.
@@ -43,31 +32,28 @@ fn binding(run: Evidence<'_>) -> String {
     )
 }
 
-/// What the runs say: what binds each, which is faster, and whether that is as published.
-pub fn explanation(compared: Compared<'_>) -> Vec<String> {
-    let both = [compared.cpu, compared.gpu];
-    let mut lines: Vec<String> = both
-        .iter()
-        .flatten()
-        .map(|measured| binding(measured.run))
-        .collect();
-    let published = match compared.published {
-        [Some(cpu), Some(gpu)] => Some((cpu.low + cpu.high) / (gpu.low + gpu.high)),
-        _ => None,
-    };
-    match (compared.cpu, compared.gpu) {
-        (Some(cpu), Some(gpu)) => lines.push(verdict(cpu, gpu, published)),
-        _ => lines.push(missing(&compared, published)),
-    }
+/// What the runs say: what binds each, which is faster, and whether that is as `published`: how many times as fast as the
+/// CPU the GPU was. `table` as on the command line.
+pub fn explanation(
+    cpu: Option<Measured<'_>>,
+    gpu: Option<Measured<'_>>,
+    published: Option<f64>,
+    table: &str,
+) -> Vec<String> {
+    let both = [cpu, gpu].into_iter().flatten();
+    let mut lines: Vec<String> = both.map(|measured| binding(measured.run)).collect();
+    lines.push(match (cpu, gpu) {
+        (Some(cpu), Some(gpu)) => verdict(cpu, gpu, published),
+        (None, None) => missing("neither was", published, table),
+        (None, _) => missing("the CPU was not", published, table),
+        (_, None) => missing("the GPU was not", published, table),
+    });
     lines
 }
 
 /// `gain` of the GPU over the CPU, in words.
 fn told(gain: f64) -> String {
-    match gain >= 1.0 {
-        true => format!("{} as fast as the CPU", factor(gain)),
-        false => format!("{} as slow as the CPU", factor(1.0 / gain)),
-    }
+    format!("{} as the CPU", as_fast(gain))
 }
 
 fn verdict(cpu: Measured<'_>, gpu: Measured<'_>, published: Option<f64>) -> String {
@@ -108,19 +94,13 @@ fn verdict(cpu: Measured<'_>, gpu: Measured<'_>, published: Option<f64>) -> Stri
     )
 }
 
-fn missing(compared: &Compared<'_>, published: Option<f64>) -> String {
-    let device = match (compared.cpu, compared.gpu) {
-        (None, None) => "neither was",
-        (None, _) => "the CPU was not",
-        _ => "the GPU was not",
-    };
+fn missing(device: &str, published: Option<f64>, table: &str) -> String {
     let published =
         published.map(|published| format!(" (published: the GPU is {})", told(published)));
     format!(
         "Which of the two is faster{} is not answered here, since {device} measured; on a machine with both: \
-         stallscope reproduce {} --device cpu --device cuda:0.",
-        published.unwrap_or_default(),
-        compared.table
+         stallscope reproduce {table} --device cpu --device cuda:0.",
+        published.unwrap_or_default()
     )
 }
 
@@ -145,12 +125,12 @@ mod tests {
     }
 
     fn said(cpu: (&Value, f64), gpu: Option<(&Value, f64)>) -> String {
-        explanation(Compared {
-            cpu: Some(measured(cpu)),
-            gpu: gpu.map(measured),
-            published: [Some(Span::of(10.0)), Some(Span::of(13.0))],
-            table: "mnist-dense",
-        })
+        explanation(
+            Some(measured(cpu)),
+            gpu.map(measured),
+            Some(10.0 / 13.0),
+            "mnist-dense",
+        )
         .join("\n")
     }
 

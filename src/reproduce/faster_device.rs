@@ -55,16 +55,6 @@ pub struct Loader<'a> {
     pub gpu: Option<Evidence<'a>>,
 }
 
-/// What is published of the question.
-#[derive(Copy, Clone, Debug)]
-pub struct Puzzle {
-    /// Seconds of an epoch.
-    pub cpu: Span,
-    pub gpu: Span,
-    /// How many times as fast a GPU is said to be when it works properly.
-    pub claim: Span,
-}
-
 /// Which of the two binds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Binds {
@@ -196,15 +186,14 @@ impl Loader<'_> {
     }
 }
 
-/// What the runs say of the published question.
-pub fn explanation(loaders: &[Loader<'_>], puzzle: Puzzle) -> Vec<String> {
-    let claim = puzzle.claim;
+/// What the runs say of the published question: a GPU was `published` times as fast as a CPU, and is said to be `claim`
+/// times as fast when it works properly.
+pub fn explanation(loaders: &[Loader<'_>], published: f64, claim: Span) -> Vec<String> {
     let mut lines: Vec<String> = loaders.iter().map(|loader| loader.told(claim)).collect();
     lines.extend(loaders.iter().filter_map(Loader::told_of_gpu));
-    let mid = |span: Span| f64::midpoint(span.low, span.high);
     let published = format!(
         "Published, the GPU is {} as fast as the CPU",
-        factor(mid(puzzle.cpu) / mid(puzzle.gpu))
+        factor(published)
     );
     let slowest = loaders
         .iter()

@@ -40,6 +40,17 @@ pub struct Source {
     pub setup: Option<String>,
 }
 
+impl Source {
+    /// One whose address is not known.
+    pub fn unlinked(title: &str, setup: &str) -> Source {
+        Source {
+            title: title.to_owned(),
+            url: None,
+            setup: Some(setup.to_owned()),
+        }
+    }
+}
+
 /// How the measured figures came about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
@@ -210,6 +221,10 @@ impl Span {
 
     pub fn range(low: f64, high: f64) -> Span {
         Span { low, high }
+    }
+
+    pub fn middle(self) -> f64 {
+        f64::midpoint(self.low, self.high)
     }
 }
 

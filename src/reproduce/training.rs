@@ -42,6 +42,14 @@ pub fn factor(factor: f64) -> String {
     measured_figure(Unit::Factor, factor)
 }
 
+/// Such as `1.04x as fast`, or `2.00x as slow` of 0.5.
+pub fn as_fast(ratio: f64) -> String {
+    match ratio >= 1.0 {
+        true => format!("{} as fast", factor(ratio)),
+        false => format!("{} as slow", factor(1.0 / ratio)),
+    }
+}
+
 /// A number with its thousands apart: `3,623,600`.
 pub fn thousands(number: u64) -> String {
     HumanCount(number).to_string()
@@ -64,11 +72,7 @@ pub fn beside_published(
     let Some(published) = published else {
         return step;
     };
-    let ratio = f64::midpoint(published.low, published.high) / measured;
-    let faster = match ratio >= 1.0 {
-        true => format!("{} as fast", factor(ratio)),
-        false => format!("{} as slow", factor(1.0 / ratio)),
-    };
+    let faster = as_fast(published.middle() / measured);
     let published = published_figure(Unit::Seconds, published);
     let measured = seconds(measured);
     format!("published {what} {published}, here {measured}, {faster}: {step}")

@@ -35,16 +35,11 @@ pub mod mnist_linear {
     };
 
     pub fn source() -> Source {
-        Source {
-            title: "Softmax regression on MNIST, timed on a CPU and on a GPU (a published tutorial)"
-                .to_owned(),
-            url: None,
-            setup: Some(
-                "7,850 parameters, SGD 0.005, batches of 128, 50,000 images to train on and 10,000 to validate; \
-                 the machines are not named"
-                    .to_owned(),
-            ),
-        }
+        Source::unlinked(
+            "Softmax regression on MNIST, timed on a CPU and on a GPU (a published tutorial)",
+            "7,850 parameters, SGD 0.005, batches of 128, 50,000 images to train on and 10,000 to validate; \
+             the machines are not named",
+        )
     }
 
     /// Seconds of an epoch: training and evaluation on validation and test together.
@@ -91,16 +86,11 @@ pub mod mnist_dense {
     pub const EPOCHS: u64 = 20;
 
     pub fn source() -> Source {
-        Source {
-            title: "A dense network on MNIST, timed on a CPU and on a GPU (a published comparison with Keras)"
-                .to_owned(),
-            url: None,
-            setup: Some(
-                "784-300-100-10, 266,610 parameters, pixels / 255, SGD 0.01, batches of 32, 1594 steps an epoch, the \
-                 last 15 % held out; the machines are not named"
-                    .to_owned(),
-            ),
-        }
+        Source::unlinked(
+            "A dense network on MNIST, timed on a CPU and on a GPU (a published comparison with Keras)",
+            "784-300-100-10, 266,610 parameters, pixels / 255, SGD 0.01, batches of 32, 1594 steps an epoch, the \
+             last 15 % held out; the machines are not named",
+        )
     }
 
     pub fn training(kind: Kind) -> Training {
@@ -132,17 +122,12 @@ pub mod cifar100_dense {
     pub const MORE_EPOCHS: u64 = 100;
 
     pub fn source() -> Source {
-        Source {
-            title: "A dense network on CIFAR-100, timed on a CPU and on a GPU (a published comparison with Keras)"
-                .to_owned(),
-            url: None,
-            setup: Some(
-                "3072-1000-500-100, pixels / 255, Adam 0.001, batches of 32, 1329 steps an epoch, the last 15 % held \
-                 out; the machines are not named. Its explanation: with few parameters the speed of a core decides, \
-                 with many the number of cores"
-                    .to_owned(),
-            ),
-        }
+        Source::unlinked(
+            "A dense network on CIFAR-100, timed on a CPU and on a GPU (a published comparison with Keras)",
+            "3072-1000-500-100, pixels / 255, Adam 0.001, batches of 32, 1329 steps an epoch, the last 15 % held \
+             out; the machines are not named. Its explanation: with few parameters the speed of a core decides, \
+             with many the number of cores",
+        )
     }
 
     pub fn training(kind: Kind) -> Training {

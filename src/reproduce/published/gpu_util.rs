@@ -31,10 +31,8 @@ const fn strategy(name: &'static str, percent: f64, minutes: f64) -> Strategy {
 
 /// Neither the model nor the data, the GPU or the values of the settings are named.
 pub fn source() -> Source {
-    Source {
-        title: "A published tutorial on raising GPU utilization of a PyTorch image classification"
-            .to_owned(),
-        url: None,
-        setup: Some("model, data set, GPU and the values of the settings are not named".to_owned()),
-    }
+    Source::unlinked(
+        "A published tutorial on raising GPU utilization of a PyTorch image classification",
+        "model, data set, GPU and the values of the settings are not named",
+    )
 }

@@ -3,7 +3,6 @@
 use super::dense::{self, Trained};
 use super::runs::{Job, Runs};
 use super::{Ask, Findings, Table};
-use crate::reproduce::cpu_or_gpu;
 use crate::reproduce::crossover::{self, Steps};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::{DataNeed, DataPlace, Lab, LabError};
@@ -28,8 +27,7 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     let devices = ask.devices_or(&["cpu", "cuda:0"]);
     let widths = widths(lab, &cifar, &devices, ask.repeats.max(LEAST_RUNS))?;
     let trained = trained(lab, &cifar, &devices, ask)?;
-    let mut explanation =
-        cpu_or_gpu::explanation(dense::compared(&trained, published::training, TABLE.name));
+    let mut explanation = dense::explanation(&trained, published::training, TABLE.name);
     explanation.extend(explained(&widths));
     let mut notes = dense::notes(&trained, &cifar, "CIFAR-100");
     notes.push(

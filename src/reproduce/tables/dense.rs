@@ -2,10 +2,10 @@
 
 use super::Ask;
 use super::runs::{Job, Runs};
-use crate::reproduce::cpu_or_gpu::{Compared, Measured};
+use crate::reproduce::cpu_or_gpu::{self, Measured};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::{DataPlace, Lab, LabError};
-use crate::reproduce::outcome::{Cell, Column, DataOrigin, Measurement, Part, Row, Unit};
+use crate::reproduce::outcome::{Cell, Column, DataOrigin, Measurement, Part, Row, Span, Unit};
 use crate::reproduce::published::dense::{Kind, Training};
 use crate::reproduce::training::{
     accuracy_note, accuracy_remark, beside_published, epoch_note, epoch_seconds,
@@ -123,32 +123,27 @@ pub fn part(trained: &[Trained], origin: DataOrigin) -> Part {
     }
 }
 
-/// What is compared: the first training on a CPU and the first on a GPU.
-pub fn compared<'a>(
-    trained: &'a [Trained],
+/// What the first training on a CPU and the first on a GPU say.
+pub fn explanation(
+    trained: &[Trained],
     published: fn(Kind) -> Training,
-    table: &'static str,
-) -> Compared<'a> {
-    let first = |kind| {
-        trained
-            .iter()
-            .find(|one| Kind::of(&one.on.name) == Some(kind))
-    };
-    let measured = |one: &'a Trained| {
-        let with_evaluation = one.on.figures(one.epoch());
+    table: &str,
+) -> Vec<String> {
+    let measured = |kind| {
+        let mut all = trained.iter();
+        let first = all.find(|one| Kind::of(&one.on.name) == Some(kind))?;
+        let with_evaluation = first.on.figures(first.epoch());
         let epochs = match with_evaluation.is_empty() {
-            true => one.on.figures(|run| Some(epoch_seconds(run))),
+            true => first.on.figures(|run| Some(epoch_seconds(run))),
             false => with_evaluation,
         };
-        let (run, epoch) = (one.on.median()?, Measurement::of(&epochs)?);
+        let (run, epoch) = (first.on.median()?, Measurement::of(&epochs)?);
         Some(Measured { run, epoch })
     };
-    Compared {
-        cpu: first(Kind::Cpu).and_then(measured),
-        gpu: first(Kind::Gpu).and_then(measured),
-        published: [Kind::Cpu, Kind::Gpu].map(|kind| published(kind).epoch),
-        table,
-    }
+    let epoch = |kind| published(kind).epoch.map(Span::middle);
+    let gain = epoch(Kind::Cpu).zip(epoch(Kind::Gpu));
+    let gain = gain.map(|(cpu, gpu)| cpu / gpu);
+    cpu_or_gpu::explanation(measured(Kind::Cpu), measured(Kind::Gpu), gain, table)
 }
 
 /// How to read the part.

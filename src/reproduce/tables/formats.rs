@@ -2,7 +2,7 @@
 
 mod explanation;
 
-use super::runs::{Runs, run_in_turns, set_to};
+use super::runs::{CACHES, Runs, run_in_turns, set_to};
 use super::storage::not_cold;
 use super::{Ask, Findings, Table};
 use crate::config::Rung;
@@ -28,26 +28,18 @@ struct Measured {
     data: Option<DataPlace>,
 }
 
-/// The parts: what a rung of each does to the page cache, its title, and how its explanation begins.
-const PARTS: [(&str, &str, &str); 2] = [
-    (WARM, "From the page cache", "From the page cache"),
-    (
-        "cold",
-        "From this machine's disk, page cache emptied",
-        "From the disk",
-    ),
-];
-const WARM: &str = "warm";
-
 fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     let device = device(lab, ask)?;
     let all = measured(lab, &device, ask.repeats)?;
     let of = |cache: &str| -> Vec<&Measured> {
-        let cached = |one: &&Measured| set_to(&one.runs.set, "cache").unwrap_or(WARM) == cache;
+        let cached = |one: &&Measured| one.runs.cache() == cache;
         all.iter().filter(cached).collect()
     };
-    let parts = PARTS.map(|(cache, title, _)| part(cache, title, &of(cache)));
-    let lines = PARTS.map(|(cache, _, from)| explanation(from, &formats(&of(cache))));
+    let parts = CACHES.map(|(cache, title)| part(cache, title, &of(cache)));
+    let (warm, cold) = (of("warm"), of("cold"));
+    let mut lines = explanation("From the page cache", &formats(&warm));
+    lines.extend(explanation("From the disk", &formats(&cold)));
+    lines.extend(needs(&formats(&warm)));
     let mut notes = vec![
         "There are no published figures: the lecture that names the formats prints none.".to_owned(),
         "Bytes are those of the files on disk. CPU time is the whole process's; a record of a shard is checked against its \
@@ -59,11 +51,7 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
         title: "The same pictures as JPEG, PNG and raw pixels".to_owned(),
         sources: vec![published::cs231n()],
         parts: parts.into(),
-        explanation: lines
-            .into_iter()
-            .flatten()
-            .chain(needs(&formats(&of(WARM))))
-            .collect(),
+        explanation: lines,
         notes,
         data: used(&all),
     })

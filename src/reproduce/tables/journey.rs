@@ -3,7 +3,7 @@
 
 mod explanation;
 
-use super::runs::{Runs, Typical, measure_rungs, set_to};
+use super::runs::{CACHES, Runs, Typical, measure_rungs};
 use super::storage::not_cold;
 use super::{Ask, Findings, Table};
 use crate::reproduce::evidence::{Evidence, Passage};
@@ -52,12 +52,8 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
     let (images, rungs) = measure_rungs(lab, EXPERIMENT, ask)?;
     let mut parts = Vec::new();
     let mut lines = Vec::new();
-    for (cache, title) in [
-        ("warm", "From the page cache"),
-        ("cold", "From this machine's disk, page cache emptied"),
-    ] {
-        let of_part = |rung: &&Runs| set_to(&rung.set, "cache") == Some(cache);
-        let of_part: Vec<&Runs> = rungs.iter().filter(of_part).collect();
+    for (cache, title) in CACHES {
+        let of_part: Vec<&Runs> = rungs.iter().filter(|rung| rung.cache() == cache).collect();
         let ways: Vec<Typical<'_>> = of_part.iter().filter_map(|rung| rung.typical()).collect();
         parts.push(part(cache, title, &of_part, &ways));
         lines.extend(explanation(title, &ways));

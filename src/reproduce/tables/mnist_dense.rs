@@ -2,7 +2,6 @@
 
 use super::dense;
 use super::{Ask, Findings, Table};
-use crate::reproduce::cpu_or_gpu::explanation;
 use crate::reproduce::lab::{DataNeed, Lab, LabError};
 use crate::reproduce::published::dense::mnist_dense as published;
 
@@ -33,7 +32,7 @@ fn measure(lab: &mut dyn Lab, ask: &Ask) -> Result<Findings, LabError> {
         title: "A dense network on MNIST, CPU against GPU".to_owned(),
         sources: vec![published::source()],
         parts: vec![dense::part(&trained, mnist.origin)],
-        explanation: explanation(dense::compared(&trained, published::training, TABLE.name)),
+        explanation: dense::explanation(&trained, published::training, TABLE.name),
         notes: dense::notes(&trained, &mnist, "MNIST"),
         data: vec![mnist.used("MNIST")],
     })

@@ -5,7 +5,7 @@ use super::runs::{Job, Runs};
 use super::{Ask, Findings, Table};
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::held_by;
-use crate::reproduce::faster_device::{Loader, Puzzle, Tried, explanation, gain};
+use crate::reproduce::faster_device::{Loader, Tried, explanation, gain};
 use crate::reproduce::lab::{DataNeed, DataPlace, Lab, LabError};
 use crate::reproduce::outcome::{Cell, Column, Measurement, Part, Row, Unit};
 use crate::reproduce::published::dense::{Kind, mnist_linear as published};
@@ -298,12 +298,9 @@ fn explained(loaders: &[Loaded]) -> Vec<String> {
             gpu: gpu.and_then(Runs::median),
         })
     });
-    let puzzle = Puzzle {
-        cpu: published::epoch(Kind::Cpu),
-        gpu: published::epoch(Kind::Gpu),
-        claim: published::CLAIM,
-    };
-    explanation(&told.collect::<Vec<_>>(), puzzle)
+    let epoch = |kind| published::epoch(kind).middle();
+    let gain = epoch(Kind::Cpu) / epoch(Kind::Gpu);
+    explanation(&told.collect::<Vec<_>>(), gain, published::CLAIM)
 }
 
 fn notes(trained: &[Runs], loaders: &[Loaded], mnist: &DataPlace) -> Vec<String> {

@@ -32,7 +32,18 @@ pub struct Typical<'a> {
     pub rate: Measurement,
 }
 
+/// Tables of files have a part for each of these: what its rungs do to the page cache, and its title.
+pub const CACHES: [(&str, &str); 2] = [
+    ("warm", "From the page cache"),
+    ("cold", "From this machine's disk, page cache emptied"),
+];
+
 impl Runs {
+    /// What is asked of the page cache.
+    pub fn cache(&self) -> &str {
+        set_to(&self.set, "cache").unwrap_or("warm")
+    }
+
     fn runs(&self) -> impl Iterator<Item = Evidence<'_>> {
         self.reports.iter().map(|report| Evidence::of(report))
     }
