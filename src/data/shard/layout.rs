@@ -64,7 +64,6 @@
 use std::fmt;
 use std::ops::Range;
 
-mod fields;
 mod header;
 mod index;
 mod strings;

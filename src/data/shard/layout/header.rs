@@ -7,7 +7,8 @@
 
 use std::ops::Range;
 
-use super::fields::Fields;
+use bytes::{Buf, BufMut};
+
 use super::{ENTRY_BYTES, Fault, HEADER_BYTES, MOST_SAMPLES_PER_SHARD, MOST_TEXT_BYTES, Part};
 use super::{RecordKind, Section, VERSION, aligned};
 
@@ -56,8 +57,8 @@ impl Header {
                 what: format!("it is cut short after {} bytes", bytes.len()),
             });
         };
-        let mut fields = Fields::new(&bytes[MAGIC.len()..]);
-        let version = fields.u32();
+        let mut fields = &bytes[MAGIC.len()..];
+        let version = fields.get_u32_le();
         if version != VERSION {
             return Err(Fault {
                 part: Part::Version(version),
@@ -74,43 +75,43 @@ impl Header {
     }
 
     /// The fields after the version, once CRC, codes and zeros are right.
-    fn unchecked(bytes: &[u8; HEADER_BYTES], fields: &mut Fields) -> Result<Header, Fault> {
-        let size = fields.u32();
+    fn unchecked(bytes: &[u8; HEADER_BYTES], fields: &mut &[u8]) -> Result<Header, Fault> {
+        let size = fields.get_u32_le();
         let crc = crc32fast::hash(&bytes[..HEADER_CRC_AT]);
         if size != HEADER_BYTES as u32 || bytes[HEADER_CRC_AT..] != crc.to_le_bytes() {
             return Err(header_fault("its header is damaged: CRC-32".to_owned()));
         }
-        let kind = match fields.u32() {
+        let kind = match fields.get_u32_le() {
             0 => RecordKind::Encoded,
             1 => RecordKind::Rgb,
             code => return Err(header_fault(format!("it holds records of kind {code}"))),
         };
-        let (flags, seed) = (fields.u32(), fields.u64());
+        let (flags, seed) = (fields.get_u32_le(), fields.get_u64_le());
         let mut header = Header {
             kind,
             shuffle: (flags & SHUFFLED != 0).then_some(seed),
-            fingerprint: fields.u128(),
-            shard: fields.u32(),
-            shards: fields.u32(),
-            samples: fields.u64(),
-            samples_per_shard: fields.u64(),
-            records: fields.u64(),
-            file_bytes: fields.u64(),
-            index: fields.place(),
-            names: fields.place(),
-            class_names: fields.place(),
+            fingerprint: fields.get_u128_le(),
+            shard: fields.get_u32_le(),
+            shards: fields.get_u32_le(),
+            samples: fields.get_u64_le(),
+            samples_per_shard: fields.get_u64_le(),
+            records: fields.get_u64_le(),
+            file_bytes: fields.get_u64_le(),
+            index: place(fields),
+            names: place(fields),
+            class_names: place(fields),
             classes: 0,
             largest_record_bytes: 0,
             largest_width: 0,
             largest_height: 0,
         };
-        header.index.crc = fields.u32();
-        header.names.crc = fields.u32();
-        header.class_names.crc = fields.u32();
-        header.classes = fields.u32();
-        header.largest_record_bytes = fields.u32();
-        header.largest_width = fields.u32();
-        header.largest_height = fields.u32();
+        header.index.crc = fields.get_u32_le();
+        header.names.crc = fields.get_u32_le();
+        header.class_names.crc = fields.get_u32_le();
+        header.classes = fields.get_u32_le();
+        header.largest_record_bytes = fields.get_u32_le();
+        header.largest_width = fields.get_u32_le();
+        header.largest_height = fields.get_u32_le();
         if header.encode() != *bytes {
             let what = "its header sets bits that mean nothing in this version";
             return Err(header_fault(what.to_owned()));
@@ -121,34 +122,33 @@ impl Header {
     /// The bytes of this header, with their CRC.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let flags = if self.shuffle.is_some() { SHUFFLED } else { 0 };
-        let mut bytes = Vec::with_capacity(HEADER_BYTES);
-        bytes.extend(MAGIC);
-        for word in [VERSION, HEADER_BYTES as u32, self.kind.code(), flags] {
-            bytes.extend(word.to_le_bytes());
-        }
-        bytes.extend(self.shuffle.unwrap_or(0).to_le_bytes());
-        bytes.extend(self.fingerprint.to_le_bytes());
-        bytes.extend(self.shard.to_le_bytes());
-        bytes.extend(self.shards.to_le_bytes());
         let sections = [self.index, self.names, self.class_names];
-        let counts = [self.samples, self.samples_per_shard, self.records];
-        let places = sections
-            .iter()
-            .flat_map(|place| [place.offset, place.bytes]);
-        for word in counts.into_iter().chain([self.file_bytes]).chain(places) {
-            bytes.extend(word.to_le_bytes());
-        }
-        let largest = [
-            self.largest_record_bytes,
-            self.largest_width,
-            self.largest_height,
-        ];
-        let crcs = sections.iter().map(|section| section.crc);
-        for word in crcs.chain([self.classes]).chain(largest) {
-            bytes.extend(word.to_le_bytes());
-        }
         let mut header = [0; HEADER_BYTES];
-        header[..bytes.len()].copy_from_slice(&bytes);
+        let mut fields = &mut header[..];
+        fields.put_slice(&MAGIC);
+        for word in [VERSION, HEADER_BYTES as u32, self.kind.code(), flags] {
+            fields.put_u32_le(word);
+        }
+        fields.put_u64_le(self.shuffle.unwrap_or(0));
+        fields.put_u128_le(self.fingerprint);
+        fields.put_u32_le(self.shard);
+        fields.put_u32_le(self.shards);
+        let counts = [self.samples, self.samples_per_shard, self.records];
+        let places = sections.map(|place| [place.offset, place.bytes]);
+        for word in counts
+            .iter()
+            .chain([&self.file_bytes])
+            .chain(places.as_flattened())
+        {
+            fields.put_u64_le(*word);
+        }
+        for section in sections {
+            fields.put_u32_le(section.crc);
+        }
+        fields.put_u32_le(self.classes);
+        fields.put_u32_le(self.largest_record_bytes);
+        fields.put_u32_le(self.largest_width);
+        fields.put_u32_le(self.largest_height);
         let crc = crc32fast::hash(&header[..HEADER_CRC_AT]);
         header[HEADER_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         header
@@ -236,6 +236,15 @@ impl Header {
         };
         let part = Part::Length;
         Err(Fault { part, bytes, what })
+    }
+}
+
+/// Offset and size of a section, whose CRC comes later.
+fn place(fields: &mut &[u8]) -> Section {
+    Section {
+        offset: fields.get_u64_le(),
+        bytes: fields.get_u64_le(),
+        crc: 0,
     }
 }
 

@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use super::fields::Fields;
+use bytes::{Buf, BufMut};
+
 use super::{ENTRY_BYTES, Fault, HEADER_BYTES, Header, Part, RecordKind, aligned, check_crc};
 
 /// Where a record lies and what it is.
@@ -24,32 +25,28 @@ pub struct IndexEntry {
 
 impl IndexEntry {
     pub(in crate::data::shard) fn encode(&self) -> [u8; ENTRY_BYTES] {
-        let words = [
-            self.bytes,
-            self.crc,
-            self.label,
-            self.width,
-            self.height,
-            self.source,
-        ];
         let mut entry = [0; ENTRY_BYTES];
-        entry[..8].copy_from_slice(&self.offset.to_le_bytes());
-        for (place, word) in entry[8..].chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
+        let mut fields = &mut entry[..];
+        fields.put_u64_le(self.offset);
+        fields.put_u32_le(self.bytes);
+        fields.put_u32_le(self.crc);
+        fields.put_u32_le(self.label);
+        fields.put_u32_le(self.width);
+        fields.put_u32_le(self.height);
+        fields.put_u32_le(self.source);
         entry
     }
 
-    fn decode(bytes: &[u8]) -> IndexEntry {
-        let mut fields = Fields::new(bytes);
+    fn decode(bytes: &[u8; ENTRY_BYTES]) -> IndexEntry {
+        let mut fields = &bytes[..];
         IndexEntry {
-            offset: fields.u64(),
-            bytes: fields.u32(),
-            crc: fields.u32(),
-            label: fields.u32(),
-            width: fields.u32(),
-            height: fields.u32(),
-            source: fields.u32(),
+            offset: fields.get_u64_le(),
+            bytes: fields.get_u32_le(),
+            crc: fields.get_u32_le(),
+            label: fields.get_u32_le(),
+            width: fields.get_u32_le(),
+            height: fields.get_u32_le(),
+            source: fields.get_u32_le(),
         }
     }
 
@@ -102,7 +99,8 @@ pub(in crate::data::shard) fn parse_index(
     check_crc(&header.index, bytes).map_err(|what| fault(header.index.range(), what))?;
     let (mut entries, mut largest) = (Vec::with_capacity(bytes.len() / ENTRY_BYTES), [0; 3]);
     let mut wanted_offset = HEADER_BYTES as u64;
-    for (number, bytes) in bytes.chunks_exact(ENTRY_BYTES).enumerate() {
+    let (encoded, _) = bytes.as_chunks();
+    for (number, bytes) in encoded.iter().enumerate() {
         let entry = IndexEntry::decode(bytes);
         let start = header.index.offset + (number * ENTRY_BYTES) as u64;
         let place = start..start + ENTRY_BYTES as u64;
