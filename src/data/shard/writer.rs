@@ -156,7 +156,9 @@ pub fn pack<S: RecordSource>(
     let kept = find_finished(&plan, target)?;
     let mut packing = Packing::new(&plan, target, (progress, stop), &kept);
     let is_kept = |shard: &u32| kept.binary_search_by_key(shard, |kept| kept.shard).is_ok();
-    let todo: Vec<u32> = (0..plan.shards()).filter(|shard| !is_kept(shard)).collect();
+    let todo: Vec<u32> = (0..plan.first.shards)
+        .filter(|shard| !is_kept(shard))
+        .collect();
     if !todo.is_empty() {
         packing.summary.outcome = PackOutcome::Written;
         with_lanes(&plan, &todo, |records| packing.write(&todo, records))?;
@@ -193,7 +195,7 @@ impl<'a, S: RecordSource> Packing<'a, S> {
     ) -> Packing<'a, S> {
         let left_out = kept.iter().flat_map(|kept| &kept.left_out);
         let skipped = left_out.map(|&sample| SkippedSample {
-            name: plan.source().name(sample as usize),
+            name: plan.source.name(sample as usize),
             reason: "an earlier run left it out".to_owned(),
         });
         let summary = PackSummary {
@@ -217,7 +219,7 @@ impl<'a, S: RecordSource> Packing<'a, S> {
 
     fn report(&self) {
         let (progress, _) = self.callbacks;
-        progress(self.done, self.plan.samples());
+        progress(self.done, self.plan.first.samples);
     }
 
     fn write(&mut self, todo: &[u32], records: &mut Records) -> Result<(), DataError> {
@@ -228,8 +230,7 @@ impl<'a, S: RecordSource> Packing<'a, S> {
                 break;
             }
             self.summary.records += writer.records();
-            self.summary.bytes +=
-                writer.finish(self.plan.header(shard), self.plan.class_names())?;
+            self.summary.bytes += writer.finish(self.plan.header(shard), &self.plan.class_names)?;
             self.summary.shards += 1;
         }
         Ok(())
@@ -262,11 +263,11 @@ impl<'a, S: RecordSource> Packing<'a, S> {
         sample: u32,
         encoded: &Encoded,
     ) -> Result<(), DataError> {
-        let source = self.plan.source();
+        let source = self.plan.source;
         let name = source.name(sample as usize);
         match &encoded.result {
             Ok(entry) => writer.push(entry, &encoded.bytes, &name),
-            Err(reason) if self.plan.options().skip_bad => {
+            Err(reason) if self.plan.options.skip_bad => {
                 let reason = reason.clone();
                 self.summary.skipped.push(SkippedSample { name, reason });
                 Ok(())

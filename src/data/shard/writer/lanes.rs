@@ -69,7 +69,7 @@ pub(super) fn with_lanes<S: RecordSource, T>(
     todo: &[u32],
     write: impl FnOnce(&mut Records) -> T,
 ) -> T {
-    let jobs = plan.options().jobs;
+    let jobs = plan.options.jobs;
     let in_flight = jobs.saturating_mul(IN_FLIGHT_PER_JOB);
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -110,7 +110,7 @@ fn work<S: RecordSource>(
         bytes.clear();
         // A thread that died with a turn would be waited for for ever.
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let mut tools = scratch.take().unwrap_or_else(|| plan.source().scratch());
+            let mut tools = scratch.take().unwrap_or_else(|| plan.source.scratch());
             let result = encode(plan, sample, &mut tools, &mut bytes);
             // Not put back after a panic, which may leave it half changed.
             scratch = Some(tools);
@@ -131,7 +131,7 @@ fn work<S: RecordSource>(
 /// The sample whose turn it is. Only the last shard of a set holds fewer samples than the others, so turns divide
 /// evenly among those before it.
 fn sample_of<S: RecordSource>(plan: &Plan<S>, todo: &[u32], turn: u64) -> Option<u32> {
-    let each = plan.options().samples_per_shard as u64;
+    let each = plan.options.samples_per_shard as u64;
     let shard = *todo.get(usize::try_from(turn / each).ok()?)?;
     let mut positions = plan.positions(shard).skip((turn % each) as usize);
     positions.next().map(|position| plan.sample(position))
@@ -143,8 +143,8 @@ fn encode<S: RecordSource>(
     scratch: &mut S::Scratch,
     bytes: &mut Vec<u8>,
 ) -> Result<IndexEntry, String> {
-    let source = plan.source();
-    let (label, classes) = (source.label(sample as usize), plan.classes());
+    let source = plan.source;
+    let (label, classes) = (source.label(sample as usize), plan.first.classes);
     if label >= classes {
         return Err(format!("its label is {label}, there are {classes} classes"));
     }
@@ -153,7 +153,7 @@ fn encode<S: RecordSource>(
         .map_err(|error| error.to_string())?;
     Ok(IndexEntry {
         offset: 0,
-        bytes: record_bytes(plan.options().kind, size, bytes.len())?,
+        bytes: record_bytes(plan.options.kind, size, bytes.len())?,
         crc: crc32fast::hash(bytes),
         label,
         width: size.width,

@@ -17,13 +17,13 @@ use crate::data::shard::reader::set::EXTENSION;
 const PACK_DOMAIN: u64 = 0x5041_434b_4f52_4452;
 
 pub(super) struct Plan<'a, S> {
-    source: &'a S,
-    options: &'a PackOptions,
+    pub(super) source: &'a S,
+    pub(super) options: &'a PackOptions,
     /// The sample at each position, where that is not the position itself.
     order: Option<Vec<u32>>,
-    class_names: StringTable,
+    pub(super) class_names: StringTable,
     /// Of shard zero, without sections.
-    header: Header,
+    pub(super) first: Header,
 }
 
 impl<'a, S: RecordSource> Plan<'a, S> {
@@ -51,7 +51,7 @@ impl<'a, S: RecordSource> Plan<'a, S> {
             source,
             options,
             order: options.shuffle.map(shuffled),
-            header: Header {
+            first: Header {
                 kind: options.kind,
                 shuffle: options.shuffle,
                 fingerprint: fingerprint(source, options, &names),
@@ -73,44 +73,20 @@ impl<'a, S: RecordSource> Plan<'a, S> {
         })
     }
 
-    pub(super) fn source(&self) -> &S {
-        self.source
-    }
-
-    pub(super) fn options(&self) -> &PackOptions {
-        self.options
-    }
-
-    pub(super) fn class_names(&self) -> &StringTable {
-        &self.class_names
-    }
-
-    pub(super) fn samples(&self) -> u64 {
-        self.header.samples
-    }
-
-    pub(super) fn shards(&self) -> u32 {
-        self.header.shards
-    }
-
-    pub(super) fn classes(&self) -> u32 {
-        self.header.classes
-    }
-
     /// What the header of `shard` has in common with all others of the set.
     pub(super) fn header(&self, shard: u32) -> Header {
         Header {
             shard,
-            ..self.header.clone()
+            ..self.first.clone()
         }
     }
 
     /// The positions that `shard` holds.
     pub(super) fn positions(&self, shard: u32) -> Range<u64> {
-        self.header.positions(shard)
+        self.first.positions(shard)
     }
 
-    /// The sample at a position below `samples()`.
+    /// The sample at a position below the samples of the set.
     pub(super) fn sample(&self, position: u64) -> u32 {
         match &self.order {
             Some(order) => order[position as usize],
@@ -119,7 +95,7 @@ impl<'a, S: RecordSource> Plan<'a, S> {
     }
 
     pub(super) fn file_name(&self, shard: u32) -> String {
-        let (prefix, shards) = (&self.options.prefix, self.header.shards);
+        let (prefix, shards) = (&self.options.prefix, self.first.shards);
         format!("{prefix}-{shard:05}-of-{shards:05}.{EXTENSION}")
     }
 
@@ -128,7 +104,7 @@ impl<'a, S: RecordSource> Plan<'a, S> {
         let rest = name.strip_prefix(self.options.prefix.as_str());
         let number = rest.and_then(|rest| rest.strip_prefix('-')?.split('-').next());
         let shard = number.and_then(|number| number.parse().ok());
-        shard.is_some_and(|shard| shard < self.shards() && self.file_name(shard) == name)
+        shard.is_some_and(|shard| shard < self.first.shards && self.file_name(shard) == name)
     }
 }
 

@@ -83,7 +83,7 @@ fn keep<S: RecordSource>(plan: &Plan<S>, shard: &Shard) -> Option<Kept> {
     let left_out: Vec<u32> = wanted
         .filter(|sample| found.next_if_eq(sample).is_none())
         .collect();
-    let is_whole = left_out.is_empty() || plan.options().skip_bad;
+    let is_whole = left_out.is_empty() || plan.options.skip_bad;
     (found.next().is_none() && is_whole).then_some(Kept {
         shard: header.shard,
         records: header.records,
