@@ -84,7 +84,7 @@ impl TarShards {
     fn add(&mut self, file: PathBuf, source: impl Source) -> Result<(), DataError> {
         let added = self.samples.add_all(&mut Members::new(source, &file));
         self.files.push(file);
-        self.file_ends.push(self.samples.len());
+        self.file_ends.push(self.len());
         added
     }
 
@@ -111,7 +111,7 @@ impl TarShards {
 
     /// Number of samples, never zero.
     pub fn len(&self) -> usize {
-        self.samples.len()
+        self.samples.entries.len()
     }
 
     /// Always false: shards without images do not open.
@@ -121,23 +121,23 @@ impl TarShards {
 
     /// Where the image of sample `i` is. Panics when `i` is not below `len()`, as slice indexing does.
     pub fn location(&self, i: usize) -> Location {
-        let (offset, bytes) = self.samples.place(i);
+        let entry = self.samples.entries[i];
         Location {
             file: self.file(i) as u32,
-            offset,
-            bytes,
+            offset: entry.offset,
+            bytes: entry.bytes,
         }
     }
 
     /// The label of sample `i`, 0 where no sample has one. Panics when `i` is not below `len()`, as slice indexing
     /// does.
     pub fn label(&self, i: usize) -> u32 {
-        self.samples.label(i)
+        self.samples.entries[i].label
     }
 
     /// Classes: one more than the largest label.
     pub fn classes(&self) -> usize {
-        self.samples.classes()
+        self.samples.largest_label as usize + 1
     }
 
     /// The image of sample `i` and its shard, for messages. Panics when `i` is not below `len()`, as slice indexing
@@ -160,7 +160,7 @@ impl TarShards {
 
     /// What the shards hold and this index does not.
     pub fn left_out(&self) -> LeftOut {
-        self.samples.left_out()
+        self.samples.left_out
     }
 
     fn file(&self, i: usize) -> usize {

@@ -31,11 +31,11 @@ pub(super) struct Member {
 /// Reads a tar file forward, from one header to the next.
 pub(super) struct Members<'a, S> {
     source: S,
-    path: &'a Path,
+    pub(super) path: &'a Path,
     /// The next header.
     at: u64,
     /// Hard and symbolic links that were passed over.
-    links: u64,
+    pub(super) links: u64,
 }
 
 /// What the headers before a member say of it.
@@ -55,14 +55,6 @@ impl<'a, S: Source> Members<'a, S> {
             at: 0,
             links: 0,
         }
-    }
-
-    pub(super) fn links(&self) -> u64 {
-        self.links
-    }
-
-    pub(super) fn path(&self) -> &'a Path {
-        self.path
     }
 
     /// The next regular file, or none at the end of the tar file.

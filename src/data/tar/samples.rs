@@ -32,22 +32,23 @@ pub struct LeftOut {
 /// All samples so far, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples {
-    entries: Vec<Entry>,
+    pub(super) entries: Vec<Entry>,
     name_bytes: Vec<u8>,
-    left_out: LeftOut,
-    largest_label: u32,
+    pub(super) left_out: LeftOut,
+    pub(super) largest_label: u32,
     /// The first sample with a label, and the first without.
     labelled: Option<usize>,
     unlabelled: Option<usize>,
 }
 
+/// Where the image of a sample is, and its label.
 #[derive(Copy, Clone, Debug)]
-struct Entry {
-    offset: u64,
-    bytes: u64,
+pub(super) struct Entry {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
     /// One past the last byte of its name in `name_bytes`.
     name_end: u64,
-    label: u32,
+    pub(super) label: u32,
 }
 
 /// The sample whose members are coming.
@@ -67,7 +68,7 @@ impl Samples {
     pub(super) fn add_all<S: Source>(&mut self, members: &mut Members<S>) -> Result<(), DataError> {
         let mut last = None;
         let read = self.add_groups(members, &mut last);
-        self.left_out.links += members.links();
+        self.left_out.links += members.links;
         // A label may have been lost with what follows.
         let last =
             last.filter(|group| read.is_ok() || group.label.is_some() || self.unlabelled.is_some());
@@ -119,7 +120,7 @@ impl Samples {
         // What orders samples counts them in 32 bits.
         if i >= u32::MAX as usize {
             return Err(DataError::TooManyImages {
-                path: members.path().to_path_buf(),
+                path: members.path.to_path_buf(),
                 max: u32::MAX,
             });
         }
@@ -149,23 +150,6 @@ impl Samples {
         self.name_bytes.shrink_to_fit();
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// The offset and size of an image.
-    pub(super) fn place(&self, i: usize) -> (u64, u64) {
-        (self.entries[i].offset, self.entries[i].bytes)
-    }
-
-    pub(super) fn label(&self, i: usize) -> u32 {
-        self.entries[i].label
-    }
-
-    pub(super) fn classes(&self) -> usize {
-        self.largest_label as usize + 1
-    }
-
     /// The name of the member that is the image.
     pub(super) fn name(&self, i: usize) -> &[u8] {
         let start = match i {
@@ -173,10 +157,6 @@ impl Samples {
             _ => self.entries[i - 1].name_end,
         };
         &self.name_bytes[start as usize..self.entries[i].name_end as usize]
-    }
-
-    pub(super) fn left_out(&self) -> LeftOut {
-        self.left_out
     }
 }
 

@@ -6,8 +6,7 @@
 //! May use: `data::error`.
 
 use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 
 use crate::data::DataError;
@@ -38,14 +37,12 @@ impl Source for &[u8] {
 }
 
 /// The header of an image, its label and the header of the next one often fit.
-const WINDOW: u64 = 4096;
+const WINDOW: usize = 4096;
 
 /// One file, through a window that is moved to where it is needed.
 pub(super) struct ShardFile {
-    file: File,
+    window: BufReader<File>,
     size: u64,
-    window: Vec<u8>,
-    start: u64,
 }
 
 impl ShardFile {
@@ -58,29 +55,8 @@ impl ShardFile {
         }
         let file = File::open(path).map_err(DataError::io("open", path))?;
         let size = file.metadata().map_err(DataError::io("stat", path))?.len();
-        Ok(ShardFile {
-            file,
-            size,
-            window: Vec::new(),
-            start: 0,
-        })
-    }
-
-    /// What of the window is at `offset`, if it has `bytes` there.
-    fn seen(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
-        let start = usize::try_from(offset.checked_sub(self.start)?).ok()?;
-        self.window.get(start..start.checked_add(bytes)?)
-    }
-
-    fn move_window(&mut self, offset: u64) -> io::Result<()> {
-        let bytes = self.size.saturating_sub(offset).min(WINDOW);
-        self.window.resize(bytes as usize, 0);
-        self.start = offset;
-        let read = self.file.read_exact_at(&mut self.window, offset);
-        if read.is_err() {
-            self.window.clear();
-        }
-        read
+        let window = BufReader::with_capacity(WINDOW, file);
+        Ok(ShardFile { window, size })
     }
 }
 
@@ -90,17 +66,11 @@ impl Source for ShardFile {
     }
 
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        if into.len() as u64 > WINDOW {
-            return self.file.read_exact_at(into, offset);
-        }
-        if self.seen(offset, into.len()).is_none() {
-            self.move_window(offset)?;
-        }
-        let bytes = self
-            .seen(offset, into.len())
-            .ok_or(io::ErrorKind::UnexpectedEof)?;
-        into.copy_from_slice(bytes);
-        Ok(())
+        let ahead = i128::from(offset) - i128::from(self.window.stream_position()?);
+        let ahead = i64::try_from(ahead).map_err(|_| io::ErrorKind::UnexpectedEof)?;
+        // Keeps what is in the window.
+        self.window.seek_relative(ahead)?;
+        self.window.read_exact(into)
     }
 }
 
