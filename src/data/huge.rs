@@ -38,17 +38,6 @@ impl From<Vec<u8>> for HugeBytes {
     }
 }
 
-#[cfg(test)]
-impl HugeBytes {
-    /// Bytes of memory that are taken.
-    pub(super) fn taken(&self) -> usize {
-        match &*self.pages {
-            Pages::Huge(pages) => pages.len(),
-            Pages::Plain(bytes) => bytes.capacity(),
-        }
-    }
-}
-
 impl Deref for HugeBytes {
     type Target = [u8];
 
@@ -75,6 +64,16 @@ fn in_huge_pages(bytes: &[u8]) -> Option<MmapMut> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl HugeBytes {
+        /// Bytes of memory that are taken.
+        pub(in crate::data) fn taken(&self) -> usize {
+            match &*self.pages {
+                Pages::Huge(pages) => pages.len(),
+                Pages::Plain(bytes) => bytes.capacity(),
+            }
+        }
+    }
 
     #[test]
     fn many_bytes_and_few_are_what_they_were() {

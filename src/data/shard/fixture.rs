@@ -150,3 +150,10 @@ pub(super) fn with_entry(
     let crc = crc32fast::hash(&bytes[index]);
     with_header(&bytes, |header| header.index.crc = crc)
 }
+
+impl VerifySummary {
+    /// Whether everything was read and is as it was packed.
+    pub(super) fn is_sound(&self) -> bool {
+        self.damages.is_empty() && !self.is_stopped
+    }
+}

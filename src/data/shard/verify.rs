@@ -60,13 +60,6 @@ pub struct VerifySummary {
     pub is_stopped: bool,
 }
 
-impl VerifySummary {
-    /// Whether everything was read and is as it was packed.
-    pub fn is_sound(&self) -> bool {
-        self.damages.is_empty() && !self.is_stopped
-    }
-}
-
 /// Reads the file or folder of shards `path` on `jobs` threads. `progress` is called from them with bytes done and
 /// all bytes, `stop` asked about every 4 MiB.
 ///
