@@ -126,9 +126,9 @@ fn class_names(root: &Path) -> Result<Vec<OsString>, DataError> {
         Ok(_) => {}
     }
     let (mut names, mut loose_images) = (Vec::new(), 0);
-    for entry in visible_entries(root)? {
-        match entry.kind {
-            Kind::Folder => names.push(entry.name),
+    for (name, kind) in visible_entries(root)? {
+        match kind {
+            Kind::Folder => names.push(name),
             Kind::Image => loose_images += 1,
             Kind::Other => {}
         }
@@ -152,10 +152,10 @@ fn collect_images(folder: &Path, depth: usize, images: &mut Vec<PathBuf>) -> Res
             path: folder.to_path_buf(),
         });
     }
-    for entry in visible_entries(folder)? {
-        match entry.kind {
-            Kind::Folder => collect_images(&folder.join(&entry.name), depth + 1, images)?,
-            Kind::Image => images.push(folder.join(&entry.name)),
+    for (name, kind) in visible_entries(folder)? {
+        match kind {
+            Kind::Folder => collect_images(&folder.join(name), depth + 1, images)?,
+            Kind::Image => images.push(folder.join(name)),
             Kind::Other => {}
         }
     }
@@ -168,13 +168,8 @@ enum Kind {
     Other,
 }
 
-struct VisibleEntry {
-    name: OsString,
-    kind: Kind,
-}
-
 /// Entries whose name does not start with a dot; links are followed.
-fn visible_entries(folder: &Path) -> Result<Vec<VisibleEntry>, DataError> {
+fn visible_entries(folder: &Path) -> Result<Vec<(OsString, Kind)>, DataError> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder).map_err(DataError::io("list", folder))? {
         let entry = entry.map_err(DataError::io("list", folder))?;
@@ -195,7 +190,7 @@ fn visible_entries(folder: &Path) -> Result<Vec<VisibleEntry>, DataError> {
             t if t.is_file() && is_image_name(&name) => Kind::Image,
             _ => Kind::Other,
         };
-        entries.push(VisibleEntry { name, kind });
+        entries.push((name, kind));
     }
     Ok(entries)
 }

@@ -30,9 +30,9 @@ impl SmallImages {
     /// Files that are missing, of another format, cut short, too long, or that do not belong together.
     pub fn open_idx(folder: &Path, part: PublishedPart) -> Result<SmallImages, DataError> {
         let images = IdxFile::find(folder, part, "images-idx3-ubyte")?;
-        let image_content = images.read(IMAGES)?;
+        let image_content = images.unpack(images.open()?, IMAGES)?;
         let labels = IdxFile::find(folder, part, "labels-idx1-ubyte")?;
-        let label_content = labels.read(LABELS)?;
+        let label_content = labels.unpack(labels.open()?, LABELS)?;
         pair(images, image_content, &labels, label_content)
     }
 
@@ -127,15 +127,7 @@ impl IdxFile {
         File::open(&self.path).map_err(DataError::io("open", &self.path))
     }
 
-    /// Its content.
-    fn read<const DIMENSIONS: usize>(
-        &self,
-        magic: [u8; 4],
-    ) -> Result<Content<DIMENSIONS>, DataError> {
-        self.unpack(self.open()?, magic)
-    }
-
-    /// The same from its bytes.
+    /// Its content, from its bytes.
     fn unpack<const DIMENSIONS: usize>(
         &self,
         bytes: impl Read,

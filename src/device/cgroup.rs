@@ -14,7 +14,8 @@ const OWN: &str = "/proc/self/cgroup";
 
 /// The tightest CPU quota, in cores.
 pub fn cpu_quota_cores() -> Option<f64> {
-    let unified = readings("", "cpu.max").filter_map(|text| {
+    let unified = groups("").into_iter().filter_map(|group| {
+        let text = read(&group, "cpu.max")?;
         let (quota, period) = text.split_once(' ')?;
         Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
     });
@@ -140,12 +141,6 @@ fn of_machine(name: &str) -> Option<u64> {
 fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()
-}
-
-/// What `file` says in this process's group and in those above it.
-fn readings(controller: &str, file: &'static str) -> impl Iterator<Item = String> {
-    let groups = groups(controller).into_iter();
-    groups.filter_map(move |group| read(&group, file))
 }
 
 fn read(group: &Path, file: &str) -> Option<String> {

@@ -96,8 +96,7 @@ impl CudaProbe {
     /// No driver, or no such device.
     pub fn device(&self, ordinal: usize) -> Result<&Gpu, Missing> {
         let driver = self.driver.as_ref().map_err(Missing::clone)?;
-        let gpu = driver.devices.get(ordinal);
-        gpu.ok_or_else(|| no_such_device(driver, ordinal))
+        driver.device(ordinal)
     }
 
     /// The device `cuda:ordinal`, or every piece that it still needs.
@@ -117,20 +116,24 @@ impl CudaProbe {
     }
 }
 
-fn no_such_device(driver: &Driver, ordinal: usize) -> Missing {
-    let count = driver.devices.len();
-    let names: Vec<String> = driver
-        .devices
-        .iter()
-        .map(|gpu| format!("cuda:{} ({})", gpu.ordinal, gpu.name))
-        .collect();
-    Missing {
-        piece: "CUDA device",
-        detail: format!("there is no cuda:{ordinal}: the driver shows {count} device(s)"),
-        remedy: match names.is_empty() {
-            true => "check CUDA_VISIBLE_DEVICES and `nvidia-smi`".to_owned(),
-            false => format!("use {}, or check CUDA_VISIBLE_DEVICES", names.join(" or ")),
-        },
+impl Driver {
+    fn device(&self, ordinal: usize) -> Result<&Gpu, Missing> {
+        let gpu = self.devices.get(ordinal);
+        gpu.ok_or_else(|| self.no_such_device(ordinal))
+    }
+
+    fn no_such_device(&self, ordinal: usize) -> Missing {
+        let count = self.devices.len();
+        let name = |gpu: &Gpu| format!("cuda:{} ({})", gpu.ordinal, gpu.name);
+        let names: Vec<String> = self.devices.iter().map(name).collect();
+        Missing {
+            piece: "CUDA device",
+            detail: format!("there is no cuda:{ordinal}: the driver shows {count} device(s)"),
+            remedy: match names.is_empty() {
+                true => "check CUDA_VISIBLE_DEVICES and `nvidia-smi`".to_owned(),
+                false => format!("use {}, or check CUDA_VISIBLE_DEVICES", names.join(" or ")),
+            },
+        }
     }
 }
 
@@ -152,9 +155,7 @@ pub fn cuda() -> CudaProbe {
 /// # Errors
 /// No driver, or no such device.
 pub fn gpu(ordinal: usize) -> Result<Gpu, Missing> {
-    let driver = libraries::driver()?;
-    let gpu = driver.devices.get(ordinal).cloned();
-    gpu.ok_or_else(|| no_such_device(&driver, ordinal))
+    libraries::driver()?.device(ordinal).cloned()
 }
 
 /// CUDA counts versions as 1000 x major + 10 x minor.

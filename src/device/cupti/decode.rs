@@ -63,15 +63,12 @@ pub fn decode(record: &[u8], name_of: impl FnOnce(u64) -> Arc<str>) -> Result<Ac
                 interval,
             }))
         }
-        KIND_MEMCPY => Ok(Activity::Work(DeviceWork {
-            kind: fields.copy()?,
-            interval: fields.interval(16)?,
-            stream: fields.u32(40)?,
-            correlation: fields.u32(44)?,
-        })),
-        KIND_MEMSET => Ok(Activity::Work(DeviceWork {
-            kind: WorkKind::Set {
-                bytes: fields.u64(8)?,
+        KIND_MEMCPY | KIND_MEMSET => Ok(Activity::Work(DeviceWork {
+            kind: match kind {
+                KIND_MEMCPY => fields.copy()?,
+                _ => WorkKind::Set {
+                    bytes: fields.u64(8)?,
+                },
             },
             interval: fields.interval(16)?,
             stream: fields.u32(40)?,
