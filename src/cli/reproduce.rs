@@ -22,7 +22,7 @@ use lab::ThisMachine;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 /// Measures the table of `args`, prints it, and writes it into its folder.
 ///
@@ -138,8 +138,7 @@ fn write_results(folder: &Path, reproduction: &Reproduction) -> anyhow::Result<(
 
 /// How the figures come about.
 fn provenance(args: &ReproduceArgs, table: &Table, data: Vec<DataUsed>, seed: u64) -> Provenance {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let stamp = date_and_time(now.map_or(0, |since| since.as_secs()));
+    let stamp = date_and_time(SystemTime::now());
     let configs = table
         .experiments
         .iter()

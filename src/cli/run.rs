@@ -19,7 +19,8 @@ use std::io::{self, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
+use time::UtcDateTime;
 
 /// Runs the experiment of `args`.
 ///
@@ -170,33 +171,19 @@ fn die_with_parent() {
 
 /// A folder that does not exist yet: `traces/NAME-TIMESTAMP`.
 pub(super) fn default_run_dir(name: &str) -> PathBuf {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let seconds = now.map_or(0, |since| since.as_secs());
-    let stem = format!("{name}-{}", date_and_time(seconds));
+    let stem = format!("{name}-{}", date_and_time(SystemTime::now()));
     let base = Path::new("traces").join(&stem);
     let numbered = (2..).map(|n| base.with_file_name(format!("{stem}-{n}")));
     let mut names = std::iter::once(base.clone()).chain(numbered);
     names.find(|name| !name.exists()).unwrap_or(base)
 }
 
-/// `20261121-053000`, in UTC (Hinnant's civil-from-days).
-pub(super) fn date_and_time(unix_seconds: u64) -> String {
-    let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let day_of_era = shifted % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+/// `20261121-053000`, in UTC.
+pub(super) fn date_and_time(at: SystemTime) -> String {
+    let at = UtcDateTime::from(at);
+    let (year, month, day) = at.to_calendar_date();
+    let (hour, minute, second) = at.as_hms();
+    let month = u8::from(month);
     format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
 }
 
@@ -247,10 +234,12 @@ pub(super) fn catching_panics<T>(body: impl FnOnce() -> T) -> anyhow::Result<T> 
 
 #[cfg(test)]
 mod tests {
-    use super::date_and_time;
+    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn dates_are_civil() {
+        let date_and_time =
+            |seconds| super::date_and_time(UNIX_EPOCH + Duration::from_secs(seconds));
         assert_eq!(date_and_time(0), "19700101-000000");
         assert_eq!(date_and_time(951_782_399), "20000228-235959");
         assert_eq!(date_and_time(951_782_400), "20000229-000000");
