@@ -1,6 +1,10 @@
 //! stallscope runs a training input pipeline stage by stage and tells which stage every millisecond of
 //! device idle time belongs to.
 
+// What the tests under tests/ share with those here names the library as they do.
+#[cfg(test)]
+extern crate self as stallscope;
+
 pub mod analysis;
 pub mod charts;
 pub mod cli;

@@ -1,6 +1,7 @@
 //! The emulated disk under the real engine: what it delivers is known to the nanosecond on the virtual
 //! clock, and holds on the real one.
 
+mod virtual_clock;
 #[path = "attribution/work.rs"]
 mod work;
 
@@ -9,9 +10,10 @@ use stallscope::pipeline::stages::storage::{EmulatedStorage, StorageSpec, Stored
 use stallscope::pipeline::{
     Discard, ErrorPolicy, Layout, Plan, SampleWork, StageKnobs, StopSignal, start,
 };
-use stallscope::timeline::{Clock, MonotonicClock, Nanos, Recorder, Stage, VirtualClock};
+use stallscope::timeline::{Clock, MonotonicClock, Nanos, Recorder, Stage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use virtual_clock::VirtualClock;
 use work::{Costs, PlantedWork, wait_on};
 
 const MS: Nanos = Nanos::from_millis(1);

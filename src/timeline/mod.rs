@@ -14,8 +14,11 @@ mod recorder;
 mod ring;
 mod steps;
 mod time;
-mod virtual_clock;
 mod wakings;
+
+#[cfg(test)]
+#[path = "../../tests/virtual_clock/mod.rs"]
+mod virtual_clock;
 
 pub use bytes::Bytes;
 pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, spawn_on};
@@ -29,5 +32,6 @@ pub use record::{
 pub use recorder::{Drain, LaneInfo, LaneKind, LaneRecorder, Recorder};
 pub use steps::{CountedSteps, StepCounts};
 pub use time::Nanos;
+#[cfg(test)]
 pub use virtual_clock::VirtualClock;
 pub use wakings::{WakingSeen, Wakings};

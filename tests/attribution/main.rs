@@ -9,6 +9,8 @@ mod memory;
 mod over_time;
 mod planted;
 mod prediction;
+#[path = "../virtual_clock/mod.rs"]
+mod virtual_clock;
 mod whole_batches;
 mod work;
 

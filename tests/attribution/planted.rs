@@ -1,6 +1,7 @@
 //! Pipelines with planted costs on the virtual clock: the real queues, workers and training loop.
 
 use crate::events::EventDevice;
+use crate::virtual_clock::VirtualClock;
 use crate::work::{Costs, Factor, PlantedWork, Rare, SAMPLES, Spend, wait_on};
 use stallscope::analysis::{
     Analysis, Cause, CpuReading, IdleSpan, LoaderShape, Summary, WindowRule,
@@ -14,7 +15,7 @@ use stallscope::pipeline::{
 use stallscope::session::{loader_plan, loader_shape};
 use stallscope::timeline::{
     Clock, DevicePhase, HostWork, Interval, IntervalSet, LaneKind, MonotonicClock, Nanos, Record,
-    Recorder, Stage, UnitRef, VirtualClock,
+    Recorder, Stage, UnitRef,
 };
 use stallscope::train::{
     EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned, TrainError, TrainStep, train,

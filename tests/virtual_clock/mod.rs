@@ -8,7 +8,10 @@
 //! A clock with cores lets threads compute as well as wait: they take turns on the cores, a slice at a time,
 //! and what they wait for one is their run delay.
 
-use super::{Clock, Nanos, Scheduler, WaitKey};
+// No test needs all of it.
+#![allow(dead_code)]
+
+use stallscope::timeline::{Clock, Nanos, Scheduler, WaitKey};
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -263,69 +266,5 @@ impl Scheduler for VirtualClock {
         if let Some(woken) = state.waiting.get_mut(&key).and_then(VecDeque::pop_front) {
             state.ready.push_back(woken);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::timeline::spawn_on;
-
-    #[test]
-    fn sleepers_wake_in_order_and_take_no_real_time() {
-        let clock = VirtualClock::new();
-        let shared: Arc<dyn Clock> = clock.clone();
-        let log = Arc::new(Mutex::new(Vec::new()));
-        clock.run(|| {
-            let threads: Vec<_> = [30u64, 10, 20]
-                .into_iter()
-                .map(|seconds| {
-                    let (clock, log) = (shared.clone(), log.clone());
-                    spawn_on(&shared, "sleeper", move || {
-                        clock.sleep(Nanos(seconds * 1_000_000_000));
-                        log.lock().unwrap().push((seconds, clock.now()));
-                    })
-                    .unwrap()
-                })
-                .collect();
-            for thread in threads {
-                thread.join().unwrap();
-            }
-        });
-        let seconds: Vec<u64> = log.lock().unwrap().iter().map(|entry| entry.0).collect();
-        assert_eq!(seconds, [10, 20, 30]);
-        assert_eq!(clock.now(), Nanos(30_000_000_000));
-    }
-
-    #[test]
-    fn threads_that_compute_share_the_cores() {
-        let clock = VirtualClock::with_cores(2);
-        let shared: Arc<dyn Clock> = clock.clone();
-        clock.run(|| {
-            let threads: Vec<_> = (0..4)
-                .map(|_| {
-                    let clock = clock.clone();
-                    let body = move || {
-                        clock.compute(Nanos::from_millis(10));
-                        assert_eq!(Scheduler::cpu_time(&*clock), Some(Nanos::from_millis(10)));
-                        clock.run_delay()
-                    };
-                    spawn_on(&shared, "computer", body).unwrap()
-                })
-                .collect();
-            for thread in threads {
-                let delay = thread.join().unwrap();
-                assert!((9..=10).contains(&(delay.0 / 1_000_000)), "{delay}");
-            }
-        });
-        assert_eq!(clock.now(), Nanos::from_millis(20));
-        assert_eq!(clock.cpu_time(), Nanos::from_millis(40));
-    }
-
-    #[test]
-    #[should_panic(expected = "every thread waits")]
-    fn a_deadlock_panics() {
-        let clock = VirtualClock::new();
-        clock.run(|| clock.wait(WaitKey::unique()));
     }
 }
