@@ -11,7 +11,6 @@ mod interval;
 mod layout;
 mod record;
 mod recorder;
-mod ring;
 mod steps;
 mod time;
 mod wakings;

@@ -3,11 +3,7 @@
 //! A [`UnitRecord`] holds the times at which each condition of its start was met and *who* met the last
 //! one (its binding predecessor), so that the critical path can be walked back exactly.
 
-mod encoding;
-
 use super::Nanos;
-
-pub(super) use encoding::WORDS;
 
 /// A kind of work: the five loader stages, the trainer's step, and what a device does beside the host.
 #[derive(
@@ -74,10 +70,6 @@ impl Stage {
     pub const fn on_device(self) -> bool {
         matches!(self, Stage::Transfer | Stage::Device)
     }
-
-    fn from_code(code: u8) -> Option<Stage> {
-        Stage::ALL.get(code as usize).copied()
-    }
 }
 
 impl std::fmt::Display for Stage {
@@ -93,22 +85,9 @@ pub struct ItemId {
     pub slot: u32,
 }
 
-const SLOT_BITS: u32 = 24;
-
 impl ItemId {
     /// The largest batch that can be numbered.
-    pub const MAX_BATCH_SIZE: usize = 1 << SLOT_BITS;
-
-    fn pack(self) -> u64 {
-        self.batch << SLOT_BITS | u64::from(self.slot)
-    }
-
-    fn unpack(word: u64) -> ItemId {
-        ItemId {
-            batch: word >> SLOT_BITS,
-            slot: (word & ((1 << SLOT_BITS) - 1)) as u32,
-        }
-    }
+    pub const MAX_BATCH_SIZE: usize = 1 << 24;
 }
 
 /// Names one unit of work of the run: the `ordinal`-th on its lane.
@@ -440,4 +419,61 @@ pub enum Record {
     Usage(ThreadUsage),
     /// Records of the lane before this place found no room and are lost. The recorder's own, written by no thread.
     Dropped,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Its services follow each other without a gap and are the whole of it.
+        #[test]
+        fn a_split_unit_is_the_sum_of_its_services(start in 0u64..1 << 60, lengths in any::<[u32; 2]>(), preprocess in 0u64..1 << 50, delay in any::<u32>()) {
+            let mut unit = blank();
+            let [read, decode] = lengths;
+            unit.start = Nanos(start);
+            unit.end = Nanos(start + u64::from(read) + u64::from(decode) + preprocess);
+            unit.input_depth = 3;
+            unit.run_delay = delay;
+            unit.split = Some(Split { read, decode, decoded_bytes: 7 });
+            let services: Vec<_> = unit.services().collect();
+            let ends = services.iter().map(|service| service.end);
+            let starts = services.iter().skip(1).map(|service| service.start);
+            prop_assert!(ends.zip(starts).all(|(end, start)| end == start));
+            let found: Vec<u64> = services.iter().map(|service| (service.end - service.start).0).collect();
+            prop_assert_eq!(found, [read.into(), decode.into(), preprocess]);
+            let depths: Vec<u16> = services.iter().map(|service| service.input_depth).collect();
+            prop_assert_eq!(depths, [3, 0, 0]);
+            let delays: u64 = services.iter().map(|service| u64::from(service.run_delay)).sum();
+            prop_assert!(delays <= delay.into() && delays + 3 >= u64::from(delay).min((unit.end - unit.start).0));
+        }
+    }
+
+    fn blank() -> UnitRecord {
+        UnitRecord {
+            stage: Stage::Preprocess,
+            split: None,
+            ordinal: 0,
+            item: ItemId::default(),
+            sample: 0,
+            samples: 1,
+            waited: false,
+            admitted: false,
+            skipped: false,
+            ready_at: Nanos::ZERO,
+            cause: UnitRef::NONE,
+            start: Nanos::ZERO,
+            end: Nanos::ZERO,
+            pushed: Nanos::ZERO,
+            room_from: UnitRef::NONE,
+            lineage: UnitRef::NONE,
+            wake_run_delay: 0,
+            run_delay: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            input_depth: 0,
+            output_depth: 0,
+        }
+    }
 }

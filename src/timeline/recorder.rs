@@ -1,9 +1,12 @@
 //! The recorder: one ring for each thread that works, drained by one collector.
+//!
+//! A full ring drops the record and counts it, and the next one that finds room says so; no thread ever waits.
 
-use super::ring::Ring;
 use super::steps::StepCounters;
 use super::{CountedSteps, Record, Stage, UnitRecord, UnitRef, Wakings};
-use std::sync::{Arc, Mutex, PoisonError};
+use rtrb::{Consumer, Producer, RingBuffer};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a lane of the timeline shows.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -37,7 +40,19 @@ pub struct LaneInfo {
 
 struct Lane {
     info: LaneInfo,
-    ring: Arc<Ring>,
+    records: Consumer<Slot>,
+    lost: Arc<Lost>,
+}
+
+/// A record, and whether some before it were dropped.
+type Slot = (Record, bool);
+
+/// Records of a lane that found no room.
+#[derive(Default)]
+struct Lost {
+    count: AtomicU64,
+    /// Whether the last record was one.
+    last: AtomicBool,
 }
 
 /// Hands out lanes to threads and their records to the collector. Cheap to clone.
@@ -59,7 +74,7 @@ impl Recorder {
         Recorder::with_capacity(Recorder::RECORDS_PER_LANE)
     }
 
-    /// A recorder with rings of at least `records_per_lane` records.
+    /// A recorder with rings of `records_per_lane` records.
     pub fn with_capacity(records_per_lane: usize) -> Recorder {
         Recorder {
             lanes: Arc::default(),
@@ -105,61 +120,62 @@ impl Recorder {
 
     /// A new lane, for the one thread that will write to it.
     pub fn lane(&self, name: impl Into<String>, kind: LaneKind) -> LaneRecorder {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lanes = self.lock();
         let number = lanes.len() as u16;
-        let ring = self.on.then(|| Arc::new(Ring::new(self.records_per_lane)));
-        if let Some(ring) = &ring {
-            let info = LaneInfo {
-                name: name.into(),
-                kind,
-            };
+        let lost = Arc::<Lost>::default();
+        let ring = self.on.then(|| {
+            let (mut ring, mut records) = RingBuffer::new(self.records_per_lane);
+            // The memory is touched now, so that it never grows later.
+            while ring.push((Record::Dropped, false)).is_ok() {}
+            while records.pop().is_ok() {}
             lanes.push(Lane {
-                info,
-                ring: ring.clone(),
+                info: LaneInfo {
+                    name: name.into(),
+                    kind,
+                },
+                records,
+                lost: lost.clone(),
             });
-        }
+            ring
+        });
         LaneRecorder {
             ring,
+            lost,
             steps: self.steps.clone(),
             lane: number,
             ordinal: 0,
-            tail_seen: 0,
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Vec<Lane>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Moves every record written so far to `take`, lane by lane, each lane's in order, with [`Record::Dropped`] where
-    /// some are missing.
-    /// Call from one thread only.
+    /// some are missing. No lane is made meanwhile.
     pub fn drain(&self, mut take: impl FnMut(u16, Record)) -> Drain {
-        let rings: Vec<Arc<Ring>> = {
-            let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            lanes.iter().map(|lane| lane.ring.clone()).collect()
-        };
         let mut drain = Drain::default();
-        for (number, ring) in rings.iter().enumerate() {
+        for (number, lane) in self.lock().iter_mut().enumerate() {
             let before = drain.records;
-            while let Some((words, after_dropped)) = ring.pop() {
+            while let Ok((record, after_dropped)) = lane.records.pop() {
                 if after_dropped {
                     take(number as u16, Record::Dropped);
                 }
-                if let Some(record) = Record::decode(&words) {
-                    drain.records += 1;
-                    take(number as u16, record);
-                }
+                drain.records += 1;
+                take(number as u16, record);
             }
-            if ring.is_dropping() {
+            if lane.lost.last.load(Ordering::Relaxed) {
                 take(number as u16, Record::Dropped);
             }
             drain.fullest = drain.fullest.max(drain.records - before);
-            drain.dropped += ring.dropped();
+            drain.dropped += lane.lost.count.load(Ordering::Relaxed);
         }
         drain
     }
 
     /// The lanes so far, by number.
     pub fn lanes(&self) -> Vec<LaneInfo> {
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.iter().map(|lane| lane.info.clone()).collect()
+        self.lock().iter().map(|lane| lane.info.clone()).collect()
     }
 }
 
@@ -182,11 +198,11 @@ pub struct Drain {
 
 /// A thread's own end of its lane.
 pub struct LaneRecorder {
-    ring: Option<Arc<Ring>>,
+    ring: Option<Producer<Slot>>,
+    lost: Arc<Lost>,
     steps: Arc<StepCounters>,
     lane: u16,
     ordinal: u64,
-    tail_seen: u64,
 }
 
 impl LaneRecorder {
@@ -218,8 +234,79 @@ impl LaneRecorder {
     /// Records anything that is not a unit of work.
     #[inline]
     pub fn write(&mut self, record: &Record) {
-        if let Some(ring) = &self.ring {
-            ring.push(&record.encode(), &mut self.tail_seen);
+        let Some(ring) = &mut self.ring else { return };
+        if ring.is_full() {
+            self.lost.count.fetch_add(1, Ordering::Relaxed);
+            self.lost.last.store(true, Ordering::Relaxed);
+            return;
         }
+        let after_dropped = self.lost.last.load(Ordering::Relaxed);
+        if after_dropped {
+            self.lost.last.store(false, Ordering::Relaxed);
+        }
+        // Nobody else takes the room that there is.
+        ring.push((*record, after_dropped)).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::{BusySpan, DevicePhase, Nanos};
+
+    /// A record that tells itself from others in every field.
+    fn numbered(n: u64) -> Record {
+        Record::Busy(BusySpan {
+            phase: DevicePhase::Step,
+            batch: n,
+            start: Nanos(n),
+            end: Nanos(n),
+        })
+    }
+
+    fn taken(recorder: &Recorder) -> (Vec<Record>, Drain) {
+        let mut records = Vec::new();
+        let drain = recorder.drain(|_, record| records.push(record));
+        (records, drain)
+    }
+
+    #[test]
+    fn a_full_ring_drops_and_counts() {
+        let recorder = Recorder::with_capacity(4);
+        let mut lane = recorder.lane("x", LaneKind::Trainer);
+        (0..7).for_each(|n| lane.write(&numbered(n)));
+        let (records, drain) = taken(&recorder);
+        let [first, second, third, fourth] = [0, 1, 2, 3].map(numbered);
+        assert_eq!(records, [first, second, third, fourth, Record::Dropped]);
+        assert_eq!((drain.records, drain.fullest, drain.dropped), (4, 4, 3));
+        (8..10).for_each(|n| lane.write(&numbered(n)));
+        let (records, drain) = taken(&recorder);
+        assert_eq!(records, [Record::Dropped, numbered(8), numbered(9)]);
+        assert_eq!((drain.records, drain.dropped), (2, 3));
+    }
+
+    #[test]
+    fn nothing_is_lost_or_torn_between_threads() {
+        let recorder = Recorder::with_capacity(64);
+        let mut lane = recorder.lane("x", LaneKind::Trainer);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for n in 0..100_000 {
+                    // Those that find no room are written again.
+                    while lane.ring.as_ref().unwrap().is_full() {
+                        std::thread::yield_now();
+                    }
+                    lane.write(&numbered(n));
+                }
+            });
+            let mut expected = 0;
+            while expected < 100_000 {
+                for record in taken(&recorder).0 {
+                    assert_eq!(record, numbered(expected));
+                    expected += 1;
+                }
+                std::thread::yield_now();
+            }
+        });
     }
 }
