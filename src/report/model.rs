@@ -10,9 +10,10 @@ use crate::timeline::{LaneKind, Nanos, Stage};
 use serde::{Deserialize, Serialize};
 
 /// How the run stands.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
+    #[default]
     Running,
     Complete,
     /// Stopped by the user; what was measured until then is whole.
@@ -21,7 +22,7 @@ pub enum Status {
 }
 
 /// The machine the run was measured on.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
     /// CPU cores that the process may use; a quota may leave it a fraction of one.
     pub cores: f64,
@@ -262,7 +263,7 @@ pub struct Evaluation {
 }
 
 /// Everything a report says. Times are in nanoseconds, shares from 0 to 1.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     pub schema: &'static str,
     pub schema_version: u32,
@@ -329,39 +330,9 @@ impl Report {
             schema_version: SCHEMA_VERSION,
             stallscope_version: env!("CARGO_PKG_VERSION"),
             name,
-            status: Status::Running,
-            error: None,
-            written_at_unix_seconds: 0.0,
             machine,
             config,
-            settings: serde_json::Value::Null,
-            data: DataReport::default(),
-            steps: 0,
-            samples: 0,
-            window_ns: Nanos::ZERO,
-            samples_per_second: 0.0,
-            device: None,
-            storage: None,
-            cache: None,
-            idle_causes: Vec::new(),
-            over_time: OverTime::default(),
-            unattributed_share: 0.0,
-            data_wait: LengthSummary::default(),
-            data_wait_share: 0.0,
-            step: LengthSummary::default(),
-            first_batch_ns: None,
-            stages: Vec::new(),
-            slowest_samples: Vec::new(),
-            workers: Vec::new(),
-            process_cpu_ns: None,
-            profile: None,
-            other_programs_cpu_ns: None,
-            verdict: None,
-            guard: None,
-            skipped: serde_json::Value::Null,
-            recorder: RecorderReport::default(),
-            trace: None,
-            training: Training::default(),
+            ..Report::default()
         }
     }
 
