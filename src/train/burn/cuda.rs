@@ -10,14 +10,13 @@
 //! and is written only while the tensor that owns it is held and before anyone else has it; the stream and the
 //! pinned buffer belong to one `CudaCopying`.
 
-use super::engine::{Held, Images, Tensors, Training, learned};
+use super::engine::{Held, Images, Tensors, Training, learned, targets, wait};
 use super::plain::PlainCuda;
 use super::preprocess::Pixels;
 use super::{
     Copier, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, Pending, Phase, PixelPlan, Trainer,
 };
 use burn::backend::Autodiff;
-use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
@@ -80,7 +79,7 @@ impl Trainer for CudaTraining {
 
     fn launch(&mut self, batch: DeviceBatch) -> Result<Box<dyn Pending>, String> {
         let memory = held(&batch);
-        let outcome = self.training.update(batch)?;
+        let outcome = self.training.update(batch, |_| Ok(()))?;
         Ok(read_later(outcome, memory, self.client))
     }
 
@@ -124,8 +123,8 @@ impl Trainer for CudaTraining {
 /// host and not on the device: batches lie in memory of the stream that copies, which does not wait for the kernels
 /// of another that have been launched and still read them.
 fn held(batch: &DeviceBatch) -> Vec<Held> {
-    let tensors = batch.clone().0.into_any().downcast::<Tensors<Learning>>();
-    tensors.map_or_else(|_| Vec::new(), |tensors| tensors.memory)
+    let tensors = batch.0.downcast_ref::<Tensors<Learning>>();
+    tensors.map_or_else(Vec::new, |tensors| tensors.memory.clone())
 }
 
 /// The handle of `tensor`'s memory.
@@ -252,17 +251,15 @@ impl CudaCopying {
         labels: &[u32],
         mut memory: Vec<Held>,
     ) -> Result<DeviceBatch, String> {
-        let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
-        let targets = TensorData::new(targets, [labels.len()]);
-        let targets: Tensor<Learning, 1, Int> = Tensor::from_data(targets, &self.device);
+        let targets = targets::<Learning>(labels, &self.device);
         let lazy = targets.clone().inner().into_primitive();
         let client = lazy.client.clone();
         memory.push(hold(client.resolve_tensor_int::<PlainCuda>(lazy)));
-        Cuda::<f32, i32>::sync(&self.device).map_err(|error| format!("{error:?}"))?;
+        wait::<Cuda>(&self.device)?;
         // What was copied is kept until a kernel runs on this stream, which none does, or until it is flushed.
         let flushed = CudaRuntime::client(&self.device).flush();
         flushed.map_err(|error| error.to_string())?;
-        Ok(DeviceBatch(Box::new(Tensors {
+        Ok(DeviceBatch(Arc::new(Tensors {
             images,
             targets,
             memory,

@@ -57,11 +57,12 @@ impl<B: Backend> Copying<B> {
     pub(super) fn new(input: [usize; 3], device: B::Device) -> Copying<B> {
         Copying { input, device }
     }
+}
 
-    fn targets(&self, labels: &[u32]) -> Tensor<B, 1, Int> {
-        let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
-        Tensor::from_data(TensorData::new(targets, [labels.len()]), &self.device)
-    }
+/// `labels` on `device`.
+pub(super) fn targets<B: Backend>(labels: &[u32], device: &B::Device) -> Tensor<B, 1, Int> {
+    let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
+    Tensor::from_data(TensorData::new(targets, [labels.len()]), device)
 }
 
 impl<B: Backend> Copier for Copying<B> {
@@ -69,9 +70,9 @@ impl<B: Backend> Copier for Copying<B> {
         let [channels, height, width] = self.input;
         let shape = [labels.len(), channels, height, width];
         let images = TensorData::new(images.to_vec(), shape);
-        Ok(DeviceBatch(Box::new(Tensors::<B> {
+        Ok(DeviceBatch(Arc::new(Tensors::<B> {
             images: Images::Finished(Tensor::from_data(images, &self.device)),
-            targets: self.targets(labels),
+            targets: targets(labels, &self.device),
             memory: Vec::new(),
         })))
     }
@@ -83,9 +84,9 @@ impl<B: Backend> Copier for Copying<B> {
         crops: &[Crop],
         labels: &[u32],
     ) -> Result<DeviceBatch, String> {
-        Ok(DeviceBatch(Box::new(Tensors::<B> {
+        Ok(DeviceBatch(Arc::new(Tensors::<B> {
             images: Images::Pixels(Pixels::new(plan, pixels, crops, &self.device)),
-            targets: self.targets(labels),
+            targets: targets(labels, &self.device),
             memory: Vec::new(),
         })))
     }
@@ -147,37 +148,49 @@ impl<B: Learns> Training<B> {
         }
     }
 
-    /// Launches an update; returns the loss and the number of right answers, `[2]`, which nobody has read yet.
+    /// Launches an update, and calls `launched` once all of a phase is; returns the loss and the number of right
+    /// answers, `[2]`, which nobody has read yet.
     pub(super) fn update(
         &mut self,
         batch: DeviceBatch,
+        mut launched: impl FnMut(Phase) -> Result<(), String>,
     ) -> Result<Tensor<B::InnerBackend, 1>, String> {
         let Tensors {
             images, targets, ..
         } = tensors::<B>(batch)?;
         let model = self.model.take().ok_or("an earlier step failed")?;
         let precision = self.spec.precision;
-        let logits = forward(&model, images.finish(), precision);
+        let images = match images {
+            Images::Finished(images) => images,
+            Images::Pixels(pixels) => {
+                let images = pixels.finish();
+                launched(Phase::Preprocess)?;
+                images
+            }
+        };
+        let logits = forward(&model, images, precision);
         let loss = self.loss.forward(logits.clone(), targets.clone());
+        launched(Phase::Forward)?;
         let gradients = precision::scaled(&loss, precision);
+        launched(Phase::Backward)?;
         let gradients = GradientsParams::from_grads(gradients, &model);
         let gradients = precision::unscaled(gradients, &model, precision);
         let rate = self.spec.learning_rate;
         self.model = Some(self.optimizer.step(rate, model, gradients));
+        launched(Phase::Optimizer)?;
         Ok(outcome(loss.inner(), logits.inner(), targets.inner()))
-    }
-
-    /// Waits until the device has done all that was asked of it.
-    fn sync(&self) -> Result<(), String> {
-        B::sync(&self.device).map_err(|error| format!("{error:?}"))
     }
 }
 
+/// Waits until `device` has done all that was asked of it.
+pub(super) fn wait<B: Backend>(device: &B::Device) -> Result<(), String> {
+    B::sync(device).map_err(|error| format!("{error:?}"))
+}
+
 fn tensors<B: Backend>(batch: DeviceBatch) -> Result<Tensors<B>, String> {
-    let tensors = batch.0.into_any().downcast::<Tensors<B>>();
-    tensors
-        .map(|tensors| *tensors)
-        .map_err(|_| "a batch of another device".to_owned())
+    let tensors = batch.0.downcast::<Tensors<B>>();
+    let tensors = tensors.map_err(|_| "a batch of another device")?;
+    Ok(Arc::unwrap_or_clone(tensors))
 }
 
 /// The mean loss and the number of right answers, `[2]`: one transfer for both.
@@ -220,40 +233,19 @@ impl<B: Learns> Trainer for Training<B> {
         batch: DeviceBatch,
         ended: &mut dyn FnMut(Phase),
     ) -> Result<Learned, String> {
-        let Tensors {
-            images, targets, ..
-        } = tensors::<B>(batch)?;
-        let model = self.model.take().ok_or("an earlier step failed")?;
-        let images = match images {
-            Images::Finished(images) => images,
-            Images::Pixels(pixels) => {
-                let images = pixels.finish();
-                self.sync()?;
-                ended(Phase::Preprocess);
-                images
-            }
-        };
-        let logits = forward(&model, images, self.spec.precision);
-        let loss = self.loss.forward(logits.clone(), targets.clone());
-        self.sync()?;
-        ended(Phase::Forward);
-        let gradients = precision::scaled(&loss, self.spec.precision);
-        self.sync()?;
-        ended(Phase::Backward);
-        let gradients = GradientsParams::from_grads(gradients, &model);
-        let gradients = precision::unscaled(gradients, &model, self.spec.precision);
-        let rate = self.spec.learning_rate;
-        self.model = Some(self.optimizer.step(rate, model, gradients));
-        self.sync()?;
-        ended(Phase::Optimizer);
-        let outcome = outcome(loss.inner(), logits.inner(), targets.inner());
+        let device = self.device.clone();
+        let outcome = self.update(batch, |phase| {
+            wait::<B>(&device)?;
+            ended(phase);
+            Ok(())
+        })?;
         let learned = learned(outcome.into_data());
         ended(Phase::LossReadback);
         learned
     }
 
     fn launch(&mut self, batch: DeviceBatch) -> Result<Box<dyn Pending>, String> {
-        let outcome = self.update(batch)?.into_data();
+        let outcome = self.update(batch, |_| Ok(()))?.into_data();
         Ok(Box::new(Done(learned(outcome)?)))
     }
 

@@ -21,6 +21,7 @@ use burn::backend::{Autodiff, Flex};
 use burn_cuda::{Cuda, CudaDevice};
 use engine::Training;
 use std::any::Any;
+use std::sync::Arc;
 
 pub use cuda::CopyOptions;
 pub use timing::{Kernels, PassTimes, TimedDevice, Times, time_model, time_products};
@@ -99,31 +100,9 @@ pub struct Learned {
     pub correct: u64,
 }
 
-/// A batch in the device's memory. A clone shares it.
+/// A batch in the device's memory: tensors of some backend. A clone shares it.
 #[derive(Clone)]
-pub struct DeviceBatch(Box<dyn Shared>);
-
-/// Tensors of some backend.
-trait Shared: Send {
-    fn share(&self) -> Box<dyn Shared>;
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
-}
-
-impl<T: Any + Clone + Send> Shared for T {
-    fn share(&self) -> Box<dyn Shared> {
-        Box::new(self.clone())
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
-}
-
-impl Clone for Box<dyn Shared> {
-    fn clone(&self) -> Self {
-        (**self).share()
-    }
-}
+pub struct DeviceBatch(Arc<dyn Any + Send + Sync>);
 
 /// A step that the device has been given: everything of it is launched, and it may still run.
 pub trait Pending: Send {

@@ -7,7 +7,7 @@
 
 use super::convolution::mean_over_image;
 use super::layers::Layers;
-use super::residual::{CHANNELS, EXPANSION, Normed, convolution, normed, stem_pool};
+use super::residual::{CHANNELS, EXPANSION, Normed, blocks, convolution, normed, stem_pool};
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
 use burn::nn::pool::MaxPool2d;
@@ -86,23 +86,18 @@ impl<B: Backend> PreactResNet<B> {
     }
 
     fn new(input: [usize; 3], classes: usize, groups: [usize; 4], device: &B::Device) -> Self {
-        let mut from = CHANNELS[0];
-        let mut blocks = Vec::new();
-        for (group, (count, channels)) in groups.into_iter().zip(CHANNELS).enumerate() {
-            for number in 0..count {
-                let stride = if group > 0 && number == 0 { 2 } else { 1 };
-                let to = EXPANSION * channels;
-                let first = blocks.is_empty();
-                blocks.push(PreactBlock::new(from, to, stride, first, device));
-                from = to;
-            }
-        }
+        let channels = CHANNELS.map(|channels| EXPANSION * channels);
+        let mut first = true;
+        let (blocks, channels) = blocks(groups.into_iter().zip(channels), |from, to, stride| {
+            let first = std::mem::take(&mut first);
+            PreactBlock::new(from, to, stride, first, device)
+        });
         PreactResNet {
             stem: Normed::new(input[0], CHANNELS[0], 7, 2, device),
             pool: stem_pool(),
             blocks,
-            after: BatchNormConfig::new(from).init(device),
-            head: LinearConfig::new(from, classes).init(device),
+            after: BatchNormConfig::new(channels).init(device),
+            head: LinearConfig::new(channels, classes).init(device),
         }
     }
 }

@@ -166,8 +166,7 @@ impl<B: Backend> ResNet<B> {
         ResNet::new(input, classes, groups, block, device)
     }
 
-    /// `groups` says how many blocks there are, and with how many channels; `block` makes one from its
-    /// channels before and after and its stride.
+    /// Of the [`blocks`] that `block` makes for `groups`.
     fn new(
         input: [usize; 3],
         classes: usize,
@@ -175,22 +174,33 @@ impl<B: Backend> ResNet<B> {
         block: impl Fn(usize, usize, usize) -> Block<B>,
         device: &B::Device,
     ) -> ResNet<B> {
-        let mut from = CHANNELS[0];
-        let mut blocks = Vec::new();
-        for (group, (count, to)) in groups.enumerate() {
-            for number in 0..count {
-                let stride = if group > 0 && number == 0 { 2 } else { 1 };
-                blocks.push(block(from, to, stride));
-                from = to;
-            }
-        }
+        let (blocks, channels) = blocks(groups, block);
         ResNet {
             stem: Normed::new(input[0], CHANNELS[0], 7, 2, device),
             pool: stem_pool(),
             blocks,
-            head: LinearConfig::new(from, classes).init(device),
+            head: LinearConfig::new(channels, classes).init(device),
         }
     }
+}
+
+/// The blocks of `groups`, which say how many there are and with how many channels, and the channels after the last.
+/// `block` makes one from its channels before and after and its stride, by which each group but the first halves the
+/// image.
+pub(super) fn blocks<T>(
+    groups: impl IntoIterator<Item = (usize, usize)>,
+    mut block: impl FnMut(usize, usize, usize) -> T,
+) -> (Vec<T>, usize) {
+    let mut from = CHANNELS[0];
+    let mut blocks = Vec::new();
+    for (group, (count, to)) in groups.into_iter().enumerate() {
+        for number in 0..count {
+            let stride = if group > 0 && number == 0 { 2 } else { 1 };
+            blocks.push(block(from, to, stride));
+            from = to;
+        }
+    }
+    (blocks, from)
 }
 
 impl<B: Layers> ResNet<B> {

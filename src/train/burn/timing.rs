@@ -3,6 +3,7 @@
 //! Invariant: each time ends when the device has done the work, and includes its launch.
 
 use super::ModelSpec;
+use super::engine::{targets, wait};
 use super::layers::Layers;
 use super::model::Model;
 use super::plain::{PlainCuda, Untuned};
@@ -11,7 +12,7 @@ use burn::backend::flex::FlexDevice;
 use burn::backend::{Autodiff, Flex};
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Distribution, Int, Tensor, TensorData};
+use burn::tensor::{Distribution, Int, Tensor};
 use burn_cuda::{Cuda, CudaDevice};
 use std::time::Instant;
 
@@ -122,14 +123,14 @@ impl<B: AutodiffBackend + Layers> Timed<B> {
         B::seed(&device, spec.seed);
         let [channels, height, width] = spec.input;
         let shape = [batch, channels, height, width];
-        let targets: Vec<i32> = (0..batch)
-            .map(|image| (image % spec.classes) as i32)
+        let labels: Vec<u32> = (0..batch)
+            .map(|image| (image % spec.classes) as u32)
             .collect();
         Timed {
             model: Model::drawn(spec, &device),
             loss: CrossEntropyLossConfig::new().init(&device),
             images: Tensor::random(shape, Distribution::Normal(0.0, 1.0), &device),
-            targets: Tensor::from_data(TensorData::new(targets, [batch]), &device),
+            targets: targets(&labels, &device),
             spec: spec.clone(),
             device,
         }
@@ -178,11 +179,6 @@ fn products<B: Backend>(
         product()?;
     }
     (0..times.measured).map(|_| product()).collect()
-}
-
-/// Waits until the device has done all that was asked of it.
-fn wait<B: Backend>(device: &B::Device) -> Result<(), String> {
-    B::sync(device).map_err(|error| format!("{error:?}"))
 }
 
 fn nanos_since(began: Instant) -> u64 {
