@@ -12,7 +12,7 @@ use crate::device::probe::{self, Missing};
 use crate::pipeline::{error_chain, panic_message};
 use crate::report::{Status, render};
 use crate::session::{Outcome, Progress, RunOptions, Session, SessionError};
-use crate::train::{TrainError, note_panic};
+use crate::train::{FIRST_PANIC, TrainError};
 use anyhow::Context;
 use indicatif::ProgressBar;
 use std::io::{self, ErrorKind, Write};
@@ -220,10 +220,10 @@ fn show(bar: &ProgressBar, progress: &Progress) {
 pub(super) fn catching_panics<T>(body: impl FnOnce() -> T) -> anyhow::Result<T> {
     let default = take_hook();
     if std::env::var_os("RUST_BACKTRACE").is_none() {
-        set_hook(Box::new(note_panic));
+        set_hook(Box::new(|panic| FIRST_PANIC.note(panic)));
     } else {
         set_hook(Box::new(move |panic| {
-            note_panic(panic);
+            FIRST_PANIC.note(panic);
             default(panic);
         }));
     }

@@ -97,7 +97,8 @@ pub(super) struct GpuDevice {
     pub(super) lane: Option<LaneRecorder>,
     /// The end of each step is recorded as the host sees it.
     pub(super) by_events: bool,
-    ending: Ending,
+    /// Tells the collector that training is over.
+    pub(super) ending: Ending,
     timeline: Option<Timeline>,
     report: TimelineReport,
 }
@@ -143,11 +144,6 @@ impl GpuDevice {
             ending: self.ending.clone(),
         })
     }
-
-    /// What tells the collector that training is over.
-    pub(super) fn ending(&self) -> Ending {
-        self.ending.clone()
-    }
 }
 
 /// Longer nobody waits for the collector, which has CUPTI hand out the rest.
@@ -186,19 +182,19 @@ impl TakenTimeline {
         self,
         rule: WindowRule,
     ) -> (Option<GpuCollector>, Option<TimelineReport>) {
-        let report = self.report;
-        match (self.timeline, self.lanes) {
-            (Timeline::Cupti(recording), Some(lanes)) => {
-                let told = report.clone();
-                let collector = GpuCollector::new(recording, lanes, rule, told, self.ending);
-                (Some(collector), Some(report))
-            }
-            _ => {
-                // There is nothing to collect.
-                self.ending.collected.store(true, Ordering::Release);
-                (None, Some(report))
-            }
-        }
+        let report = Some(self.report.clone());
+        let (Timeline::Cupti(recording), Some(lanes)) = (self.timeline, self.lanes) else {
+            // There is nothing to collect.
+            self.ending.collected.store(true, Ordering::Release);
+            return (None, report);
+        };
+        let collector = GpuCollector {
+            recording: Some(recording),
+            collected: CollectedSteps::new(lanes, rule, self.report),
+            flushed: Instant::now(),
+            ending: self.ending,
+        };
+        (Some(collector), report)
     }
 }
 
@@ -213,21 +209,6 @@ pub(super) struct GpuCollector {
 }
 
 impl GpuCollector {
-    pub(super) fn new(
-        recording: Box<Recording>,
-        lanes: GpuLanes,
-        rule: WindowRule,
-        report: TimelineReport,
-        ending: Ending,
-    ) -> GpuCollector {
-        GpuCollector {
-            recording: Some(recording),
-            collected: CollectedSteps::new(lanes, rule, report),
-            flushed: Instant::now(),
-            ending,
-        }
-    }
-
     /// Whether the rest of the records can be taken; to be asked before those of the host are.
     pub(super) fn is_over(&self) -> bool {
         self.ending.over.load(Ordering::Acquire)

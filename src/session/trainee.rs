@@ -136,7 +136,6 @@ impl Trainee<'_> {
         work: &Arc<W>,
         held_out: &[HeldOut<W>],
     ) -> Ended {
-        let ending = gpu.ending();
         let mut burn = gpu.burn;
         self.training().parameters = Some(burn.parameters());
         let copy = burn.copy();
@@ -151,7 +150,7 @@ impl Trainee<'_> {
             }
         };
         // The evaluation's kernels belong to no step.
-        ending.tell();
+        gpu.ending.tell();
         self.evaluated(ended, held_out, &mut burn)
     }
 

@@ -1,7 +1,8 @@
 //! Training with burn: the copy to the device and the optimizer step, with their spans.
 
+use super::gpu::Launch;
 use super::memory::DeviceMemory;
-use super::panics;
+use super::panics::FIRST_PANIC;
 use super::step::{TrainError, TrainStep};
 use crate::device::probe::CudaProbe;
 use crate::pipeline::{
@@ -111,21 +112,6 @@ impl BurnTrainer {
         checked(step, number, learned)
     }
 
-    /// Launches an optimizer update and returns the step's number, and its outcome for whoever waits for it.
-    ///
-    /// # Errors
-    /// Why the device refused it.
-    pub(super) fn launch(
-        &mut self,
-        batch: DeviceBatch,
-    ) -> Result<(u64, Box<dyn Pending>), TrainError> {
-        let step = self.steps;
-        let pending = guarded(|| self.trainer.launch(batch));
-        self.steps += 1;
-        let pending = pending.map_err(|reason| TrainError::Step { step, reason })?;
-        Ok((step, pending))
-    }
-
     /// Takes some steps with `samples` black images, so that kernels are compiled and tuned and memory is reserved,
     /// and forgets what they taught.
     ///
@@ -160,7 +146,7 @@ impl BurnTrainer {
             Ok(())
         });
         // What CubeCL tries while it tunes may fail.
-        panics::forget();
+        FIRST_PANIC.take();
         prepared.map_err(|reason| TrainError::Preparation { reason })
     }
 
@@ -215,6 +201,22 @@ impl TrainStep for BurnTrainer {
     }
 }
 
+impl Launch for BurnTrainer {
+    type Batch = DeviceBatch;
+
+    fn launch(&mut self, batch: DeviceBatch) -> Result<(u64, Box<dyn Pending>), TrainError> {
+        let step = self.steps;
+        let pending = guarded(|| self.trainer.launch(batch));
+        self.steps += 1;
+        let pending = pending.map_err(|reason| TrainError::Step { step, reason })?;
+        Ok((step, pending))
+    }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        TrainStep::memory(self)
+    }
+}
+
 /// As many zeros, where the host has room for them.
 fn zeros<T: Default + Clone>(count: usize) -> Result<Vec<T>, String> {
     let mut zeros = Vec::new();
@@ -251,7 +253,7 @@ pub(super) fn checked(
 pub(super) fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))
-        .map_err(panics::explained)
+        .map_err(|reason| FIRST_PANIC.explained(reason))
 }
 
 fn wrap(

@@ -59,30 +59,6 @@ impl EmulatedCopy {
             burn,
         }
     }
-
-    fn record(
-        &mut self,
-        batch: &HostBatch,
-        host: UnitRef,
-        submitted: Nanos,
-        start: Nanos,
-        end: Nanos,
-    ) {
-        let bytes = batch.bytes().len() as u64;
-        self.lane.unit(&UnitRecord {
-            samples: batch.len() as u32,
-            bytes_in: bytes,
-            bytes_out: bytes,
-            ..UnitRecord::of_device(
-                Stage::Transfer,
-                batch.number,
-                host,
-                start == submitted,
-                start,
-                end,
-            )
-        });
-    }
 }
 
 impl HostToDevice for EmulatedCopy {
@@ -95,10 +71,17 @@ impl HostToDevice for EmulatedCopy {
             self.stop.sleep_until(oldest);
         }
         let submitted = self.clock.now();
-        let copy = self.engine.copy(submitted, batch.bytes().len() as u64);
+        let bytes = batch.bytes().len() as u64;
+        let copy = self.engine.copy(submitted, bytes);
         self.in_flight.push_back(copy.end);
         let by = self.lane.current();
-        self.record(batch, unit, submitted, copy.start, copy.end);
+        let (number, waited) = (batch.number, copy.start == submitted);
+        self.lane.unit(&UnitRecord {
+            samples: batch.len() as u32,
+            bytes_in: bytes,
+            bytes_out: bytes,
+            ..UnitRecord::of_device(Stage::Transfer, number, unit, waited, copy.start, copy.end)
+        });
         let burn = self.burn.as_mut();
         let burn = burn.map(|burn| burn.copy(batch, unit)).transpose()?;
         Ok(EmulatedBatch {

@@ -5,7 +5,7 @@
 //! writes the device's lane: a step has begun when it was launched and the step before was over. May use
 //! `pipeline` and `timeline`.
 
-use super::burning::{BurnTrainer, DeviceBatch, checked, guarded};
+use super::burning::{checked, guarded};
 use super::memory::DeviceMemory;
 use super::step::{TrainError, TrainStep};
 use crate::pipeline::{Delivered, Logbook};
@@ -37,38 +37,19 @@ pub trait Launch {
     }
 }
 
-impl Launch for BurnTrainer {
-    type Batch = DeviceBatch;
-
-    fn launch(&mut self, batch: DeviceBatch) -> Result<(u64, Box<dyn Pending>), TrainError> {
-        BurnTrainer::launch(self, batch)
-    }
-
-    fn memory(&self) -> Option<DeviceMemory> {
-        TrainStep::memory(self)
-    }
-}
-
 /// A step that has been launched.
 struct Launched {
     step: u64,
-    unit: LaunchedUnit,
+    batch: u64,
+    samples: u32,
+    /// The unit of work that launched it, and when.
+    host: UnitRef,
+    at: Nanos,
     pending: Box<dyn Pending>,
 }
 
-/// What its unit of work needs to know.
-#[derive(Copy, Clone)]
-struct LaunchedUnit {
-    batch: u64,
-    samples: u32,
-    host: UnitRef,
-    at: Nanos,
-}
-
-/// A step that the device has done.
-struct Done {
-    learned: Result<Learned, TrainError>,
-}
+/// What a step that the device has done was about.
+type Done = Result<Learned, TrainError>;
 
 /// Trains on the GPU.
 pub struct GpuTrainer<'a, L> {
@@ -132,7 +113,7 @@ impl<'a, L: Launch> GpuTrainer<'a, L> {
 
     fn take(&mut self, done: Done) {
         self.done += 1;
-        match done.learned {
+        match done {
             // Those after a failure would be taken for the outcome of the step that failed.
             Ok(learned) if self.failed.is_none() => self.outcomes.push(learned),
             Ok(_) => {}
@@ -159,6 +140,15 @@ impl<'a, L: Launch> GpuTrainer<'a, L> {
     }
 }
 
+impl<L> GpuTrainer<'_, L> {
+    fn end_reader(&mut self) {
+        self.to_reader = None;
+        if let Some(reader) = self.reader.take() {
+            reader.join().ok();
+        }
+    }
+}
+
 impl<L: Launch> TrainStep for GpuTrainer<'_, L> {
     type Batch = L::Batch;
 
@@ -178,12 +168,10 @@ impl<L: Launch> TrainStep for GpuTrainer<'_, L> {
         self.launched += 1;
         let launched = Launched {
             step,
-            unit: LaunchedUnit {
-                batch: number,
-                samples: samples as u32,
-                host: logbook.current(),
-                at: began,
-            },
+            batch: number,
+            samples: samples as u32,
+            host: logbook.current(),
+            at: began,
             pending,
         };
         if let Some(reader) = &self.to_reader {
@@ -214,20 +202,14 @@ impl<L: Launch> TrainStep for GpuTrainer<'_, L> {
 
     fn finish(&mut self) -> Result<(), TrainError> {
         self.wait_until(0);
-        self.to_reader = None;
-        if let Some(reader) = self.reader.take() {
-            reader.join().ok();
-        }
+        self.end_reader();
         self.failed.take().map_or(Ok(()), Err)
     }
 }
 
 impl<L> Drop for GpuTrainer<'_, L> {
     fn drop(&mut self) {
-        self.to_reader = None;
-        if let Some(reader) = self.reader.take() {
-            reader.join().ok();
-        }
+        self.end_reader();
     }
 }
 
@@ -246,41 +228,42 @@ struct Reader {
 
 impl Reader {
     fn run(mut self, launched: &Receiver<Launched>, done: &Sender<Done>) {
-        for step in launched {
-            let learned = guarded(|| step.pending.wait());
-            let now = self.clock.now();
-            self.note(&step.unit, now);
-            let learned = checked(step.step, step.unit.batch, learned);
+        for Launched {
+            step,
+            batch,
+            samples,
+            host,
+            at,
+            pending,
+        } in launched
+        {
+            let learned = guarded(|| pending.wait());
+            let end = self.clock.now();
+            let waited = at > self.free_at;
+            let start = at.max(self.free_at);
+            self.note(UnitRecord {
+                samples,
+                ..UnitRecord::of_device(Stage::Device, batch, host, waited, start, end)
+            });
             self.write(false);
-            if done.send(Done { learned }).is_err() {
+            if done.send(checked(step, batch, learned)).is_err() {
                 break;
             }
         }
         self.write(true);
     }
 
-    /// A step of the device's that has just been over at `end`.
-    fn note(&mut self, launched: &LaunchedUnit, end: Nanos) {
+    /// A step of the device's that has just been over.
+    fn note(&mut self, unit: UnitRecord) {
         let Some(lane) = &mut self.lane else { return };
-        let LaunchedUnit {
-            batch,
-            samples,
-            host,
-            at,
-        } = *launched;
-        let waited = at > self.free_at;
-        let start = at.max(self.free_at);
         lane.write(&Record::Busy(BusySpan {
             phase: DevicePhase::Step,
-            batch,
-            start,
-            end,
+            batch: unit.item.batch,
+            start: unit.start,
+            end: unit.end,
         }));
-        self.unwritten.push_back(UnitRecord {
-            samples,
-            ..UnitRecord::of_device(Stage::Device, batch, host, waited, start, end)
-        });
-        self.free_at = end;
+        self.free_at = unit.end;
+        self.unwritten.push_back(unit);
     }
 
     fn write(&mut self, at_the_end: bool) {

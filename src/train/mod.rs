@@ -18,6 +18,6 @@ pub use burning::{
 pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
 pub use gpu::{GpuTrainer, Launch};
 pub use memory::{DeviceMemory, NoRoomFor, OutOfMemory, TimedWork};
-pub use panics::note_panic;
+pub use panics::FIRST_PANIC;
 pub use step::{Outcome, StepDone, TrainError, TrainStep, train};
 pub use timing::{Kernels, PassTimes, Timed, TimedDevice, Times, time_passes, time_products};

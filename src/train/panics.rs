@@ -10,12 +10,14 @@ use std::thread;
 const DEVICE_THREADS: &str = "DS";
 
 /// The first panic of a device's thread that nobody has asked for yet.
-struct FirstPanic(Mutex<Option<String>>);
+pub struct FirstPanic(Mutex<Option<String>>);
 
-static FIRST: FirstPanic = FirstPanic(Mutex::new(None));
+/// That of this process.
+pub static FIRST_PANIC: FirstPanic = FirstPanic(Mutex::new(None));
 
 impl FirstPanic {
-    fn note(&self, panic: &PanicHookInfo) {
+    /// Notes a panic if it is one of a device's threads; for a panic hook.
+    pub fn note(&self, panic: &PanicHookInfo) {
         if thread::current()
             .name()
             .is_some_and(|name| name.starts_with(DEVICE_THREADS))
@@ -25,32 +27,19 @@ impl FirstPanic {
         }
     }
 
-    fn take(&self) -> Option<String> {
+    /// What it was, which is then forgotten.
+    pub(super) fn take(&self) -> Option<String> {
         let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         first.take()
     }
 
-    fn explained(&self, reason: String) -> String {
+    /// `reason`, with what a device's thread panicked with before it.
+    pub(super) fn explained(&self, reason: String) -> String {
         match self.take() {
             Some(told) => format!("{told} ({reason})"),
             None => reason,
         }
     }
-}
-
-/// Notes a panic if it is one of a device's threads; for a panic hook.
-pub fn note_panic(panic: &PanicHookInfo) {
-    FIRST.note(panic);
-}
-
-/// Forgets a panic that harmed nothing.
-pub(super) fn forget() {
-    FIRST.take();
-}
-
-/// `reason`, with what a device's thread panicked with before it.
-pub(super) fn explained(reason: String) -> String {
-    FIRST.explained(reason)
 }
 
 #[cfg(test)]

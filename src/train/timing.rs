@@ -4,7 +4,7 @@
 
 use super::burning::{ModelSpec, guarded, require_size};
 use super::memory::TimedWork;
-use super::panics;
+use super::panics::FIRST_PANIC;
 use super::step::TrainError;
 use crate::device::probe;
 pub use stallscope_burn::{Kernels, PassTimes, TimedDevice, Times};
@@ -73,7 +73,7 @@ fn timed<T>(
         failed.recognised(&name, memory_bytes, batch)
     })?;
     // What CubeCL tries while it tunes may fail.
-    panics::forget();
+    FIRST_PANIC.take();
     let elapsed = began.elapsed();
     let threads = before.zip(thread_nanos());
     let threads = threads.map(|(before, after)| computing(&before, &after, elapsed));
