@@ -11,7 +11,7 @@
 //!
 //! May use: `timeline`.
 
-use super::TraceError;
+use super::{TraceError, TraceSummary};
 use crate::timeline::Nanos;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -37,16 +37,6 @@ struct Group {
     left_out: bool,
     /// Names announced inside the group; they are written even when the group is not.
     metadata: Vec<Vec<u8>>,
-}
-
-/// What a closed file has to say.
-pub(super) struct Closed {
-    pub(super) path: PathBuf,
-    pub(super) events: u64,
-    pub(super) bytes: u64,
-    pub(super) left_out_events: u64,
-    pub(super) left_out_since: Option<Nanos>,
-    pub(super) failure: Option<String>,
 }
 
 pub(super) struct EventFile {
@@ -311,15 +301,18 @@ impl EventFile {
         }
     }
 
-    pub(super) fn finish(mut self) -> Closed {
+    /// Closes the array and tells what became of the file.
+    pub(super) fn finish(mut self) -> TraceSummary {
         self.close();
-        Closed {
+        TraceSummary {
             path: std::mem::take(&mut self.path),
             events: self.events,
             bytes: self.written_bytes,
+            compressed_bytes: None,
             left_out_events: self.left_out_events,
             left_out_since: self.left_out_since,
-            failure: self.failure.take(),
+            malformed_events: 0,
+            error: self.failure.take(),
         }
     }
 }

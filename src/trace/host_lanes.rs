@@ -6,6 +6,7 @@
 
 use super::{Arg, SharedTrace};
 use crate::timeline::Nanos;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
@@ -22,6 +23,22 @@ impl ClockShift {
         let since_epoch_ns = (micros * 1000.0).round() as i64;
         Nanos(u64::try_from(self.epoch_ns.saturating_add(since_epoch_ns)).unwrap_or(0))
     }
+}
+
+/// An event as tracing-chrome prints it.
+#[derive(Deserialize)]
+struct Event {
+    tid: u64,
+    ph: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    cat: String,
+    /// Microseconds.
+    #[serde(default)]
+    ts: f64,
+    #[serde(default)]
+    args: Map<String, Value>,
 }
 
 struct OpenSpan {
@@ -57,44 +74,27 @@ impl HostLanes {
 
     /// Takes one event as tracing-chrome prints it; what is no such event is ignored.
     pub(super) fn event(&mut self, json: &[u8]) {
-        let Ok(Value::Object(mut event)) = serde_json::from_slice::<Value>(json) else {
-            return;
-        };
-        let Some(tid) = event.get("tid").and_then(Value::as_u64) else {
+        let Ok(event) = serde_json::from_slice::<Event>(json) else {
             return;
         };
         // Perfetto merges tid 0 into the lane whose tid is the pid, so ours start at 1.
-        let tid = u32::try_from(tid).unwrap_or(u32::MAX - 1) + 1;
-        let args = match event.remove("args") {
-            Some(Value::Object(args)) => args
-                .into_iter()
-                .map(|(key, value)| (key, typed(value)))
-                .collect(),
-            _ => Map::new(),
-        };
-        let text = |key: &str| {
-            event
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let at = self
-            .shift
-            .place(event.get("ts").and_then(Value::as_f64).unwrap_or(0.0));
-        match text("ph").as_str() {
+        let tid = u32::try_from(event.tid).unwrap_or(u32::MAX - 1) + 1;
+        let args = event.args.into_iter();
+        let args: Map<_, _> = args.map(|(key, value)| (key, typed(value))).collect();
+        let at = self.shift.place(event.ts);
+        match event.ph.as_str() {
             "M" => {
                 let name = args.get("name").and_then(Value::as_str).unwrap_or_default();
                 name.clone_into(&mut self.lanes.entry(tid).or_default().name);
             }
             "B" => self.lanes.entry(tid).or_default().open.push(OpenSpan {
-                name: text("name"),
-                category: text("cat"),
+                name: event.name,
+                category: event.cat,
                 start: at,
                 args,
             }),
-            "E" => self.end(tid, &text("name"), at, args),
-            "i" => self.instant(tid, &text("name"), &text("cat"), at, &args),
+            "E" => self.end(tid, &event.name, at, args),
+            "i" => self.instant(tid, &event.name, &event.cat, at, &args),
             _ => {}
         }
     }

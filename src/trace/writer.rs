@@ -210,17 +210,8 @@ impl TraceWriter {
 
     /// Closes the array, compresses where asked, and tells what became of the trace.
     pub fn finish(self) -> TraceSummary {
-        let closed = self.file.finish();
-        let mut summary = TraceSummary {
-            path: closed.path,
-            events: closed.events,
-            bytes: closed.bytes,
-            compressed_bytes: None,
-            left_out_events: closed.left_out_events,
-            left_out_since: closed.left_out_since,
-            malformed_events: self.malformed_events,
-            error: closed.failure,
-        };
+        let mut summary = self.file.finish();
+        summary.malformed_events = self.malformed_events;
         if self.compress && summary.error.is_none() {
             match compress_in_place(&summary.path) {
                 Ok((path, bytes)) => {
