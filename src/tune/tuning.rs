@@ -35,7 +35,7 @@ use objective::{NOISE, cheapest};
 use serde::Deserialize;
 use serde_json::Value;
 use space::Point;
-use survey::{Candidate, Outlook, RuledOut, Survey, Tried};
+use survey::{Candidate, Outlook, RuledOut, Survey};
 
 /// Trials that are kept for the confirmation: start and winner once more.
 pub const CONFIRMING: usize = 2;
@@ -178,7 +178,7 @@ impl Search<'_> {
                 continue;
             }
             let cheap = self.request.objective == Objective::Cost || knees < KNEE_TRIALS;
-            let knee = || self.knee(&survey).filter(|knee| !knee.is_tried() && cheap);
+            let knee = || self.knee(&survey).filter(|knee| !knee.is_tried && cheap);
             let next = best.map(|best| (Purpose::Best, best));
             let Some((purpose, next)) = next.or_else(|| Some((Purpose::Knee, knee()?))) else {
                 break;
@@ -222,16 +222,10 @@ impl Search<'_> {
 
     /// Everything there is to say of the points that matter.
     fn survey(&mut self, outlook: Outlook) -> Result<Survey, TuneError> {
-        let tried = self.attempts.iter().map(|attempt| Tried {
-            point: attempt.point.clone(),
-            measured: attempt.outcome.fits().cloned(),
-            was_unmeasured: attempt.purpose == Purpose::Unmeasured,
-        });
-        let tried: Vec<Tried> = tried.collect();
         Survey::of(
             self.request,
             self.forecaster,
-            &tried,
+            &self.attempts,
             &self.ruled_out,
             outlook,
         )
@@ -239,10 +233,10 @@ impl Search<'_> {
 
     /// The point to try next, where one is expected to be better than all that is measured.
     fn better<'s>(&self, survey: &'s Survey) -> Option<&'s Candidate> {
-        let measured = survey.points().filter(|candidate| candidate.is_tried());
+        let measured = survey.points().filter(|candidate| candidate.is_tried);
         let best = measured.map(|candidate| candidate.hope);
         let best = best.fold(f64::NEG_INFINITY, f64::max);
-        let untried = survey.points().filter(|candidate| !candidate.is_tried());
+        let untried = survey.points().filter(|candidate| !candidate.is_tried);
         let better = untried.filter(|candidate| candidate.hope > best * (1.0 + NOISE));
         let priced = better.map(|candidate| (candidate.hope, candidate.price, candidate));
         cheapest(priced, NOISE)
@@ -256,7 +250,7 @@ impl Search<'_> {
 
     /// The best that was measured, or what is as good and smaller.
     fn winner(&self, survey: &Survey) -> Candidate {
-        let measured = survey.points().filter(|candidate| candidate.is_tried());
+        let measured = survey.points().filter(|candidate| candidate.is_tried);
         let priced = measured.map(|one| (one.value, one.price, one));
         let winner = cheapest(priced, self.request.objective.tolerance());
         winner.unwrap_or(&survey.start).clone()

@@ -70,7 +70,7 @@ impl Search<'_> {
             let doubt = spread / runs_each.sqrt() - tolerance;
             doubt > 0.0 && one.value > best.value * (1.0 - doubt)
         };
-        let others = survey.points().filter(|one| one.is_tried());
+        let others = survey.points().filter(|one| one.is_tried);
         let others = others.filter(|one| one.point != best.point && one.point != start);
         let next = others.filter(may_be_better).min_by(|a, b| {
             let fewer = runs(a).cmp(&runs(b));

@@ -2,7 +2,7 @@
 //! from several places.
 
 use super::objective::KNEE;
-use super::space::{Point, Space};
+use super::space::{Point, Space, moved};
 use std::collections::BTreeMap;
 
 /// Up to so many points all are looked at: a forecast takes milliseconds.
@@ -106,12 +106,8 @@ impl Climber<'_> {
             length <= SHORT_AXIS || away.is_power_of_two() || *place + 1 == length
         };
         let places = (0..length).filter(|place| *place != from);
-        let moved = |place: usize| {
-            let mut point = at.clone();
-            point[axis] = place;
-            point
-        };
-        places.filter(looked_at).map(moved).collect()
+        let moved = places.filter(looked_at).map(|to| moved(at, axis, to));
+        moved.collect()
     }
 
     /// Points that differ from `at` by one place on two axes.
@@ -157,8 +153,7 @@ impl Climber<'_> {
             let before = at.clone();
             for axis in 0..at.len() {
                 while at[axis] > 0 {
-                    let mut smaller = at.clone();
-                    smaller[axis] -= 1;
+                    let smaller = moved(&at, axis, at[axis] - 1);
                     if self.of(&smaller) < enough {
                         break;
                     }

@@ -46,6 +46,13 @@ const PREFETCH: f64 = 0.25;
 /// A place on each axis.
 pub(super) type Point = Vec<usize>;
 
+/// `from` at another `place` on `axis`.
+pub(super) fn moved(from: &Point, axis: usize, place: usize) -> Point {
+    let mut point = from.clone();
+    point[axis] = place;
+    point
+}
+
 /// The points that are searched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Space {
@@ -84,19 +91,20 @@ impl Space {
 
     /// What is changed, as `key=value` texts; nothing of what is as at the start.
     pub(super) fn sets(&self, point: &[usize]) -> Vec<String> {
-        let changed = self.axes.iter().zip(point);
-        let changed = changed.filter(|(axis, place)| axis.start != **place);
-        changed
+        self.changed(point)
             .map(|(axis, place)| format!("{}={}", axis.key, axis.values[*place]))
             .collect()
     }
 
     /// How many keys are changed.
     pub(super) fn changes(&self, point: &[usize]) -> usize {
-        let changed = self.axes.iter().zip(point);
-        changed
-            .filter(|(axis, place)| axis.start != **place)
-            .count()
+        self.changed(point).count()
+    }
+
+    /// The axes on which `point` is not at the start, with its places.
+    fn changed<'a>(&'a self, point: &'a [usize]) -> impl Iterator<Item = (&'a Axis, &'a usize)> {
+        let places = self.axes.iter().zip(point);
+        places.filter(|(axis, place)| axis.start != **place)
     }
 
     /// How far apart two points are: numbers by how many times one is the other, words by 1. Prefetch counts

@@ -1,15 +1,15 @@
 //! All that is known of the points that matter, between two trials: forecasts made anew, corrected by what
 //! was measured, and without the points that are not eligible.
 
-use super::Request;
 use super::correction::Corrections;
 use super::explore::explore;
 use super::forecast::{Estimate, Forecast, Forecaster, NoForecast};
-use super::found::{Excluded, Prediction, TuneError};
+use super::found::{Attempt, Excluded, Prediction, Purpose, TuneError};
 use super::objective::Price;
 use super::size::Size;
 use super::space::{Point, Space};
 use super::unmeasured::unmeasured;
+use super::{Request, mean};
 use crate::tune::trial::{Measured, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,16 +24,6 @@ pub(super) enum Outlook {
     Sober,
 }
 
-/// A point that was run.
-#[derive(Clone, Debug)]
-pub(super) struct Tried {
-    pub point: Point,
-    /// `None` where it did not fit or failed.
-    pub measured: Option<Measured>,
-    /// Because nothing could be forecast of its values.
-    pub was_unmeasured: bool,
-}
-
 /// What is known of a point.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
@@ -45,16 +35,12 @@ pub(super) struct Candidate {
     pub value: f64,
     /// The same, or as the outlook says.
     pub hope: f64,
-    tried: bool,
+    pub is_tried: bool,
     /// Than the start.
     pub is_smaller: bool,
 }
 
 impl Candidate {
-    pub(super) fn is_tried(&self) -> bool {
-        self.tried
-    }
-
     pub(super) fn prediction(&self) -> Prediction {
         Prediction {
             samples_per_second: self.forecast.samples_per_second,
@@ -133,7 +119,7 @@ impl Survey {
     pub(super) fn of(
         request: &Request,
         forecaster: &mut dyn Forecaster,
-        tried: &[Tried],
+        tried: &[Attempt],
         ruled_out: &[RuledOut],
         outlook: Outlook,
     ) -> Result<Survey, TuneError> {
@@ -159,8 +145,10 @@ impl Survey {
         work.learn();
         let start = work.candidate(&start, start_forecast);
         let mut candidates = Vec::new();
-        let had_no_forecast = tried.iter().filter(|one| one.was_unmeasured);
-        let had_no_forecast = had_no_forecast.filter(|one| one.measured.is_some());
+        let had_no_forecast = tried.iter().filter(|one| {
+            let was_unmeasured = one.purpose == Purpose::Unmeasured;
+            was_unmeasured && one.outcome.fits().is_some()
+        });
         let had_no_forecast: Vec<Point> = had_no_forecast.map(|one| one.point.clone()).collect();
         let unmeasured = work.unmeasured(&had_no_forecast);
         let seeds = [work.seeds(), had_no_forecast].concat();
@@ -325,7 +313,7 @@ impl Work<'_> {
             },
             value: measured.unwrap_or(sober),
             hope: measured.unwrap_or_else(hope),
-            tried: measured.is_some(),
+            is_tried: measured.is_some(),
             is_smaller: forecast.size < self.start_size,
             point: point.clone(),
             forecast,
@@ -334,28 +322,24 @@ impl Work<'_> {
 }
 
 /// Mean samples/s and device busy of each point that was measured.
-fn means(tried: &[Tried]) -> BTreeMap<Point, (f64, Option<f64>)> {
+fn means(tried: &[Attempt]) -> BTreeMap<Point, (f64, Option<f64>)> {
     let mut runs: BTreeMap<Point, Vec<&Measured>> = BTreeMap::new();
     for one in tried {
-        if let Some(measured) = &one.measured {
+        if let Some(measured) = one.outcome.fits() {
             runs.entry(one.point.clone()).or_default().push(measured);
         }
     }
-    let mean = |numbers: Vec<f64>| numbers.iter().sum::<f64>() / numbers.len() as f64;
     let of = |runs: Vec<&Measured>| {
-        let rates = runs.iter().map(|run| run.samples_per_second).collect();
-        let busy: Vec<f64> = runs
-            .iter()
-            .filter_map(|run| run.device_busy_share)
-            .collect();
-        (mean(rates), (!busy.is_empty()).then(|| mean(busy)))
+        let rate = mean(runs.iter().map(|run| run.samples_per_second));
+        let busy = mean(runs.iter().filter_map(|run| run.device_busy_share));
+        (rate, Some(busy).filter(|busy| busy.is_finite()))
     };
     runs.into_iter()
         .map(|(point, runs)| (point, of(runs)))
         .collect()
 }
 
-fn failed(tried: &[Tried]) -> BTreeSet<Point> {
-    let failed = tried.iter().filter(|one| one.measured.is_none());
+fn failed(tried: &[Attempt]) -> BTreeSet<Point> {
+    let failed = tried.iter().filter(|one| one.outcome.fits().is_none());
     failed.map(|one| one.point.clone()).collect()
 }

@@ -6,7 +6,7 @@
 
 use super::explore::ALL;
 use super::forecast::NoForecast;
-use super::space::{Point, Space};
+use super::space::{Point, Space, moved};
 use std::collections::BTreeSet;
 
 /// The start with each combination of values that `rank` cannot forecast for want of a run, fewest changes
@@ -48,12 +48,6 @@ pub(super) fn unmeasured(
 fn changed(start: &Point, point: &Point) -> Vec<usize> {
     let axes = 0..start.len();
     axes.filter(|axis| start[*axis] != point[*axis]).collect()
-}
-
-fn moved(from: &Point, axis: usize, place: usize) -> Point {
-    let mut point = from.clone();
-    point[axis] = place;
-    point
 }
 
 /// Every combination of places on `axes`, everything else as in `start`; of too many some.
