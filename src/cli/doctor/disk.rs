@@ -5,7 +5,10 @@
 //!
 //! May use: `data::page_cache`.
 
-use std::fs::{self, File, OpenOptions};
+use memmap2::MmapMut;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -17,8 +20,6 @@ const MOST_BYTES: u64 = 256 << 20;
 const MOST_WRITING: Duration = Duration::from_millis(500);
 const MOST_READING: Duration = Duration::from_millis(500);
 const CHUNK_BYTES: usize = 4 << 20;
-/// What O_DIRECT wants addresses, offsets and lengths to be multiples of.
-const ALIGNMENT: usize = 4096;
 
 /// One measurement, and how it was made.
 #[derive(Debug, Clone, Copy)]
@@ -45,16 +46,17 @@ impl ReadSpeed {
 /// Writes a file into `folder`, reads it back, and leaves nothing.
 pub fn measure(folder: &Path) -> io::Result<ReadSpeed> {
     let mut files = Files::create(folder)?;
-    let mut buffer = AlignedBuffer::new();
-    let bytes = files.fill(buffer.as_mut())?;
+    // O_DIRECT wants whole pages.
+    let mut buffer = MmapMut::map_anon(CHUNK_BYTES)?;
+    let bytes = files.fill(&mut buffer)?;
     page_cache::drop_cached(&files.writer)?;
     if let Some(direct) = &files.direct
-        && let Ok(speed) = read(direct, bytes, buffer.as_mut(), Method::Direct)
+        && let Ok(speed) = read(direct, bytes, &mut buffer, Method::Direct)
     {
         return Ok(speed);
     }
     // Some file systems take O_DIRECT when opening and refuse it when reading.
-    read(&files.writer, bytes, buffer.as_mut(), Method::CacheDropped)
+    read(&files.writer, bytes, &mut buffer, Method::CacheDropped)
 }
 
 /// Handles of one nameless file.
@@ -65,26 +67,20 @@ struct Files {
 
 impl Files {
     fn create(folder: &Path) -> io::Result<Files> {
-        let path = folder.join(format!(".stallscope-doctor-{}.tmp", std::process::id()));
+        let mut named = tempfile::Builder::new();
+        let named = named.prefix(".stallscope-doctor-").tempfile_in(folder)?;
         let mut options = OpenOptions::new();
-        let writer = options
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)?;
-        let direct = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_DIRECT)
-            .open(&path)
-            .ok();
-        fs::remove_file(&path)?;
+        let direct = options.read(true).custom_flags(libc::O_DIRECT);
+        let direct = direct.open(named.path()).ok();
+        let (writer, path) = named.into_parts();
+        path.close()?;
         Ok(Files { writer, direct })
     }
 
     /// Writes through to the device until the size or the time is used up.
     fn fill(&mut self, chunk: &mut [u8]) -> io::Result<u64> {
-        let (start, mut bytes, mut state) = (Instant::now(), 0, 0x9e37_79b9_7f4a_7c15);
+        let (start, mut bytes) = (Instant::now(), 0);
+        let mut noise = Xoshiro256PlusPlus::seed_from_u64(0);
         // Synced in groups, each twice the one before while that is quick: a slow disk is not left
         // with all of it at the end, and a fast one is not made to wait for every chunk.
         let mut chunks_a_sync = 1;
@@ -92,7 +88,7 @@ impl Files {
             let group = Instant::now();
             for _ in 0..chunks_a_sync {
                 if bytes < MOST_BYTES {
-                    scramble(chunk, &mut state);
+                    noise.fill_bytes(chunk);
                     self.writer.write_all(chunk)?;
                     bytes += chunk.len() as u64;
                 }
@@ -103,16 +99,6 @@ impl Files {
             }
         }
         Ok(bytes)
-    }
-}
-
-/// Fills a buffer with xorshift64 noise.
-fn scramble(chunk: &mut [u8], state: &mut u64) {
-    for word in chunk.chunks_exact_mut(8) {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        word.copy_from_slice(&state.to_le_bytes());
     }
 }
 
@@ -131,27 +117,10 @@ fn read(file: &File, most: u64, chunk: &mut [u8], method: Method) -> io::Result<
     })
 }
 
-/// A chunk whose address O_DIRECT accepts.
-struct AlignedBuffer {
-    memory: Vec<u8>,
-    start: usize,
-}
-
-impl AlignedBuffer {
-    fn new() -> AlignedBuffer {
-        let memory = vec![0; CHUNK_BYTES + ALIGNMENT];
-        let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        AlignedBuffer { memory, start }
-    }
-
-    fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + CHUNK_BYTES]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn measures_within_its_bounds_and_leaves_nothing() {
