@@ -150,7 +150,7 @@ impl RunArgs {
     pub fn overrides(&self) -> Vec<String> {
         let mut overrides = self.set.clone();
         if let Some(mode) = self.mode {
-            overrides.push(format!("mode={}", mode.word()));
+            overrides.push(format!("mode={}", word(mode)));
         }
         if let Some(device) = &self.device {
             overrides.push(format!("device={device}"));
@@ -181,16 +181,10 @@ pub enum ModeArg {
     DeviceOnly,
 }
 
-impl ModeArg {
-    fn word(self) -> &'static str {
-        match self {
-            ModeArg::Normal => "normal",
-            ModeArg::Cached => "cached",
-            ModeArg::HostResident => "host-resident",
-            ModeArg::LoaderOnly => "loader-only",
-            ModeArg::DeviceOnly => "device-only",
-        }
-    }
+/// `value` as it is typed.
+pub fn word(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 #[derive(Debug, Args)]
@@ -256,10 +250,16 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-fn threads(text: &str) -> Result<usize, String> {
+/// Threads at most.
+const MOST_THREADS: usize = 1024;
+
+/// Runs of the same at most.
+const MOST_REPEATS: usize = 1000;
+
+fn up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
     match at_least_one(text)? {
-        number @ ..=1024 => Ok(number),
-        _ => Err("it must be at most 1024".to_owned()),
+        number if number <= MOST => Ok(number),
+        _ => Err(format!("it must be at most {MOST}")),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! May use: `session`.
 
-use super::args::PredictArgs;
+use super::args::{PredictArgs, word};
 use crate::analysis::predict::Estimate;
 use crate::session::{Prediction, Predictor, WhatIf};
 use crate::timeline::{Bytes, Nanos};
@@ -148,7 +148,7 @@ fn print_json(
         "set": args.set,
         "cores": args.cores,
         "device_speedup": args.device_speedup,
-        "free": args.free.iter().map(|stage| stage.word()).collect::<Vec<_>>(),
+        "free": args.free.iter().copied().map(word).collect::<Vec<_>>(),
         "stored_bytes": args.stored_bytes,
         "measured": from.measured(),
         "model_bias": from.bias(),

@@ -3,16 +3,15 @@
 //!
 //! May use: `config`, `session`, `train`.
 
-use super::args::{KernelsArg, TimeKernelsArgs, TimedModel};
+use super::args::{KernelsArg, TimeKernelsArgs, TimedModel, word};
 use super::run::catching_panics;
 use crate::config::DeviceConfig;
 use crate::session::SessionError;
 use crate::train::{
-    Kernels, ModelSpec, OptimizerSpec, PassTimes, Precision, Timed, TimedDevice, Times,
-    time_passes, time_products,
+    ModelSpec, OptimizerSpec, PassTimes, Precision, Timed, TimedDevice, Times, time_passes,
+    time_products,
 };
 use anyhow::{anyhow, bail, ensure};
-use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
@@ -30,7 +29,7 @@ pub fn time_kernels(args: &TimeKernelsArgs, out: &mut dyn Write) -> anyhow::Resu
     let device = timed_device(named, args.kernels)?;
     let (warmup, kernels) = match device {
         TimedDevice::Cpu => (1, None),
-        TimedDevice::Cuda { kernels, .. } => (4, Some(kernels)),
+        TimedDevice::Cuda { .. } => (4, Some(args.kernels.unwrap_or_default())),
     };
     let times = Times {
         warmup: args.warmup.unwrap_or(warmup),
@@ -38,13 +37,13 @@ pub fn time_kernels(args: &TimeKernelsArgs, out: &mut dyn Write) -> anyhow::Resu
     };
     let mut said = json!({
         "device": named,
-        "kernels": kernels.map(kernels_word),
+        "kernels": kernels.map(word),
         "warmup": times.warmup,
     });
     let timed = match args.model {
         Some(model) => {
             let passes = passes(args, model, device, times)?;
-            said["model"] = json!(model_word(model));
+            said["model"] = json!(word(model));
             said["batch"] = json!(args.batch);
             said["size"] = json!(args.size);
             said["threads"] = json!(passes.threads);
@@ -83,7 +82,7 @@ fn passes(
         args.size >= least,
         "--size {} is too small for {}; try --size {least} or more",
         args.size,
-        model_word(model)
+        word(model)
     );
     let spec = ModelSpec {
         architecture,
@@ -116,7 +115,7 @@ fn timed_device(device: DeviceConfig, kernels: Option<KernelsArg>) -> anyhow::Re
     match (device, kernels) {
         (DeviceConfig::Cuda(ordinal), kernels) => Ok(TimedDevice::Cuda {
             ordinal,
-            kernels: kernels.map_or(Kernels::Optimised, Kernels::from),
+            kernels: kernels.unwrap_or_default().into(),
         }),
         (DeviceConfig::Cpu, None) => Ok(TimedDevice::Cpu),
         (DeviceConfig::Cpu, Some(_)) => {
@@ -125,18 +124,6 @@ fn timed_device(device: DeviceConfig, kernels: Option<KernelsArg>) -> anyhow::Re
         (DeviceConfig::Emulated(_), _) => {
             bail!("an emulated device has no kernels to time; try --device cpu or --device cuda:0")
         }
-    }
-}
-
-fn model_word(model: TimedModel) -> String {
-    let value = model.to_possible_value();
-    value.map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-fn kernels_word(kernels: Kernels) -> &'static str {
-    match kernels {
-        Kernels::Optimised => "optimised",
-        Kernels::Plain => "plain",
     }
 }
 

@@ -193,21 +193,12 @@ impl ImageWork {
         }
     }
 
-    /// Whether the checksum of sample `i` has not been compared in this run.
-    fn is_check_due(&self, i: usize) -> bool {
-        let seen = self.checked[i / 64].load(Ordering::Relaxed);
-        seen >> (i % 64) & 1 == 0
-    }
-
-    fn note_checked(&self, i: usize) {
-        self.checked[i / 64].fetch_or(1 << (i % 64), Ordering::Relaxed);
-    }
-
     fn check(&self, encoded: &Encoded, i: usize) -> Result<(), SampleError> {
-        let due = self.is_check_due(i);
+        let (compared, sample) = (&self.checked[i / 64], 1 << (i % 64));
+        let due = compared.load(Ordering::Relaxed) & sample == 0;
         self.catalog.check(&self.reader, encoded, i, due)?;
         if due {
-            self.note_checked(i);
+            compared.fetch_or(sample, Ordering::Relaxed);
         }
         Ok(())
     }

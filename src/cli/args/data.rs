@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{at_least_one, threads};
+use super::{MOST_THREADS, at_least_one, up_to};
 use crate::config::ImageFormat;
 use crate::data::PublishedSet;
 
@@ -113,7 +113,7 @@ pub struct GenerateArgs {
     pub seed: u64,
 
     /// Threads to make them with [default: one a usable core].
-    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(long, value_name = "N", value_parser = up_to::<MOST_THREADS>)]
     pub jobs: Option<usize>,
 }
 
@@ -150,7 +150,7 @@ pub struct PackArgs {
     pub samples_per_shard: Option<usize>,
 
     /// Threads [default: one a usable core].
-    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(long, value_name = "N", value_parser = up_to::<MOST_THREADS>)]
     pub jobs: Option<usize>,
 
     /// Leave out samples that cannot be packed, and name them, instead of stopping.
@@ -177,6 +177,6 @@ pub struct VerifyArgs {
     pub path: PathBuf,
 
     /// Threads [default: one a usable core].
-    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(long, value_name = "N", value_parser = up_to::<MOST_THREADS>)]
     pub jobs: Option<usize>,
 }

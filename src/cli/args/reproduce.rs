@@ -1,6 +1,6 @@
 //! Arguments of `stallscope reproduce`.
 
-use super::tuning::repeats;
+use super::{MOST_REPEATS, up_to};
 use crate::cli::batch_size::quoted;
 use clap::Args;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct ReproduceArgs {
     pub device: Vec<String>,
 
     /// How often each row is run [default: the table's].
-    #[arg(long, value_name = "N", value_parser = repeats)]
+    #[arg(long, value_name = "N", value_parser = up_to::<MOST_REPEATS>)]
     pub repeats: Option<usize>,
 
     /// Passes over the data, where the table trains [default: as many as were published].

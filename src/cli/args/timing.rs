@@ -1,6 +1,6 @@
 //! Arguments of the verb that times kernels.
 
-use super::at_least_one;
+use super::{at_least_one, up_to};
 use crate::train::{Architecture, Kernels};
 use clap::{Args, ValueEnum};
 
@@ -24,7 +24,7 @@ pub struct TimeKernelsArgs {
     pub model: Option<TimedModel>,
 
     /// Time products of square matrices with these numbers of rows.
-    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = rows)]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = up_to::<32_768>)]
     pub matmul: Vec<usize>,
 
     /// Images in a batch.
@@ -79,9 +79,10 @@ impl TimedModel {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum KernelsArg {
     /// Fused and tuned, as models are trained.
+    #[default]
     Optimised,
     /// One after another, convolutions and products untuned.
     Plain,
@@ -93,12 +94,5 @@ impl From<KernelsArg> for Kernels {
             KernelsArg::Optimised => Kernels::Optimised,
             KernelsArg::Plain => Kernels::Plain,
         }
-    }
-}
-
-fn rows(text: &str) -> Result<usize, String> {
-    match at_least_one(text)? {
-        number @ ..=32_768 => Ok(number),
-        _ => Err("it must be at most 32768".to_owned()),
     }
 }

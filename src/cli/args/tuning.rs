@@ -1,6 +1,6 @@
 //! Arguments of the verbs that run trials.
 
-use super::at_least_one;
+use super::{MOST_REPEATS, MOST_THREADS, at_least_one, up_to};
 use crate::config::parse_bytes;
 use crate::session::FreeStages;
 use crate::tune::tuning::Objective;
@@ -84,7 +84,7 @@ pub struct SweepArgs {
     pub grid: Vec<String>,
 
     /// How often each point is run.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = repeats)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = up_to::<MOST_REPEATS>)]
     pub repeats: usize,
 
     /// Measured steps of each trial, after the warm-up [default: the configuration's].
@@ -111,13 +111,6 @@ impl SweepArgs {
         let mut sets = self.experiment.overrides();
         sets.extend(self.steps.map(|steps| format!("steps={steps}")));
         sets
-    }
-}
-
-pub(super) fn repeats(text: &str) -> Result<usize, String> {
-    match at_least_one(text)? {
-        number @ ..=1000 => Ok(number),
-        _ => Err("it must be at most 1000".to_owned()),
     }
 }
 
@@ -200,7 +193,7 @@ pub struct TuneArgs {
     pub max_memory: Option<u64>,
 
     /// The most workers of any one kind: num_workers, or those of a stage [default: two a usable core].
-    #[arg(long, value_name = "N", value_parser = super::threads)]
+    #[arg(long, value_name = "N", value_parser = up_to::<MOST_THREADS>)]
     pub max_workers: Option<usize>,
 
     /// Search these values of a key, too, or instead of those that would be; ranges as 1..8. The value that the
@@ -311,15 +304,6 @@ pub struct PredictArgs {
 pub enum FreeStage {
     Decode,
     Preprocess,
-}
-
-impl FreeStage {
-    pub fn word(self) -> &'static str {
-        match self {
-            FreeStage::Decode => "decode",
-            FreeStage::Preprocess => "preprocess",
-        }
-    }
 }
 
 impl PredictArgs {
