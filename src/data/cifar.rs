@@ -247,7 +247,7 @@ fn check_size(path: &Path, kind: CifarKind, size: u64) -> Result<(), DataError> 
 }
 
 fn broken(path: &Path, kind: CifarKind, what: String) -> DataError {
-    DataError::BrokenCifar {
+    DataError::BrokenImages {
         path: path.to_path_buf(),
         kind: kind.title(),
         what,

@@ -37,15 +37,13 @@ pub enum DataError {
         "neither {path} nor the same with .gz is there; source.path must name the folder that holds MNIST's four files"
     )]
     MissingIdx { path: PathBuf },
-    #[error("{path} is not usable as MNIST data: {what}; fetch it again")]
-    BrokenIdx { path: PathBuf, what: String },
     #[error(
         "{path} is not there; source.path must name the folder that holds the .bin files of the binary version of \
          {kind} (not the Python or Matlab one), or the folder above it"
     )]
     MissingCifar { path: PathBuf, kind: &'static str },
     #[error("{path} is not usable as {kind} data: {what}; fetch it again")]
-    BrokenCifar {
+    BrokenImages {
         path: PathBuf,
         kind: &'static str,
         what: String,

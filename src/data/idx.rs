@@ -117,8 +117,9 @@ impl IdxFile {
     }
 
     fn broken(&self, what: String) -> DataError {
-        DataError::BrokenIdx {
+        DataError::BrokenImages {
             path: self.path.clone(),
+            kind: "MNIST",
             what,
         }
     }

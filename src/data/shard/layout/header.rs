@@ -133,14 +133,13 @@ impl Header {
         fields.put_u128_le(self.fingerprint);
         fields.put_u32_le(self.shard);
         fields.put_u32_le(self.shards);
-        let counts = [self.samples, self.samples_per_shard, self.records];
-        let places = sections.map(|place| [place.offset, place.bytes]);
-        for word in counts
-            .iter()
-            .chain([&self.file_bytes])
-            .chain(places.as_flattened())
-        {
-            fields.put_u64_le(*word);
+        fields.put_u64_le(self.samples);
+        fields.put_u64_le(self.samples_per_shard);
+        fields.put_u64_le(self.records);
+        fields.put_u64_le(self.file_bytes);
+        for section in sections {
+            fields.put_u64_le(section.offset);
+            fields.put_u64_le(section.bytes);
         }
         for section in sections {
             fields.put_u32_le(section.crc);
