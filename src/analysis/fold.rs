@@ -149,20 +149,11 @@ impl Fold {
     }
 
     /// Folds a path (oldest first) that continues where the last one ended; returns its idle spans.
-    pub(super) fn extend(
-        &mut self,
-        path: impl IntoIterator<Item = Visit>,
-        device: &DeviceActivity,
-    ) -> Vec<IdleSpan> {
+    pub(super) fn extend(&mut self, path: &[Visit], device: &DeviceActivity) -> Vec<IdleSpan> {
         let mut spans = Vec::new();
-        for visit in path {
+        for visit in after_losses(path) {
             let segment = Interval::new(self.cursor, visit.time);
-            let goes_on = match visit.link {
-                Link::Service { continues, .. } => continues,
-                Link::WorkerFreed { .. } => segment.is_empty(),
-                _ => false,
-            };
-            if !goes_on {
+            if !goes_on(&visit.link, segment) {
                 self.end_service(device, &mut spans);
             }
             self.note_slots(&visit, device);
@@ -182,7 +173,7 @@ impl Fold {
     /// Up to `end` nothing more is known: a record was dropped.
     pub(super) fn close(&mut self, end: Nanos, device: &DeviceActivity) -> Vec<IdleSpan> {
         let link = Link::Lost;
-        let mut spans = self.extend([Visit { time: end, link }], device);
+        let mut spans = self.extend(&[Visit { time: end, link }], device);
         self.end_service(device, &mut spans);
         spans
     }
@@ -351,6 +342,31 @@ impl Fold {
             }
             _ => spans.push(IdleSpan { interval, cause }),
         }
+    }
+}
+
+/// Where the record of a point on the path was dropped, nobody knows where the path came from, nor what else was
+/// served in that service: all up to its end is lost.
+fn after_losses(path: &[Visit]) -> impl Iterator<Item = Visit> + '_ {
+    let lost = path.iter().rposition(|visit| visit.link == Link::Lost);
+    let until = lost.map_or(0, |lost| {
+        let after = path[lost..].windows(2);
+        let rest =
+            after.take_while(|two| goes_on(&two[1].link, Interval::new(two[0].time, two[1].time)));
+        lost + 1 + rest.count()
+    });
+    let link = Link::Lost;
+    let hidden = path[..until].last().map(|visit| Visit { link, ..*visit });
+    hidden.into_iter().chain(path[until..].iter().copied())
+}
+
+/// Whether a segment of the path with that link belongs to the same service as the one before it.
+fn goes_on(link: &Link, segment: Interval) -> bool {
+    match *link {
+        Link::Service { continues, .. } => continues,
+        // A path that begins where the last one ended may do so in the middle of a service.
+        Link::WorkerFreed { .. } | Link::Began => segment.is_empty(),
+        _ => false,
     }
 }
 

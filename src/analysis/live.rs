@@ -7,7 +7,7 @@ use super::process_cpu::{CpuReading, ProcessCpu};
 use super::run_delay::RunDelays;
 use super::summary::Summary;
 use super::tally::{Lengths, Tally, share};
-use super::units::{Link, MEETING_PATIENCE, Moment, Point, Units, Visit};
+use super::units::{Link, MEETING_PATIENCE, Moment, Point, Units};
 use crate::timeline::{
     CountedSteps, DevicePhase, Interval, LaneInfo, Nanos, Record, Stage, StepCounts, UnitRecord,
     UnitRef,
@@ -468,14 +468,14 @@ impl Analysis {
         let path = self
             .units
             .settle(self.keep, end.min(self.steps.ended.all.until));
-        let spans = self.fold.extend(path, &activity(&self.device, &self.gaps));
+        let spans = self.fold.extend(&path, &activity(&self.device, &self.gaps));
         self.device.forget_before(self.fold.cursor());
         spans
     }
 
     /// Folds the rest of the run, up to the end of the last step.
     pub fn finish(&mut self) -> Vec<IdleSpan> {
-        let Some((unit, _)) = self.steps.latest else {
+        let Some((unit, latest)) = self.steps.latest else {
             return Vec::new();
         };
         let end = self.steps.ended.all.until;
@@ -483,10 +483,14 @@ impl Analysis {
         self.count_until(Nanos(u64::MAX));
         self.units.end();
         let moment = Moment::Pushed;
-        let path = self.units.path_to(Point { unit, moment });
+        // Where the last step's own record was lost, the one before it may have been bound by other work at its end.
+        let known = match latest < end {
+            true => self.units.meeting_of_all(),
+            false => Some(Point { unit, moment }),
+        };
+        let path = known.map_or(Vec::new(), |point| self.units.path_to(point));
         let device = activity(&self.device, &self.gaps);
-        let mut spans = self.fold.extend(path, &device);
-        // Nothing is left over unless the last step's own record was lost.
+        let mut spans = self.fold.extend(&path, &device);
         spans.extend(self.fold.close(end, &device));
         spans
     }
@@ -530,14 +534,13 @@ impl Analysis {
         let device = activity(&self.device, &self.gaps);
         if fold.cursor() < measured.until {
             let moment = Moment::Pushed;
-            let path: Vec<Visit> = self.units.path_to(Point { unit, moment }).collect();
+            let mut path = self.units.path_to(Point { unit, moment });
             complete = path.iter().all(|visit| visit.link != Link::Missing);
             // The latest step may have ended after those that are counted.
-            let until = |visit: Visit| Visit {
-                time: visit.time.min(measured.until),
-                ..visit
-            };
-            fold.extend(path.into_iter().map(until), &device);
+            for visit in &mut path {
+                visit.time = visit.time.min(measured.until);
+            }
+            fold.extend(&path, &device);
         }
         fold.close(measured.until, &device);
         let window = Interval::new(start, fold.cursor().max(start));

@@ -387,9 +387,9 @@ impl Units {
     }
 
     /// The path from the horizon to `end`, oldest first.
-    pub(super) fn path_to(&self, end: Point) -> impl Iterator<Item = Visit> + '_ {
+    pub(super) fn path_to(&self, end: Point) -> Vec<Visit> {
         let points = self.points_to(end).into_iter().rev();
-        points.map(|(_, visit)| visit)
+        points.map(|(_, visit)| visit).collect()
     }
 
     /// The ends of the stages within the unit of `end` but the last, youngest first, which gets their link.

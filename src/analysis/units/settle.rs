@@ -50,6 +50,12 @@ impl Units {
         path
     }
 
+    /// The youngest point that the path to whatever comes after the latest unit of each lane must pass, where there
+    /// is one.
+    pub(in crate::analysis) fn meeting_of_all(&self) -> Option<Point> {
+        self.meeting(self.arrived, usize::MAX)
+    }
+
     /// Whether `unit` is remembered and arrived before the `young`-th.
     fn is_old(&self, unit: UnitRef, young: u64) -> bool {
         self.kept(unit).is_some_and(|kept| kept.arrival < young)
