@@ -1,7 +1,7 @@
 //! stallscope runs a training input pipeline stage by stage and tells which stage every millisecond of
 //! device idle time belongs to.
 
-// What the tests under tests/ share with those here names the library as they do.
+// `tests/virtual_clock` is compiled here, too, and names this crate as the tests there do.
 #[cfg(test)]
 extern crate self as stallscope;
 

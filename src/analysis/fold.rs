@@ -148,15 +148,18 @@ impl Fold {
         self.cursor
     }
 
-    /// Folds a path (oldest first) that continues where the last one ended; returns its idle spans.
+    /// Folds a path (oldest first) that continues where the last one ended; returns its idle spans. Where the record
+    /// of a point on it was dropped, nobody knows where the path came from: all before is unattributed.
     pub(super) fn extend(&mut self, path: &[Visit], device: &DeviceActivity) -> Vec<IdleSpan> {
+        let (unknown, known) = path.split_at(hidden_by_losses(path));
+        let hidden = self.hide(unknown, device);
         let mut spans = Vec::new();
-        for visit in after_losses(path) {
+        for visit in hidden.iter().chain(known) {
             let segment = Interval::new(self.cursor, visit.time);
-            if !goes_on(&visit.link, segment) {
+            if !goes_on(visit, self.cursor) {
                 self.end_service(device, &mut spans);
             }
-            self.note_slots(&visit, device);
+            self.note_slots(visit, device);
             if !segment.is_empty() {
                 self.cursor = segment.end;
                 if let Some(part) =
@@ -168,6 +171,22 @@ impl Fold {
             }
         }
         spans
+    }
+
+    /// One visit in place of those that lost records make uncertain. Of a service that they go on with not all is
+    /// known either.
+    fn hide(&mut self, unknown: &[Visit], device: &DeviceActivity) -> Option<Visit> {
+        let last = unknown.last()?;
+        let first = unknown.iter().find(|visit| visit.time > self.cursor);
+        if first.is_some_and(|first| goes_on(first, self.cursor)) {
+            let idle = self.serving.idle.iter_mut();
+            idle.for_each(|(_, cause)| *cause = cause.or(Some(Cause::Unattributed)));
+        }
+        for visit in unknown {
+            self.note_slots(visit, device);
+        }
+        let link = Link::Lost;
+        Some(Visit { link, ..*last })
     }
 
     /// Up to `end` nothing more is known: a record was dropped.
@@ -345,27 +364,23 @@ impl Fold {
     }
 }
 
-/// Where the record of a point on the path was dropped, nobody knows where the path came from, nor what else was
-/// served in that service: all up to its end is lost.
-fn after_losses(path: &[Visit]) -> impl Iterator<Item = Visit> + '_ {
-    let lost = path.iter().rposition(|visit| visit.link == Link::Lost);
-    let until = lost.map_or(0, |lost| {
-        let after = path[lost..].windows(2);
-        let rest =
-            after.take_while(|two| goes_on(&two[1].link, Interval::new(two[0].time, two[1].time)));
-        lost + 1 + rest.count()
-    });
-    let link = Link::Lost;
-    let hidden = path[..until].last().map(|visit| Visit { link, ..*visit });
-    hidden.into_iter().chain(path[until..].iter().copied())
+/// How many visits lead to the last whose record was dropped, the rest of that service included.
+fn hidden_by_losses(path: &[Visit]) -> usize {
+    let Some(lost) = path.iter().rposition(|visit| visit.link == Link::Lost) else {
+        return 0;
+    };
+    let after = path[lost..].windows(2);
+    let rest = after.take_while(|two| goes_on(&two[1], two[0].time));
+    lost + 1 + rest.count()
 }
 
-/// Whether a segment of the path with that link belongs to the same service as the one before it.
-fn goes_on(link: &Link, segment: Interval) -> bool {
-    match *link {
+/// Whether a visit belongs to the same service as the one before it, at `from`.
+fn goes_on(visit: &Visit, from: Nanos) -> bool {
+    match visit.link {
         Link::Service { continues, .. } => continues,
+        Link::WorkerFreed { .. } => visit.time <= from,
         // A path that begins where the last one ended may do so in the middle of a service.
-        Link::WorkerFreed { .. } | Link::Began => segment.is_empty(),
+        Link::Began => visit.time == from,
         _ => false,
     }
 }
@@ -507,5 +522,50 @@ mod tests {
         idle.open_window(Nanos(60));
         idle.close(Nanos(80), &device);
         assert_eq!((idle.busy(), idle.busy_intervals()), (Nanos::ZERO, 0));
+    }
+
+    /// The path to a lost record is hidden, the rest of that service as well, and nothing after it.
+    #[test]
+    fn only_what_led_to_a_lost_record_is_unattributed() {
+        let visit = |time, link| Visit {
+            time: Nanos(time),
+            link,
+        };
+        let service = |time, stage, continues| {
+            let run_delay = 0;
+            let link = Link::Service {
+                stage,
+                run_delay,
+                continues,
+            };
+            visit(time, link)
+        };
+        let mut fold = Fold::new(false);
+        fold.open_window(Nanos::ZERO);
+        let device = DeviceActivity::default();
+        let path = [
+            service(10, Stage::Read, false),
+            visit(20, Link::Lost),
+            service(30, Stage::Decode, true),
+            service(40, Stage::Read, false),
+            service(70, Stage::Decode, true),
+        ];
+        fold.extend(&path, &device);
+        fold.extend(&[service(85, Stage::Batch, false)], &device);
+        // The record after what has been folded is lost, in the middle of a service.
+        fold.extend(
+            &[service(90, Stage::Batch, true), visit(95, Link::Lost)],
+            &device,
+        );
+        fold.close(Nanos(95), &device);
+        let causes = [
+            (Cause::Unattributed, 55),
+            (Cause::Capacity(Stage::Decode), 30),
+            (Cause::Capacity(Stage::Read), 10),
+        ];
+        assert_eq!(
+            fold.totals().ranked(),
+            causes.map(|(cause, length)| (cause, Nanos(length)))
+        );
     }
 }

@@ -485,7 +485,7 @@ impl Analysis {
         let moment = Moment::Pushed;
         // Where the last step's own record was lost, the one before it may have been bound by other work at its end.
         let known = match latest < end {
-            true => self.units.meeting_of_all(),
+            true => self.units.meeting_of_all(latest),
             false => Some(Point { unit, moment }),
         };
         let path = known.map_or(Vec::new(), |point| self.units.path_to(point));

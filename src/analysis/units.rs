@@ -157,7 +157,7 @@ impl Units {
     }
 
     /// How a point was bound by `unit`, which is not remembered. Where its record was dropped the path goes on with
-    /// what its lane did before.
+    /// what its lane did before, so that it leads back to the horizon; none of that is charged to a cause.
     fn without(&self, unit: UnitRef) -> (Link, Option<Point>) {
         let units = self.lanes.get(usize::from(unit.lane()));
         let Some(units) = units.filter(|units| !units.is_empty()) else {

@@ -74,10 +74,14 @@ fn format_float(number: f64) -> String {
     format!("{number:?}")
 }
 
-/// Text as a TOML basic string, always on one line: JSON's strings are such, but for one character.
+/// Text as a TOML basic string, always on one line: JSON's strings are such, but for control characters above ASCII's.
 fn quote(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
-    quoted.replace('\u{7f}', "\\u007F")
+    let escaped = quoted.chars().map(|letter| match letter.is_control() {
+        true => format!("\\u{:04X}", u32::from(letter)),
+        false => letter.to_string(),
+    });
+    escaped.collect()
 }
 
 const UNITS: [(&str, u64); 9] = [

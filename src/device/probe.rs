@@ -12,6 +12,8 @@
 mod libraries;
 mod search;
 
+pub(super) use libraries::init_remedy;
+
 use std::fmt;
 use std::path::PathBuf;
 

@@ -403,7 +403,8 @@ fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
     if report.recorder.dropped > 0 {
         writeln!(
             out,
-            "\nwarning: {} records were dropped; their time is unattributed",
+            "\nwarning: {} records were dropped; the idle time that led to them is unattributed; try fewer workers, or leave \
+             a core free",
             report.recorder.dropped
         )?;
     }

@@ -86,7 +86,7 @@ pub struct ItemId {
 }
 
 impl ItemId {
-    /// The largest batch that can be numbered.
+    /// The largest batch that is allowed.
     pub const MAX_BATCH_SIZE: usize = 1 << 24;
 }
 

@@ -1,4 +1,4 @@
-//! Records that found no room: what they hide is unattributed, and nothing else.
+//! Records that found no room: idle time that may have led to them is unattributed, and no other cause gains by them.
 
 use crate::planted::{Planted, Rig};
 use crate::{MS, any_device, any_run};

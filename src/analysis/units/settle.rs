@@ -20,7 +20,7 @@ impl Units {
         let young = self.arrived - keep as u64;
         let impatient = kept > MEETING_PATIENCE * keep;
         // Where all meet in the root only, nothing can be folded without more patience either.
-        let meeting = self.meeting(young, SEARCH * keep);
+        let meeting = self.meeting(|kept| kept.arrival >= young, SEARCH * keep);
         let meeting = meeting.filter(|meeting| !impatient || self.root != Some(*meeting));
         let trunk = match meeting {
             Some(meeting) => self.points_to(meeting),
@@ -50,10 +50,11 @@ impl Units {
         path
     }
 
-    /// The youngest point that the path to whatever comes after the latest unit of each lane must pass, where there
-    /// is one.
-    pub(in crate::analysis) fn meeting_of_all(&self) -> Option<Point> {
-        self.meeting(self.arrived, usize::MAX)
+    /// The youngest point that the path to any step after the one that ended at `latest` must pass, where there is
+    /// one.
+    pub(in crate::analysis) fn meeting_of_all(&self, latest: Nanos) -> Option<Point> {
+        // What was handed on before that step's end may have bound it, but none after it.
+        self.meeting(|kept| kept.record.pushed > latest, 3 * self.len())
     }
 
     /// Whether `unit` is remembered and arrived before the `young`-th.
@@ -76,17 +77,19 @@ impl Units {
 
     /// The points of old units that young ones, or ones yet to arrive, may be bound by. `None` where a
     /// young unit is the start of a path.
-    fn frontier(&self, young: u64) -> Option<Vec<Point>> {
+    fn frontier(&self, is_young: impl Fn(&Kept) -> bool) -> Option<Vec<Point>> {
         let mut frontier = Vec::new();
         for (lane, units) in self.lanes.iter().enumerate() {
             let points = |kept: &Kept| {
                 let unit = UnitRef::new(lane as u16, kept.record.ordinal);
                 MOMENTS.map(|moment| Point { unit, moment })
             };
-            let first_young = units.partition_point(|kept| kept.arrival < young);
+            let first_young = units.partition_point(|kept| !is_young(kept));
             for point in units.range(first_young..).flat_map(points) {
                 match self.step_back(point).and_then(|(_, before)| before) {
-                    Some(before) if self.is_old(before.unit, young) => frontier.push(before),
+                    Some(before) if self.kept(before.unit).is_some_and(|kept| !is_young(kept)) => {
+                        frontier.push(before);
+                    }
                     None if self.horizon == Nanos::ZERO => return None,
                     _ => {}
                 }
@@ -106,9 +109,9 @@ impl Units {
     /// The youngest point that the paths from all of the frontier have in common, where they have one: the
     /// youngest of their points is followed back, again and again, until all are the same. Paths that have
     /// not met within `most` points need not meet at all.
-    fn meeting(&self, young: u64, most: usize) -> Option<Point> {
+    fn meeting(&self, is_young: impl Fn(&Kept) -> bool, most: usize) -> Option<Point> {
         let timed = |point: Point| Some((self.kept(point.unit)?.time(point.moment), point));
-        let frontier = self.frontier(young)?;
+        let frontier = self.frontier(is_young)?;
         let mut ends: BinaryHeap<(Nanos, Point)> = frontier.into_iter().filter_map(timed).collect();
         for _ in 0..most {
             let (_, youngest) = ends.pop()?;

@@ -51,6 +51,7 @@ pub(super) fn unpack(
             |file: &&KnownFile| *entry.path_bytes() == *format!("{inner}/{}", file.name).as_bytes();
         if let Some(at) = missing.iter().position(is_it) {
             let file = missing.remove(at);
+            let broken = |error| unusable(format!("{} in it does not unpack: {error}", file.name));
             let fault = write(entry, file, folder, watch)?.map_err(broken)?;
             if let Some(what) = fault {
                 return Err(unusable(format!(

@@ -7,6 +7,7 @@
 //! May use: `planted` (its types), `timeline`.
 
 use super::{Planter, Stamp};
+use crate::device::probe::init_remedy;
 use crate::timeline::Nanos;
 use cudarc::driver::result::{self, stream::StreamKind};
 use cudarc::driver::sys;
@@ -39,7 +40,7 @@ impl DriverError {
             218 | 222 => {
                 "the driver cannot compile the kernel for this GPU: install a newer driver"
             }
-            _ => "check `nvidia-smi` and the kernel log (`dmesg | grep -i nvrm`)",
+            status => init_remedy(status as c_int),
         }
     }
 }

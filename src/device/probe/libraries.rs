@@ -120,13 +120,6 @@ fn pci_bus_id(library: &'static Library, device: c_int) -> Option<String> {
 
 /// What cuInit's most common refusals mean.
 fn driver_refused(library: &'static Library, status: c_int) -> Missing {
-    let remedy = match status {
-        34 => "the loader found the toolkit's stub: take `.../stubs` out of LD_LIBRARY_PATH",
-        100 => "check that `nvidia-smi` lists a GPU and that CUDA_VISIBLE_DEVICES does not hide it",
-        803 => "libcuda and the kernel's driver differ: reboot, or reload the nvidia modules",
-        804 => "take CUDA's `compat` folder out of LD_LIBRARY_PATH: this GPU does not support it",
-        _ => "check `nvidia-smi` and the kernel log (`dmesg | grep -i nvrm`)",
-    };
     let detail = match error_text(library, status) {
         Some(text) => format!("cuInit failed with {status}: {text}"),
         None => format!("cuInit failed with {status}"),
@@ -134,7 +127,18 @@ fn driver_refused(library: &'static Library, status: c_int) -> Missing {
     Missing {
         piece: DRIVER,
         detail,
-        remedy: remedy.to_owned(),
+        remedy: init_remedy(status).to_owned(),
+    }
+}
+
+/// What to try where cuInit ended with that status.
+pub(in crate::device) fn init_remedy(status: c_int) -> &'static str {
+    match status {
+        34 => "the loader found the toolkit's stub: take `.../stubs` out of LD_LIBRARY_PATH",
+        100 => "check that `nvidia-smi` lists a GPU and that CUDA_VISIBLE_DEVICES does not hide it",
+        803 => "libcuda and the kernel's driver differ: reboot, or reload the nvidia modules",
+        804 => "take CUDA's `compat` folder out of LD_LIBRARY_PATH: this GPU does not support it",
+        _ => "check `nvidia-smi` and the kernel log (`dmesg | grep -i nvrm`)",
     }
 }
 
@@ -163,7 +167,11 @@ pub(super) fn nvml() -> Result<Piece, Missing> {
     let version = Nvml::init().and_then(|nvml| nvml.sys_driver_version());
     Ok(Piece {
         path: "libnvidia-ml.so.1".into(),
-        version: Some(version.map_err(|error| missing(format!("it does not start: {error}")))?),
+        version: Some(
+            version.map_err(|error| {
+                missing(format!("it does not tell the driver's version: {error}"))
+            })?,
+        ),
     })
 }
 
