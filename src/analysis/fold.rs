@@ -173,14 +173,15 @@ impl Fold {
         spans
     }
 
-    /// One visit in place of those that lost records make uncertain. Of a service that they go on with not all is
-    /// known either.
+    /// One visit in place of those that lost records make uncertain. If they continue a service that is open, the idle
+    /// time in it so far can no longer be shared out among its parts.
     fn hide(&mut self, unknown: &[Visit], device: &DeviceActivity) -> Option<Visit> {
         let last = unknown.last()?;
         let first = unknown.iter().find(|visit| visit.time > self.cursor);
         if first.is_some_and(|first| goes_on(first, self.cursor)) {
-            let idle = self.serving.idle.iter_mut();
-            idle.for_each(|(_, cause)| *cause = cause.or(Some(Cause::Unattributed)));
+            for (_, cause) in &mut self.serving.idle {
+                cause.get_or_insert(Cause::Unattributed);
+            }
         }
         for visit in unknown {
             self.note_slots(visit, device);

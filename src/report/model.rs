@@ -144,7 +144,7 @@ pub struct IdleCause {
 pub struct RecorderReport {
     pub on: bool,
     pub records: u64,
-    /// Records lost since their ring was full; their time is `unattributed`.
+    /// Records lost since their ring was full; the idle time that led to them is `unattributed`.
     pub dropped: u64,
     /// What one record with its clock reading costs the thread that writes it, measured before the run.
     pub record_ns: Nanos,

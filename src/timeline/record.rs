@@ -430,13 +430,14 @@ mod tests {
         /// Its services follow each other without a gap and are the whole of it.
         #[test]
         fn a_split_unit_is_the_sum_of_its_services(start in 0u64..1 << 60, lengths in any::<[u32; 2]>(), preprocess in 0u64..1 << 50, delay in any::<u32>()) {
-            let mut unit = blank();
             let [read, decode] = lengths;
-            unit.start = Nanos(start);
-            unit.end = Nanos(start + u64::from(read) + u64::from(decode) + preprocess);
-            unit.input_depth = 3;
-            unit.run_delay = delay;
-            unit.split = Some(Split { read, decode, decoded_bytes: 7 });
+            let end = Nanos(start + u64::from(read) + u64::from(decode) + preprocess);
+            let unit = UnitRecord {
+                input_depth: 3,
+                run_delay: delay,
+                split: Some(Split { read, decode, decoded_bytes: 7 }),
+                ..UnitRecord::of_device(Stage::Preprocess, 0, UnitRef::NONE, false, Nanos(start), end)
+            };
             let services: Vec<_> = unit.services().collect();
             let ends = services.iter().map(|service| service.end);
             let starts = services.iter().skip(1).map(|service| service.start);
@@ -447,33 +448,6 @@ mod tests {
             prop_assert_eq!(depths, [3, 0, 0]);
             let delays: u64 = services.iter().map(|service| u64::from(service.run_delay)).sum();
             prop_assert!(delays <= delay.into() && delays + 3 >= u64::from(delay).min((unit.end - unit.start).0));
-        }
-    }
-
-    fn blank() -> UnitRecord {
-        UnitRecord {
-            stage: Stage::Preprocess,
-            split: None,
-            ordinal: 0,
-            item: ItemId::default(),
-            sample: 0,
-            samples: 1,
-            waited: false,
-            admitted: false,
-            skipped: false,
-            ready_at: Nanos::ZERO,
-            cause: UnitRef::NONE,
-            start: Nanos::ZERO,
-            end: Nanos::ZERO,
-            pushed: Nanos::ZERO,
-            room_from: UnitRef::NONE,
-            lineage: UnitRef::NONE,
-            wake_run_delay: 0,
-            run_delay: 0,
-            bytes_in: 0,
-            bytes_out: 0,
-            input_depth: 0,
-            output_depth: 0,
         }
     }
 }

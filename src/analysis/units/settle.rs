@@ -20,7 +20,8 @@ impl Units {
         let young = self.arrived - keep as u64;
         let impatient = kept > MEETING_PATIENCE * keep;
         // Where all meet in the root only, nothing can be folded without more patience either.
-        let meeting = self.meeting(|kept| kept.arrival >= young, SEARCH * keep);
+        let is_young = |kept: &Kept| kept.arrival >= young;
+        let meeting = self.meeting(is_young, SEARCH * keep);
         let meeting = meeting.filter(|meeting| !impatient || self.root != Some(*meeting));
         let trunk = match meeting {
             Some(meeting) => self.points_to(meeting),
@@ -32,7 +33,7 @@ impl Units {
             None => return Vec::new(),
         };
         let settled = |(place, (point, visit)): (usize, &(Option<Point>, Visit))| {
-            let point = point.filter(|point| self.is_old(point.unit, young))?;
+            let point = point.filter(|point| self.is_old(point.unit, is_young))?;
             (visit.time <= no_later_than).then_some((place, point, visit.time))
         };
         let place = trunk.iter().enumerate().find_map(settled);
@@ -57,9 +58,9 @@ impl Units {
         self.meeting(|kept| kept.record.pushed > latest, 3 * self.len())
     }
 
-    /// Whether `unit` is remembered and arrived before the `young`-th.
-    fn is_old(&self, unit: UnitRef, young: u64) -> bool {
-        self.kept(unit).is_some_and(|kept| kept.arrival < young)
+    /// Whether `unit` is remembered and not young.
+    fn is_old(&self, unit: UnitRef, is_young: impl Fn(&Kept) -> bool) -> bool {
+        self.kept(unit).is_some_and(|kept| !is_young(kept))
     }
 
     /// Forgets what lies before the horizon, but for the young and the last unit of each lane.
@@ -87,9 +88,7 @@ impl Units {
             let first_young = units.partition_point(|kept| !is_young(kept));
             for point in units.range(first_young..).flat_map(points) {
                 match self.step_back(point).and_then(|(_, before)| before) {
-                    Some(before) if self.kept(before.unit).is_some_and(|kept| !is_young(kept)) => {
-                        frontier.push(before);
-                    }
+                    Some(before) if self.is_old(before.unit, &is_young) => frontier.push(before),
                     None if self.horizon == Nanos::ZERO => return None,
                     _ => {}
                 }
