@@ -3,9 +3,10 @@
 mod program;
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 fn stallscope(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = program::stallscope();
@@ -227,5 +228,168 @@ fn a_decoder_that_was_left_out_says_how_to_get_it() {
             error.contains("cargo build --release --features turbojpeg"),
             "{error}"
         );
+    }
+}
+
+/// A file of `pipelines/`, where it looks for data, `preprocess.size` where that has an effect, and the bytes of a sample.
+type Pipeline = (&'static str, &'static str, Option<usize>, usize);
+
+const OF_32: usize = 3 * 32 * 32 * 4;
+/// The largest record: up to finished pictures of 128 x 128 the host would crop instead.
+const FRAME: usize = 3 * 256 * 256;
+const PIPELINES: [Pipeline; 9] = [
+    ("jpeg-folder.toml", "data/quickstart", Some(32), OF_32),
+    ("png-folder.toml", "data/png", Some(32), OF_32),
+    ("encoded-shards.toml", "data/shards", Some(32), OF_32),
+    ("pixel-shards.toml", "data/pixels", Some(32), OF_32),
+    ("finish-on-device.toml", "data/pixels", Some(144), FRAME),
+    ("webdataset.toml", "data/webdataset", Some(32), OF_32),
+    ("mnist.toml", "data/mnist", None, 28 * 28 * 4),
+    ("cifar10.toml", "data/cifar10", None, OF_32),
+    ("cifar100.toml", "data/cifar100", None, OF_32),
+];
+
+/// The names of the TOML files in a folder of this repository.
+fn toml_files(folder: &str) -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let names = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".toml")).collect()
+}
+
+/// 40 samples where every pipeline looks for its data, before anything is packed.
+fn small_data(at: &Path) {
+    for (folder, format) in [("train", "jpeg"), ("quickstart", "jpeg"), ("png", "png")] {
+        let folder = format!("data/{folder}");
+        let made = ["data", "generate", &folder, "--images", "40"];
+        succeeds(
+            at,
+            &[&made[..], &["--classes", "4", "--format", format]].concat(),
+        );
+    }
+    for folder in ["samples", "webdataset", "mnist", "cifar10", "cifar100"] {
+        fs::create_dir(at.join("data").join(folder)).unwrap();
+    }
+    for number in 0..40 {
+        let class = number % 4;
+        let image = format!("data/train/class_{class:02}/img_{number:05}.jpg");
+        let sample = at.join(format!("data/samples/{number:05}"));
+        fs::copy(at.join(image), sample.with_extension("jpg")).unwrap();
+        fs::write(sample.with_extension("cls"), class.to_string()).unwrap();
+    }
+    let tar = [
+        "--sort=name",
+        "-cf",
+        "data/webdataset/train-0.tar",
+        "-C",
+        "data/samples",
+        ".",
+    ];
+    let packed = Command::new("tar").args(tar).current_dir(at).status();
+    assert!(packed.unwrap().success());
+
+    let write = |name: &str, bytes: Vec<u8>| fs::write(at.join("data").join(name), bytes).unwrap();
+    let labels: Vec<u8> = (0..40).map(|number| number % 10).collect();
+    let images = [
+        &[0, 0, 8, 3, 0, 0, 0, 40, 0, 0, 0, 28, 0, 0, 0, 28][..],
+        &[7; 40 * 28 * 28],
+    ];
+    write("mnist/train-images-idx3-ubyte", images.concat());
+    let header = [0, 0, 8, 1, 0, 0, 0, 40];
+    write(
+        "mnist/train-labels-idx1-ubyte",
+        [&header[..], &labels].concat(),
+    );
+    let record = |label: &[u8]| [label, &[7; 3 * 32 * 32]].concat();
+    for (file, labels) in labels.chunks(8).enumerate() {
+        let records: Vec<u8> = labels.iter().flat_map(|label| record(&[*label])).collect();
+        write(&format!("cifar10/data_batch_{}.bin", file + 1), records);
+    }
+    let records = labels.iter().flat_map(|label| record(&[0, *label]));
+    write("cifar100/train.bin", records.collect());
+}
+
+/// Packs what the comment of a pipeline file says is to be packed for it.
+fn packed_as_said(at: &Path, pipeline: &str) {
+    let commands = pipeline
+        .lines()
+        .filter_map(|line| line.strip_prefix("#   stallscope data pack "));
+    for command in commands {
+        let words: Vec<&str> = ["data", "pack"]
+            .into_iter()
+            .chain(command.split(' '))
+            .collect();
+        succeeds(at, &words);
+    }
+}
+
+/// The files as they stand, from the folders that they name, and packed as their comments say.
+#[test]
+fn every_pipeline_file_trains_on_its_kind_of_data() {
+    let named = PIPELINES.map(|(file, ..)| file.to_owned());
+    assert_eq!(
+        toml_files("pipelines"),
+        BTreeSet::from(named),
+        "a file without a row in PIPELINES is used by no test"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    small_data(at);
+    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines");
+    for (file, data, size, sample_bytes) in PIPELINES {
+        let pipeline = fs::read_to_string(home.join(file)).unwrap();
+        packed_as_said(at, &pipeline);
+        let mut text = format!(
+            "pipeline = {:?}\nbatch.size = 8\nwarmup_steps = 1\nsteps = 8\n",
+            home.join(file)
+        );
+        if let Some(size) = size {
+            text += &format!("preprocess.size = {size}\n");
+        }
+        fs::write(at.join("x.toml"), text).unwrap();
+        let run = [
+            "run",
+            "x.toml",
+            "--quiet",
+            "--trace",
+            "none",
+            "--run-dir",
+            "out",
+        ];
+        let output = stallscope(at, &run);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success() && error.is_empty(),
+            "{file}: {error}"
+        );
+        let report = fs::read_to_string(at.join("out/report.json")).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(
+            report["config"]["pipeline"]["source"]["path"], data,
+            "{file}"
+        );
+        assert_eq!(report["data"]["samples"], 40, "{file}");
+        assert_eq!(report["data"]["sample_bytes"], sample_bytes, "{file}");
+        assert_eq!(report["samples"], 64, "{file}");
+        assert!(
+            report["training"]["last_loss"].as_f64().unwrap() > 0.0,
+            "{file}"
+        );
+    }
+}
+
+#[test]
+fn every_experiment_file_resolves() {
+    for folder in ["configs", "configs/reproduce"] {
+        let at = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        for name in toml_files(folder) {
+            let output = stallscope(&at, &["config", &name]);
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(
+                output.status.success() && error.is_empty(),
+                "{name}: {error}"
+            );
+        }
     }
 }
