@@ -4,10 +4,10 @@
 use fast_image_resize::images::{CroppedImage, Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use stallscope::config::{Settings, SourceKind};
-use stallscope::data::sampler::Order;
+use stallscope::data::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer};
 use stallscope::data::{GenerateOptions, generate};
-use stallscope::pipeline::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer};
-use stallscope::pipeline::{Discard, ErrorPolicy, Layout, Plan, StageKnobs, StopSignal, start};
+use stallscope::pipeline::sampler::Order;
+use stallscope::pipeline::{Discard, Layout, OnError, Plan, StageKnobs, StopSignal, start};
 use stallscope::session::{Catalog, ImageWork, PackRequest};
 use stallscope::timeline::{Clock, MonotonicClock, Recorder};
 use std::alloc::{GlobalAlloc, Layout as Shape, System};
@@ -85,7 +85,7 @@ fn allocations(work: &Arc<ImageWork>, layout: Layout, size: usize, epochs: u64) 
         ordered: true,
         seed: 0,
         part: None,
-        on_error: ErrorPolicy::Fail,
+        on_error: OnError::Fail,
         keep: None,
     };
     let recorder = Recorder::new();

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use stallscope::data::{GenerateOptions, ImageFolder, ImageFormat, generate, sample_rng};
-use stallscope::pipeline::stages::decode::{DecodeOptions, Decoder, DecoderKind, Input, RgbBuffer};
-use stallscope::pipeline::stages::preprocess::{PreprocessPlan, Preprocessor, Spatial};
+use stallscope::data::stages::decode::{DecodeOptions, Decoder, DecoderKind, Input, RgbBuffer};
+use stallscope::data::stages::preprocess::{PreprocessPlan, Preprocessor, Spatial};
+use stallscope::data::{GenerateOptions, ImageFolder, ImageFormat, generate};
+use stallscope::pipeline::sampler::sample_rng;
 
 const IMAGES_PER_SET: usize = 24;
 const SIDE: u32 = 224;

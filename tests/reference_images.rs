@@ -1,7 +1,7 @@
 //! Kinds of picture that decoders get wrong, against Pillow's pixels: `tests/images/NAME.rgb` is what
 //! `ImageOps.exif_transpose(Image.open(NAME)).convert("RGB")` of Pillow 13.0 gave, rows of interleaved RGB.
 
-use stallscope::pipeline::stages::decode::{
+use stallscope::data::stages::decode::{
     DecodeOptions, Decoder, DecoderKind, Input, Region, RgbBuffer,
 };
 use std::fs;

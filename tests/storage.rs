@@ -5,10 +5,10 @@ mod virtual_clock;
 #[path = "attribution/work.rs"]
 mod work;
 
-use stallscope::data::sampler::{Batches, Order, epoch_order};
-use stallscope::pipeline::stages::storage::{EmulatedStorage, StorageSpec, Stored};
+use stallscope::data::stages::storage::{EmulatedStorage, StorageSpec, Stored};
+use stallscope::pipeline::sampler::{Batches, Order, epoch_order};
 use stallscope::pipeline::{
-    Discard, ErrorPolicy, Layout, Plan, SampleWork, StageKnobs, StopSignal, start,
+    Discard, Layout, OnError, Plan, SampleWork, StageKnobs, StopSignal, start,
 };
 use stallscope::timeline::{Clock, MonotonicClock, Nanos, Recorder, Stage};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Run {
             ordered: true,
             seed: SEED,
             part: self.part.clone(),
-            on_error: ErrorPolicy::Fail,
+            on_error: OnError::Fail,
             keep: None,
         }
     }

@@ -6,7 +6,7 @@ use super::args::BatchSizeArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{provide_data, trial_steps};
 use crate::config::{Resolved, Settings, key_of};
-use crate::device::cgroup::memory_to_fill_bytes;
+use crate::machine::memory_to_fill_bytes;
 use crate::session::{Predictor, training_samples};
 use crate::timeline::Bytes;
 use crate::tune::{

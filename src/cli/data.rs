@@ -10,7 +10,7 @@ use crate::data::{
     GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, StandInOptions,
     generate_stand_in, generate_until,
 };
-use crate::device::cgroup::usable_threads;
+use crate::machine::usable_threads;
 use crate::session::PackRequest;
 use std::io::Write;
 use std::path::Path;

@@ -13,7 +13,7 @@ use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::out_folder;
 use super::run::{default_run_dir, provide_data, trial_steps};
 use crate::config::{Resolved, Settings};
-use crate::device::cgroup::memory_to_fill_bytes;
+use crate::machine::memory_to_fill_bytes;
 use crate::session::training_samples;
 use crate::tune::sweep::write_whole;
 use crate::tune::tuning::{self, Attempt, Request, TuneError, Tuning};

@@ -4,13 +4,16 @@
 //! one worker, except `copy`, where 0 means "in the trainer's thread"; every queue holds at least
 //! one item; sizes, steps and rates are positive; ranges are ordered.
 //!
-//! May use: `presets`.
+//! May use: `presets`, and the choices of `pipeline` and `data`.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::presets;
+pub use crate::data::stages::decode::DecoderKind as Decoder;
+pub use crate::data::stages::reading::ReadMode;
+pub use crate::pipeline::OnError;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -157,14 +160,6 @@ pub enum SourceKind {
     Cifar100,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnError {
-    #[default]
-    Fail,
-    Skip,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct StageConfig {
     pub workers: usize,
@@ -194,21 +189,6 @@ pub struct ReadConfig {
     pub mode: ReadMode,
 }
 
-/// How files are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReadMode {
-    /// Mapped, every page touched.
-    Mmap,
-    /// `pread` into a buffer.
-    #[default]
-    Pread,
-    /// `pread` past the page cache (`O_DIRECT`).
-    Direct,
-    /// From memory, where all of them are before the run.
-    Ram,
-}
-
 /// What is done to the data's pages in the page cache before the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -230,16 +210,6 @@ pub struct DecodeConfig {
     pub whole: bool,
     /// Turn pictures upright as their EXIF block says.
     pub exif_orientation: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Decoder {
-    /// The pure-Rust `image` crate.
-    #[default]
-    Image,
-    /// libjpeg-turbo.
-    Turbojpeg,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

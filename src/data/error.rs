@@ -188,7 +188,8 @@ pub enum DataError {
 
 impl DataError {
     /// Wraps an I/O error with what was being done and to which path.
-    pub(crate) fn io(
+    /// `io` went wrong with the file at `path`.
+    pub fn io(
         action: &'static str,
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> DataError {

@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use super::DataError;
 use super::painting::{Canvas, Painter, Subject, span};
-use super::sampler::{below, mix_all, sample_rng};
 use manifest::{Manifest, fill_folder, report_existing};
+use stallscope_core::pipeline::sampler::{below, mix_all, sample_rng};
 
-pub(in crate::data) mod manifest;
+pub(crate) mod manifest;
 
 pub use manifest::{MANIFEST_NAME, made_otherwise};
 

@@ -67,7 +67,7 @@ mod tests {
 
     impl HugeBytes {
         /// Bytes of memory that are taken.
-        pub(in crate::data) fn taken(&self) -> usize {
+        pub(crate) fn taken(&self) -> usize {
             match &*self.pages {
                 Pages::Huge(pages) => pages.len(),
                 Pages::Plain(bytes) => bytes.capacity(),

@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn the_real_mnist_opens() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/mnist");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/mnist");
         if !folder.is_dir() {
             eprintln!("skipped: {} is not there", folder.display());
             return;

@@ -9,8 +9,8 @@
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::sampler::below;
 use noise::{Plane, fill_noise};
+use stallscope_core::pipeline::sampler::below;
 
 mod noise;
 

@@ -112,8 +112,8 @@ fn encode(images: &SmallImages, i: usize, out: &mut Vec<u8>) -> Result<(), DataE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::ImageFolder;
-    use crate::data::generate::MANIFEST_NAME;
+    use crate::ImageFolder;
+    use crate::generate::MANIFEST_NAME;
 
     fn images(pixels: &[u8], labels: &[u8]) -> SmallImages {
         let count = (labels.len() as u32).to_be_bytes();

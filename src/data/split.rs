@@ -4,7 +4,7 @@
 //!
 //! May use: `data::sampler`.
 
-use super::sampler::{Order, epoch_order};
+use stallscope_core::pipeline::sampler::{Order, epoch_order};
 use std::sync::Arc;
 
 /// How much is held out.

@@ -4,7 +4,7 @@
 //! else. No thread stands for the device, so that one that wakes late can neither lengthen nor shorten what
 //! the device does. Copies run on an engine of their own, beside the steps.
 
-use crate::timeline::{Interval, Nanos};
+use stallscope_core::timeline::{Interval, Nanos};
 
 /// How fast the accelerator is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,11 +13,11 @@ mod matching;
 mod parts;
 
 use super::cupti::{Activity, ApiCall, DeviceWork, Direction, WorkKind};
-use crate::timeline::{
-    BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record, Stage, UnitRecord, UnitRef,
-};
 use matching::Matching;
 use parts::{late, own_works, reads_back};
+use stallscope_core::timeline::{
+    BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record, Stage, UnitRecord, UnitRef,
+};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Steps that have to be seen behind one before that is put together: records of a step that come later than

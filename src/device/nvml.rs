@@ -9,11 +9,11 @@
 mod sampler;
 
 use super::probe::Missing;
-use crate::timeline::{GpuSample, Nanos};
 use nvml_wrapper::enum_wrappers::device::{Clock, PcieUtilCounter, TemperatureSensor};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 pub use sampler::GpuSampler;
+use stallscope_core::timeline::{GpuSample, Nanos};
 use std::sync::OnceLock;
 
 /// Which way bytes go over PCIe, as the GPU sees it.

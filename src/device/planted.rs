@@ -19,9 +19,9 @@ pub use driver::DriverError;
 
 use super::cupti::{Activity, Cupti, CuptiError, Recording, WorkKind};
 use super::probe::{CudaProbe, Missing, Piece};
-use crate::timeline::{Clock, Interval, MonotonicClock, Nanos};
 use comparison::Observed;
 use driver::Device;
+use stallscope_core::timeline::{Clock, Interval, MonotonicClock, Nanos};
 use std::sync::Arc;
 
 /// Kernels' lengths in turn, in milliseconds, and those of the gaps after them in microseconds. Their counts have

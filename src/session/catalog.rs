@@ -2,8 +2,8 @@
 
 use crate::config::{ReadMode, SourceKind};
 use crate::data::shard::{Record, RecordFault, check_record};
+use crate::data::stages::reading::{Access, Encoded, Extent, ReadError, Reader};
 use crate::data::{DataError, ImageFolder, LeftOut, RecordKind, ShardSet, TarShards};
-use crate::pipeline::stages::reading::{Access, Encoded, Extent, ReadError, Reader};
 use std::path::{Path, PathBuf};
 
 /// Samples, their labels and where their bytes lie.

@@ -1,9 +1,9 @@
 //! Why a run could not be started, or ended early.
 
 use crate::data::DataError;
-use crate::pipeline::stages::decode::DecodeError;
-use crate::pipeline::stages::preprocess::PreprocessError;
-use crate::pipeline::stages::reading::ReadError;
+use crate::data::stages::decode::DecodeError;
+use crate::data::stages::preprocess::PreprocessError;
+use crate::data::stages::reading::ReadError;
 use crate::timeline::Bytes;
 use crate::trace::TraceError;
 use crate::train::{OutOfMemory, TrainError};

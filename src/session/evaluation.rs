@@ -2,7 +2,7 @@
 //! from it.
 
 use super::error::SessionError;
-use crate::data::sampler::{Batches, Order};
+use crate::pipeline::sampler::{Batches, Order};
 use crate::pipeline::{Plan, SampleWork, StopSignal, start};
 use crate::report::{Evaluation, Score};
 use crate::timeline::{Clock, Recorder};

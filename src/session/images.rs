@@ -3,13 +3,12 @@
 use super::catalog::Catalog;
 use super::error::SessionError;
 use crate::config::{PipelineConfig, Spatial as SpatialConfig};
-use crate::data::sample_rng;
-use crate::data::sampler::Order;
 use crate::data::shard::Record;
-use crate::pipeline::stages::decode::{DecodeOptions, Decoder, Input, Rgb, RgbBuffer, View};
-use crate::pipeline::stages::preprocess::{PreprocessError, PreprocessPlan, Preprocessor, Spatial};
-use crate::pipeline::stages::reading::{Access, Encoded, Reader};
-use crate::pipeline::stages::spare::Spare;
+use crate::data::stages::decode::{DecodeOptions, Decoder, Input, Rgb, RgbBuffer, View};
+use crate::data::stages::preprocess::{PreprocessError, PreprocessPlan, Preprocessor, Spatial};
+use crate::data::stages::reading::{Access, Encoded, Reader};
+use crate::data::stages::spare::Spare;
+use crate::pipeline::sampler::{Order, sample_rng};
 use crate::pipeline::{Claim, SampleError, SampleKey, SampleWork};
 use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
 use std::sync::Arc;

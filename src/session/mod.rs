@@ -20,6 +20,9 @@ mod predict;
 mod run;
 mod small;
 mod source;
+#[cfg(test)]
+#[path = "../../tests/trace_files/mod.rs"]
+mod test_files;
 mod tracing_feed;
 mod trainee;
 

@@ -5,7 +5,7 @@
 //! others. May use `analysis`, `device` and `timeline`.
 
 use crate::analysis::CpuReading;
-use crate::device::cgroup::{allowed_cores, usable_cores, usable_threads};
+use crate::machine::{allowed_cores, usable_cores, usable_threads};
 use crate::timeline::Nanos;
 use std::fs::File;
 use std::io::Read;

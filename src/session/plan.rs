@@ -7,9 +7,9 @@ use crate::config::{
     self, EmulatedConfig, GpuTimeline, HeldOut, Mode, ModelKind, Optimizer, OrderConfig, PartSize,
     PipelineConfig, Resolved, StageConfig,
 };
-use crate::data::sampler::{Batches, Order};
 use crate::data::{Amount, Parts, Split};
 use crate::device::emulated::{EmulatedMemory, EmulatedSpec};
+use crate::pipeline::sampler::{Batches, Order};
 use crate::pipeline::{Keep, Plan};
 use crate::timeline::{Layout, Nanos, Place, StageKnobs};
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision};

@@ -3,7 +3,7 @@
 
 use crate::config::PreprocessStageConfig;
 use crate::data::SmallImages;
-use crate::pipeline::stages::ahead::fetch_ahead;
+use crate::data::stages::ahead::fetch_ahead;
 use crate::pipeline::{Claim, SampleError, SampleWork};
 use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
 use multiversion::multiversion;

@@ -1,7 +1,7 @@
 //! Training: the only place that names burn.
 //!
 //! The loop ([`train`]) is generic over a [`TrainStep`]; [`BurnTrainer`] is one, [`EmulatedTrainer`] another.
-//! burn itself is behind the package in `src/train/burn`. May use `pipeline`, `device` and `timeline`.
+//! burn itself is behind the package in `src/burn`. May use `pipeline`, `device` and `timeline`.
 
 mod burning;
 mod emulated;

@@ -1,10 +1,10 @@
 //! How much memory there is for queues, batches and the page cache.
 //!
-//! May use: `checklist`, `proc_file`, `device::cgroup`.
+//! May use: `checklist`, `proc_file`, `machine`.
 
 use super::checklist::{Row, Section, size};
 use super::proc_file;
-use crate::device::cgroup::{memory_available_bytes, memory_limit_bytes, memory_total_bytes};
+use crate::machine::{memory_available_bytes, memory_limit_bytes, memory_total_bytes};
 
 /// Less than this free, and queues and page cache start to push each other out.
 const LITTLE_BYTES: u64 = 1 << 30;

@@ -1,6 +1,6 @@
 //! What the loader's workers can run on: cores, affinity, quota, and who else is using them.
 //!
-//! May use: `checklist`, `proc_file`, `device::cgroup`.
+//! May use: `checklist`, `proc_file`, `machine`.
 
 use std::fs;
 use std::thread;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::checklist::{Row, Section};
 use super::proc_file;
-use crate::device::cgroup;
+use crate::machine;
 
 pub fn section() -> Section {
     Section {
@@ -54,7 +54,7 @@ fn parallelism() -> usize {
 }
 
 fn quota() -> Row {
-    match cgroup::cpu_quota_cores() {
+    match machine::cpu_quota_cores() {
         None => Row::ok("CPU quota", "none"),
         Some(cores) => Row::warning(
             "CPU quota",

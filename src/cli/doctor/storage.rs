@@ -1,7 +1,7 @@
 //! What the data is read from: its file system, that system's speed, and what of the data is
 //! already in memory.
 //!
-//! May use: `checklist`, `disk`, `proc_file`, `data::page_cache`, `device::cgroup`.
+//! May use: `checklist`, `disk`, `proc_file`, `data::page_cache`, `machine`.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use super::checklist::{Row, Section, size};
 use super::disk::{self, Method, ReadSpeed};
 use super::proc_file;
 use crate::data::page_cache::{self, Residency};
-use crate::device::cgroup::memory_available_bytes;
+use crate::machine::memory_available_bytes;
 
 /// Files whose pages are counted: enough for a share within a few per cent.
 const SAMPLED_FILES: usize = 256;

@@ -1,7 +1,8 @@
 //! The machine, as results name it. May use: `device`.
 
 use crate::cli::doctor::proc_file;
-use crate::device::{cgroup, probe};
+use crate::device::probe;
+use crate::machine;
 use crate::reproduce::Hardware;
 use std::fs;
 
@@ -11,8 +12,8 @@ pub fn hardware() -> Hardware {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Hardware {
         processor: processor.trim_start_matches([':', ' ', '\t']).to_owned(),
-        cores: cgroup::usable_cores(),
-        memory_bytes: cgroup::memory_total_bytes(),
+        cores: machine::usable_cores(),
+        memory_bytes: machine::memory_total_bytes(),
         operating_system: format!("Linux {}", release.trim()),
         gpu: probe::cuda().device(0).ok().map(|gpu| gpu.name.clone()),
     }

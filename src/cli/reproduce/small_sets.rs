@@ -8,7 +8,7 @@ use crate::data::{
     Provenance, PublishedPart, PublishedSet, SmallImages, StandInOptions, provenance,
     write_png_folder,
 };
-use crate::device::cgroup::usable_threads;
+use crate::machine::usable_threads;
 use crate::reproduce::{DataOrigin, DataPlace, LabError};
 use std::fs;
 use std::path::{Path, PathBuf};

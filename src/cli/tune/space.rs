@@ -4,7 +4,7 @@
 
 use crate::cli::args::TuneArgs;
 use crate::config::{Resolved, Row, check_setting};
-use crate::device::cgroup::usable_threads;
+use crate::machine::usable_threads;
 use crate::tune::sweep::Grid;
 use crate::tune::tuning::{Axis, Space};
 

@@ -12,7 +12,7 @@ use super::error::FetchError;
 use super::part::PartFile;
 use super::sum::pieces;
 use super::watch::Watch;
-use crate::data::DataError;
+use crate::DataError;
 
 /// Unpacks `members` of the folder `inner` of the archive `path` into `folder`; the archive's other files are left out.
 ///

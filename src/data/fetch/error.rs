@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
 
-use crate::data::DataError;
+use crate::DataError;
 
 /// A fetch that did not end with the data set in its folder.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use super::found::{Form, Found, Member};
 use super::part::PartFile;
 use super::sum::pieces;
 use super::watch::Watch;
-use crate::data::DataError;
+use crate::DataError;
 
 /// What of a folder makes a download.
 pub(super) enum Source<'a> {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::catalog::KnownFile;
 use super::sum::{Sum, pieces};
-use crate::data::DataError;
+use crate::DataError;
 
 /// See the module.
 pub(super) struct PartFile<'a> {

@@ -11,7 +11,7 @@ use super::catalog::{PublishedSet, Release};
 use super::error::FetchError;
 use super::found::{Found, look};
 use super::watch::Watch;
-use crate::data::stand_in::is_stand_in;
+use crate::stand_in::is_stand_in;
 
 /// Whose data a folder holds. Only with real data can an accuracy be compared with a published one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::catalog::KnownFile;
 use super::error::FetchError;
-use crate::data::DataError;
+use crate::DataError;
 
 const BUFFER_BYTES: usize = 1 << 20;
 

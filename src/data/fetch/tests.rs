@@ -2,7 +2,7 @@
 
 use super::provenance::of_release;
 use super::*;
-use crate::data::MANIFEST_NAME;
+use crate::MANIFEST_NAME;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
@@ -272,7 +272,7 @@ fn a_full_disk_says_what_to_do() {
 
 #[test]
 fn the_real_mnist_is_known() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/mnist");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/mnist");
     if !folder.is_dir() {
         eprintln!("skipped: {} is not there", folder.display());
         return;

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat};
-use crate::data::lock::{LockedFile, lock_file};
-use crate::data::{DataError, ImageFolder};
+use crate::lock::{LockedFile, lock_file};
+use crate::{DataError, ImageFolder};
 
 /// Name of the manifest inside a generated folder.
 pub const MANIFEST_NAME: &str = "stallscope-data.json";
@@ -66,7 +66,7 @@ impl Manifest {
 }
 
 /// The text of the manifest in `out`; none where there is nothing in `out`, and an error where there is something else.
-pub(in crate::data) fn existing_manifest(out: &Path) -> Result<Option<String>, DataError> {
+pub(crate) fn existing_manifest(out: &Path) -> Result<Option<String>, DataError> {
     match fs::read_to_string(out.join(MANIFEST_NAME)) {
         Ok(text) => Ok(Some(text)),
         Err(_) if !out.exists() => Ok(None),
@@ -131,7 +131,7 @@ pub fn made_otherwise(options: &GenerateOptions) -> Option<DataError> {
 
 /// Fills a hidden sibling of `out` with `fill`, which has it to itself, and gives it the name `out`. `manifest` says
 /// what it is filled with: where the same was begun before, it is gone on with, and anything else removed.
-pub(in crate::data) fn fill_folder<T>(
+pub(crate) fn fill_folder<T>(
     out: &Path,
     manifest: &impl Serialize,
     fill: impl FnOnce(&Path) -> Result<T, DataError>,
@@ -192,7 +192,7 @@ fn prepare_partial(
 }
 
 /// The fields in which two manifests differ: `images: 100 there, 200 asked; ...`, empty when they are equal.
-pub(in crate::data) fn differences<const N: usize>(
+pub(crate) fn differences<const N: usize>(
     there: [(&'static str, String); N],
     asked: [(&'static str, String); N],
 ) -> String {

@@ -1,7 +1,7 @@
 //! Tests of the generator: determinism, layout, resumption, refusals.
 
 use super::*;
-use crate::data::ImageFolder;
+use crate::ImageFolder;
 use std::collections::BTreeMap;
 
 fn small(out: PathBuf) -> GenerateOptions {

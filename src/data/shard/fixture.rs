@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::data::DataError;
+use crate::DataError;
 
 /// `len` samples in three classes whose bytes follow from their numbers.
 pub(super) struct Planted {

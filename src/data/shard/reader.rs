@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::layout::{Fault, Header, IndexEntry, Part, RecordKind, VERSION};
 use super::layout::{StringTable, check_crc, parse_index};
-use crate::data::DataError;
+use crate::DataError;
 use set::{check_set, shard_paths};
 use source::ByteSource;
 

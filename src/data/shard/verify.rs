@@ -17,7 +17,7 @@ use super::reader::set::{check_set, shard_paths};
 use super::reader::source::ByteSource;
 use super::reader::{ShardFile, check_record, open_file};
 use super::reader::{read_class_names, read_header, read_index, read_names};
-use crate::data::DataError;
+use crate::DataError;
 
 /// Long enough that a disk reads instead of seeking.
 const RUN_BYTES: u64 = 4 << 20;

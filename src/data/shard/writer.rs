@@ -13,8 +13,8 @@ use std::fs;
 use std::path::Path;
 
 use super::layout::RecordKind;
-use crate::data::DataError;
-use crate::data::lock::{LockedFile, lock_file};
+use crate::DataError;
+use crate::lock::{LockedFile, lock_file};
 use file::ShardWriter;
 use lanes::{Encoded, Records, with_lanes};
 use plan::Plan;

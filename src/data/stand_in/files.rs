@@ -8,9 +8,9 @@ use std::path::Path;
 
 use super::StandInOptions;
 use super::pictures::{PIXELS_MNIST, Pictures, SIDE_MNIST};
-use crate::data::fetch::PublishedSet;
-use crate::data::sampler::{Order, epoch_order};
-use crate::data::{CifarKind, DataError, PublishedPart};
+use crate::fetch::PublishedSet;
+use crate::{CifarKind, DataError, PublishedPart};
+use stallscope_core::pipeline::sampler::{Order, epoch_order};
 
 /// Samples that are drawn before they are written.
 const BLOCK_SAMPLES: usize = 2000;

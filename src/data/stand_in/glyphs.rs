@@ -7,8 +7,8 @@
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::data::painting::span;
-use crate::data::sampler::{below, mix_all};
+use crate::painting::span;
+use stallscope_core::pipeline::sampler::{below, mix_all};
 
 /// Of a picture, in pixels.
 pub(super) const SIDE: usize = 28;

@@ -5,9 +5,9 @@
 //! May use: `data::{fetch, painting, sampler}`, `stand_in::glyphs`.
 
 use super::glyphs::{Alphabet, SIDE};
-use crate::data::fetch::PublishedSet;
-use crate::data::painting::{Canvas, Painter, Subject};
-use crate::data::sampler::{mix_all, sample_rng};
+use crate::fetch::PublishedSet;
+use crate::painting::{Canvas, Painter, Subject};
+use stallscope_core::pipeline::sampler::{mix_all, sample_rng};
 
 pub(super) const SIDE_MNIST: usize = SIDE;
 pub(super) const PIXELS_MNIST: usize = SIDE_MNIST * SIDE_MNIST;

@@ -1,6 +1,6 @@
 use super::*;
-use crate::data::fetch::{Provenance, provenance};
-use crate::data::{CifarKind, PublishedPart, SmallImages};
+use crate::fetch::{Provenance, provenance};
+use crate::{CifarKind, PublishedPart, SmallImages};
 use files::volumes;
 use std::fs;
 

@@ -123,7 +123,7 @@ fn binary_number(first: u8, rest: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::tar::tests::building::header;
+    use crate::tar::tests::building::header;
 
     #[test]
     fn numbers_are_octal_or_binary() {
@@ -166,10 +166,10 @@ mod tests {
     fn the_prefix_counts_only_where_posix_has_one() {
         let mut block = header("b.jpg", b'0', 0);
         block[345..348].copy_from_slice(b"a/c");
-        crate::data::tar::tests::building::sum_up(&mut block);
+        crate::tar::tests::building::sum_up(&mut block);
         assert_eq!(Header::parse(&block).unwrap().name, b"a/c/b.jpg");
         block[257..265].copy_from_slice(b"ustar  \0");
-        crate::data::tar::tests::building::sum_up(&mut block);
+        crate::tar::tests::building::sum_up(&mut block);
         assert_eq!(Header::parse(&block).unwrap().name, b"b.jpg");
     }
 }

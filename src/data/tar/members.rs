@@ -12,7 +12,7 @@ use std::path::Path;
 use super::headers::{BLOCK, Header, Kind, until_nul};
 use super::pax::{Records, SPARSE};
 use super::source::Source;
-use crate::data::DataError;
+use crate::DataError;
 
 /// Longer than any path of any operating system.
 const MOST_NAME: u64 = 64 << 10;

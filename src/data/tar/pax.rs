@@ -65,7 +65,7 @@ pub(super) fn decimal(text: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::tar::tests::building::pax_record;
+    use crate::tar::tests::building::pax_record;
 
     fn parse(text: &[u8]) -> Result<Records, String> {
         let mut records = Records::default();

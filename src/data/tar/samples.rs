@@ -8,7 +8,7 @@
 use super::members::{Member, Members};
 use super::pax::decimal;
 use super::source::Source;
-use crate::data::DataError;
+use crate::DataError;
 
 /// Image extensions, first the one that is taken if there are several.
 const EXTENSIONS: [&[u8]; 3] = [b"jpg", b"jpeg", b"png"];

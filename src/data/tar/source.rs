@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 
-use crate::data::DataError;
+use crate::DataError;
 
 /// Bytes that can be read from any offset.
 pub(super) trait Source {

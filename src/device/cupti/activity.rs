@@ -2,7 +2,7 @@
 //!
 //! May use: `timeline`.
 
-use crate::timeline::Interval;
+use stallscope_core::timeline::Interval;
 use std::sync::Arc;
 
 /// One thing that was recorded, on the run's clock.

@@ -8,7 +8,7 @@
 //! May use: `timeline`, `activity`.
 
 use super::activity::{Activity, Api, ApiCall, DeviceWork, Direction, HostMemory, WorkKind};
-use crate::timeline::{Interval, Nanos};
+use stallscope_core::timeline::{Interval, Nanos};
 use std::sync::Arc;
 
 /// The oldest `cuptiGetVersion` whose records are laid out like this: CUDA 11.8 and 12.0.

@@ -13,9 +13,9 @@ use super::decode::{
     OLDEST_VERSION,
 };
 use super::{CuptiError, RecordCount};
-use crate::timeline::Clock;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use libloading::Library;
+use stallscope_core::timeline::Clock;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;

@@ -8,8 +8,8 @@
 mod activity;
 mod decode;
 mod library;
-#[cfg(test)]
-pub(crate) mod synthetic;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod synthetic;
 
 pub use activity::{Activity, Api, ApiCall, DeviceWork, Direction, HostMemory, WorkKind};
 pub use decode::{OLDEST_VERSION, Rejected};

@@ -10,23 +10,23 @@ use std::sync::Arc;
 
 /// Bytes of the records of one CUDA, as `sizeof` says with its headers.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Layout {
+pub struct Layout {
     pub(super) kernel: usize,
     pub(super) copy: usize,
     pub(super) set: usize,
 }
 
-pub(crate) const CUDA_11_8: Layout = Layout {
+pub const CUDA_11_8: Layout = Layout {
     kernel: 200,
     copy: 88,
     set: 88,
 };
-pub(crate) const CUDA_12_9: Layout = Layout {
+pub const CUDA_12_9: Layout = Layout {
     kernel: 208,
     copy: 96,
     set: 88,
 };
-pub(crate) const CUDA_13_5: Layout = Layout {
+pub const CUDA_13_5: Layout = Layout {
     kernel: 248,
     copy: 112,
     set: 104,
@@ -34,16 +34,16 @@ pub(crate) const CUDA_13_5: Layout = Layout {
 const CALL: usize = 40;
 
 /// A buffer being filled.
-pub(crate) struct Buffer {
+pub struct Buffer {
     layout: Layout,
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Kernels' names by the address that stands in their records.
     names: HashMap<u64, Arc<str>>,
     in_memory: bool,
 }
 
 impl Buffer {
-    pub(crate) fn new(layout: Layout) -> Buffer {
+    pub fn new(layout: Layout) -> Buffer {
         Buffer {
             layout,
             bytes: Vec::new(),
@@ -53,7 +53,7 @@ impl Buffer {
     }
 
     /// A buffer whose kernels' names lie in memory, for a reader that follows their addresses.
-    pub(crate) fn with_names_in_memory(layout: Layout) -> Buffer {
+    pub fn with_names_in_memory(layout: Layout) -> Buffer {
         Buffer {
             in_memory: true,
             ..Buffer::new(layout)
@@ -69,7 +69,7 @@ impl Buffer {
         record
     }
 
-    pub(crate) fn kernel(&mut self, name: &str, times: [u64; 2], stream: u32, correlation: u32) {
+    pub fn kernel(&mut self, name: &str, times: [u64; 2], stream: u32, correlation: u32) {
         let address = match self.in_memory {
             // Kept for as long as the process lives, as CUPTI does.
             true => CString::new(name).unwrap().into_raw() as u64,
@@ -84,7 +84,7 @@ impl Buffer {
     }
 
     /// `kinds` are `copyKind`, `srcKind` and `dstKind`.
-    pub(crate) fn copy(
+    pub fn copy(
         &mut self,
         kinds: [u8; 3],
         bytes: u64,
@@ -100,7 +100,7 @@ impl Buffer {
         put(record, 44, &correlation.to_ne_bytes());
     }
 
-    pub(crate) fn set(&mut self, bytes: u64, times: [u64; 2], stream: u32, correlation: u32) {
+    pub fn set(&mut self, bytes: u64, times: [u64; 2], stream: u32, correlation: u32) {
         let record = self.record(KIND_MEMSET, self.layout.set);
         put(record, 8, &bytes.to_ne_bytes());
         put_times(record, 16, times);
@@ -108,7 +108,7 @@ impl Buffer {
         put(record, 44, &correlation.to_ne_bytes());
     }
 
-    pub(crate) fn call(&mut self, function: u32, times: [u64; 2], thread: u32, correlation: u32) {
+    pub fn call(&mut self, function: u32, times: [u64; 2], thread: u32, correlation: u32) {
         let record = self.record(KIND_DRIVER, CALL);
         put(record, 4, &function.to_ne_bytes());
         put_times(record, 8, times);
@@ -117,12 +117,12 @@ impl Buffer {
     }
 
     /// A record of a kind that is not recorded, which CUPTI may put in between all the same.
-    pub(crate) fn other(&mut self, length: usize) {
+    pub fn other(&mut self, length: usize) {
         self.record(17, length);
     }
 
     /// Reads the buffer as the library's own walk would, record by record.
-    pub(crate) fn read(&self) -> (Vec<Activity>, RecordCount) {
+    pub fn read(&self) -> (Vec<Activity>, RecordCount) {
         let (mut activities, mut count, mut at) = (Vec::new(), RecordCount::default(), 0);
         while let Some(kind) = self.bytes.get(at..at + 4) {
             let kind = u32::from_ne_bytes(kind.try_into().unwrap());

@@ -2,7 +2,7 @@ use super::decode::{KIND_RUNTIME, decode};
 use super::library;
 use super::synthetic::{Buffer, CUDA_11_8, CUDA_12_9, CUDA_13_5};
 use super::*;
-use crate::timeline::{Interval, MonotonicClock, Nanos};
+use stallscope_core::timeline::{Interval, MonotonicClock, Nanos};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -125,7 +125,7 @@ fn present(path: PathBuf) -> Option<PathBuf> {
 
 /// Where `scripts/cupti-setup.sh` puts what it fetches.
 fn fetched() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/cupti")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/cupti")
 }
 
 /// NVIDIA's own library.
@@ -141,7 +141,7 @@ fn from_nvidias_header() -> Option<(Vec<u8>, String)> {
         skipped("no C compiler `cc`");
         return None;
     }
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/device/cupti/tests");
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("cupti/tests");
     let folder = tempfile::tempdir().unwrap();
     let (program, records) = (folder.path().join("program"), folder.path().join("records"));
     let mut compiler = Command::new("cc");
@@ -219,7 +219,7 @@ fn nvidias_own_library_walks_the_buffers_that_are_read_here() {
 #[test]
 fn without_a_driver_the_library_says_what_it_lacks() {
     let Some(path) = real_library() else { return };
-    if crate::device::probe::cuda().driver.is_ok() {
+    if crate::probe::cuda().driver.is_ok() {
         println!("skipped: there is a driver");
         return;
     }

@@ -3,8 +3,8 @@
 //! Invariants: memory is bounded; work is handed on once, with its call or, where that was lost, without.
 
 use super::LaunchedWork;
-use crate::device::cupti::{Activity, ApiCall, DeviceWork};
-use crate::timeline::Nanos;
+use crate::cupti::{Activity, ApiCall, DeviceWork};
+use stallscope_core::timeline::Nanos;
 use std::collections::HashMap;
 
 /// So many calls are remembered at least. Most of them have launched nothing that is recorded, and one may have

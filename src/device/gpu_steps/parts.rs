@@ -1,8 +1,8 @@
 //! What the pieces of work of one step say of it: which are its own, and where the host was late.
 
 use super::LaunchedWork;
-use crate::device::cupti::{DeviceWork, Direction, WorkKind};
-use crate::timeline::{Interval, Nanos};
+use crate::cupti::{DeviceWork, Direction, WorkKind};
+use stallscope_core::timeline::{Interval, Nanos};
 
 /// The copy back to the host with which each step ends.
 pub(super) fn reads_back(work: &DeviceWork) -> bool {

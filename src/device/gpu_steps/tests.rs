@@ -1,6 +1,6 @@
 use super::*;
-use crate::device::cupti::synthetic::{Buffer, CUDA_12_9};
-use crate::timeline::ItemId;
+use crate::cupti::synthetic::{Buffer, CUDA_12_9};
+use stallscope_core::timeline::ItemId;
 
 const LANES: GpuLanes = GpuLanes {
     device: 5,

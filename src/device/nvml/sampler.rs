@@ -6,9 +6,9 @@
 //! May use: `timeline`.
 
 use super::{GpuCounters, PcieDirection};
-use crate::timeline::{Clock, GpuSample, Nanos};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use stallscope_core::timeline::{Clock, GpuSample, Nanos};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -6,8 +6,8 @@
 //! May use: `timeline`.
 
 use super::{Plan, Stamp};
-use crate::timeline::{Interval, IntervalSet, Nanos};
 use serde::Serialize;
+use stallscope_core::timeline::{Interval, IntervalSet, Nanos};
 
 /// How far busy and idle time may be off, as a share.
 pub const TOLERANCE: f64 = 0.01;

@@ -7,10 +7,10 @@
 //! May use: `planted` (its types), `timeline`.
 
 use super::{Planter, Stamp};
-use crate::device::probe::init_remedy;
-use crate::timeline::Nanos;
+use crate::probe::init_remedy;
 use cudarc::driver::result::{self, stream::StreamKind};
 use cudarc::driver::sys;
+use stallscope_core::timeline::Nanos;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 

@@ -2,7 +2,7 @@
 
 use super::comparison::Observed;
 use super::*;
-use crate::device::probe::Driver;
+use crate::probe::Driver;
 use std::cell::Cell;
 
 /// Where the device's timer stands when the run's clock is at zero.

@@ -132,7 +132,7 @@ fn driver_refused(library: &'static Library, status: c_int) -> Missing {
 }
 
 /// What to try where cuInit ended with that status.
-pub(in crate::device) fn init_remedy(status: c_int) -> &'static str {
+pub(crate) fn init_remedy(status: c_int) -> &'static str {
     match status {
         34 => "the loader found the toolkit's stub: take `.../stubs` out of LD_LIBRARY_PATH",
         100 => "check that `nvidia-smi` lists a GPU and that CUDA_VISIBLE_DEVICES does not hide it",

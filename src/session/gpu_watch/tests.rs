@@ -3,8 +3,8 @@ use super::*;
 use crate::analysis::WindowRule;
 use crate::config::Settings;
 use crate::device::nvml::PcieDirection;
+use crate::session::test_files::{events, shared_trace};
 use crate::timeline::MonotonicClock;
-use crate::trace::test_files::{events, shared_trace};
 
 fn clock() -> Arc<dyn Clock> {
     Arc::new(MonotonicClock::new())

@@ -5,7 +5,7 @@ use crate::config::{CacheConfig, Resolved, Settings, SourceKind};
 use crate::data::shard::PackOutcome;
 use crate::data::{GenerateOptions, generate};
 use crate::pipeline::{Discard, start};
-use crate::pipeline::{ErrorPolicy, HostBatch, HostToDevice, Layout, Plan, StageKnobs, StopSignal};
+use crate::pipeline::{HostBatch, HostToDevice, Layout, OnError, Plan, StageKnobs, StopSignal};
 use crate::session::PackRequest;
 use crate::timeline::{Clock, MonotonicClock, Recorder, UnitRef};
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision, on_cpu};
@@ -149,7 +149,7 @@ fn plan_of(order: Order) -> Plan {
         ordered: true,
         seed: 5,
         part: None,
-        on_error: ErrorPolicy::Fail,
+        on_error: OnError::Fail,
         keep: None,
     }
 }
@@ -261,7 +261,7 @@ fn a_damaged_record_loses_itself_alone() {
     for mode in ["mmap", "pread", "ram"] {
         let work = place.work("shard", "raw", &[&format!("read.mode={mode}")]);
         let plan = Plan {
-            on_error: ErrorPolicy::Skip,
+            on_error: OnError::Skip,
             ..plan_of(Order::Sequential)
         };
         let mut feed = start(&plan, work, Discard, &clock, &Recorder::off(), &stop).unwrap();
@@ -285,7 +285,7 @@ fn skipped_of(work: &Arc<ImageWork>, part: Vec<u32>, batches: u64) -> (Vec<u32>,
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
     let stop = StopSignal::new(clock.clone());
     let plan = Plan {
-        on_error: ErrorPolicy::Skip,
+        on_error: OnError::Skip,
         batch_size: part.len().min(BATCH),
         batches,
         part: Some(part.into()),

@@ -84,7 +84,7 @@ fn held_out_between(split: &SplitConfig, samples: usize) -> f64 {
 mod tests {
     use super::*;
     use crate::config::Settings;
-    use crate::data::sampler::epoch_order;
+    use crate::pipeline::sampler::epoch_order;
     use crate::session::plan::{order, parts};
 
     /// Requests and seeks of a sample with `sets`, as predicted and as counted over some epochs.

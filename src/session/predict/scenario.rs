@@ -6,8 +6,8 @@ use crate::analysis::predict::{
     Background, BatchCosts, BatchSizes, Costs, Device, Scenario, ServiceCosts,
 };
 use crate::config::{DeviceConfig, EmulatedConfig, Mode, Resolved};
-use crate::data::sampler::Batches;
 use crate::pipeline::Plan;
+use crate::pipeline::sampler::Batches;
 use crate::session::collector::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE};
 use crate::timeline::{Layout, Stage, StageKnobs};
 

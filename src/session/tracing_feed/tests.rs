@@ -1,7 +1,7 @@
 use super::*;
 use crate::analysis::Analysis;
+use crate::session::test_files::{events, shared_trace};
 use crate::timeline::{ItemId, Split};
-use crate::trace::test_files::{events, shared_trace};
 
 const LANES: [(&str, LaneKind); 6] = [
     ("read 0", LaneKind::Worker(Stage::Read)),

@@ -155,7 +155,7 @@ impl Header {
 
     /// Samples of the set that belong to shard `number`, by their position in the packed order. Shards after the
     /// last one have none.
-    pub(in crate::data::shard) fn positions(&self, number: u32) -> Range<u64> {
+    pub(in crate::shard) fn positions(&self, number: u32) -> Range<u64> {
         let start = u64::from(number).saturating_mul(self.samples_per_shard);
         let end = start.saturating_add(self.samples_per_shard);
         start.min(self.samples)..end.min(self.samples)
@@ -220,7 +220,7 @@ impl Header {
     }
 
     /// Compares the length of the file with what the header says.
-    pub(in crate::data::shard) fn check_length(&self, found: u64) -> Result<(), Fault> {
+    pub(in crate::shard) fn check_length(&self, found: u64) -> Result<(), Fault> {
         let wanted = self.file_bytes;
         let (what, bytes) = match found {
             _ if found == wanted => return Ok(()),

@@ -24,7 +24,7 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
-    pub(in crate::data::shard) fn encode(&self) -> [u8; ENTRY_BYTES] {
+    pub(in crate::shard) fn encode(&self) -> [u8; ENTRY_BYTES] {
         let mut entry = [0; ENTRY_BYTES];
         let mut fields = &mut entry[..];
         fields.put_u64_le(self.offset);
@@ -51,7 +51,7 @@ impl IndexEntry {
     }
 
     /// Its bytes; only of a checked index, where the end fits.
-    pub(in crate::data::shard) fn range(&self) -> Range<u64> {
+    pub(in crate::shard) fn range(&self) -> Range<u64> {
         self.offset..self.offset + u64::from(self.bytes)
     }
 
@@ -87,7 +87,7 @@ impl IndexEntry {
 }
 
 /// Reads and checks the index of a shard with this header.
-pub(in crate::data::shard) fn parse_index(
+pub(in crate::shard) fn parse_index(
     header: &Header,
     bytes: &[u8],
 ) -> Result<Vec<IndexEntry>, Fault> {

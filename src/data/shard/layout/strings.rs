@@ -5,17 +5,17 @@
 //! May use: nothing.
 
 /// Paths of 64 bytes for as many samples as a shard can have.
-pub(in crate::data::shard) const MOST_TEXT_BYTES: u64 = 256 << 20;
+pub(in crate::shard) const MOST_TEXT_BYTES: u64 = 256 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::data::shard) struct StringTable {
+pub(in crate::shard) struct StringTable {
     ends: Vec<u32>,
     text: String,
 }
 
 impl StringTable {
     /// Appends `string`; false where the table would grow larger than a table may be.
-    pub(in crate::data::shard) fn push(&mut self, string: &str) -> bool {
+    pub(in crate::shard) fn push(&mut self, string: &str) -> bool {
         let end = (self.text.len() + string.len()) as u64;
         match u32::try_from(end) {
             Ok(word) if end <= MOST_TEXT_BYTES => {
@@ -27,13 +27,13 @@ impl StringTable {
         }
     }
 
-    pub(in crate::data::shard) fn encode(&self) -> Vec<u8> {
+    pub(in crate::shard) fn encode(&self) -> Vec<u8> {
         let ends = self.ends.iter().flat_map(|end| end.to_le_bytes());
         ends.chain(self.text.bytes()).collect()
     }
 
     /// The table of `count` strings that `bytes` is.
-    pub(in crate::data::shard) fn parse(bytes: &[u8], count: usize) -> Result<StringTable, String> {
+    pub(in crate::shard) fn parse(bytes: &[u8], count: usize) -> Result<StringTable, String> {
         let split = count
             .checked_mul(4)
             .and_then(|at| bytes.split_at_checked(at));
@@ -55,12 +55,12 @@ impl StringTable {
         Ok(StringTable { ends, text })
     }
 
-    pub(in crate::data::shard) fn get(&self, number: usize) -> Option<&str> {
+    pub(in crate::shard) fn get(&self, number: usize) -> Option<&str> {
         let end = *self.ends.get(number)? as usize;
         self.text.get(self.start(number)..end)
     }
 
-    pub(in crate::data::shard) fn iter(&self) -> impl Iterator<Item = &str> {
+    pub(in crate::shard) fn iter(&self) -> impl Iterator<Item = &str> {
         (0..self.ends.len()).filter_map(|number| self.get(number))
     }
 

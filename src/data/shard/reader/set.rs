@@ -8,16 +8,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::ShardFile;
-use crate::data::DataError;
-use crate::data::shard::layout::Header;
+use crate::DataError;
+use crate::shard::layout::Header;
 
 /// The ending of finished shards.
-pub(in crate::data::shard) const EXTENSION: &str = "shard";
+pub(in crate::shard) const EXTENSION: &str = "shard";
 /// How many missing shards a message lists.
 const LISTED: usize = 5;
 
 /// `path` itself where it is a file, otherwise the shards in it, sorted by name.
-pub(in crate::data::shard) fn shard_paths(path: &Path) -> Result<Vec<PathBuf>, DataError> {
+pub(in crate::shard) fn shard_paths(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     if path.is_file() {
         return Ok(vec![path.to_path_buf()]);
     }
@@ -34,7 +34,7 @@ pub(in crate::data::shard) fn shard_paths(path: &Path) -> Result<Vec<PathBuf>, D
 }
 
 /// The shards in `folder`, sorted by name; none is not an error.
-pub(in crate::data::shard) fn folder_shards(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+pub(in crate::shard) fn folder_shards(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(DataError::io("list", folder))? {
         let path = entry.map_err(DataError::io("list", folder))?.path();
@@ -50,7 +50,7 @@ pub(in crate::data::shard) fn folder_shards(folder: &Path) -> Result<Vec<PathBuf
 }
 
 /// Everything that keeps `files`, sorted by number, from being the one complete set in `folder`.
-pub(in crate::data::shard) fn check_set(folder: &Path, files: &[ShardFile]) -> Vec<DataError> {
+pub(in crate::shard) fn check_set(folder: &Path, files: &[ShardFile]) -> Vec<DataError> {
     let mut faults = Vec::new();
     let Some(first) = files.first() else {
         return faults;
@@ -108,7 +108,7 @@ fn missing(folder: &Path, files: &[ShardFile], shards: u32) -> Option<DataError>
 }
 
 /// In what two headers are not of one set, empty where they are: `samples: 100 and 200; ...`.
-pub(in crate::data::shard) fn differences(one: &Header, other: &Header) -> String {
+pub(in crate::shard) fn differences(one: &Header, other: &Header) -> String {
     let named = fields(one).into_iter().zip(fields(other));
     let named: Vec<String> = named
         .filter(|((_, one), (_, other))| one != other)

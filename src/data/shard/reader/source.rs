@@ -8,10 +8,10 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use crate::data::shard::layout::{Fault, Part};
+use crate::shard::layout::{Fault, Part};
 
 /// Bytes that can be read from any place.
-pub(in crate::data::shard) trait ByteSource {
+pub(in crate::shard) trait ByteSource {
     /// How many there are; none where that cannot be found out.
     fn bytes(&self) -> u64;
 

@@ -10,9 +10,9 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::data::DataError;
-use crate::data::shard::layout::{HEADER_BYTES, Header, IndexEntry, RECORD_ALIGNMENT};
-use crate::data::shard::layout::{Section, StringTable, aligned};
+use crate::DataError;
+use crate::shard::layout::{HEADER_BYTES, Header, IndexEntry, RECORD_ALIGNMENT};
+use crate::shard::layout::{Section, StringTable, aligned};
 
 const BUFFER_BYTES: usize = 1 << 20;
 

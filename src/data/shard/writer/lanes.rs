@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::plan::Plan;
 use super::{RecordSize, RecordSource};
-use crate::data::shard::layout::{IndexEntry, RecordKind};
+use crate::shard::layout::{IndexEntry, RecordKind};
 
 /// One in the making, the others so that a large image does not stop those after it.
 pub(super) const IN_FLIGHT_PER_JOB: usize = 4;

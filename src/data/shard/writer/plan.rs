@@ -7,11 +7,11 @@
 use std::ops::Range;
 
 use super::{PackOptions, RecordSource};
-use crate::data::DataError;
-use crate::data::sampler::{Order, epoch_order, mix_all};
-use crate::data::shard::layout::{Header, MOST_SAMPLES_PER_SHARD, Section};
-use crate::data::shard::layout::{StringTable, VERSION};
-use crate::data::shard::reader::set::EXTENSION;
+use crate::DataError;
+use crate::shard::layout::{Header, MOST_SAMPLES_PER_SHARD, Section};
+use crate::shard::layout::{StringTable, VERSION};
+use crate::shard::reader::set::EXTENSION;
+use stallscope_core::pipeline::sampler::{Order, epoch_order, mix_all};
 
 /// Keeps this order apart from those of epochs with the same seed.
 const PACK_DOMAIN: u64 = 0x5041_434b_4f52_4452;

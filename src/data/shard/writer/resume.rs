@@ -9,10 +9,10 @@ use std::path::Path;
 
 use super::RecordSource;
 use super::plan::Plan;
-use crate::data::DataError;
-use crate::data::shard::layout::{Header, Part};
-use crate::data::shard::reader::set::{differences, folder_shards};
-use crate::data::shard::reader::{Shard, broken, open_file, read_header};
+use crate::DataError;
+use crate::shard::layout::{Header, Part};
+use crate::shard::reader::set::{differences, folder_shards};
+use crate::shard::reader::{Shard, broken, open_file, read_header};
 
 /// A finished shard.
 pub(super) struct Kept {

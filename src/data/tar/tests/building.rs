@@ -1,9 +1,9 @@
 //! Tar files made by hand, for tests.
 
-use crate::data::tar::headers::BLOCK;
+use crate::tar::headers::BLOCK;
 
 /// A ustar header with a right checksum.
-pub(in crate::data::tar) fn header(name: &str, kind: u8, size: u64) -> [u8; BLOCK] {
+pub(in crate::tar) fn header(name: &str, kind: u8, size: u64) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     block[..name.len()].copy_from_slice(name.as_bytes());
     block[100..108].copy_from_slice(b"0000644\0");
@@ -23,25 +23,25 @@ pub(in crate::data::tar) fn header(name: &str, kind: u8, size: u64) -> [u8; BLOC
 }
 
 /// Makes the checksum right again.
-pub(in crate::data::tar) fn sum_up(block: &mut [u8; BLOCK]) {
+pub(in crate::tar) fn sum_up(block: &mut [u8; BLOCK]) {
     block[148..156].fill(b' ');
     let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
 /// A member with its header and padding.
-pub(in crate::data::tar) fn entry(name: &str, kind: u8, content: &[u8]) -> Vec<u8> {
+pub(in crate::tar) fn entry(name: &str, kind: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = header(name, kind, content.len() as u64).to_vec();
     bytes.extend_from_slice(content);
     bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
     bytes
 }
 
-pub(in crate::data::tar) fn file(name: &str, content: &[u8]) -> Vec<u8> {
+pub(in crate::tar) fn file(name: &str, content: &[u8]) -> Vec<u8> {
     entry(name, b'0', content)
 }
 
-pub(in crate::data::tar) fn pax_record(key: &str, value: &str) -> Vec<u8> {
+pub(in crate::tar) fn pax_record(key: &str, value: &str) -> Vec<u8> {
     let rest = format!(" {key}={value}\n");
     let digits = (1..)
         .find(|digits: &usize| (rest.len() + digits).to_string().len() == *digits)
@@ -50,7 +50,7 @@ pub(in crate::data::tar) fn pax_record(key: &str, value: &str) -> Vec<u8> {
 }
 
 /// A pax header for the next member.
-pub(in crate::data::tar) fn pax(records: &[(&str, &str)]) -> Vec<u8> {
+pub(in crate::tar) fn pax(records: &[(&str, &str)]) -> Vec<u8> {
     let text: Vec<u8> = records
         .iter()
         .flat_map(|(key, value)| pax_record(key, value))
@@ -59,14 +59,14 @@ pub(in crate::data::tar) fn pax(records: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// The pieces with an end marker.
-pub(in crate::data::tar) fn tar(pieces: &[Vec<u8>]) -> Vec<u8> {
+pub(in crate::tar) fn tar(pieces: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = pieces.concat();
     bytes.resize(bytes.len() + 2 * BLOCK, 0);
     bytes
 }
 
 /// Three samples with labels 3, 1 and 4: images of 600, 1 and 512 bytes.
-pub(in crate::data::tar) fn three_samples() -> Vec<u8> {
+pub(in crate::tar) fn three_samples() -> Vec<u8> {
     tar(&[
         file("a.cls", b"3"),
         file("a.jpg", &[7; 600]),

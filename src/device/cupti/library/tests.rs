@@ -4,7 +4,7 @@ use super::*;
 
 impl Cupti {
     /// Reads a buffer that somebody else has filled, with the library's own walk over its records.
-    pub(in crate::device::cupti) fn read(self, bytes: &[u8]) -> (Vec<Activity>, RecordCount) {
+    pub(in crate::cupti) fn read(self, bytes: &[u8]) -> (Vec<Activity>, RecordCount) {
         let mut memory = vec![0_u64; bytes.len().div_ceil(8)].into_boxed_slice();
         for (word, bytes) in memory.iter_mut().zip(bytes.chunks(8)) {
             let mut whole = [0; 8];

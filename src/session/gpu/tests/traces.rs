@@ -2,7 +2,7 @@
 
 use super::scripted::{BATCH_BYTES, Script};
 use super::{any_passes, collect, launch_bound, saturated, starved};
-use crate::trace::test_files::events;
+use crate::session::test_files::events;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Evaluation draws nothing at random, whatever the training does, and tells what it could not load.
 
 use super::*;
-use crate::pipeline::stages::decode::RgbBuffer;
+use crate::data::stages::decode::RgbBuffer;
 use crate::report::{Evaluation, Training};
 use crate::session::evaluation::HeldOut;
 use crate::session::run::{RunOptions, Session};
@@ -155,7 +155,7 @@ fn evaluation(work: &Arc<ImageWork>, seed: u64) -> Evaluation {
     let stop = StopSignal::new(clock.clone());
     let plan = Plan {
         seed,
-        on_error: ErrorPolicy::Skip,
+        on_error: OnError::Skip,
         ..plan_of(Order::Random)
     };
     let evaluated = held_out(work).evaluate(&plan, &mut trainer(work), &clock, &stop);

@@ -1,0 +1,45 @@
+//! The pipeline engine: stages on bounded queues that feed a trainer.
+//!
+//! Data flows one way, sampler -> read -> decode -> preprocess -> batch -> copy -> trainer. Every wait
+//! goes through a [`Clock`](crate::timeline::Clock), every unit of work is recorded with its binding
+//! predecessor. Invariants: nothing is lost or delivered twice; delivery in order does not depend on
+//! the number of workers; no lock is held across a wait. May use `timeline`.
+
+mod admission;
+mod assembly;
+mod buffers;
+mod build;
+mod claim;
+mod error;
+mod feed;
+mod item;
+mod logbook;
+mod plan;
+mod queue;
+mod recording_cost;
+mod resident;
+pub mod sampler;
+mod service;
+mod sleeper;
+mod usage;
+mod waking_cost;
+mod work;
+mod worker;
+
+pub use crate::timeline::{Layout, Place, StageKnobs};
+pub use build::start;
+pub use error::{
+    PipelineError, SampleError, Skipped, SkippedSample, Skips, StopSignal, error_chain,
+    panic_message,
+};
+pub use feed::{Delivered, Feed};
+pub use item::HostBatch;
+pub use logbook::Logbook;
+pub use plan::{Keep, OnError, Plan};
+pub use recording_cost::RecordingCost;
+pub use usage::UsageMeter;
+pub use waking_cost::WakingCost;
+pub use work::{Claim, Discard, HostToDevice, SampleKey, SampleWork};
+
+#[cfg(test)]
+mod tests;

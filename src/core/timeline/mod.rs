@@ -1,0 +1,36 @@
+//! The shared language of stallscope: time, intervals, records and the clock.
+//!
+//! A live run, a trace file and (later) a foreign trace all become the types of this module, so one
+//! analysis serves them all. Invariants: every timestamp is integer [`Nanos`] on one monotonic clock;
+//! records flow one way, from the [`Recorder`] to the analysis and the trace. Uses no other module.
+
+mod bytes;
+mod clock;
+mod gpu_sample;
+mod interval;
+mod layout;
+mod record;
+mod recorder;
+mod steps;
+mod time;
+mod wakings;
+
+#[cfg(test)]
+#[path = "../../../tests/virtual_clock/mod.rs"]
+mod virtual_clock;
+
+pub use bytes::Bytes;
+pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, spawn_on};
+pub use gpu_sample::GpuSample;
+pub use interval::{Interval, IntervalSet};
+pub use layout::{Layout, Place, StageKnobs};
+pub use record::{
+    BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Service, Split, Stage, ThreadUsage,
+    UnitRecord, UnitRef,
+};
+pub use recorder::{Drain, LaneInfo, LaneKind, LaneRecorder, Recorder};
+pub use steps::{CountedSteps, StepCounts};
+pub use time::Nanos;
+#[cfg(test)]
+pub use virtual_clock::VirtualClock;
+pub use wakings::{WakingSeen, Wakings};

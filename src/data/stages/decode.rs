@@ -1,0 +1,455 @@
+//! The decode kernel: encoded bytes in, RGB pixels out, into a buffer that is used again.
+//!
+//! Grey becomes three equal channels, alpha is discarded and not composited, palettes are expanded, 16-bit samples
+//! keep their high byte, CMYK is converted, as torchvision's folder reader (`Image.open(path).convert("RGB")`) does;
+//! unlike there, pictures are turned upright as their EXIF block says. The format is told from the content, not the
+//! name.
+//!
+//! Where only a part is needed, less is decoded: rows below it are not (baseline JPEG), and libjpeg-turbo leaves out
+//! columns beside it too. The pixels in the part are the same, unless it is decoded smaller. What libjpeg-turbo does
+//! not like in any way is left to the `image` crate.
+//!
+//! Invariants: pixels are decoded straight into the caller's buffer and widened or narrowed to RGB in place, so a
+//! steady state allocates nothing for them. An image over the limits is refused from its header, before its pixels
+//! are allocated. A truncated file is an error, never a half-grey sample.
+//!
+//! May use: `stages::spare`, `config`, `timeline` for sizes.
+
+use std::io::Cursor;
+
+use super::spare::Scratch;
+
+use stallscope_core::timeline::Bytes;
+
+use image::codecs::jpeg::JpegDecoder;
+use image::codecs::png::PngDecoder;
+use image::{ColorType, ImageDecoder, ImageError, Limits};
+
+use header::{Frame, JpegHeader};
+pub use orientation::Orientation;
+pub use rgb::{Region, Rgb, RgbBuffer, View};
+
+mod header;
+mod orientation;
+mod rgb;
+#[cfg(feature = "turbojpeg")]
+mod turbo;
+
+const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+const JPEG_SIGNATURE: &[u8] = b"\xff\xd8\xff";
+
+/// What decodes JPEG files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DecoderKind {
+    /// The pure-Rust `image` crate.
+    #[default]
+    Image,
+    /// libjpeg-turbo.
+    Turbojpeg,
+}
+
+/// What an image may ask for before it is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodeLimits {
+    /// For pixels, as the decoder writes them and as RGB: those of 16 bits or with alpha take more.
+    pub max_pixel_bytes: u64,
+    /// For what a decoder allocates besides pixels: profiles, text, row buffers.
+    pub max_ancillary_bytes: u64,
+}
+
+impl Default for DecodeLimits {
+    /// Pillow's limit of 0.25 GiB, for 89 million pixels of RGB, and 64 MiB for the rest.
+    fn default() -> DecodeLimits {
+        DecodeLimits {
+            max_pixel_bytes: 1 << 28,
+            max_ancillary_bytes: 64 << 20,
+        }
+    }
+}
+
+/// How images are decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodeOptions {
+    /// What decodes JPEG files; PNG files are the `image` crate's in any case.
+    pub decoder: DecoderKind,
+    pub limits: DecodeLimits,
+    /// Turn images upright as their EXIF block says.
+    pub exif_orientation: bool,
+}
+
+impl Default for DecodeOptions {
+    fn default() -> DecodeOptions {
+        DecodeOptions {
+            decoder: DecoderKind::Image,
+            limits: DecodeLimits::default(),
+            exif_orientation: true,
+        }
+    }
+}
+
+/// Bytes that do not decode. The caller knows the path and adds it.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    #[error(
+        "neither JPEG nor PNG (starts with {start}); convert it or remove it from the data set"
+    )]
+    UnknownFormat { start: String },
+    #[error(
+        "its {width}x{height} pixels of {pixel_bytes} bytes are more than the limit of {}; resize the image or remove \
+         it from the data set",
+        Bytes(*.most)
+    )]
+    TooLarge {
+        width: u32,
+        height: u32,
+        pixel_bytes: u64,
+        most: u64,
+    },
+    #[error(
+        "the JPEG is truncated after {len_bytes} bytes (no end-of-image marker); fetch it again"
+    )]
+    Truncated { len_bytes: usize },
+    #[error(
+        "the {format} is corrupt or of an unsupported kind: {source}; fetch it again or convert it"
+    )]
+    Corrupt {
+        format: &'static str,
+        source: ImageError,
+    },
+    #[error(
+        "the JPEG does not say how large it is (no frame header); fetch it again or convert it"
+    )]
+    NoFrame,
+    #[error("libjpeg-turbo cannot be used: {reason}; set decode.decoder = \"image\"")]
+    Turbo { reason: String },
+    #[error(
+        "this stallscope was built without libjpeg-turbo; build it with `cargo build --release --features turbojpeg`, \
+         or set decode.decoder = \"image\""
+    )]
+    WithoutTurbo,
+}
+
+/// Width and height of the image in `bytes` as it is stored, from its header.
+///
+/// # Errors
+/// Bytes that are no image, or have no header.
+pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
+    if bytes.starts_with(JPEG_SIGNATURE) {
+        let header = complete_header(bytes)?;
+        let frame = header.frame.ok_or(DecodeError::NoFrame)?;
+        return Ok((frame.width, frame.height));
+    }
+    let size = (big_endian_at(bytes, 16), big_endian_at(bytes, 20));
+    match size {
+        (Some(width), Some(height)) if bytes.starts_with(PNG_SIGNATURE) => Ok((width, height)),
+        _ => Err(unknown_format(bytes)),
+    }
+}
+
+/// The header of a JPEG that has an end. The decoders are lenient: they stop at a cut and leave the rest grey.
+fn complete_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
+    let header = JpegHeader::parse(bytes);
+    if header.complete {
+        return Ok(header);
+    }
+    Err(DecodeError::Truncated {
+        len_bytes: bytes.len(),
+    })
+}
+
+fn unknown_format(bytes: &[u8]) -> DecodeError {
+    let start = bytes.iter().take(8);
+    let start: Vec<String> = start.map(|byte| format!("{byte:02x}")).collect();
+    DecodeError::UnknownFormat {
+        start: start.join(" "),
+    }
+}
+
+/// The bytes of an image file.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    pub bytes: &'a [u8],
+    /// Whether nobody else can change them meanwhile, as they can those of a mapped file.
+    pub private: bool,
+}
+
+/// Decodes images, one after another; each worker has its own.
+pub struct Decoder {
+    options: DecodeOptions,
+    /// A copy of a JPEG: one whose header says that it ends earlier, or of which nobody else has the bytes.
+    copy: Scratch,
+    #[cfg(feature = "turbojpeg")]
+    turbo: Option<turbo::Turbo>,
+}
+
+impl Decoder {
+    /// A decoder with `options`.
+    ///
+    /// # Errors
+    /// A decoder that this was built without.
+    pub fn new(options: DecodeOptions) -> Result<Decoder, DecodeError> {
+        #[cfg(not(feature = "turbojpeg"))]
+        if options.decoder == DecoderKind::Turbojpeg {
+            return Err(DecodeError::WithoutTurbo);
+        }
+        #[cfg(feature = "turbojpeg")]
+        let turbo = match options.decoder {
+            DecoderKind::Image => None,
+            DecoderKind::Turbojpeg => Some(turbo::Turbo::new(&options.limits)?),
+        };
+        Ok(Decoder {
+            options,
+            copy: Scratch::default(),
+            #[cfg(feature = "turbojpeg")]
+            turbo,
+        })
+    }
+
+    /// Decodes `input` into `out`, whose allocation is kept and grown only when an image needs more than any
+    /// before. Of the upright image, of which it is told width and height, `region` says what is needed, and at
+    /// least that is decoded; `None` is all. After an error `out` is empty.
+    ///
+    /// # Errors
+    /// Bytes that are no image, are damaged, or are over the limits.
+    pub fn decode(
+        &mut self,
+        input: Input<'_>,
+        region: impl FnOnce(u32, u32) -> Option<Region>,
+        out: &mut RgbBuffer,
+    ) -> Result<(), DecodeError> {
+        let bytes = input.bytes;
+        out.view = View::default();
+        let decoded = if bytes.starts_with(JPEG_SIGNATURE) {
+            self.decode_jpeg(input, region, out)
+        } else if bytes.starts_with(PNG_SIGNATURE) {
+            decode_png(bytes, &self.options, out)
+        } else {
+            Err(unknown_format(bytes))
+        };
+        if decoded.is_err() {
+            out.pixels.clear();
+            (out.width, out.height) = (0, 0);
+        }
+        decoded
+    }
+
+    fn decode_jpeg(
+        &mut self,
+        input: Input<'_>,
+        region: impl FnOnce(u32, u32) -> Option<Region>,
+        out: &mut RgbBuffer,
+    ) -> Result<(), DecodeError> {
+        let bytes = input.bytes;
+        let header = complete_header(bytes)?;
+        let mut orientation = Orientation::default();
+        if let Some(exif) = &header.exif
+            && self.options.exif_orientation
+        {
+            orientation = Orientation::of_exif(&bytes[exif.clone()]);
+        }
+        let mut needed = None;
+        if let Some(frame) = &header.frame {
+            let stored = (frame.width, frame.height);
+            check_pixels((frame.width, frame.height), RGB_BYTES, &self.options.limits)?;
+            let (width, height) = orientation.upright(stored);
+            // Without rows the height is told after the pixels.
+            let region = (width > 0 && height > 0).then(|| region(width, height));
+            needed = region
+                .flatten()
+                .map(|part| part.stored(orientation, stored));
+        }
+        self.decode_stored(input, &header, needed, out)?;
+        out.view.orientation = orientation;
+        Ok(())
+    }
+
+    fn decode_stored(
+        &mut self,
+        input: Input<'_>,
+        header: &JpegHeader,
+        needed: Option<Region>,
+        out: &mut RgbBuffer,
+    ) -> Result<(), DecodeError> {
+        let bytes = input.bytes;
+        #[cfg(feature = "turbojpeg")]
+        if let (Some(turbo), Some(frame)) = (&mut self.turbo, &header.frame) {
+            let bytes = if input.private {
+                bytes
+            } else {
+                copy_to(&mut self.copy, bytes)
+            };
+            match turbo.decode(bytes, frame, needed, out)? {
+                turbo::Decoded::Rgb => return Ok(()),
+                turbo::Decoded::Not => {}
+            }
+        }
+        let limits = &self.options.limits;
+        let Some((frame, rows)) = rows_needed(header, needed) else {
+            return decode_whole_jpeg(bytes, limits, out);
+        };
+        let shorter = copy_to(&mut self.copy, bytes);
+        if let Some(height) = shorter[frame.height_at..].first_chunk_mut::<2>() {
+            *height = (rows as u16).to_be_bytes();
+        }
+        decode_whole_jpeg(shorter, limits, out)?;
+        if (out.width, out.height) != (frame.width, rows) {
+            // `image` has found another frame header than we have.
+            return decode_whole_jpeg(bytes, limits, out);
+        }
+        out.view.image_height = frame.height;
+        Ok(())
+    }
+}
+
+fn copy_to<'a>(copy: &'a mut Scratch, bytes: &[u8]) -> &'a mut [u8] {
+    let copy = copy.for_use(bytes.len());
+    copy.clear();
+    copy.extend_from_slice(bytes);
+    copy
+}
+
+/// How many rows of the image `needed` takes, where decoding can stop after them. Chroma rows are upsampled
+/// with their neighbours, so one more row of blocks is decoded where the last one needed is at an edge.
+fn rows_needed(header: &JpegHeader, needed: Option<Region>) -> Option<(Frame, u32)> {
+    let (frame, needed) = header.frame.zip(needed)?;
+    let rows = (needed.top + needed.height + 1).next_multiple_of(frame.rows_together);
+    (header.is_in_row_order() && rows < frame.height).then_some((frame, rows))
+}
+
+fn decode_whole_jpeg(
+    bytes: &[u8],
+    limits: &DecodeLimits,
+    out: &mut RgbBuffer,
+) -> Result<(), DecodeError> {
+    let corrupt = |source| DecodeError::Corrupt {
+        format: "JPEG",
+        source,
+    };
+    let mut decoder = JpegDecoder::new(Cursor::new(bytes)).map_err(corrupt)?;
+    let (width, height) = decoder.dimensions();
+    check_decoded(&decoder, limits)?;
+    let mut decoder_limits = Limits::no_limits();
+    decoder_limits.max_image_width = Some(width);
+    decoder_limits.max_image_height = Some(height);
+    decoder.set_limits(decoder_limits).map_err(corrupt)?;
+    read_pixels(decoder, out).map_err(corrupt)
+}
+
+fn decode_png(
+    bytes: &[u8],
+    options: &DecodeOptions,
+    out: &mut RgbBuffer,
+) -> Result<(), DecodeError> {
+    let limits = &options.limits;
+    let corrupt = |source| DecodeError::Corrupt {
+        format: "PNG",
+        source,
+    };
+    // The size stands at fixed offsets in the header; read here so that nothing is allocated for a bomb.
+    if let (Some(width), Some(height)) = (big_endian_at(bytes, 16), big_endian_at(bytes, 20)) {
+        check_pixels((width, height), RGB_BYTES, limits)?;
+    }
+    let mut decoder_limits = Limits::no_limits();
+    decoder_limits.max_alloc = Some(limits.max_ancillary_bytes);
+    let mut decoder =
+        PngDecoder::with_limits(Cursor::new(bytes), decoder_limits).map_err(corrupt)?;
+    check_decoded(&decoder, limits)?;
+    let turned = options.exif_orientation.then(|| decoder.orientation());
+    let orientation = turned.transpose().map_err(corrupt)?;
+    read_pixels(decoder, out).map_err(corrupt)?;
+    out.view.orientation = orientation.map_or_else(Orientation::default, Orientation::from);
+    Ok(())
+}
+
+fn big_endian_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    let word = bytes.get(offset..offset + 4)?;
+    Some(u32::from_be_bytes(word.try_into().ok()?))
+}
+
+/// What every pixel takes in the end.
+const RGB_BYTES: u64 = 3;
+
+/// Refuses an image that takes more than it may as it comes from `decoder`.
+fn check_decoded(decoder: &impl ImageDecoder, limits: &DecodeLimits) -> Result<(), DecodeError> {
+    let pixel_bytes = u64::from(decoder.color_type().bytes_per_pixel());
+    check_pixels(decoder.dimensions(), pixel_bytes.max(RGB_BYTES), limits)
+}
+
+fn check_pixels(
+    (width, height): (u32, u32),
+    pixel_bytes: u64,
+    limits: &DecodeLimits,
+) -> Result<(), DecodeError> {
+    let most = limits.max_pixel_bytes;
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels
+        .checked_mul(pixel_bytes)
+        .is_some_and(|bytes| bytes <= most)
+    {
+        return Ok(());
+    }
+    Err(DecodeError::TooLarge {
+        width,
+        height,
+        pixel_bytes,
+        most,
+    })
+}
+
+/// Decodes into `out` and turns whatever layout the file has into RGB, in place.
+fn read_pixels(decoder: impl ImageDecoder, out: &mut RgbBuffer) -> Result<(), ImageError> {
+    let (width, height) = decoder.dimensions();
+    let count = width as usize * height as usize;
+    let color = decoder.color_type();
+    let decoded_bytes = count * usize::from(color.bytes_per_pixel());
+    let pixels = &mut out.pixels;
+    pixels.resize(decoded_bytes.max(count * 3), 0);
+    decoder.read_image(&mut pixels[..decoded_bytes])?;
+    match color {
+        ColorType::L8 => widen_grey(pixels, count),
+        ColorType::Rgba8 => narrow(pixels, count, 4, [0, 1, 2]),
+        ColorType::La8 => narrow_then_widen(pixels, count, 2, 0),
+        ColorType::L16 => narrow_then_widen(pixels, count, 2, HIGH_BYTE),
+        ColorType::La16 => narrow_then_widen(pixels, count, 4, HIGH_BYTE),
+        ColorType::Rgb16 => narrow(pixels, count, 6, [HIGH_BYTE, 2 + HIGH_BYTE, 4 + HIGH_BYTE]),
+        ColorType::Rgba16 => narrow(pixels, count, 8, [HIGH_BYTE, 2 + HIGH_BYTE, 4 + HIGH_BYTE]),
+        // Rgb8, and nothing else: neither decoder gives floats.
+        _ => {}
+    }
+    pixels.truncate(count * 3);
+    (out.width, out.height) = (width, height);
+    out.view = View::whole(width, height);
+    Ok(())
+}
+
+/// Where the high byte of a 16-bit sample lies; decoders give native endianness.
+const HIGH_BYTE: usize = if cfg!(target_endian = "little") { 1 } else { 0 };
+
+/// Keeps three of every `stride` bytes, front to back, so that no unread byte is overwritten.
+fn narrow(pixels: &mut [u8], count: usize, stride: usize, keep: [usize; 3]) {
+    for i in 0..count {
+        for (c, from) in keep.into_iter().enumerate() {
+            pixels[i * 3 + c] = pixels[i * stride + from];
+        }
+    }
+}
+
+/// Keeps one of every `stride` bytes as grey, then widens it to RGB.
+fn narrow_then_widen(pixels: &mut [u8], count: usize, stride: usize, keep: usize) {
+    for i in 0..count {
+        pixels[i] = pixels[i * stride + keep];
+    }
+    widen_grey(pixels, count);
+}
+
+/// Repeats each of the first `count` bytes three times, back to front, so that no unread byte is overwritten.
+fn widen_grey(pixels: &mut [u8], count: usize) {
+    for i in (0..count).rev() {
+        let grey = pixels[i];
+        pixels[i * 3..i * 3 + 3].fill(grey);
+    }
+}
+
+#[cfg(test)]
+mod tests;

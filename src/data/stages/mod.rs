@@ -1,0 +1,9 @@
+//! What the stages do: kernels on images, and a disk to pretend they are read from. No threads or queues.
+pub mod ahead;
+pub mod decode;
+pub mod fitting;
+pub mod mapping;
+pub mod preprocess;
+pub mod reading;
+pub mod spare;
+pub mod storage;
