@@ -54,9 +54,7 @@ fn read_report(path: &Path) -> anyhow::Result<Value> {
         )
     })?;
     let not_a_report = || format!("{} is not a report of stallscope", path.display());
-    let report: Value = serde_json::from_slice(&text).with_context(not_a_report)?;
-    anyhow::ensure!(report["schema"] == "stallscope-report", not_a_report());
-    Ok(report)
+    serde_json::from_slice(&text).with_context(not_a_report)
 }
 
 fn print(out: &mut dyn Write, from: &Predictor, prediction: &Prediction) -> std::io::Result<()> {

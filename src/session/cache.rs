@@ -79,9 +79,9 @@ impl CacheWatch {
             open: 0,
             report: CacheReport {
                 asked: match config {
-                    CacheConfig::AsIs => "as-is",
-                    CacheConfig::Warm => "warm",
-                    CacheConfig::Cold => "cold",
+                    CacheConfig::AsIs => "as-is".into(),
+                    CacheConfig::Warm => "warm".into(),
+                    CacheConfig::Cold => "cold".into(),
                 },
                 unknown,
                 epochs: Vec::new(),

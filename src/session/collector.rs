@@ -409,7 +409,7 @@ impl DeviceName {
             emulated: self.emulated.map(|emulated| EmulatedReport {
                 accelerator_utilization: summary.accelerator_utilization(),
                 trains: emulated.train,
-                source: emulated.source,
+                source: emulated.source.into(),
                 changed: emulated.changed,
             }),
             timeline: gpu.or(self.timeline.as_ref()).cloned(),

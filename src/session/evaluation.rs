@@ -54,7 +54,7 @@ impl<W: SampleWork> HeldOut<W> {
         }
         feed.shut_down();
         let evaluation = Evaluation {
-            part: self.part,
+            part: self.part.into(),
             score,
             skipped: serde_json::to_value(feed.skipped()).unwrap_or_default(),
             elapsed_ns: clock.now() - began,

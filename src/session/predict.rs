@@ -17,10 +17,9 @@ use crate::analysis::predict::{
 use crate::analysis::{Profile, ServiceProfile};
 use crate::config::{ConfigError, Mode, Resolved, Settings, TypedKey};
 use crate::pipeline::Plan;
-use crate::report::DataReport;
+use crate::report::{DataReport, FormatError, Report};
 use crate::timeline::{Layout, Stage};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -33,11 +32,8 @@ pub enum PredictError {
         what: &'static str,
         remedy: &'static str,
     },
-    /// A part of the report is not as this version writes it.
-    #[error(
-        "`{part}` of the report is of another version: {reason}\n  try: a new run with this version"
-    )]
-    OtherVersion { part: &'static str, reason: String },
+    #[error(transparent)]
+    Report(#[from] FormatError),
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A change whose effect on the costs was not measured.
@@ -143,24 +139,25 @@ impl Predictor {
     /// # Errors
     /// A report without the costs, or of a configuration that this version does not know.
     pub fn from_report(report: &Value) -> Result<Predictor, PredictError> {
-        let profile: Profile = part(report, "profile")?;
-        let data: DataReport = part(report, "data")?;
-        let typed: Vec<TypedKey> = part(report, "settings")?;
-        let rate = report["samples_per_second"].as_f64();
-        let rate = rate.filter(|rate| *rate > 0.0);
+        let report = Report::from_json(report)?;
+        let typed = Vec::deserialize(&report.settings).map_err(|error| {
+            let text = format!("`settings`: {error}");
+            PredictError::Report(FormatError::Content(text))
+        })?;
+        if report.steps == 0 {
+            return Err(lacks("measured steps"));
+        }
         let measured = MeasuredRun {
-            samples_per_second: rate.ok_or(lacks("measured steps"))?,
-            device_busy: report["device"]["busy_share"].as_f64(),
-            first_batch_ns: report["first_batch_ns"].as_f64(),
+            samples_per_second: report.samples_per_second,
+            device_busy: report.device.map(|device| device.busy_share),
+            first_batch_ns: report.first_batch_ns.map(|length| length.0 as f64),
         };
-        let name = report["name"].as_str().unwrap_or("report").to_owned();
-        let cores = report["machine"]["cores"].as_f64();
         Predictor::new(
-            name,
+            report.name,
             typed,
-            profile,
-            data,
-            cores.ok_or(lacks("number of cores"))?,
+            report.profile.ok_or(lacks("profile"))?,
+            report.data,
+            report.machine.cores,
             measured,
         )
     }
@@ -385,13 +382,4 @@ impl Predictor {
 fn lacks(what: &'static str) -> PredictError {
     let remedy = "a new run with this version, whose report has it";
     PredictError::Incomplete { what, remedy }
-}
-
-fn part<T: DeserializeOwned>(report: &Value, key: &'static str) -> Result<T, PredictError> {
-    let found = report.get(key).filter(|found| !found.is_null());
-    let found = found.ok_or(lacks(key))?;
-    serde_json::from_value(found.clone()).map_err(|error| PredictError::OtherVersion {
-        part: key,
-        reason: error.to_string(),
-    })
 }

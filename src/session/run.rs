@@ -336,7 +336,7 @@ impl Session {
                 |_| std::env::consts::OS.to_owned(),
                 |release| format!("Linux {}", release.trim()),
             ),
-            architecture: std::env::consts::ARCH,
+            architecture: std::env::consts::ARCH.into(),
         };
         let config = serde_json::to_value(&self.config).unwrap_or_default();
         let mut report = Report::new(self.config.name.clone(), machine, config);

@@ -208,8 +208,8 @@ fn storage_spec(config: &StorageConfig) -> StorageSpec {
 /// What the report says of the emulated disk.
 pub(super) fn storage_report(config: &StorageConfig) -> StorageReport {
     StorageReport {
-        name: config.preset,
-        source: config.source,
+        name: config.preset.into(),
+        source: config.source.into(),
         changed: config.changed,
         latency_ns: Nanos(config.latency_ns),
         seek_ns: Nanos(config.seek_ns),

@@ -3,6 +3,7 @@
 use crate::program::stallscope;
 use predicates::prelude::*;
 use serde_json::Value;
+use stallscope::report::Report;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -54,9 +55,13 @@ impl ImageRun {
         self.command(args).output().unwrap()
     }
 
+    /// The report, which the model reads as it was written.
     pub fn report(&self) -> Value {
         let text = fs::read(self.path("out/report.json")).unwrap();
-        serde_json::from_slice(&text).unwrap()
+        let report = serde_json::from_slice(&text).unwrap();
+        let read = Report::from_json(&report).unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), report);
+        report
     }
 
     /// The trace's events; a trace that was cut off is closed first, as Perfetto does.

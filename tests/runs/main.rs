@@ -7,11 +7,28 @@ mod stopped;
 
 use image_run::{ImageRun, assert_adds_up, assert_fills_the_window, assert_says, stderr, stdout};
 use program::{stallscope, with_deadline};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+#[test]
+fn a_report_of_an_older_version_is_refused() {
+    let run = ImageRun::with_images(40);
+    let out = run.run(&["--trace", "none"]);
+    assert!(out.status.success(), "{}", stderr(&out));
+    let mut report = run.report();
+    report["schema_version"] = json!(2);
+    let older = run.path("older.json");
+    fs::write(&older, report.to_string()).unwrap();
+    let out = stallscope().arg("predict").arg(older).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert_says(
+        &stderr(&out),
+        &["older.json", "schema_version is 2", "try: measure again"],
+    );
+}
 
 #[test]
 fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {

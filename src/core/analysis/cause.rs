@@ -65,18 +65,32 @@ pub struct IdleSpan {
     pub cause: Cause,
 }
 
-/// A map from the causes' names to nanoseconds.
-impl serde::Serialize for CauseTotals {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let named = self.totals.iter();
-        serializer.collect_map(named.map(|(cause, length)| (cause.to_string(), length)))
-    }
+/// One cause's time, as [`CauseTotals`] are written.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct CauseTime {
+    kind: Cause,
+    ns: Nanos,
 }
 
 /// Idle time by cause.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(from = "Vec<CauseTime>", into = "Vec<CauseTime>")]
 pub struct CauseTotals {
     totals: BTreeMap<Cause, Nanos>,
+}
+
+impl From<CauseTotals> for Vec<CauseTime> {
+    fn from(totals: CauseTotals) -> Vec<CauseTime> {
+        let times = totals.ranked().into_iter();
+        times.map(|(kind, ns)| CauseTime { kind, ns }).collect()
+    }
+}
+
+impl From<Vec<CauseTime>> for CauseTotals {
+    fn from(times: Vec<CauseTime>) -> CauseTotals {
+        let totals = times.into_iter().map(|time| (time.kind, time.ns)).collect();
+        CauseTotals { totals }
+    }
 }
 
 impl CauseTotals {

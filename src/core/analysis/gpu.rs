@@ -5,11 +5,11 @@
 //! figures. Readings that a longer window cannot change are folded, so that memory is bounded.
 
 use crate::timeline::{GpuSample, Interval, Nanos};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// A counter over the window.
-#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Level {
     /// Weighted by time.
     pub mean: f64,
@@ -17,7 +17,7 @@ pub struct Level {
 }
 
 /// What a GPU's counters said over the window. Shares are from 0 to 1.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuSummary {
     /// Readings in the window.
     pub samples: u64,

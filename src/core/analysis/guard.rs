@@ -12,6 +12,7 @@ use super::summary::Summary;
 use super::tally::{WorkerSummary, share};
 use super::verdict::{SATURATED, WORTH_TRYING, plural};
 use crate::timeline::{HostWork, LaneKind, Nanos, Stage};
+use std::borrow::Cow;
 
 /// Waiting for a core below this share is left alone: without it the run would be 5 % faster at most, which is
 /// what the verdict takes to be worth a run, and measured steps vary as much with one worker a stage.
@@ -22,10 +23,10 @@ const CROWDS: f64 = 0.25;
 const BUSY_AT_MOST: f64 = 0.9;
 
 /// Loader threads cost more than they bring.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Guard {
     /// What was found: `too_many_workers`.
-    pub check: &'static str,
+    pub check: Cow<'static, str>,
     /// The stage; `None` where workers assemble whole batches (`num_workers`).
     pub stage: Option<Stage>,
     pub workers: usize,
@@ -140,7 +141,7 @@ impl Watch<'_> {
         }
         let waited_share = share(waited.length, waited.of);
         Some(Guard {
-            check: "too_many_workers",
+            check: "too_many_workers".into(),
             stage: crowd.stage,
             workers: crowd.workers,
             enough: crowd.enough,

@@ -5,14 +5,14 @@
 
 use super::cause::{Cause, CauseTotals};
 use crate::timeline::{Interval, Nanos};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 const MOST_PARTS: usize = 200;
 /// Width of a bin until there are too many.
 const NARROWEST: Nanos = Nanos::from_millis(1);
 
 /// A part of the window, and why the device was idle in it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PartOfWindow {
     /// Since the window began.
     #[serde(rename = "start_ns")]
@@ -21,12 +21,11 @@ pub struct PartOfWindow {
     pub length: Nanos,
     #[serde(rename = "idle_ns")]
     pub idle: Nanos,
-    #[serde(rename = "causes_ns")]
     pub causes: CauseTotals,
 }
 
 /// One epoch as far as it lies in the window, or some that follow each other.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EpochPart {
     /// From zero.
     pub first_epoch: u64,
@@ -46,7 +45,7 @@ impl EpochPart {
 }
 
 /// The window in parts.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OverTime {
     /// All as wide as the first but the last, which may be narrower.
     pub bins: Vec<PartOfWindow>,

@@ -143,7 +143,7 @@ impl Serialize for Suggestion {
 }
 
 /// How much faster a resource that binds may get.
-#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slack {
     pub limit: Limit,
     /// So many times as fast until `next` binds; 1 where that is as slow.

@@ -69,7 +69,7 @@ impl Lengths {
 }
 
 /// How long something took, over many times.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LengthSummary {
     pub count: u64,
     /// In nanoseconds, as the percentiles; these to three significant digits.
@@ -301,10 +301,9 @@ impl Tally {
 }
 
 /// What one thread did in the window.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct WorkerSummary {
     pub name: String,
-    #[serde(skip)]
     pub kind: LaneKind,
     /// Units of work it ended.
     pub items: u64,
@@ -321,7 +320,7 @@ pub struct WorkerSummary {
 }
 
 /// One stage in the window, all its workers together.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct StageSummary {
     pub stage: Stage,
     /// Threads that serve this stage; 0 where the trainer's own thread does.

@@ -1,10 +1,46 @@
 //! The report as a JSON file.
 
 use super::Report;
+use super::model::{SCHEMA, SCHEMA_VERSION};
+use serde::Deserialize;
+use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Why JSON is not a report that this version reads.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum FormatError {
+    #[error("it is not a report of stallscope")]
+    NotAReport,
+    #[error(
+        "it is from another version of stallscope: its schema_version is {found}, and this version reads \
+         {SCHEMA_VERSION}\n  try: measure again with this version, or use the version that wrote it"
+    )]
+    Version { found: Value },
+    #[error("this version writes other reports: {0}\n  try: measure again with this version")]
+    Content(String),
+}
+
+impl Report {
+    /// The report that `json` is.
+    ///
+    /// # Errors
+    /// Other JSON, and a report of another version.
+    pub fn from_json(json: &Value) -> Result<Report, FormatError> {
+        if json["schema"] != SCHEMA {
+            return Err(FormatError::NotAReport);
+        }
+        let found = &json["schema_version"];
+        if *found != SCHEMA_VERSION {
+            return Err(FormatError::Version {
+                found: found.clone(),
+            });
+        }
+        Report::deserialize(json).map_err(|error| FormatError::Content(error.to_string()))
+    }
+}
 
 /// Writes `report` to `path`: to a file beside it, then renamed, so that a reader always finds a whole
 /// report, the old one or the new one.
@@ -25,4 +61,21 @@ pub fn write_json(report: &mut Report, path: &Path) -> io::Result<()> {
         .inspect_err(|_| {
             fs::remove_file(&unfinished).ok();
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Machine;
+
+    #[test]
+    fn a_loss_that_is_not_a_number_is_read_back() {
+        let mut report = Report::new("diverged".to_owned(), Machine::default(), Value::Null);
+        report.training.noted(f64::NAN);
+        report.training.learned(0, 1, f64::NAN, 0);
+        let json = serde_json::to_value(&report).unwrap();
+        let read = Report::from_json(&json).unwrap();
+        assert!(read.training.epochs[0].score.loss.is_nan());
+        assert_eq!(serde_json::to_value(&read).unwrap(), json);
+    }
 }

@@ -9,7 +9,7 @@ mod nvml;
 mod terminal;
 mod timeline;
 
-pub use json::write_json;
+pub use json::{FormatError, write_json};
 pub use model::{
     CacheReport, DataReport, DeviceMemoryReport, DeviceReport, EmulatedReport, EpochCache,
     EpochReport, Evaluation, IdleCause, Machine, RecorderReport, Report, Score, Status,

@@ -7,10 +7,11 @@ use crate::analysis::{
     WorkerSummary,
 };
 use crate::timeline::{LaneKind, Nanos, Stage};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::borrow::Cow;
 
 /// How the run stands.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     #[default]
@@ -22,12 +23,12 @@ pub enum Status {
 }
 
 /// The machine the run was measured on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// CPU cores that the process may use; a quota may leave it a fraction of one.
     pub cores: f64,
     pub operating_system: String,
-    pub architecture: &'static str,
+    pub architecture: Cow<'static, str>,
 }
 
 /// The data of the run, as far as its pipeline must know it.
@@ -43,11 +44,11 @@ pub struct DataReport {
 
 /// The disk that the data was read from, where it was an emulated one. Its times are added to no real ones:
 /// a read takes the longer of the two.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StorageReport {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Where the figures of that name are from, and whether the configuration has changed any.
-    pub source: &'static str,
+    pub source: Cow<'static, str>,
     pub changed: bool,
     /// From a request to its first byte. Requests of several workers overlap.
     pub latency_ns: Nanos,
@@ -58,17 +59,17 @@ pub struct StorageReport {
 }
 
 /// The data's pages in the page cache.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CacheReport {
     /// What the configuration asked for; what came of it is in `epochs`.
-    pub asked: &'static str,
+    pub asked: Cow<'static, str>,
     /// Why it is not known, where it is not.
     pub unknown: Option<String>,
     pub epochs: Vec<EpochCache>,
 }
 
 /// How much was in the page cache as an epoch began.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochCache {
     pub epoch: u64,
     pub resident_bytes: u64,
@@ -80,7 +81,7 @@ pub struct EpochCache {
 }
 
 /// The device over the window.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReport {
     pub name: String,
     pub busy_ns: Nanos,
@@ -100,7 +101,7 @@ pub struct DeviceReport {
 }
 
 /// The device's memory, looked at between steps at most once a second and at the end of the run.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceMemoryReport {
     /// Of tensors that are alive between steps, when last looked at.
     pub in_use_bytes: u64,
@@ -114,7 +115,7 @@ pub struct DeviceMemoryReport {
 }
 
 /// What an emulated device adds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EmulatedReport {
     /// As MLPerf Storage defines it, 0 to 1: time in steps / time, without preprocessing on the device and
     /// without the I/O of the run's first step.
@@ -122,12 +123,12 @@ pub struct EmulatedReport {
     /// Whether burn trains on the CPU beside it; otherwise nothing is trained.
     pub trains: bool,
     /// Where its figures are from, and whether the configuration has changed any.
-    pub source: &'static str,
+    pub source: Cow<'static, str>,
     pub changed: bool,
 }
 
 /// One cause of device idle time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IdleCause {
     /// In words.
     pub cause: String,
@@ -140,7 +141,7 @@ pub struct IdleCause {
 }
 
 /// What the recorder cost and lost.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecorderReport {
     pub on: bool,
     pub records: u64,
@@ -158,7 +159,7 @@ pub struct RecorderReport {
 }
 
 /// The trace file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceReport {
     pub path: String,
     pub events: u64,
@@ -173,12 +174,12 @@ pub struct TraceReport {
 }
 
 /// What the training itself says.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Training {
     pub first_loss: Option<f64>,
     pub last_loss: Option<f64>,
-    /// Of each step from the first on, so many as [`Training::FIRST_LOSSES`].
-    pub losses: Vec<f64>,
+    /// Of each step from the first on, so many as [`Training::FIRST_LOSSES`]; `None` where it is not a number.
+    pub losses: Vec<Option<f64>>,
     /// Epoch of the last step, from zero.
     pub epoch: u64,
     /// Steps done, warm-up included.
@@ -200,7 +201,7 @@ impl Training {
         self.first_loss.get_or_insert(loss);
         self.last_loss = Some(loss);
         if self.losses.len() < Training::FIRST_LOSSES {
-            self.losses.push(loss);
+            self.losses.push(loss.is_finite().then_some(loss));
         }
     }
 
@@ -220,13 +221,19 @@ impl Training {
 }
 
 /// How the model did on samples.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     pub samples: u64,
-    /// Mean cross-entropy.
+    /// Mean cross-entropy; `null` in JSON where it is not a number.
+    #[serde(deserialize_with = "number")]
     pub loss: f64,
     /// Share that was classified right, 0 to 1.
     pub accuracy: f64,
+}
+
+/// JSON has no number for one that is none.
+fn number<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(json)?.unwrap_or(f64::NAN))
 }
 
 impl Score {
@@ -240,7 +247,7 @@ impl Score {
 }
 
 /// One pass over the training samples, as far as it went.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
     pub epoch: u64,
     pub steps: u64,
@@ -250,10 +257,10 @@ pub struct EpochReport {
 }
 
 /// The model on samples that it has not learned from.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// "validation" or "test".
-    pub part: &'static str,
+    pub part: Cow<'static, str>,
     #[serde(flatten)]
     pub score: Score,
     /// Samples that could not be loaded, as [`Report::skipped`].
@@ -263,11 +270,11 @@ pub struct Evaluation {
 }
 
 /// Everything a report says. Times are in nanoseconds, shares from 0 to 1.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    pub schema: &'static str,
+    pub schema: Cow<'static, str>,
     pub schema_version: u32,
-    pub stallscope_version: &'static str,
+    pub stallscope_version: Cow<'static, str>,
     pub name: String,
     pub status: Status,
     /// Why the run ended early.
@@ -319,16 +326,18 @@ pub struct Report {
     pub training: Training,
 }
 
+/// What the file says that it is.
+pub(super) const SCHEMA: &str = "stallscope-report";
 /// Version of the JSON's schema: raised when a field changes its meaning or goes away.
-const SCHEMA_VERSION: u32 = 2;
+pub(super) const SCHEMA_VERSION: u32 = 3;
 
 impl Report {
     /// A report on a run that has measured nothing yet.
     pub fn new(name: String, machine: Machine, config: serde_json::Value) -> Report {
         Report {
-            schema: "stallscope-report",
+            schema: SCHEMA.into(),
             schema_version: SCHEMA_VERSION,
-            stallscope_version: env!("CARGO_PKG_VERSION"),
+            stallscope_version: env!("CARGO_PKG_VERSION").into(),
             name,
             machine,
             config,

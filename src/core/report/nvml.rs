@@ -4,11 +4,11 @@
 
 use crate::analysis::{GpuSummary, Level};
 use crate::timeline::Nanos;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 
 /// The GPU's counters over the window.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NvmlReport {
     /// By which the GPU was found.
     pub pci_bus_id: String,
@@ -193,7 +193,7 @@ mod tests {
         let machine = Machine {
             cores: 2.0,
             operating_system: "Linux".to_owned(),
-            architecture: "x86_64",
+            architecture: "x86_64".into(),
         };
         let mut report = Report::new("x".to_owned(), machine, serde_json::Value::Null);
         report.steps = 1;

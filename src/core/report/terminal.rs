@@ -177,7 +177,7 @@ fn write_emulated(out: &mut String, emulated: &EmulatedReport) -> fmt::Result {
         out,
         "         emulated, its times are arithmetic; {trains}; AU {utilization} (MLPerf Storage)"
     )?;
-    let figures = figures(emulated.source, emulated.changed);
+    let figures = figures(&emulated.source, emulated.changed);
     writeln!(out, "         figures: {figures}")
 }
 
@@ -196,7 +196,7 @@ const COLD: f64 = 0.01;
 
 /// How much of the data was in the page cache as each epoch began.
 fn write_cache(out: &mut String, cache: &CacheReport) -> fmt::Result {
-    let asked = match cache.asked {
+    let asked = match &*cache.asked {
         "as-is" => String::new(),
         asked => format!(" ({asked} was asked for)"),
     };
@@ -226,8 +226,8 @@ fn write_cache(out: &mut String, cache: &CacheReport) -> fmt::Result {
 
 /// The emulated disk: its name, the figures that cost time, and where they are from.
 fn describe_storage(storage: &StorageReport) -> String {
-    let name = storage.name;
-    let source = self::figures(storage.source, storage.changed);
+    let name = &storage.name;
+    let source = self::figures(&storage.source, storage.changed);
     let time = |what, time: Nanos| (time > Nanos::ZERO).then(|| format!("{what} {time}"));
     let bandwidth = storage.bytes_per_second.map(|rate| rate as f64 / 1e6);
     let figures = [
@@ -256,7 +256,7 @@ fn write_accuracy(out: &mut String, report: &Report) -> fmt::Result {
         100.0 * epoch.score.accuracy
     )?;
     for held_out in &training.evaluations {
-        let (part, samples) = (held_out.part, held_out.score.samples);
+        let (part, samples) = (&held_out.part, held_out.score.samples);
         let (percent, loss) = (100.0 * held_out.score.accuracy, held_out.score.loss);
         write!(
             out,
@@ -439,12 +439,12 @@ mod tests {
         let machine = Machine {
             cores: 2.0,
             operating_system: "Linux".to_owned(),
-            architecture: "x86_64",
+            architecture: "x86_64".into(),
         };
         let mut report = Report::new("guarded".to_owned(), machine, serde_json::Value::Null);
         assert!(!render(&report).contains("guard"));
         report.guard = Some(Guard {
-            check: "too_many_workers",
+            check: "too_many_workers".into(),
             stage: Some(Stage::Decode),
             workers: 8,
             enough: 1,
@@ -489,8 +489,8 @@ mod tests {
     #[test]
     fn an_emulated_disk_is_named_with_the_figures_that_cost_time() {
         let mut storage = StorageReport {
-            name: "hdd",
-            source: "HGST",
+            name: "hdd".into(),
+            source: "HGST".into(),
             changed: false,
             latency_ns: Nanos::ZERO,
             seek_ns: Nanos::from_micros(12_360),

@@ -5,11 +5,11 @@
 use super::nvml::{line, write_indented};
 use super::terminal::percent;
 use crate::timeline::{Bytes, Nanos};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Who said when a GPU worked.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimelineSource {
     /// The GPU's own timestamps of each kernel and copy.
@@ -22,7 +22,7 @@ pub enum TimelineSource {
 }
 
 /// How it is known what a GPU did, and what it did in the window.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimelineReport {
     pub source: TimelineSource,
     /// Why it is not the GPU's own timestamps, where it is not.
@@ -45,7 +45,7 @@ pub struct TimelineReport {
 }
 
 /// Copies to a GPU, as it reports them itself.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CopyReport {
     pub count: u64,
     pub bytes: u64,

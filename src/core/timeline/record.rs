@@ -396,7 +396,7 @@ pub struct HostSpan {
 }
 
 /// What the kernel has charged to a thread so far (`getrusage(RUSAGE_THREAD)`, schedstat).
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ThreadUsage {
     pub at: Nanos,
     pub user: Nanos,

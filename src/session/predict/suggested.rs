@@ -96,7 +96,7 @@ mod tests {
         let machine = Machine {
             cores: 4.0,
             operating_system: "Linux".to_owned(),
-            architecture: "x86_64",
+            architecture: "x86_64".into(),
         };
         let mut report = Report::new("emulated".to_owned(), machine, serde_json::Value::Null);
         report.samples_per_second = 1e9 / 1.4e6;

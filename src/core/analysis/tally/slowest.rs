@@ -1,13 +1,13 @@
 //! The samples that took longest, a few for each stage.
 
 use crate::timeline::{Nanos, Stage, UnitRecord};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Samples that are kept of a stage.
 const SLOWEST: usize = 10;
 
 /// What a stage took for one of its slowest samples, or for a few that a worker took together.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SlowSample {
     pub stage: Stage,
     /// Place in the data set, of the first where there are several.
