@@ -11,11 +11,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("pipeline", &["timeline"]),
     ("trace", &["timeline"]),
     ("analysis", &["timeline"]),
-    ("report", &["analysis", "timeline"]),
+    ("report", &["analysis", "pipeline", "timeline"]),
     ("config", &["data", "pipeline"]),
     ("charts", &[]),
-    ("tune", &["analysis", "config"]),
-    ("reproduce", &["charts", "config", "tune"]),
+    ("tune", &["analysis", "config", "report", "timeline"]),
+    (
+        "reproduce",
+        &["analysis", "charts", "config", "report", "timeline", "tune"],
+    ),
     ("train", &["pipeline", "device", "timeline"]),
     (
         "session",

@@ -209,17 +209,14 @@ fn overrides_in(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Report;
     use crate::tune::Measured;
-    use serde_json::json;
-    use std::sync::Arc;
 
     fn measured() -> Outcome {
-        Outcome::Fits(Measured {
+        Outcome::Fits(Measured::of(Report {
             samples_per_second: 1.0,
-            device_busy_share: None,
-            memory: None,
-            report: Arc::new(json!({"samples_per_second": 1.0})),
-        })
+            ..Report::default()
+        }))
     }
 
     /// Two runs of each mode, the one named `lacking` without the memory that it needs.

@@ -1,17 +1,16 @@
 //! After a run that was out of memory: the batch size that fits, found by measurement.
 //!
 //! The run's own process turns into the search, since as long as it lives its pools keep the memory that the
-//! search needs. May use: `session`, `train`, `tune`.
+//! search needs. May use: `report`, `session`, `train`, `tune`.
 
 use super::args::{FitSearchArgs, RunArgs};
 use super::batch_size::in_words;
 use super::interruption::{INTERRUPTED, interrupt_switch};
+use crate::report::{Report, write_json};
 use crate::session::SessionError;
 use crate::train::{OutOfMemory, TrainError};
-use crate::tune::sweep::write_whole;
 use crate::tune::{MOST_FIT_TRIALS, TrialError, TrialRunner, batch_size_that_fits};
 use anyhow::Context;
-use serde_json::Value;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -105,9 +104,7 @@ fn search(
 
 /// Writes `error` into the report at `path`.
 fn complete(path: &Path, error: &str) -> anyhow::Result<()> {
-    let mut report: Value = serde_json::from_slice(&fs::read(path)?)?;
-    report["error"] = Value::from(error);
-    let mut text = serde_json::to_vec_pretty(&report)?;
-    text.push(b'\n');
-    Ok(write_whole(path, &text)?)
+    let mut report = Report::from_json(&fs::read(path)?)?;
+    report.error = Some(error.to_owned());
+    Ok(write_json(&mut report, path)?)
 }

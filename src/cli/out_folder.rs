@@ -1,7 +1,7 @@
-//! The folders that results are written to. May use: nothing.
+//! The folders that results are written to. May use: `report`.
 
+use crate::report::Report;
 use anyhow::{Context, ensure};
-use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(super) fn make(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Keeps the report of a run in its `folder`.
-pub(super) fn write_report(folder: &Path, report: &Value) -> anyhow::Result<()> {
+pub(super) fn write_report(folder: &Path, report: &Report) -> anyhow::Result<()> {
     make(folder)?;
     let text = serde_json::to_string_pretty(report)?;
     write(&folder.join("report.json"), &text)

@@ -1,13 +1,14 @@
 //! `stallscope predict`: what a run with other settings would measure.
 //!
-//! May use: `session`.
+//! May use: `report`, `session`.
 
 use super::args::{PredictArgs, word};
 use crate::analysis::predict::Estimate;
+use crate::report::Report;
 use crate::session::{Prediction, Predictor, WhatIf};
 use crate::timeline::{Bytes, Nanos};
 use anyhow::Context;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,8 @@ use std::process::ExitCode;
 /// A report that cannot be read or predicted from, or settings that are wrong.
 pub fn predict(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let path = report_path(&args.report);
-    let report = read_report(&path)?;
     let from = || format!("cannot predict from {}", path.display());
+    let report = Report::from_json(&read(&path)?).with_context(from)?;
     let predictor = Predictor::from_report(&report).with_context(from)?;
     let what_if = WhatIf {
         cores: args.cores,
@@ -46,15 +47,13 @@ fn report_path(path: &Path) -> PathBuf {
     }
 }
 
-fn read_report(path: &Path) -> anyhow::Result<Value> {
-    let text = fs::read(path).with_context(|| {
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| {
         let path = path.display();
         format!(
             "cannot read the report {path}\n  try: the folder that `stallscope run` printed last"
         )
-    })?;
-    let not_a_report = || format!("{} is not a report of stallscope", path.display());
-    serde_json::from_slice(&text).with_context(not_a_report)
+    })
 }
 
 fn print(out: &mut dyn Write, from: &Predictor, prediction: &Prediction) -> std::io::Result<()> {

@@ -56,7 +56,7 @@ impl<W: SampleWork> HeldOut<W> {
         let evaluation = Evaluation {
             part: self.part.into(),
             score,
-            skipped: serde_json::to_value(feed.skipped()).unwrap_or_default(),
+            skipped: feed.skipped(),
             elapsed_ns: clock.now() - began,
         };
         Ok((!stop.is_stopped()).then_some(evaluation))

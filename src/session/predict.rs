@@ -20,7 +20,6 @@ use crate::pipeline::Plan;
 use crate::report::{DataReport, FormatError, Report};
 use crate::timeline::{Layout, Stage};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::sync::Arc;
 
 /// Why nothing can be predicted.
@@ -134,12 +133,11 @@ const LEAST_MACHINE: f64 = 0.02;
 const WAKING: f64 = 0.25;
 
 impl Predictor {
-    /// From a report as it lies on disk.
+    /// From a run's report.
     ///
     /// # Errors
     /// A report without the costs, or of a configuration that this version does not know.
-    pub fn from_report(report: &Value) -> Result<Predictor, PredictError> {
-        let report = Report::from_json(report)?;
+    pub fn from_report(report: &Report) -> Result<Predictor, PredictError> {
         let typed = Vec::deserialize(&report.settings).map_err(|error| {
             let text = format!("`settings`: {error}");
             PredictError::Report(FormatError::Content(text))
@@ -149,13 +147,13 @@ impl Predictor {
         }
         let measured = MeasuredRun {
             samples_per_second: report.samples_per_second,
-            device_busy: report.device.map(|device| device.busy_share),
+            device_busy: report.device.as_ref().map(|device| device.busy_share),
             first_batch_ns: report.first_batch_ns.map(|length| length.0 as f64),
         };
         Predictor::new(
-            report.name,
+            report.name.clone(),
             typed,
-            report.profile.ok_or(lacks("profile"))?,
+            report.profile.clone().ok_or(lacks("profile"))?,
             report.data,
             report.machine.cores,
             measured,

@@ -308,7 +308,7 @@ impl Session {
             .get()
             .map_or_else(Skipped::default, Skips::so_far);
         skipped.broken_files = self.source.broken_files();
-        report.skipped = serde_json::to_value(&skipped).unwrap_or_default();
+        report.skipped = skipped;
         for slow in &mut report.slowest_samples {
             slow.name = Some(self.source.name(slow.index));
         }

@@ -1,7 +1,8 @@
 //! Trials: short runs that answer a question about the configuration, each a process of its own.
 //!
 //! Invariant: the searches are pure functions over a closure that runs a trial. A trial that dies of memory
-//! takes only itself. May use `analysis` and `config`.
+//! takes only itself. May use `analysis`, `config` and
+//! `report`.
 
 mod fit;
 mod grid;

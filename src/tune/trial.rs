@@ -1,7 +1,7 @@
 //! One trial: `stallscope run` in a process of its own, and what became of it.
 
+use crate::report::Report;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -25,7 +25,25 @@ pub struct Measured {
     pub memory: Option<MemoryUse>,
     /// All of the trial's report, `report.json`.
     #[serde(skip)]
-    pub report: Arc<Value>,
+    pub report: Arc<Report>,
+}
+
+impl Measured {
+    /// What `report` says.
+    pub fn of(report: Report) -> Measured {
+        let device = report.device.as_ref();
+        let memory = device.and_then(|device| device.memory);
+        Measured {
+            samples_per_second: report.samples_per_second,
+            device_busy_share: device.map(|device| device.busy_share),
+            memory: memory.map(|memory| MemoryUse {
+                in_use_bytes: memory.peak_in_use_bytes,
+                reserved_bytes: memory.peak_reserved_bytes,
+                total_bytes: memory.total_bytes,
+            }),
+            report: Arc::new(report),
+        }
+    }
 }
 
 /// The most of the device's memory that a run was seen to have.
@@ -323,26 +341,8 @@ fn judge(status: ExitStatus, said: &str) -> Outcome<()> {
 fn report_in(run_dir: &Path) -> Result<Measured, String> {
     let unreadable = |error: &dyn Display| format!("its report cannot be read: {error}");
     let text = fs::read(run_dir.join("report.json")).map_err(|error| unreadable(&error))?;
-    let report = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
-    measured(report).ok_or_else(|| "its report has no samples_per_second".to_owned())
-}
-
-fn measured(report: Value) -> Option<Measured> {
-    let device = &report["device"];
-    let memory = &device["memory"];
-    let use_of = || {
-        Some(MemoryUse {
-            in_use_bytes: memory["peak_in_use_bytes"].as_u64()?,
-            reserved_bytes: memory["peak_reserved_bytes"].as_u64()?,
-            total_bytes: memory["total_bytes"].as_u64(),
-        })
-    };
-    Some(Measured {
-        samples_per_second: report["samples_per_second"].as_f64()?,
-        device_busy_share: device["busy_share"].as_f64(),
-        memory: use_of(),
-        report: Arc::new(report),
-    })
+    let report = Report::from_json(&text).map_err(|error| unreadable(&error))?;
+    Ok(Measured::of(report))
 }
 
 #[cfg(test)]

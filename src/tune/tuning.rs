@@ -32,8 +32,6 @@ pub use space::{Axis, Space};
 use super::trial::{Measured, Outcome, TrialError};
 use crate::analysis::Suggestion;
 use objective::{NOISE, cheapest};
-use serde::Deserialize;
-use serde_json::Value;
 use space::Point;
 use survey::{Candidate, Outlook, RuledOut, Survey};
 
@@ -317,18 +315,16 @@ impl Search<'_> {
     }
 
     fn next(&self, winner: &Candidate) -> Next {
-        let report = self.runs(&winner.point).pop().map(|run| run.report.clone());
-        let verdict = report
-            .as_ref()
-            .map_or(&Value::Null, |report| &report["verdict"]);
-        let suggestion = Suggestion::deserialize(&verdict["suggestion"]).ok();
+        let run = self.runs(&winner.point).pop();
+        let verdict = run.and_then(|run| run.report.verdict.as_ref());
+        let suggestion = verdict.and_then(|verdict| verdict.suggestion.clone());
         let looked_at = |suggestion: &Suggestion| {
             let sets = suggestion.sets();
             !sets.is_empty() && sets.iter().all(|set| self.request.space.covers(set))
         };
         Next {
             bottleneck: winner.forecast.next_bottleneck.clone(),
-            verdict: verdict["title"].as_str().map(str::to_owned),
+            verdict: verdict.map(|verdict| verdict.title.clone()),
             suggestion: suggestion.filter(|suggestion| !looked_at(suggestion)),
         }
     }

@@ -59,7 +59,7 @@ impl ImageRun {
     pub fn report(&self) -> Value {
         let text = fs::read(self.path("out/report.json")).unwrap();
         let report = serde_json::from_slice(&text).unwrap();
-        let read = Report::from_json(&report).unwrap();
+        let read = Report::from_json(&text).unwrap();
         assert_eq!(serde_json::to_value(read).unwrap(), report);
         report
     }

@@ -3,13 +3,13 @@
 use super::largest::Largest;
 use super::{next, remarks};
 use crate::analysis::{
-    Attributed, Cached, Cause, Estimate, Part, SampleTimes, differential, median_place,
+    Attributed, Cached, Estimate, Part, SampleTimes, differential, median_place,
 };
 use crate::cli::args::DiagnoseArgs;
 use crate::config::{DeviceConfig, Mode, Resolved};
+use crate::report::Report;
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ pub(super) const WORTH_NAMING: f64 = 0.05;
 /// The runs of one mode, in the order in which they were made.
 pub(super) struct ModeRuns {
     pub(super) mode: Mode,
-    pub(super) reports: Vec<Arc<Value>>,
+    pub(super) reports: Vec<Arc<Report>>,
 }
 
 impl ModeRuns {
     fn rates(&self) -> Vec<f64> {
-        let rate = |report: &Arc<Value>| report["samples_per_second"].as_f64().unwrap_or(0.0);
+        let rate = |report: &Arc<Report>| report.samples_per_second;
         self.reports.iter().map(rate).collect()
     }
 
@@ -34,7 +34,7 @@ impl ModeRuns {
     }
 
     /// The report of the run with the median time.
-    fn median(&self) -> Option<&Value> {
+    fn median(&self) -> Option<&Report> {
         let place = median_place(&self.times())?;
         self.reports.get(place).map(|report| &**report)
     }
@@ -75,8 +75,8 @@ impl Rate {
     fn of(runs: &ModeRuns) -> Option<Rate> {
         let report = runs.median()?;
         Some(Rate {
-            samples_per_second: report["samples_per_second"].as_f64()?,
-            device_busy_share: report["device"]["busy_share"].as_f64(),
+            samples_per_second: report.samples_per_second,
+            device_busy_share: report.device.as_ref().map(|device| device.busy_share),
             runs_samples_per_second: runs.rates(),
         })
     }
@@ -195,9 +195,9 @@ impl Diagnosis {
             schema_version: 1,
             config: args.experiment.config.display().to_string(),
             device: config.device.to_string(),
-            emulated_storage: normal["storage"]["name"].as_str().map(str::to_owned),
+            emulated_storage: normal.storage.as_ref().map(|disk| disk.name.to_string()),
             repeats: args.repeats,
-            steps: normal["steps"].as_u64().unwrap_or_default(),
+            steps: normal.steps,
             max_device_ingestion_samples_per_second: rate(Mode::DeviceOnly),
             headroom_factor: rate(Mode::HostResident) / rate(Mode::Normal),
             remarks: remarks::on(
@@ -228,17 +228,11 @@ pub(super) fn row((part, differential): (Part, Estimate), attributed: &Attribute
 }
 
 /// What the attribution in `report` says.
-fn attributed(report: &Value) -> Option<Attributed> {
-    let window = report["window_ns"].as_u64()?;
-    let busy = report["device"]["busy_ns"].as_u64()?;
-    let causes = report["idle_causes"].as_array()?.iter();
-    let causes = causes.filter_map(|cause| {
-        Some((
-            Cause::deserialize(&cause["kind"]).ok()?,
-            cause["ns"].as_u64()?,
-        ))
-    });
-    Attributed::of(window, busy, causes)
+fn attributed(report: &Report) -> Option<Attributed> {
+    let busy = report.device.as_ref()?.busy_ns;
+    let causes = report.idle_causes.iter();
+    let causes = causes.map(|cause| (cause.kind, cause.ns.0));
+    Attributed::of(report.window_ns.0, busy.0, causes)
 }
 
 /// The name of a part in words.

@@ -6,15 +6,14 @@ use crate::analysis::{Attributed, Change, Part, Suggestion};
 use crate::cli::args::DiagnoseArgs;
 use crate::cli::batch_size::quoted;
 use crate::config::{Resolved, Settings, SourceKind};
-use serde::Deserialize;
-use serde_json::Value;
+use crate::report::Report;
 use std::path::Path;
 
 /// Against the stall `largest` of a run with the report `normal`, as a command for a shell.
 pub(super) fn step(
     args: &DiagnoseArgs,
     config: &Resolved,
-    normal: &Value,
+    normal: &Report,
     largest: Option<Part>,
     attributed: &Attributed,
 ) -> String {
@@ -23,7 +22,8 @@ pub(super) fn step(
         overrides: overrides(args),
         resolved: config,
     };
-    let advised = Suggestion::deserialize(&normal["verdict"]["suggestion"]).ok();
+    let advised = normal.verdict.as_ref();
+    let advised = advised.and_then(|verdict| verdict.suggestion.clone());
     let sets = advised.as_ref().map_or(Vec::new(), Suggestion::sets);
     let against = |part| sets.iter().any(|set| is_against(set, part));
     if largest.is_some_and(against) {

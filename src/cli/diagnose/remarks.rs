@@ -3,7 +3,7 @@
 
 use super::findings::{Row, is_repeated, name};
 use crate::analysis::{Attributed, Part};
-use serde_json::Value;
+use crate::report::Report;
 
 /// From so many points of the time on a disagreement is explained.
 const DIFFERS: f64 = 3.0;
@@ -14,7 +14,7 @@ const MOSTLY_CACHED: f64 = 0.5;
 pub(super) fn on(
     rows: &[Row],
     attributed: &Attributed,
-    normal: &Value,
+    normal: &Report,
     on_cpu: bool,
 ) -> Vec<String> {
     let mut remarks = disagreements(rows, attributed);
@@ -125,12 +125,11 @@ fn slower_alone(row: &Row) -> String {
 }
 
 /// Where a warm page cache stood in for the disk.
-fn page_cache(normal: &Value) -> Option<String> {
-    if !normal["storage"].is_null() {
+fn page_cache(normal: &Report) -> Option<String> {
+    if normal.storage.is_some() {
         return None;
     }
-    let epochs = normal["cache"]["epochs"].as_array()?;
-    let share = epochs.first()?["resident_share"].as_f64()?;
+    let share = normal.cache.as_ref()?.epochs.first()?.resident_share;
     (share >= MOSTLY_CACHED).then(|| {
         format!(
             "{:.0} % of the data was in the page cache as the normal run began: its fetch stall is that of a warm \
@@ -144,6 +143,7 @@ fn page_cache(normal: &Value) -> Option<String> {
 mod tests {
     use super::*;
     use crate::analysis::Estimate;
+    use crate::report::{CacheReport, EpochCache};
 
     /// Rows of these parts, each with its share by runs and by cause, in runs that do not differ.
     fn said(rows: &[(Part, f64, f64)], cpu_contention_share: f64) -> Vec<String> {
@@ -163,7 +163,7 @@ mod tests {
             cpu_contention_share,
             ..Attributed::default()
         };
-        on(&rows, &attributed, &Value::Null, false)
+        on(&rows, &attributed, &Report::default(), false)
     }
 
     #[test]
@@ -203,9 +203,20 @@ mod tests {
 
     #[test]
     fn a_warm_page_cache_is_no_disk() {
-        let report = serde_json::json!({"cache": {"epochs": [{"resident_share": 0.9}]}});
-        assert!(page_cache(&report).is_some_and(|said| said.starts_with("90 % of the data")));
-        let report = serde_json::json!({"cache": {"epochs": [{"resident_share": 0.1}]}});
-        assert_eq!(page_cache(&report), None);
+        let said = |resident_share| {
+            let epoch = EpochCache {
+                resident_share,
+                ..EpochCache::default()
+            };
+            page_cache(&Report {
+                cache: Some(CacheReport {
+                    epochs: vec![epoch],
+                    ..CacheReport::default()
+                }),
+                ..Report::default()
+            })
+        };
+        assert!(said(0.9).is_some_and(|said| said.starts_with("90 % of the data")));
+        assert_eq!(said(0.1), None);
     }
 }

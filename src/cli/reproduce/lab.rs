@@ -7,10 +7,11 @@ use crate::cli::args::ReproduceArgs;
 use crate::cli::out_folder;
 use crate::config::{Resolved, Rung, Settings, rungs};
 use crate::device::probe;
+use crate::report::Report;
 use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Predicted, Question, Run};
 use crate::session::{FreeStages, Predictor, WhatIf};
 use crate::tune::{Outcome, TrialRunner};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -107,7 +108,8 @@ impl Lab for ThisMachine {
                 );
                 let folder = self.folder.join("runs").join(run.name);
                 out_folder::write_report(&folder, &measured.report).map_err(refused)?;
-                Ok(measured.report)
+                let report = serde_json::to_value(&*measured.report);
+                report.map(Arc::new).map_err(refused)
             }
             Outcome::OutOfMemory => Err(memory("a smaller --set batch.size, or another --device")),
             _ => Err(memory(
@@ -117,7 +119,8 @@ impl Lab for ThisMachine {
     }
 
     fn predict(&self, report: &Value, question: &Question) -> Result<Answer, LabError> {
-        let predictor = Predictor::from_report(report).map_err(refused)?;
+        let report = Report::deserialize(report).map_err(refused)?;
+        let predictor = Predictor::from_report(&report).map_err(refused)?;
         let what_if = WhatIf {
             free: FreeStages {
                 decode: question.free_loader,

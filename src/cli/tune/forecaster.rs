@@ -1,15 +1,15 @@
 //! What `stallscope tune` is led by: predictions from the reports of its own trials.
 //!
 //! Invariant: a report that forecasts rest on stays; so what was forecast once stays, too, and is not simulated
-//! again. May use: `analysis`, `config`, `session`, `tune`.
+//! again. May use: `analysis`, `config`, `report`, `session`, `tune`.
 
 mod bases;
 
 use crate::config::Mode;
+use crate::report::Report;
 use crate::session::{Predictor, WhatIf};
 use crate::tune::tuning::{Estimate, Forecast, Forecaster, NoForecast, Size};
 use bases::Bases;
-use serde_json::Value;
 use std::collections::HashMap;
 
 /// Where points are only ranked, forecasts are taken to be off by this share at most.
@@ -65,7 +65,7 @@ impl Forecaster for FromReports {
         ranked
     }
 
-    fn learn(&mut self, sets: &[String], report: &Value) -> Result<(), String> {
+    fn learn(&mut self, sets: &[String], report: &Report) -> Result<(), String> {
         // Other trials correct the forecasts, which do not rest on them.
         let is_needed =
             self.bases.is_empty() || matches!(self.rank(sets), Err(NoForecast::Unforecastable(_)));

@@ -12,7 +12,7 @@ const MOST_PARTS: usize = 200;
 const NARROWEST: Nanos = Nanos::from_millis(1);
 
 /// A part of the window, and why the device was idle in it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartOfWindow {
     /// Since the window began.
     #[serde(rename = "start_ns")]
@@ -25,7 +25,7 @@ pub struct PartOfWindow {
 }
 
 /// One epoch as far as it lies in the window, or some that follow each other.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochPart {
     /// From zero.
     pub first_epoch: u64,
@@ -45,7 +45,7 @@ impl EpochPart {
 }
 
 /// The window in parts.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OverTime {
     /// All as wide as the first but the last, which may be narrower.
     pub bins: Vec<PartOfWindow>,

@@ -301,7 +301,7 @@ impl Tally {
 }
 
 /// What one thread did in the window.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct WorkerSummary {
     pub name: String,
     pub kind: LaneKind,
@@ -320,7 +320,7 @@ pub struct WorkerSummary {
 }
 
 /// One stage in the window, all its workers together.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct StageSummary {
     pub stage: Stage,
     /// Threads that serve this stage; 0 where the trainer's own thread does.

@@ -12,11 +12,12 @@ use crate::timeline::{Nanos, Place, Stage};
 
 /// How much of the step time is spent waiting for input. The thresholds, 20 % and 5 %, are those of
 /// XProf's input-pipeline analyzer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputBound {
     Highly,
     Moderately,
+    #[default]
     Not,
 }
 
@@ -31,7 +32,7 @@ impl InputBound {
 }
 
 /// What binds the run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Verdict {
     pub input_bound: InputBound,
     /// Data wait of the trainer's thread / window, 0 to 1.

@@ -86,7 +86,7 @@ pub(super) fn caught<T>(
 }
 
 /// A sample left out, and why.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SkippedSample {
     pub sample: u64,
     pub name: String,
@@ -97,7 +97,7 @@ pub struct SkippedSample {
 }
 
 /// Samples left out so far.
-#[derive(Clone, Debug, Default, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Skipped {
     /// How many, repeats in later epochs included.
     pub count: u64,

@@ -3,7 +3,6 @@
 use super::Report;
 use super::model::{SCHEMA, SCHEMA_VERSION};
 use serde::Deserialize;
-use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,27 +17,31 @@ pub enum FormatError {
         "it is from another version of stallscope: its schema_version is {found}, and this version reads \
          {SCHEMA_VERSION}\n  try: measure again with this version, or use the version that wrote it"
     )]
-    Version { found: Value },
+    Version { found: u32 },
     #[error("this version writes other reports: {0}\n  try: measure again with this version")]
     Content(String),
 }
 
+/// What reports of every version have.
+#[derive(Deserialize)]
+struct Header {
+    schema: String,
+    schema_version: u32,
+}
+
 impl Report {
-    /// The report that `json` is.
+    /// The report in the text `json`.
     ///
     /// # Errors
-    /// Other JSON, and a report of another version.
-    pub fn from_json(json: &Value) -> Result<Report, FormatError> {
-        if json["schema"] != SCHEMA {
-            return Err(FormatError::NotAReport);
+    /// Another text, and a report of another version.
+    pub fn from_json(json: &[u8]) -> Result<Report, FormatError> {
+        let header = serde_json::from_slice(json).ok();
+        let header = header.filter(|header: &Header| header.schema == SCHEMA);
+        let found = header.ok_or(FormatError::NotAReport)?.schema_version;
+        if found != SCHEMA_VERSION {
+            return Err(FormatError::Version { found });
         }
-        let found = &json["schema_version"];
-        if *found != SCHEMA_VERSION {
-            return Err(FormatError::Version {
-                found: found.clone(),
-            });
-        }
-        Report::deserialize(json).map_err(|error| FormatError::Content(error.to_string()))
+        serde_json::from_slice(json).map_err(|error| FormatError::Content(error.to_string()))
     }
 }
 
@@ -70,12 +73,12 @@ mod tests {
 
     #[test]
     fn a_loss_that_is_not_a_number_is_read_back() {
-        let mut report = Report::new("diverged".to_owned(), Machine::default(), Value::Null);
+        let mut report = Report::new("diverged".to_owned(), Machine::default(), ().into());
         report.training.noted(f64::NAN);
         report.training.learned(0, 1, f64::NAN, 0);
-        let json = serde_json::to_value(&report).unwrap();
+        let json = serde_json::to_vec(&report).unwrap();
         let read = Report::from_json(&json).unwrap();
         assert!(read.training.epochs[0].score.loss.is_nan());
-        assert_eq!(serde_json::to_value(&read).unwrap(), json);
+        assert_eq!(serde_json::to_vec(&read).unwrap(), json);
     }
 }

@@ -1,7 +1,7 @@
 //! The report of a run: one model, written as JSON and printed to the terminal.
 //!
 //! Invariant: the JSON holds everything the terminal shows; its schema has a version. May use
-//! `analysis` and `timeline`.
+//! `analysis`, `pipeline` and `timeline`.
 
 mod json;
 mod model;

@@ -6,6 +6,7 @@ use crate::analysis::{
     Cause, Guard, LengthSummary, OverTime, Profile, SlowSample, StageSummary, Summary, Verdict,
     WorkerSummary,
 };
+use crate::pipeline::Skipped;
 use crate::timeline::{LaneKind, Nanos, Stage};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
@@ -44,7 +45,7 @@ pub struct DataReport {
 
 /// The disk that the data was read from, where it was an emulated one. Its times are added to no real ones:
 /// a read takes the longer of the two.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StorageReport {
     pub name: Cow<'static, str>,
     /// Where the figures of that name are from, and whether the configuration has changed any.
@@ -69,7 +70,7 @@ pub struct CacheReport {
 }
 
 /// How much was in the page cache as an epoch began.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochCache {
     pub epoch: u64,
     pub resident_bytes: u64,
@@ -81,7 +82,7 @@ pub struct EpochCache {
 }
 
 /// The device over the window.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReport {
     pub name: String,
     pub busy_ns: Nanos,
@@ -115,7 +116,7 @@ pub struct DeviceMemoryReport {
 }
 
 /// What an emulated device adds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EmulatedReport {
     /// As MLPerf Storage defines it, 0 to 1: time in steps / time, without preprocessing on the device and
     /// without the I/O of the run's first step.
@@ -257,20 +258,20 @@ pub struct EpochReport {
 }
 
 /// The model on samples that it has not learned from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// "validation" or "test".
     pub part: Cow<'static, str>,
     #[serde(flatten)]
     pub score: Score,
     /// Samples that could not be loaded, as [`Report::skipped`].
-    pub skipped: serde_json::Value,
+    pub skipped: Skipped,
     /// Time it took, which is no part of the window.
     pub elapsed_ns: Nanos,
 }
 
 /// Everything a report says. Times are in nanoseconds, shares from 0 to 1.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub schema: Cow<'static, str>,
     pub schema_version: u32,
@@ -320,7 +321,7 @@ pub struct Report {
     /// `None` where there are not too many workers.
     pub guard: Option<Guard>,
     /// Samples left out: how many, and the first of them.
-    pub skipped: serde_json::Value,
+    pub skipped: Skipped,
     pub recorder: RecorderReport,
     pub trace: Option<TraceReport>,
     pub training: Training,

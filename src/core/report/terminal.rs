@@ -4,7 +4,8 @@ use super::nvml::write_missing;
 use super::{
     CacheReport, DeviceMemoryReport, EmulatedReport, Report, Status, StorageReport, TimelineReport,
 };
-use crate::analysis::{Slack, StageSummary};
+use crate::analysis::{Cause, Slack, StageSummary};
+use crate::pipeline::Skipped;
 use crate::timeline::{Bytes, Nanos};
 use std::fmt::{self, Write};
 
@@ -274,7 +275,7 @@ fn write_causes(out: &mut String, report: &Report) -> fmt::Result {
     };
     writeln!(out, "\n{title:<28} {:>9} {:>10}", "share", "time")?;
     for cause in &report.idle_causes {
-        let shown = cause.share >= 0.0005 || cause.cause == "unattributed";
+        let shown = cause.share >= 0.0005 || cause.kind == Cause::Unattributed;
         if shown {
             let (share, time) = (percent(cause.share), cause.ns.to_string());
             writeln!(out, "  {:<26} {share:>9} {time:>10}", cause.cause)?;
@@ -388,14 +389,14 @@ fn write_threads(out: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
-fn write_skipped(out: &mut String, when: &str, skipped: &serde_json::Value) -> fmt::Result {
-    let listed = skipped["listed"].as_array().map_or(0, Vec::len);
-    match skipped["count"].as_u64() {
-        Some(count @ 1..) => writeln!(
+fn write_skipped(out: &mut String, when: &str, skipped: &Skipped) -> fmt::Result {
+    let (count, listed) = (skipped.count, skipped.listed.len());
+    match count {
+        0 => Ok(()),
+        _ => writeln!(
             out,
             "\nwarning: {count} samples were skipped{when}, {listed} different ones; the report lists them"
         ),
-        _ => Ok(()),
     }
 }
 

@@ -31,10 +31,10 @@ impl Figures {
         Figures {
             samples_per_second: measured.samples_per_second,
             device_busy_share: measured.device_busy_share,
-            data_wait_share: report["data_wait_share"].as_f64(),
-            first_batch_ns: report["first_batch_ns"].as_u64(),
+            data_wait_share: Some(report.data_wait_share),
+            first_batch_ns: report.first_batch_ns.map(|time| time.0),
             memory: measured.memory,
-            verdict: report["verdict"]["title"].as_str().map(str::to_owned),
+            verdict: report.verdict.as_ref().map(|it| it.title.clone()),
         }
     }
 }

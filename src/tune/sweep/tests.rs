@@ -1,12 +1,13 @@
 //! Sweeps over trials that are planted: stopped, killed, resumed, summed up.
 
 use super::*;
+use crate::analysis::Verdict;
+use crate::report::{DeviceReport, Report};
+use crate::timeline::Nanos;
 use crate::tune::trial::{Measured, Outcome as Trial};
 use proptest::prelude::*;
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 fn grid(texts: &[&str]) -> Grid {
     let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
@@ -16,14 +17,20 @@ fn grid(texts: &[&str]) -> Grid {
 }
 
 fn measured(rate: f64) -> Trial {
-    let report =
-        json!({"data_wait_share": 0.25, "first_batch_ns": 7, "verdict": {"title": "device-bound"}});
-    Trial::Fits(Measured {
+    Trial::Fits(Measured::of(Report {
         samples_per_second: rate,
-        device_busy_share: Some(0.5),
-        memory: None,
-        report: Arc::new(report),
-    })
+        device: Some(DeviceReport {
+            busy_share: 0.5,
+            ..DeviceReport::default()
+        }),
+        data_wait_share: 0.25,
+        first_batch_ns: Some(Nanos(7)),
+        verdict: Some(Verdict {
+            title: "device-bound".to_owned(),
+            ..Verdict::default()
+        }),
+        ..Report::default()
+    }))
 }
 
 fn kept(outcome: Trial) -> Outcome {

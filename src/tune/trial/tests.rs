@@ -1,6 +1,7 @@
 //! Trials that are shell scripts.
 
 use super::*;
+use crate::report::{DeviceMemoryReport, DeviceReport, Machine};
 
 /// Runs trials that are this shell script; `$7` is the run's folder and the trial's settings come last.
 fn runner(script: &str) -> TrialRunner {
@@ -26,9 +27,23 @@ fn sets(batch_size: usize) -> [String; 2] {
 
 #[test]
 fn a_report_is_read_back() {
-    let report = r#"{"samples_per_second": 12.5, "device": {"busy_share": 0.5, "memory":
-        {"peak_in_use_bytes": 1, "peak_reserved_bytes": 2, "total_bytes": null}}}"#;
-    let script = format!("mkdir \"$7\" && echo '{report}' > \"$7/report.json\"");
+    let report = Report {
+        samples_per_second: 12.5,
+        device: Some(DeviceReport {
+            busy_share: 0.5,
+            memory: Some(DeviceMemoryReport {
+                in_use_bytes: 0,
+                reserved_bytes: 0,
+                peak_in_use_bytes: 1,
+                peak_reserved_bytes: 2,
+                total_bytes: None,
+            }),
+            ..DeviceReport::default()
+        }),
+        ..Report::new("trial".to_owned(), Machine::default(), ().into())
+    };
+    let text = serde_json::to_string(&report).unwrap();
+    let script = format!("mkdir \"$7\" && echo '{text}' > \"$7/report.json\"");
     let runner = runner(&script);
     let result = runner.run("trial", &sets(8)).unwrap();
     let measured = result.fits().unwrap();
@@ -36,7 +51,7 @@ fn a_report_is_read_back() {
     let memory = measured.memory.unwrap();
     assert_eq!((memory.in_use_bytes, memory.reserved_bytes), (1, 2));
     assert_eq!(memory.total_bytes, None);
-    assert_eq!(measured.report["device"]["busy_share"], 0.5);
+    assert_eq!(*measured.report, report);
     let json = serde_json::to_value(&result).unwrap();
     assert_eq!(
         (&json["result"], json.get("report")),

@@ -2,8 +2,8 @@
 
 use super::size::Size;
 pub use crate::analysis::predict::Estimate;
+use crate::report::Report;
 use serde::Serialize;
-use serde_json::Value;
 use thiserror::Error;
 
 /// What is expected of a point.
@@ -53,5 +53,5 @@ pub trait Forecaster {
     ///
     /// # Errors
     /// Why nothing can be forecast from a report that forecasts should rest on.
-    fn learn(&mut self, sets: &[String], report: &Value) -> Result<(), String>;
+    fn learn(&mut self, sets: &[String], report: &Report) -> Result<(), String>;
 }

@@ -1,11 +1,10 @@
 //! Searches led by made-up forecasters, on a made-up machine whose best setting is known.
 
 use super::*;
-use crate::tune::trial::MemoryUse;
+use crate::analysis::{Change, Setting, Verdict};
+use crate::report::{DeviceReport, Report};
 use proptest::prelude::*;
-use serde_json::json;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 #[path = "tests/confirm.rs"]
 mod confirm;
@@ -71,8 +70,8 @@ impl<F: Fn(usize, usize) -> f64> Forecaster for Biased<F> {
         })
     }
 
-    fn learn(&mut self, sets: &[String], report: &Value) -> Result<(), String> {
-        assert_eq!(report["of"], sets.join(" "));
+    fn learn(&mut self, sets: &[String], report: &Report) -> Result<(), String> {
+        assert_eq!(report.name, sets.join(" "));
         self.learned.push(sets.to_vec());
         Ok(())
     }
@@ -102,14 +101,22 @@ fn request(trials: usize) -> Request {
 }
 
 fn fits(sets: &[String], samples_per_second: f64) -> Outcome {
-    let report = json!({"of": sets.join(" "), "verdict": {"title": "device-bound", "suggestion":
-        {"change": {"set": [{"key": "num_workers", "value": 9, "now": 1}]}, "at_most": 1.2}}});
-    Outcome::Fits(Measured {
+    let change = Change::Set(vec![Setting::count("num_workers", 9, 1)]);
+    let verdict = Verdict {
+        title: "device-bound".to_owned(),
+        suggestion: Some(Suggestion::new(change, 1.2)),
+        ..Verdict::default()
+    };
+    Outcome::Fits(Measured::of(Report {
+        name: sets.join(" "),
         samples_per_second,
-        device_busy_share: Some(samples_per_second / 650.0),
-        memory: None::<MemoryUse>,
-        report: Arc::new(report),
-    })
+        device: Some(DeviceReport {
+            busy_share: samples_per_second / 650.0,
+            ..DeviceReport::default()
+        }),
+        verdict: Some(verdict),
+        ..Report::default()
+    }))
 }
 
 /// The machine does as `truth` says.
@@ -220,7 +227,7 @@ fn the_cheapest_may_be_smaller_than_the_start() {
         fn forecast(&mut self, sets: &[String]) -> Result<Forecast, NoForecast> {
             biased(|_, _| 1.0).forecast(&(self.0)(sets))
         }
-        fn learn(&mut self, _: &[String], _: &Value) -> Result<(), String> {
+        fn learn(&mut self, _: &[String], _: &Report) -> Result<(), String> {
             Ok(())
         }
     }
@@ -269,7 +276,7 @@ fn large_spaces_are_climbed() {
                 next_bottleneck: Some("device".to_owned()),
             })
         }
-        fn learn(&mut self, _: &[String], _: &Value) -> Result<(), String> {
+        fn learn(&mut self, _: &[String], _: &Report) -> Result<(), String> {
             Ok(())
         }
     }

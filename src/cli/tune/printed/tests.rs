@@ -1,9 +1,10 @@
 //! What a made-up search says.
 
 use super::*;
+use crate::analysis::{Change, Suggestion, Verdict};
+use crate::report::{DeviceReport, Report};
 use crate::tune::tuning::{Axis, Estimate, Forecast, Forecaster, NoForecast, Request, Space, tune};
 use crate::tune::{Measured, TrialError};
-use std::sync::Arc;
 
 /// 100 samples/s a worker, up to 350; forecast 2 % too high.
 struct HundredEach;
@@ -39,7 +40,7 @@ impl Forecaster for HundredEach {
         })
     }
 
-    fn learn(&mut self, _: &[String], _: &Value) -> Result<(), String> {
+    fn learn(&mut self, _: &[String], _: &Report) -> Result<(), String> {
         Ok(())
     }
 }
@@ -65,14 +66,20 @@ fn search(mut rate: impl FnMut(usize, &[String]) -> Result<f64, TrialError>) -> 
             Err(TrialError::Failed { reason, .. }) => return Ok(Outcome::Failed { reason }),
             rate => rate?,
         };
-        let report = json!({"verdict": {"title": "device-bound", "suggestion":
-            {"change": "fewer_bytes", "at_most": 1.25}}});
-        Ok(Outcome::Fits(Measured {
+        let verdict = Verdict {
+            title: "device-bound".to_owned(),
+            suggestion: Some(Suggestion::new(Change::FewerBytes, 1.25)),
+            ..Verdict::default()
+        };
+        Ok(Outcome::Fits(Measured::of(Report {
             samples_per_second,
-            device_busy_share: Some(samples_per_second / 400.0),
-            memory: None,
-            report: Arc::new(report),
-        }))
+            device: Some(DeviceReport {
+                busy_share: samples_per_second / 400.0,
+                ..DeviceReport::default()
+            }),
+            verdict: Some(verdict),
+            ..Report::default()
+        })))
     };
     tune(&request, &mut HundredEach, &mut trial, &mut |_| ()).unwrap()
 }

@@ -186,8 +186,8 @@ fn skips_of_an_evaluation_are_in_its_report() {
     fs::write(folder.path(4), b"no picture").unwrap();
     let found = evaluation(&work, 1);
     assert_eq!(found.score.samples, IMAGES as u64 - 1);
-    assert_eq!(found.skipped["count"], 1);
-    assert_eq!(found.skipped["listed"][0]["sample"], 4);
+    assert_eq!(found.skipped.count, 1);
+    assert_eq!(found.skipped.listed[0].sample, 4);
 }
 
 /// A run that was stopped in its evaluation is interrupted, though its steps were all done.

@@ -79,7 +79,7 @@ impl Forecaster for Batches {
         })
     }
 
-    fn learn(&mut self, _: &[String], _: &Value) -> Result<(), String> {
+    fn learn(&mut self, _: &[String], _: &Report) -> Result<(), String> {
         Ok(())
     }
 }
@@ -203,7 +203,7 @@ fn a_start_that_does_not_run_ends_it() {
         fn forecast(&mut self, _: &[String]) -> Result<Forecast, NoForecast> {
             Err(NoForecast::Invalid("no step was measured".to_owned()))
         }
-        fn learn(&mut self, _: &[String], _: &Value) -> Result<(), String> {
+        fn learn(&mut self, _: &[String], _: &Report) -> Result<(), String> {
             Ok(())
         }
     }

@@ -63,7 +63,7 @@ impl Forecaster for Learning {
         self.expected(sets)
     }
 
-    fn learn(&mut self, sets: &[String], _: &Value) -> Result<(), String> {
+    fn learn(&mut self, sets: &[String], _: &Report) -> Result<(), String> {
         let (mode, _) = reading(sets);
         if self.refuses && mode == "direct" {
             return Err("its report has no costs".to_owned());
