@@ -14,7 +14,7 @@ pub struct Measured<'a> {
 
 /// What binds a run.
 fn binding(run: Evidence<'_>) -> String {
-    let (wait, busy) = (run.data_wait_share(), run.device_busy().unwrap_or(0.0));
+    let (wait, busy) = (run.data_wait_share, run.device_busy().unwrap_or(0.0));
     let host = (1.0 - wait - busy).max(0.0);
     let what = if busy >= wait && busy >= host {
         "the network's own arithmetic decides"
@@ -107,24 +107,28 @@ fn missing(device: &str, published: Option<f64>, table: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use crate::report::Report;
+    use crate::reproduce::fixture::{device, idle, nanos};
 
-    fn report(device: &str, busy: f64, wait: f64, cause: &str) -> Value {
-        json!({
-            "steps": 10, "window_ns": 1e7, "data_wait_share": wait,
-            "device": {"name": device, "busy_share": busy},
-            "idle_causes": [{"cause": cause, "ns": 1e7 * (1.0 - busy)}],
-        })
+    fn report(on: &str, busy: f64, wait: f64, cause: &str) -> Report {
+        Report {
+            steps: 10,
+            window_ns: nanos(1e7),
+            data_wait_share: wait,
+            device: device(on, busy),
+            idle_causes: vec![idle(cause, 1e7 * (1.0 - busy))],
+            ..Report::default()
+        }
     }
 
-    fn measured((report, epoch): (&Value, f64)) -> Measured<'_> {
+    fn measured((report, epoch): (&Report, f64)) -> Measured<'_> {
         Measured {
             run: Evidence::of(report),
             epoch: Measurement::of(&[0.9 * epoch, epoch, 1.1 * epoch]).unwrap(),
         }
     }
 
-    fn said(cpu: (&Value, f64), gpu: Option<(&Value, f64)>) -> String {
+    fn said(cpu: (&Report, f64), gpu: Option<(&Report, f64)>) -> String {
         explanation(
             Some(measured(cpu)),
             gpu.map(measured),

@@ -1,6 +1,7 @@
-//! Sentences about runs, each computed from their attribution. May use: nothing.
+//! Sentences about runs, each computed from their attribution. May use: `analysis`.
 
 use super::evidence::Evidence;
+use crate::analysis::Cause;
 
 /// What is said of a share of the time below this is that there is none.
 const NEXT_TO_NOTHING: f64 = 0.005;
@@ -9,10 +10,10 @@ const NEXT_TO_NOTHING: f64 = 0.005;
 /// read capacity (8.2 %)`.
 pub fn held_by(run: Evidence<'_>) -> String {
     let busy = run.device_busy().unwrap_or(0.0);
-    let causes = run.idle_causes();
-    let told = causes.iter().take(3).filter(|cause| cause.share >= 0.02);
+    let causes = run.idle_shares();
+    let told = causes.iter().take(3).filter(|(_, share)| *share >= 0.02);
     let told: Vec<String> = told
-        .map(|cause| format!("{} ({})", cause.cause, percent(cause.share)))
+        .map(|(cause, share)| format!("{cause} ({})", percent(*share)))
         .collect();
     let busy = format!("device busy {}", percent(busy));
     match told.split_last() {
@@ -28,12 +29,11 @@ pub fn bought(before: Option<Evidence<'_>>, after: Evidence<'_>) -> String {
     let Some(before) = before else {
         return held_by(after);
     };
-    let factor = after.samples_per_second() / before.samples_per_second();
-    let mut changes: Vec<(String, f64, f64)> = Vec::new();
-    for cause in before.idle_causes().iter().chain(&after.idle_causes()) {
-        if changes.iter().all(|(name, ..)| *name != cause.cause) {
-            let (was, is) = (before.idle_by(&cause.cause), after.idle_by(&cause.cause));
-            changes.push((cause.cause.clone(), was, is));
+    let factor = after.samples_per_second / before.samples_per_second;
+    let mut changes: Vec<(Cause, f64, f64)> = Vec::new();
+    for (cause, _) in before.idle_shares().into_iter().chain(after.idle_shares()) {
+        if changes.iter().all(|(known, ..)| *known != cause) {
+            changes.push((cause, before.idle_by(cause), after.idle_by(cause)));
         }
     }
     changes.sort_by(|a, b| (b.2 - b.1).abs().total_cmp(&(a.2 - a.1).abs()));

@@ -1,4 +1,4 @@
-//! What a faster device can gain with a loader: the answer to "why is the GPU no faster?". May use: nothing.
+//! What a faster device can gain with a loader: the answer to "why is the GPU no faster?". May use: `analysis`.
 //!
 //! A device `k` times as fast shortens the time that does not wait for data to a k-th and nothing else (Amdahl), so
 //! where a share `w` of the time waits for data the whole gets `1 / (w + (1 - w) / k)` times as fast.
@@ -7,6 +7,7 @@ use super::evidence::Evidence;
 use super::explain::{held_by, percent};
 use super::outcome::{Measurement, Span};
 use super::training::{epoch_seconds, factor, seconds};
+use crate::analysis::Cause;
 
 /// What a device `times` as fast gains where `wait` of the time, 0 to 1, waits for data.
 pub fn gain(wait: f64, times: f64) -> f64 {
@@ -27,12 +28,12 @@ impl Tried<'_> {
     /// The share of the time, 0 to 1, that the emulation waited for its own threads to wake and to get a core, where
     /// nothing else held it longer.
     fn waits_for_threads(&self) -> Option<f64> {
-        let causes = self.run.idle_causes();
+        let causes = self.run.idle_shares();
         let (of_threads, others): (Vec<_>, Vec<_>) = causes
             .iter()
-            .partition(|cause| OF_THREADS.contains(&cause.cause.as_str()));
-        let waited: f64 = of_threads.iter().map(|cause| cause.share).sum();
-        let most = others.iter().map(|cause| cause.share).fold(0.0, f64::max);
+            .partition(|(cause, _)| OF_THREADS.contains(cause));
+        let waited: f64 = of_threads.iter().map(|(_, share)| share).sum();
+        let most = others.iter().map(|(_, share)| *share).fold(0.0, f64::max);
         (waited > most).then_some(waited)
     }
 
@@ -43,7 +44,7 @@ impl Tried<'_> {
 }
 
 /// Causes of idle time that are this machine's and not the loader's: beside steps of microseconds they are long.
-const OF_THREADS: [&str; 2] = ["wake-up", "CPU contention"];
+const OF_THREADS: [Cause; 2] = [Cause::WakeUp, Cause::CpuContention];
 
 /// A loader, and the runs with it.
 #[derive(Clone, Debug)]
@@ -72,7 +73,7 @@ const LESS: f64 = 0.7;
 
 impl Loader<'_> {
     fn gain(&self, times: f64) -> f64 {
-        gain(self.run.data_wait_share(), times)
+        gain(self.run.data_wait_share, times)
     }
 
     fn tried(&self, times: f64) -> Option<&Tried<'_>> {
@@ -128,7 +129,7 @@ impl Loader<'_> {
     }
 
     fn told(&self, claim: Span) -> String {
-        let wait = percent(self.run.data_wait_share());
+        let wait = percent(self.run.data_wait_share);
         let gains = self.told_gains(claim);
         let (low, high) = (claim.low, claim.high);
         let (name, held) = (self.name, held_by(self.run));
@@ -174,14 +175,14 @@ impl Loader<'_> {
 
     fn told_of_gpu(&self) -> Option<String> {
         let gpu = self.gpu?;
-        let gain = gpu.samples_per_second() / self.run.samples_per_second();
+        let gain = gpu.samples_per_second / self.run.samples_per_second;
         Some(format!(
             "Measured with \"{}\": {} is {} as fast as {}; there {} of an epoch waits for data.",
             self.name,
             gpu.device_name(),
             factor(gain),
             self.run.device_name(),
-            percent(gpu.data_wait_share())
+            percent(gpu.data_wait_share)
         ))
     }
 }

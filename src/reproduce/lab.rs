@@ -1,7 +1,8 @@
-//! What measuring a table needs of the world: runs, data, predictions. May use: `config`, `tune`.
+//! What measuring a table needs of the world: runs, data, predictions. May use: `config`, `report`, `tune`.
 
 use super::outcome::{DataOrigin, DataUsed, Predicted};
 use crate::config::Rung;
+use crate::report::Report;
 use crate::tune::TrialError;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -103,13 +104,13 @@ pub trait Lab {
     ///
     /// # Errors
     /// A run that failed, or was stopped.
-    fn run(&mut self, run: &Run<'_>) -> Result<Arc<Value>, LabError>;
+    fn run(&mut self, run: &Run<'_>) -> Result<Arc<Report>, LabError>;
 
     /// Predicts a run from the report of another.
     ///
     /// # Errors
     /// What cannot be predicted, and why.
-    fn predict(&self, report: &Value, question: &Question) -> Result<Answer, LabError>;
+    fn predict(&self, report: &Report, question: &Question) -> Result<Answer, LabError>;
 
     /// The rungs of an experiment's file.
     ///

@@ -2,13 +2,15 @@
 //!
 //! Invariants: published figures stand in `published`, each with its source, and nowhere else; measured ones come
 //! from the reports of runs; explanations are functions of those reports. A table runs nothing itself: it asks a
-//! [`Lab`]. May use: `charts`, `config`, `tune`.
+//! [`Lab`]. May use: `analysis`, `charts`, `config`, `report`, `timeline`, `tune`.
 
 mod cpu_or_gpu;
 mod crossover;
 mod evidence;
 mod explain;
 mod faster_device;
+#[cfg(test)]
+mod fixture;
 mod lab;
 mod outcome;
 pub mod published;

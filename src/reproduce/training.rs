@@ -11,9 +11,9 @@ use indicatif::HumanCount;
 
 /// Steps of an epoch.
 pub fn steps_per_epoch(run: Evidence<'_>) -> f64 {
-    let pipeline = &run.report()["config"]["pipeline"];
+    let pipeline = &run.config["pipeline"];
     let batch = pipeline["batch"]["size"].as_f64().unwrap_or(f64::NAN);
-    let batches = run.training_samples() / batch;
+    let batches = run.data.samples as f64 / batch;
     match pipeline["drop_last"].as_bool() {
         Some(true) => batches.floor(),
         _ => batches.ceil(),
@@ -66,7 +66,7 @@ pub fn beside_published(
     let step = format!(
         "a step takes {}, {} of it waits for data; {}",
         seconds(run.step_seconds()),
-        percent(run.data_wait_share()),
+        percent(run.data_wait_share),
         held_by(run)
     );
     let Some(published) = published else {
@@ -80,7 +80,7 @@ pub fn beside_published(
 
 /// How an epoch of training is computed, of a run of it; for the notes under a table, as those that follow.
 pub fn epoch_note(run: Evidence<'_>) -> String {
-    let warm_up = match run.report()["config"]["warmup_steps"].as_u64() {
+    let warm_up = match run.config["warmup_steps"].as_u64() {
         Some(steps) => format!("{} warm-up steps", thousands(steps)),
         None => "the warm-up steps".to_owned(),
     };
@@ -96,11 +96,8 @@ pub fn epoch_note(run: Evidence<'_>) -> String {
 
 /// Over how many images a run was evaluated.
 pub fn evaluation_note(run: Evidence<'_>) -> String {
-    let parts = run.report()["training"]["evaluations"].as_array();
-    let parts = parts.into_iter().flatten().filter_map(|one| {
-        let samples = thousands(one["samples"].as_u64()?);
-        Some(format!("{samples} {} images", one["part"].as_str()?))
-    });
+    let parts = run.training.evaluations.iter();
+    let parts = parts.map(|one| format!("{} {} images", thousands(one.score.samples), one.part));
     let parts: Vec<String> = parts.collect();
     match parts.is_empty() {
         true => "nothing was evaluated".to_owned(),
@@ -113,8 +110,8 @@ pub fn evaluation_note(run: Evidence<'_>) -> String {
 
 /// How many parameters the model of a run has, such as `7,850 parameters`.
 pub fn parameters_told(run: Evidence<'_>) -> String {
-    match run.parameters() {
-        Some(parameters) => format!("{} parameters", thousands(parameters)),
+    match run.training.parameters {
+        Some(parameters) => format!("{} parameters", thousands(parameters as u64)),
         None => "parameters that were not reported".to_owned(),
     }
 }
@@ -149,16 +146,33 @@ pub fn accuracy_note(origin: DataOrigin, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use crate::report::{DataReport, Evaluation, Report, Training};
+    use crate::reproduce::fixture::{device, idle, nanos};
+    use serde_json::json;
 
-    fn report() -> Value {
-        json!({
-            "config": {"pipeline": {"batch": {"size": 128}, "drop_last": false}},
-            "data": {"samples": 50_000}, "steps": 386, "window_ns": 386_000_000u64, "data_wait_share": 0.25,
-            "device": {"busy_share": 0.7},
-            "idle_causes": [{"cause": "copy", "ns": 96_500_000u64}],
-            "training": {"evaluations": [{"part": "test", "elapsed_ns": 9_000_000u64, "accuracy": 0.9}]},
-        })
+    fn report() -> Report {
+        let evaluation = Evaluation {
+            part: "test".into(),
+            elapsed_ns: nanos(9e6),
+            ..Evaluation::default()
+        };
+        Report {
+            config: json!({"pipeline": {"batch": {"size": 128}, "drop_last": false}}),
+            data: DataReport {
+                samples: 50_000,
+                ..DataReport::default()
+            },
+            steps: 386,
+            window_ns: nanos(386e6),
+            data_wait_share: 0.25,
+            device: device("cpu", 0.7),
+            idle_causes: vec![idle("copy", 96.5e6)],
+            training: Training {
+                evaluations: vec![evaluation],
+                ..Training::default()
+            },
+            ..Report::default()
+        }
     }
 
     #[test]
@@ -169,7 +183,7 @@ mod tests {
         assert!((epoch_seconds(run) - 0.391).abs() < 1e-9);
         assert_eq!(epoch_seconds_with(run, &["test"]), Some(0.400));
         assert_eq!(epoch_seconds_with(run, &["validation", "test"]), None);
-        report["config"]["pipeline"]["drop_last"] = true.into();
+        report.config["pipeline"]["drop_last"] = true.into();
         assert_eq!(steps_per_epoch(Evidence::of(&report)), 390.0);
     }
 
@@ -199,9 +213,9 @@ mod tests {
             parameters_told(Evidence::of(&report)),
             "parameters that were not reported"
         );
-        report["config"]["warmup_steps"] = 7.into();
-        report["training"]["parameters"] = 23_530.into();
-        report["training"]["evaluations"][0]["samples"] = 9_000.into();
+        report.config["warmup_steps"] = 7.into();
+        report.training.parameters = Some(23_530);
+        report.training.evaluations[0].score.samples = 9_000;
         let run = Evidence::of(&report);
         assert_eq!(
             epoch_note(run),

@@ -1,4 +1,5 @@
-//! The world that tables are measured in: this machine. May use: `config`, `device`, `reproduce`, `session`, `tune`.
+//! The world that tables are measured in: this machine. May use: `config`, `device`, `report`, `reproduce`,
+//! `session`, `tune`.
 
 use super::data::{self, refused};
 use super::small_sets;
@@ -11,7 +12,7 @@ use crate::report::Report;
 use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Predicted, Question, Run};
 use crate::session::{FreeStages, Predictor, WhatIf};
 use crate::tune::{Outcome, TrialRunner};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -91,7 +92,7 @@ impl ThisMachine {
 }
 
 impl Lab for ThisMachine {
-    fn run(&mut self, run: &Run<'_>) -> Result<Arc<Value>, LabError> {
+    fn run(&mut self, run: &Run<'_>) -> Result<Arc<Report>, LabError> {
         let mut sets = run.sets.to_vec();
         sets.extend(self.sets.iter().cloned());
         let memory = |remedy| LabError::Memory {
@@ -108,8 +109,7 @@ impl Lab for ThisMachine {
                 );
                 let folder = self.folder.join("runs").join(run.name);
                 out_folder::write_report(&folder, &measured.report).map_err(refused)?;
-                let report = serde_json::to_value(&*measured.report);
-                report.map(Arc::new).map_err(refused)
+                Ok(measured.report)
             }
             Outcome::OutOfMemory => Err(memory("a smaller --set batch.size, or another --device")),
             _ => Err(memory(
@@ -118,9 +118,8 @@ impl Lab for ThisMachine {
         }
     }
 
-    fn predict(&self, report: &Value, question: &Question) -> Result<Answer, LabError> {
-        let report = Report::deserialize(report).map_err(refused)?;
-        let predictor = Predictor::from_report(&report).map_err(refused)?;
+    fn predict(&self, report: &Report, question: &Question) -> Result<Answer, LabError> {
+        let predictor = Predictor::from_report(report).map_err(refused)?;
         let what_if = WhatIf {
             free: FreeStages {
                 decode: question.free_loader,

@@ -1,7 +1,9 @@
 //! What is said of loaders whose runs are made up.
 
 use super::*;
-use serde_json::{Value, json};
+use crate::report::{DataReport, Report};
+use crate::reproduce::fixture::{device, idle, nanos};
+use serde_json::json;
 
 /// As published: between the middles of 14.4 to 15.2 s and 14.1 to 15.8 s.
 const GAIN: f64 = 14.8 / 14.95;
@@ -10,17 +12,24 @@ const CLAIM: Span = Span {
     high: 20.0,
 };
 
-fn report(device: &str, step_ns: f64, wait: f64, cause: &str) -> Value {
-    json!({
-        "config": {"pipeline": {"batch": {"size": 100}, "drop_last": false}},
-        "data": {"samples": 10_000}, "steps": 1, "window_ns": step_ns,
-        "samples_per_second": 1e11 / step_ns, "data_wait_share": wait,
-        "device": {"name": device, "busy_share": 1.0 - wait},
-        "idle_causes": [{"cause": cause, "ns": wait * step_ns}],
-    })
+fn report(on: &str, step_ns: f64, wait: f64, cause: &str) -> Report {
+    Report {
+        config: json!({"pipeline": {"batch": {"size": 100}, "drop_last": false}}),
+        data: DataReport {
+            samples: 10_000,
+            ..DataReport::default()
+        },
+        steps: 1,
+        window_ns: nanos(step_ns),
+        samples_per_second: 1e11 / step_ns,
+        data_wait_share: wait,
+        device: device(on, 1.0 - wait),
+        idle_causes: vec![idle(cause, wait * step_ns)],
+        ..Report::default()
+    }
 }
 
-fn loader<'a>(name: &'a str, report: &'a Value) -> Loader<'a> {
+fn loader<'a>(name: &'a str, report: &'a Report) -> Loader<'a> {
     Loader {
         name,
         run: Evidence::of(report),
@@ -29,7 +38,7 @@ fn loader<'a>(name: &'a str, report: &'a Value) -> Loader<'a> {
     }
 }
 
-fn tried(gain: f64, report: &Value) -> Tried<'_> {
+fn tried(gain: f64, report: &Report) -> Tried<'_> {
     Tried {
         times: 20.0,
         gain: Measurement::of(&[gain]).unwrap(),
@@ -147,10 +156,11 @@ fn an_emulation_that_waits_for_its_own_threads_is_no_evidence() {
     let cpu = report("cpu", 4e6, 0.013, "copy");
     let explained = |by: &str| {
         let mut starved = report("emulated:custom", 1e6, 0.9, "prefetch depth (copy)");
-        starved["idle_causes"] = json!([
-            {"cause": by, "ns": 0.3e6}, {"cause": "prefetch depth (copy)", "ns": 0.35e6},
-            {"cause": "CPU contention", "ns": 0.1e6},
-        ]);
+        starved.idle_causes = vec![
+            idle(by, 0.3e6),
+            idle("prefetch depth (copy)", 0.35e6),
+            idle("CPU contention", 0.1e6),
+        ];
         let emulated = vec![tried(3.53, &starved)];
         let loader = Loader {
             emulated,

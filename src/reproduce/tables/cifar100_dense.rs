@@ -88,7 +88,7 @@ impl Width {
     /// The same on every device.
     fn parameters(&self) -> Option<f64> {
         let all = self.on.iter();
-        let mut all = all.flat_map(|on| on.figures(|run| Some(run.parameters()? as f64)));
+        let mut all = all.flat_map(|on| on.figures(|run| Some(run.training.parameters? as f64)));
         all.next()
     }
 }

@@ -80,7 +80,7 @@ impl Trained {
                     .remarked(accuracy.clone()),
                 on.cell(validation, |run| run.accuracy("validation"))
                     .remarked(accuracy),
-                on.cell(None, |run| Some(run.data_wait_share())),
+                on.cell(None, |run| Some(run.data_wait_share)),
                 on.cell(None, |run| run.device_busy()),
             ],
             reason: on.reason(|run| match step {

@@ -178,7 +178,7 @@ fn row(measured: &Measured, first: Option<Format<'_>>) -> Row {
     let cells = match &runs.lacking {
         Some(why) => vec![Cell::not_run(format!("not run: {why}")); 6],
         None => vec![
-            runs.cell(None, |run| Some(run.samples_per_second())),
+            runs.cell(None, |run| Some(run.samples_per_second)),
             runs.cell(None, |run| run.device_busy()),
             Cell::measured(&this.map_or_else(Vec::new, |this| vec![this.bytes])),
             runs.cell(None, |run| run.cpu_seconds_per_sample()),
@@ -207,9 +207,9 @@ fn used(all: &[Measured]) -> Vec<DataUsed> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{FakeLab, report, stage};
+    use super::super::tests::FakeLab;
     use super::*;
-    use serde_json::json;
+    use crate::reproduce::fixture::{cache, nanos, report, stage};
 
     /// A world where pixels need no decoding, and their bytes come as fast as others.
     fn world() -> FakeLab {
@@ -222,13 +222,13 @@ mod tests {
             };
             let busy = rate * 70e-6;
             let mut report = report(rate, busy, &[("decode capacity", 1.0 - busy)]);
-            report["process_cpu_ns"] = json!(1e6 * (0.4 + decode) * rate);
-            report["stages"] = json!([
+            report.process_cpu_ns = Some(nanos(1e6 * (0.4 + decode) * rate));
+            report.stages = vec![
                 stage("read", rate, 1.0, 0.1, 95e3),
                 stage("decode", rate, 1.0, decode, 6e5),
                 stage("preprocess", rate, 1.0, 0.3, 6e5),
-            ]);
-            report["cache"] = json!({"asked": "warm", "epochs": [{"resident_share": 1.0}]});
+            ];
+            report.cache = cache("warm", 1.0);
             report
         })
     }

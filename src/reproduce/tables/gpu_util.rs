@@ -207,8 +207,8 @@ fn part_of(device: &str, rows: Vec<Row>) -> Part {
 
 fn cells(rung: &Climbed) -> [Cell; 5] {
     let runs = &rung.runs;
-    let rate = |run: Evidence<'_>| Some(run.samples_per_second());
-    let time = |run: Evidence<'_>| Some(60.0 * minutes(run.samples_per_second()));
+    let rate = |run: Evidence<'_>| Some(run.samples_per_second);
+    let time = |run: Evidence<'_>| Some(60.0 * minutes(run.samples_per_second));
     let predicted = rung.predicted.as_ref().ok();
     let predicted_rate = predicted.map(|answer| answer.samples_per_second);
     // Of an interval that begins at 0 the time has no end.
@@ -235,7 +235,7 @@ fn cells(rung: &Climbed) -> [Cell; 5] {
             ..runs.cell(None, time)
         },
         runs.cell(None, |run| {
-            Some(run.utilization()? * 60.0 * minutes(run.samples_per_second()))
+            Some(run.utilization()? * 60.0 * minutes(run.samples_per_second))
         }),
     ]
 }
@@ -297,9 +297,9 @@ fn largest_gain(device: &str, rungs: &[Climbed], runs: &[Evidence<'_>]) -> Optio
         gain(best).median,
         gain(best).margin(),
         runs[best - 1]
-            .idle_causes()
+            .idle_shares()
             .first()
-            .map_or("nothing", |cause| cause.cause.as_str()),
+            .map_or("nothing".to_owned(), |(cause, _)| cause.to_string()),
         LADDER[best_published].name,
         published(best_published),
         LADDER[0].minutes / LADDER[4].minutes,
@@ -312,7 +312,7 @@ fn largest_gain(device: &str, rungs: &[Climbed], runs: &[Evidence<'_>]) -> Optio
 fn constant_product(runs: &[Evidence<'_>]) -> Option<String> {
     let products = runs
         .iter()
-        .map(|run| Some(run.utilization()? * minutes(run.samples_per_second())));
+        .map(|run| Some(run.utilization()? * minutes(run.samples_per_second)));
     let products = products.collect::<Option<Vec<f64>>>()?;
     let of = Measurement::of(&products)?;
     let published: Vec<f64> = LADDER

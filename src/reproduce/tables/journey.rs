@@ -126,15 +126,22 @@ fn row(stage: &str, rung: &Runs, passage: impl Fn(Evidence<'_>) -> Option<Passag
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{FakeLab, report, stage};
+    use super::super::tests::FakeLab;
+    use crate::analysis::WorkerSummary;
     use crate::config::ReadMode;
-    use serde_json::{Value, json};
+    use crate::reproduce::fixture::{nanos, report, stage, thread};
+    use crate::timeline::ThreadUsage;
 
-    fn thread(name: &str, user: f64, system: f64, major: f64, minor: f64) -> Value {
-        json!({"name": name, "usage": {
-            "at": 1_000_000_000u64, "user": user * 1e9, "system": system * 1e9, "voluntary_switches": 640,
-            "involuntary_switches": 0, "major_faults": major, "minor_faults": minor,
-        }})
+    fn thread_of(stage: &str, user: f64, system: f64, minor_faults: u64) -> WorkerSummary {
+        let usage = ThreadUsage {
+            at: nanos(1e9),
+            user: nanos(user * 1e9),
+            system: nanos(system * 1e9),
+            voluntary_switches: 640,
+            minor_faults,
+            ..ThreadUsage::default()
+        };
+        thread(stage, usage)
     }
 
     /// A world where mapping costs faults, and reading copies.
@@ -143,27 +150,21 @@ mod tests {
             let rate = 640.0;
             let mapped = config.pipeline.read.mode == ReadMode::Mmap;
             let mut report = report(rate, 0.5, &[("decode capacity", 0.5)]);
-            report["stages"] = json!([
+            report.stages = vec![
                 stage("read", rate, 1.0, 0.05, 95e3),
                 stage("decode", rate, 1.0, 1.4, 5e5),
                 stage("preprocess", rate, 1.0, 0.3, 6e5),
                 stage("batch", rate, 32.0, 0.01, 6e5),
                 stage("copy", rate, 32.0, 2.0, 6e5),
-            ]);
-            report["workers"] = json!([
-                thread(
-                    "read 0",
-                    0.0064,
-                    0.032,
-                    0.0,
-                    if mapped { 1280.0 } else { 0.0 }
-                ),
-                thread("decode 0", 0.8, 0.02, 0.0, 0.0),
-                thread("preprocess 0", 0.2, 0.02, 0.0, 640.0),
-                thread("batch 0", 0.01, 0.0, 0.0, 0.0),
-                thread("copy 0", 0.05, 0.0, 0.0, 0.0),
-                thread("trainer", 0.1, 0.0, 0.0, 0.0),
-            ]);
+            ];
+            report.workers = vec![
+                thread_of("read", 0.0064, 0.032, if mapped { 1280 } else { 0 }),
+                thread_of("decode", 0.8, 0.02, 0),
+                thread_of("preprocess", 0.2, 0.02, 640),
+                thread_of("batch", 0.01, 0.0, 0),
+                thread_of("copy", 0.05, 0.0, 0),
+                thread_of("step", 0.1, 0.0, 0),
+            ];
             report
         })
     }

@@ -72,7 +72,7 @@ fn epoch_part(trained: &[Runs]) -> Part {
                 on.cell(None, |run| Some(epoch_seconds(run))),
                 on.cell(kind.map(published::epoch), evaluated),
                 on.cell(None, |run| Some(run.step_seconds())),
-                on.cell(None, |run| Some(run.data_wait_share())),
+                on.cell(None, |run| Some(run.data_wait_share)),
                 on.cell(None, |run| run.device_busy()),
             ],
             reason: on.reason(|run| {
@@ -145,8 +145,8 @@ impl Loaded {
 
     /// How many times as fast as the first device each run with `emulated` was.
     fn gained(&self, emulated: &Runs) -> Option<Measurement> {
-        let rate = self.base()?.median()?.samples_per_second();
-        Measurement::of(&emulated.figures(|run| Some(run.samples_per_second() / rate)))
+        let rate = self.base()?.median()?.samples_per_second;
+        Measurement::of(&emulated.figures(|run| Some(run.samples_per_second / rate)))
     }
 }
 
@@ -196,7 +196,7 @@ fn faster(
     repeats: usize,
 ) -> Result<Vec<Runs>, LabError> {
     let nanoseconds = |seconds: f64| format!("{}ns", (1e9 * seconds).round().max(1.0) as u64);
-    let step = base.step_seconds() * (1.0 - base.data_wait_share()) / times;
+    let step = base.step_seconds() * (1.0 - base.data_wait_share) / times;
     let copy = base.service_seconds("copy");
     let job = Job {
         name: format!("{}-{times}x", job.name),
@@ -224,7 +224,7 @@ fn loader_part(loaders: &[Loaded]) -> Part {
             cells: [
                 vec![
                     on.cell(None, |run| Some(epoch_seconds(run))),
-                    on.cell(None, |run| Some(run.data_wait_share())),
+                    on.cell(None, |run| Some(run.data_wait_share)),
                     on.cell(None, |run| run.device_busy()),
                 ],
                 match base == Some(on.name.as_str()) {
@@ -236,7 +236,7 @@ fn loader_part(loaders: &[Loaded]) -> Part {
             reason: on.reason(|run| match loaded.base().and_then(Runs::median) {
                 Some(first) if base != Some(on.name.as_str()) => format!(
                     "{} as fast as {} with this loader; {}",
-                    factor(run.samples_per_second() / first.samples_per_second()),
+                    factor(run.samples_per_second / first.samples_per_second),
                     first.device_name(),
                     held_by(run)
                 ),
@@ -272,7 +272,7 @@ fn gain_cells(loaded: &Loaded, on: &Runs, times: f64) -> [Cell; 2] {
         ..Cell::default()
     };
     [
-        on.cell(None, |run| Some(gain(run.data_wait_share(), times))),
+        on.cell(None, |run| Some(gain(run.data_wait_share, times))),
         emulated,
     ]
 }

@@ -3,10 +3,10 @@
 
 use super::Ask;
 use crate::config::Rung;
+use crate::report::Report;
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::lab::{DataNeed, DataPlace, Lab, LabError, Run};
 use crate::reproduce::outcome::{Cell, Measurement, Span};
-use serde_json::Value;
 use std::sync::Arc;
 
 /// What is run for a row, and what came of it.
@@ -20,7 +20,7 @@ pub struct Runs {
     pub set: Vec<String>,
     /// What the runs' folders are called, before their number.
     pub folder: String,
-    pub reports: Vec<Arc<Value>>,
+    pub reports: Vec<Arc<Report>>,
 }
 
 /// A row that was run, by the run in the middle.
@@ -71,13 +71,13 @@ impl Runs {
 
     /// Samples/s of all runs.
     pub fn rate(&self) -> Option<Measurement> {
-        Measurement::of(&self.figures(|run| Some(run.samples_per_second())))
+        Measurement::of(&self.figures(|run| Some(run.samples_per_second)))
     }
 
     /// The run in the middle by samples/s, where there is one.
     pub fn median(&self) -> Option<Evidence<'_>> {
         let mut runs: Vec<Evidence<'_>> = self.runs().collect();
-        runs.sort_by(|a, b| a.samples_per_second().total_cmp(&b.samples_per_second()));
+        runs.sort_by(|a, b| a.samples_per_second.total_cmp(&b.samples_per_second));
         runs.get(runs.len().saturating_sub(1) / 2).copied()
     }
 

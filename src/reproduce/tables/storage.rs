@@ -4,7 +4,6 @@ mod explanation;
 
 use super::runs::{Runs, Typical, measure_rungs};
 use super::{Ask, Findings, Table};
-use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::{bought, percent};
 use crate::reproduce::lab::{Lab, LabError};
 use crate::reproduce::outcome::{Column, Part, Row, Unit};
@@ -68,8 +67,8 @@ fn row(rung: &Runs, first: Option<&Runs>) -> Row {
         settings: rung.set.clone(),
         cells: vec![
             rung.cell(None, |run| run.device_busy()),
-            rung.cell(None, |run| Some(run.samples_per_second())),
-            rung.cell(None, |run| Some(run.data_wait_share())),
+            rung.cell(None, |run| Some(run.samples_per_second)),
+            rung.cell(None, |run| Some(run.data_wait_share)),
             rung.cell(None, |run| Some(run.seconds_per_sample("read"))),
         ],
         reason: rung.reason(|run| bought(first, run)),
@@ -79,17 +78,18 @@ fn row(rung: &Runs, first: Option<&Runs>) -> Row {
 /// Notes on runs that were to begin with an empty page cache, and did not.
 pub(super) fn not_cold<'a>(rungs: impl IntoIterator<Item = &'a Runs>) -> Vec<String> {
     let notes = rungs.into_iter().filter_map(|rung| {
-        let runs = rung.reports.iter().map(|report| Evidence::of(report));
-        let caches: Vec<_> = runs
-            .filter_map(|run| run.page_cache())
+        let caches: Vec<_> = rung
+            .reports
+            .iter()
+            .filter_map(|report| report.cache.as_ref())
             .filter(|cache| cache.asked == "cold")
             .collect();
         let name = &rung.name;
-        if let Some(why) = caches.iter().find_map(|cache| cache.unknown) {
+        if let Some(why) = caches.iter().find_map(|cache| cache.unknown.as_ref()) {
             return Some(format!("Whether the page cache was empty for \"{name}\" is not known: {why}."));
         }
-        let left = caches.iter().filter_map(|cache| cache.resident);
-        let left = left.fold(0.0, f64::max);
+        let left = caches.iter().filter_map(|cache| cache.epochs.first());
+        let left = left.map(|epoch| epoch.resident_share).fold(0.0, f64::max);
         (left > COLD).then(|| {
             format!(
                 "The page cache was not empty for \"{name}\": {} of the data was still in it, and so much was not read \
@@ -103,8 +103,9 @@ pub(super) fn not_cold<'a>(rungs: impl IntoIterator<Item = &'a Runs>) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{FakeLab, report, stage};
-    use serde_json::{Value, json};
+    use super::super::tests::FakeLab;
+    use crate::reproduce::fixture::{cache, hdd, report, stage};
+    use serde_json::json;
 
     /// A world whose disk serves one at a time where it is emulated, and whose page cache keeps `kept` of the data.
     fn world(kept: f64) -> FakeLab {
@@ -125,19 +126,18 @@ mod tests {
             };
             let busy = rate / 920.0;
             let mut report = report(rate, busy, &[(cause, 1.0 - busy)]);
-            report["stages"] = json!([
+            report.stages = vec![
                 stage("read", rate, 1.0, read, 95e3),
                 stage("decode", rate, 1.0, 2.0, 5e5),
-            ]);
-            report["config"] = json!({"pipeline": {
+            ];
+            report.config = json!({"pipeline": {
                 "num_workers": if threads { 4 } else { 0 },
                 "read": {"mode": "pread"},
             }});
-            report["cache"] = json!({"asked": "cold", "epochs": [{"resident_share": kept}]});
             if slow {
-                report["cache"] = Value::Null;
-                report["storage"] = json!({"name": "hdd", "source": "a disk", "latency_ns": 0, "seek_ns": 12_360_000,
-                    "bytes_per_second": 171_000_000});
+                report.storage = hdd(12_360_000);
+            } else {
+                report.cache = cache("cold", kept);
             }
             report
         })

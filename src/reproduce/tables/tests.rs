@@ -3,14 +3,16 @@
 
 use super::{Ask, EXPERIMENTS, Findings, Table};
 use crate::config::{Resolved, Rung, Settings, rungs};
+use crate::report::Report;
+use crate::reproduce::fixture::report;
 use crate::reproduce::lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
 use crate::reproduce::outcome::{DataOrigin, Predicted};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a run of these settings reports; the number counts runs from 0.
-type Reports = Box<dyn FnMut(&Resolved, usize) -> Value>;
+type Reports = Box<dyn FnMut(&Resolved, usize) -> Report>;
 
 /// The made-up world, and what was asked of it.
 pub struct FakeLab {
@@ -31,7 +33,7 @@ pub struct FakeLab {
 }
 
 impl FakeLab {
-    pub fn new(reports: impl FnMut(&Resolved, usize) -> Value + 'static) -> FakeLab {
+    pub fn new(reports: impl FnMut(&Resolved, usize) -> Report + 'static) -> FakeLab {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in EXPERIMENTS {
             std::fs::write(folder.path().join(name), text).unwrap();
@@ -90,7 +92,7 @@ impl FakeLab {
 }
 
 impl Lab for FakeLab {
-    fn run(&mut self, run: &Run<'_>) -> Result<Arc<Value>, LabError> {
+    fn run(&mut self, run: &Run<'_>) -> Result<Arc<Report>, LabError> {
         let settings = Settings::load(&self.path(run.experiment), run.sets);
         let resolved = settings.and_then(|settings| settings.resolve());
         let resolved = resolved.unwrap_or_else(|error| panic!("{}: {error}", run.name));
@@ -103,7 +105,7 @@ impl Lab for FakeLab {
         Ok(Arc::new((self.reports)(&resolved, self.runs.len() - 1)))
     }
 
-    fn predict(&self, _: &Value, _: &Question) -> Result<Answer, LabError> {
+    fn predict(&self, _: &Report, _: &Question) -> Result<Answer, LabError> {
         Ok(Answer {
             samples_per_second: self.forecast,
             device_busy: None,
@@ -151,30 +153,6 @@ impl Lab for FakeLab {
     }
 
     fn say(&mut self, _: &str) {}
-}
-
-/// A report of `rate` samples/s on a device busy for `busy` of the time and idle by `causes`, of these shares of the
-/// time. A step has 32 samples, and the window a second.
-pub fn report(rate: f64, busy: f64, causes: &[(&str, f64)]) -> Value {
-    let causes = causes.iter();
-    let causes: Vec<Value> = causes
-        .map(|(cause, share)| json!({"cause": cause, "ns": share * 1e9}))
-        .collect();
-    json!({
-        "samples_per_second": rate, "window_ns": 1_000_000_000u64, "steps": rate / 32.0, "samples": rate,
-        "data_wait_share": 1.0 - busy, "process_cpu_ns": 1_000_000_000u64, "device": {"name": "emulated", "busy_share": busy},
-        "machine": {"cores": 2.0}, "idle_causes": causes, "stages": [], "workers": [],
-    })
-}
-
-/// A stage of a report of `rate` samples/s that takes `milliseconds` for each of `per_item` samples together.
-pub fn stage(name: &str, rate: f64, per_item: f64, milliseconds: f64, bytes: f64) -> Value {
-    let items = rate / per_item;
-    json!({
-        "stage": name, "items": items, "busy_ns": items * milliseconds * 1e6,
-        "service": {"mean_ns": milliseconds * 1e6},
-        "bytes_in": bytes * rate, "bytes_out": bytes * rate,
-    })
 }
 
 #[test]

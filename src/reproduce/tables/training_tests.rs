@@ -2,6 +2,8 @@
 
 use super::{Ask, Findings, Table};
 use crate::config::{Rung, rungs};
+use crate::report::{DataReport, EpochReport, Evaluation, Report, Score, Training};
+use crate::reproduce::fixture::{self, idle, nanos, stage};
 use crate::reproduce::lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
 use crate::reproduce::outcome::{Cell, DataOrigin, Part, Span};
 use serde_json::{Value, json};
@@ -19,7 +21,7 @@ struct MadeUp {
 }
 
 impl Lab for MadeUp {
-    fn run(&mut self, run: &Run<'_>) -> Result<Arc<Value>, LabError> {
+    fn run(&mut self, run: &Run<'_>) -> Result<Arc<Report>, LabError> {
         self.ran.push(run.name.to_owned());
         let has = |text: &str| run.sets.iter().any(|set| set.starts_with(text));
         let (device, rate) = match (has("device=cuda"), has("device=emulated")) {
@@ -32,22 +34,50 @@ impl Lab for MadeUp {
         } else {
             0.1
         };
-        let evaluations = ["validation", "test"]
-            .map(|part| json!({"part": part, "elapsed_ns": 500_000_000u64, "accuracy": 0.9, "samples": 9_000}));
-        Ok(Arc::new(json!({
-            "config": {"pipeline": {"batch": {"size": 32}, "drop_last": false}, "warmup_steps": 7},
-            "data": {"samples": 32_000}, "steps": 10, "window_ns": 320e9 / rate, "samples_per_second": rate,
-            "data_wait_share": wait, "device": {"name": device, "busy_share": 0.9 - 0.9 * wait},
-            "idle_causes": [{"cause": "copy", "ns": 0.1 * 320e9 / rate}],
-            "stages": [{"stage": "copy", "items": 10, "service": {"mean_ns": 1000}, "busy_ns": 10_000}],
-            "training": {
-                "parameters": if has("source.kind=image-folder") { 1_234 } else { 4_321 }, "epochs": [{"accuracy": 0.8}],
-                "evaluations": if run.evaluate { json!(evaluations) } else { json!([]) },
+        let score = |samples, accuracy| Score {
+            samples,
+            loss: 0.0,
+            accuracy,
+        };
+        let evaluations = ["validation", "test"].map(|part| Evaluation {
+            part: part.into(),
+            score: score(9_000, 0.9),
+            elapsed_ns: nanos(0.5e9),
+            ..Evaluation::default()
+        });
+        let epoch = EpochReport {
+            score: score(32_000, 0.8),
+            ..EpochReport::default()
+        };
+        let parameters = if has("source.kind=image-folder") {
+            1_234
+        } else {
+            4_321
+        };
+        Ok(Arc::new(Report {
+            config: json!({"pipeline": {"batch": {"size": 32}, "drop_last": false}, "warmup_steps": 7}),
+            data: DataReport {
+                samples: 32_000,
+                ..DataReport::default()
             },
-        })))
+            steps: 10,
+            window_ns: nanos(320e9 / rate),
+            samples_per_second: rate,
+            data_wait_share: wait,
+            device: fixture::device(device, 0.9 - 0.9 * wait),
+            idle_causes: vec![idle("copy", 0.1 * 320e9 / rate)],
+            stages: vec![stage("copy", 10.0, 1.0, 1e-3, 0.0)],
+            training: Training {
+                parameters: Some(parameters),
+                epochs: vec![epoch],
+                evaluations: evaluations.into_iter().filter(|_| run.evaluate).collect(),
+                ..Training::default()
+            },
+            ..Report::default()
+        }))
     }
 
-    fn predict(&self, _: &Value, _: &Question) -> Result<Answer, LabError> {
+    fn predict(&self, _: &Report, _: &Question) -> Result<Answer, LabError> {
         Err(LabError::Refused("nothing is predicted here".to_owned()))
     }
 

@@ -137,13 +137,13 @@ fn to_feed_the_device(format: &Format<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Report;
     use crate::reproduce::evidence::Evidence;
+    use crate::reproduce::fixture::{nanos, report, stage};
     use crate::reproduce::outcome::Measurement;
-    use crate::reproduce::tables::tests::{report, stage};
-    use serde_json::{Value, json};
 
     /// A run at `rate` in which reading and decoding take so many milliseconds.
-    fn run(rate: f64, read: f64, decode: f64) -> Value {
+    fn run(rate: f64, read: f64, decode: f64) -> Report {
         let busy = rate / 10_000.0;
         let cause = if read > decode {
             "read capacity"
@@ -151,19 +151,19 @@ mod tests {
             "decode capacity"
         };
         let mut run = report(rate, busy, &[(cause, 1.0 - busy)]);
-        run["process_cpu_ns"] = json!(1e6 * (0.3 + decode) * rate);
-        run["stages"] = json!([
+        run.process_cpu_ns = Some(nanos(1e6 * (0.3 + decode) * rate));
+        run.stages = vec![
             stage("read", rate, 1.0, read, 95e3),
             stage("decode", rate, 1.0, decode, 6e5),
             stage("preprocess", rate, 1.0, 0.3, 6e5),
-        ]);
+        ];
         run
     }
 
-    fn said(jpeg: &Value, raw: &Value) -> String {
+    fn said(jpeg: &Report, raw: &Report) -> String {
         let format = |name, bytes, run| {
             let run = Evidence::of(run);
-            let rate = run.samples_per_second();
+            let rate = run.samples_per_second;
             let rate = Measurement::of(&[0.99 * rate, rate, 1.01 * rate]).unwrap();
             Format {
                 of: Typical { name, run, rate },

@@ -1,19 +1,25 @@
 use super::*;
 use crate::config::{Settings, rungs};
+use crate::report::{EmulatedReport, Report};
+use crate::reproduce::fixture;
 use crate::reproduce::lab::Run;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-fn report(rate: f64, au: f64, cause: &str) -> Arc<Value> {
-    Arc::new(json!({
-        "samples_per_second": rate, "window_ns": 1000, "steps": 10,
-        "device": {"busy_share": au, "emulated": {"accelerator_utilization": au}},
-        "idle_causes": [{"cause": cause, "ns": 1000.0 * (1.0 - au)}],
-    }))
+fn report(rate: f64, accelerator_utilization: f64, cause: &str) -> Arc<Report> {
+    let idle = [(cause, 1.0 - accelerator_utilization)];
+    let mut report = fixture::report(rate, accelerator_utilization, &idle);
+    if let Some(device) = &mut report.device {
+        device.emulated = Some(EmulatedReport {
+            accelerator_utilization,
+            ..EmulatedReport::default()
+        });
+    }
+    Arc::new(report)
 }
 
-fn climbed(name: &str, reports: Vec<Arc<Value>>, predicted: Option<f64>) -> Climbed {
+fn climbed(name: &str, reports: Vec<Arc<Report>>, predicted: Option<f64>) -> Climbed {
     let answer = |value| Answer {
         samples_per_second: Predicted {
             value,
@@ -187,13 +193,13 @@ struct Told {
 }
 
 impl Lab for Told {
-    fn run(&mut self, run: &Run<'_>) -> Result<Arc<Value>, LabError> {
+    fn run(&mut self, run: &Run<'_>) -> Result<Arc<Report>, LabError> {
         self.log.push(format!("run {}", run.name));
         let rate = 300.0 * run.sets.len() as f64;
         Ok(report(rate, rate / 4000.0, "decode capacity"))
     }
 
-    fn predict(&self, _: &Value, question: &Question) -> Result<Answer, LabError> {
+    fn predict(&self, _: &Report, question: &Question) -> Result<Answer, LabError> {
         match question.sets.iter().any(|set| set.starts_with("shuffle")) {
             true => Err(LabError::Refused("no idea".to_owned())),
             false => Ok(Answer {

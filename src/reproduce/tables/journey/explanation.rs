@@ -90,7 +90,10 @@ fn costs(mapped: &Typical<'_>, read: &Typical<'_>) -> Option<String> {
 
 /// How fast `passage` copies; from the disk the same time has the request in it.
 fn rate(run: Evidence<'_>, passage: &Passage) -> String {
-    let cold = run.page_cache().is_some_and(|cache| cache.asked == "cold");
+    let cold = run
+        .cache
+        .as_ref()
+        .is_some_and(|cache| cache.asked == "cold");
     match cold {
         true => "with what asking the disk takes".to_owned(),
         false => format!("{:.1} GB/s", passage.bytes_out / passage.cpu() / 1e9),
@@ -177,31 +180,41 @@ fn kibibytes(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Report;
+    use crate::reproduce::fixture::{nanos, stage, thread};
     use crate::reproduce::outcome::Measurement;
-    use serde_json::{Value, json};
+    use crate::timeline::ThreadUsage;
 
     /// What a stage's thread did for each of 100 samples: user and kernel microseconds, major and minor faults.
     type Did = (f64, f64, f64, f64);
 
-    fn run(read: Did, decode: Did) -> Value {
-        let stage = |name: &str, bytes_out: f64, mean: f64| {
-            json!({"stage": name, "items": 100, "service": {"mean_ns": mean}, "busy_ns": mean * 100.0,
-                "bytes_in": 9.5e6, "bytes_out": bytes_out})
+    fn run(read: Did, decode: Did) -> Report {
+        let thread = |stage: &str, (user, kernel, major, minor): Did| {
+            let usage = ThreadUsage {
+                at: nanos(1e9),
+                user: nanos(user * 1e5),
+                system: nanos(kernel * 1e5),
+                voluntary_switches: 100,
+                major_faults: (major * 100.0) as u64,
+                minor_faults: (minor * 100.0) as u64,
+                ..ThreadUsage::default()
+            };
+            thread(stage, usage)
         };
-        let thread = |name: &str, (user, kernel, major, minor): Did| {
-            json!({"name": name, "usage": {"at": 1_000_000_000u64, "user": user * 1e5, "system": kernel * 1e5,
-                "voluntary_switches": 100, "involuntary_switches": 0,
-                "major_faults": major * 100.0, "minor_faults": minor * 100.0}})
-        };
-        json!({
-            "samples": 100, "steps": 10, "window_ns": 1_000_000_000u64,
-            "stages": [stage("read", 9.5e6, 50e3), stage("decode", 60e6, 1.5e6)],
-            "workers": [thread("read 0", read), thread("decode 0", decode)],
-        })
+        let mut decoded = stage("decode", 100.0, 1.0, 1.5, 95e3);
+        decoded.bytes_out = 60_000_000;
+        Report {
+            samples: 100,
+            steps: 10,
+            window_ns: nanos(1e9),
+            stages: vec![stage("read", 100.0, 1.0, 0.05, 95e3), decoded],
+            workers: vec![thread("read", read), thread("decode", decode)],
+            ..Report::default()
+        }
     }
 
     /// A way of reading: `mmap` or `pread`.
-    fn way<'a>(name: &'a str, run: &'a Value) -> Typical<'a> {
+    fn way<'a>(name: &'a str, run: &'a Report) -> Typical<'a> {
         Typical {
             name,
             run: Evidence::of(run),
@@ -209,7 +222,7 @@ mod tests {
         }
     }
 
-    fn said(mapped: &Value, read: &Value) -> String {
+    fn said(mapped: &Report, read: &Report) -> String {
         explanation("Warm", &[way("mmap", mapped), way("pread", read)]).join("\n")
     }
 

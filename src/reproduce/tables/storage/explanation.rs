@@ -1,11 +1,15 @@
 //! What the runs say of the disk: how much of the time each waits for it, what would hide it, and which remedy gave
-//! most. May use: nothing.
+//! most. May use: `analysis`, `timeline`.
 
+use crate::analysis::Cause;
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::{held_by, percent};
 use crate::reproduce::tables::runs::Typical;
 use crate::reproduce::training::seconds as time;
+use crate::timeline::{Nanos, Stage};
 
+/// Idle time that the disk is to blame for.
+const READING: Cause = Cause::Capacity(Stage::Read);
 /// Reads that take this many times as long beside others as alone wait for each other.
 const IN_LINE: f64 = 1.5;
 /// Less is no gain to speak of.
@@ -55,7 +59,7 @@ pub fn explanation(remedies: &[Typical<'_>]) -> Vec<String> {
 
 /// Whether the disk is what the device waits for.
 fn blame(first: &Typical<'_>) -> String {
-    let read = first.run.idle_by("read capacity");
+    let read = first.run.idle_by(READING);
     let idle = 1.0 - first.run.device_busy().unwrap_or(0.0);
     match read > 0.5 * idle {
         true => format!(
@@ -80,7 +84,7 @@ fn to_hide(first: &Typical<'_>) -> Option<String> {
         return None;
     }
     // As fast as the device, or as all cores together decode.
-    let rate = (1.0 / device).min(first.run.cores() / compute);
+    let rate = (1.0 / device).min(first.run.machine.cores / compute);
     let threads = ((read + compute) * rate).ceil();
     let mut line = format!(
         "There a sample takes {} to read and {} to compute, one after the other, and the device {}. At the {rate:.0} \
@@ -89,7 +93,7 @@ fn to_hide(first: &Typical<'_>) -> Option<String> {
         time(read),
         time(compute),
         time(device),
-        first.run.cores(),
+        first.run.machine.cores,
     );
     if let Some(each) = one_at_a_time(first.run) {
         let way = match rate * each > 1.0 {
@@ -108,16 +112,18 @@ fn to_hide(first: &Typical<'_>) -> Option<String> {
 
 /// What an emulated disk is taken by a sample, where it seeks for each: nobody else is served in the meantime.
 fn one_at_a_time(run: Evidence<'_>) -> Option<f64> {
-    let disk = run.emulated_disk().filter(|disk| disk.seek > 0.0)?;
+    let disk = run.storage.as_ref();
+    let disk = disk.filter(|disk| disk.seek_ns > Nanos::ZERO)?;
     let bytes = run.bytes_read_per_sample()?;
-    Some(disk.seek + disk.bytes_per_second.map_or(0.0, |rate| bytes / rate))
+    let transfer = disk.bytes_per_second.map(|rate| bytes / rate as f64);
+    Some(disk.seek_ns.seconds() + transfer.unwrap_or(0.0))
 }
 
 /// Whether the two read the same way from the same place, `many` with threads and `alone` without.
 fn differ_in_threads(alone: &Typical<'_>, many: &Typical<'_>) -> bool {
     let place = |run: Evidence<'_>| {
-        let disk = run.emulated_disk().map(|disk| disk.name.to_owned());
-        let cache = run.page_cache().map(|cache| cache.asked.to_owned());
+        let disk = run.storage.as_ref().map(|disk| disk.name.clone());
+        let cache = run.cache.as_ref().map(|cache| cache.asked.clone());
         (disk, cache, run.read_mode().to_owned())
     };
     let threads = |remedy: &Typical<'_>| remedy.run.num_workers().unwrap_or(0.0);
@@ -141,7 +147,7 @@ fn threads(alone: &Typical<'_>, many: &Typical<'_>) -> Option<String> {
             held_by(many.run)
         ));
     }
-    let taken = |remedy: &Typical<'_>| (remedy.run.samples_per_second() * one).min(1.0);
+    let taken = |remedy: &Typical<'_>| (remedy.run.samples_per_second * one).min(1.0);
     if longer >= IN_LINE && taken(many) > 0.8 {
         return Some(format!(
             "{from} and no faster than the disk: a read takes {longer:.1} times as long ({} instead of {} without waiting for a core), so the {threads} \
@@ -149,7 +155,7 @@ fn threads(alone: &Typical<'_>, many: &Typical<'_>) -> Option<String> {
              rests while a sample is computed: it is taken {} of the time instead of {}, and more there is not to have.",
             time(several),
             time(one),
-            percent(many.run.idle_by("read capacity")),
+            percent(many.run.idle_by(READING)),
             percent(taken(many)),
             percent(taken(alone)),
         ));
@@ -194,35 +200,37 @@ fn compute(run: Evidence<'_>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Report;
+    use crate::reproduce::fixture::{hdd, nanos, report, stage};
     use crate::reproduce::outcome::Measurement;
-    use crate::reproduce::tables::tests::{report, stage};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     /// A run with `threads`, in which a read takes `read` milliseconds, beside 2 of decoding.
-    fn run(rate: f64, threads: u32, read: f64, cause: &str) -> Value {
+    fn run(rate: f64, threads: u32, read: f64, cause: &str) -> Report {
         let busy = rate / 1000.0;
         let mut run = report(rate, busy, &[(cause, 1.0 - busy)]);
-        run["stages"] = json!([
+        run.stages = vec![
             stage("read", rate, 1.0, read, 171e3),
-            stage("decode", rate, 1.0, 2.0, 5e5)
-        ]);
-        run["config"] = json!({"pipeline": {
+            stage("decode", rate, 1.0, 2.0, 5e5),
+        ];
+        run.config = json!({"pipeline": {
             "num_workers": threads, "read": {"mode": "pread"},
         }});
         run
     }
 
-    fn seeks(mut run: Value) -> Value {
-        run["storage"] = json!({"name": "hdd", "source": "a disk", "latency_ns": 0, "seek_ns": 12_000_000,
-            "bytes_per_second": 171_000_000});
-        run
+    fn seeks(run: Report) -> Report {
+        Report {
+            storage: hdd(12_000_000),
+            ..run
+        }
     }
 
-    fn said(runs: &[(&'static str, Value)]) -> String {
+    fn said(runs: &[(&'static str, Report)]) -> String {
         let remedies: Vec<Typical<'_>> = runs
             .iter()
             .map(|(name, run)| {
-                let rate = Evidence::of(run).samples_per_second();
+                let rate = Evidence::of(run).samples_per_second;
                 Typical {
                     name,
                     run: Evidence::of(run),
@@ -313,7 +321,7 @@ mod tests {
     #[test]
     fn waiting_for_a_core_is_not_waiting_for_the_disk() {
         let mut crowded = run(260.0, 4, 39.0, "CPU contention");
-        crowded["stages"][0]["run_delay_ns"] = json!(26e6 * 260.0);
+        crowded.stages[0].run_delay = nanos(26e6 * 260.0);
         let said = said(&[
             ("store", run(66.0, 0, 13.0, "read capacity")),
             ("4 on store", crowded),
