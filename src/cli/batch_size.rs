@@ -1,12 +1,13 @@
 //! `stallscope batch-size`: the largest batch that fits the device, and the smallest that is as fast as any.
 //!
-//! Each size is a run in a process of its own. May use: `config`, `device`, `session`, `tune`.
+//! Each size is a run in a process of its own. May use: `config`, `device`, `report`, `session`, `tune`.
 
 use super::args::BatchSizeArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{provide_data, trial_steps};
 use crate::config::{Resolved, Settings, key_of};
 use crate::machine::memory_to_fill_bytes;
+use crate::report::percent;
 use crate::session::{Predictor, training_samples};
 use crate::timeline::Bytes;
 use crate::tune::{
@@ -151,7 +152,7 @@ fn print_table(out: &mut dyn Write, trials: &[Trial]) -> std::io::Result<()> {
             "{:>10} {fits:>7} {:>12} {:>12} {:>10} {:>10}",
             trial.batch_size,
             cell(measured.map(|measured| format!("{:.1}", measured.samples_per_second))),
-            cell(busy.map(|share| format!("{:.1} %", 100.0 * share))),
+            cell(busy.map(percent)),
             bytes(|memory| memory.in_use_bytes),
             bytes(|memory| memory.reserved_bytes),
         )?;

@@ -4,7 +4,7 @@
 
 use super::args::{PredictArgs, word};
 use crate::analysis::predict::Estimate;
-use crate::report::Report;
+use crate::report::{Report, percent};
 use crate::session::{Prediction, Predictor, WhatIf};
 use crate::timeline::{Bytes, Nanos};
 use anyhow::Context;
@@ -76,7 +76,6 @@ fn print(out: &mut dyn Write, from: &Predictor, prediction: &Prediction) -> std:
     let number = |value: f64| format!("{value:.1}");
     row("samples/s", number(rate.value), interval(rate, number), was)?;
     if let Some(busy) = forecast.device_busy {
-        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let was = measured.device_busy.map(percent);
         let was = was.map_or_else(String::new, |was| format!("measured run {was}"));
         row(

@@ -10,7 +10,7 @@ use crate::config::{DeviceConfig, Mode, Resolved, Settings};
 use crate::data::made_otherwise;
 use crate::device::probe::{self, Missing};
 use crate::pipeline::{error_chain, panic_message};
-use crate::report::{Status, render};
+use crate::report::{Status, percent, render};
 use crate::session::{Outcome, Progress, RunOptions, Session, SessionError};
 use crate::train::{FIRST_PANIC, TrainError};
 use anyhow::Context;
@@ -209,7 +209,7 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     parts.extend(
         progress
             .device_busy
-            .map(|busy| format!("{device} busy {:.1} %", 100.0 * busy)),
+            .map(|busy| format!("{device} busy {}", percent(busy))),
     );
     parts.extend(progress.loss.map(|loss| format!("loss {loss:.3}")));
     bar.set_message(parts.join(", "));

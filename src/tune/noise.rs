@@ -1,4 +1,6 @@
-//! How far runs of the same setting lie apart, and what can be said of settings then. May use: nothing of this crate.
+//! How far runs of the same setting lie apart, and what can be said of settings then. May use: `report`.
+
+use crate::report;
 
 /// A setting is as fast as another where it reaches this share of its samples/s.
 pub const AS_FAST: f64 = 0.98;
@@ -39,7 +41,10 @@ pub fn of_the_knee(what: &str, is_sure: bool, run_spread: Option<f64>) -> String
         return format!("the smallest of {what} within {percent:.0} % of the best");
     }
     let why = match run_spread {
-        Some(spread) => format!("runs of the same differ by up to {:.1} %", 100.0 * spread),
+        Some(spread) => format!(
+            "runs of the same differ by up to {}",
+            report::percent(spread)
+        ),
         None => "nothing was run twice".to_owned(),
     };
     format!("which of {what} is the smallest within {percent:.0} % of the best is not known: {why}")

@@ -1,7 +1,8 @@
-//! The diagnosis in the terminal. May use: `findings`.
+//! The diagnosis in the terminal. May use: `findings`, `report`.
 
 use super::findings::{Diagnosis, Row, name};
 use crate::config::Mode;
+use crate::report::percent;
 use std::fmt::{self, Write};
 
 /// A bar of this many characters is all of the time.
@@ -87,7 +88,7 @@ fn write_rates(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
             let factor = rate.samples_per_second / diagnosis.measured();
             let spread = match rate.runs_samples_per_second.len() {
                 0 | 1 => "-".to_owned(),
-                _ => format!("±{:.1} %", 100.0 * rate.spread()),
+                _ => format!("±{}", percent(rate.spread())),
             };
             writeln!(
                 out,
@@ -151,10 +152,6 @@ fn write_row(out: &mut String, row: &Row, repeats: usize) -> fmt::Result {
 fn bar(share: f64) -> String {
     let filled = (share * BAR as f64).round() as usize;
     "#".repeat(filled.min(BAR))
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 /// A labelled paragraph.

@@ -1,6 +1,7 @@
-//! What a sweep says of its progress, on standard error. May use: `tune`.
+//! What a sweep says of its progress, on standard error. May use: `report`, `tune`.
 
 use super::Plan;
+use crate::report::percent;
 use crate::tune::sweep::{Journal, Outcome, Place, Record, SweepFolder, time_left};
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub(super) fn line(records: &[Record], record: &Record, left: &[Place]) -> Strin
     let what = match &record.outcome {
         Outcome::Fits(figures) => {
             let busy = figures.device_busy_share;
-            let busy = busy.map(|share| format!(", device busy {:.1} %", 100.0 * share));
+            let busy = busy.map(|share| format!(", device busy {}", percent(share)));
             let rate = figures.samples_per_second;
             format!("{rate:.1} samples/s{}", busy.unwrap_or_default())
         }

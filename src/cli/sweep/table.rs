@@ -1,6 +1,7 @@
-//! A sweep's points as a table for the terminal, with the best and the knee below. May use: `timeline`, `tune`.
+//! A sweep's points as a table for the terminal, with the best and the knee below. May use: `report`, `timeline`, `tune`.
 
 use super::Shown;
+use crate::report;
 use crate::timeline::{Bytes, Nanos};
 use crate::tune::of_the_knee;
 use crate::tune::sweep::PointResult;
@@ -53,8 +54,7 @@ fn write_table(out: &mut String, shown: &Shown<'_>) -> std::fmt::Result {
 
 fn row(shown: &Shown<'_>, index: usize, point: &PointResult) -> Vec<String> {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let percent =
-        |share: Option<f64>| or_dash(share.map(|share| format!("{:.1} %", 100.0 * share)));
+    let percent = |share: Option<f64>| or_dash(share.map(report::percent));
     let axes = shown.grid().axes.iter().zip(&point.places);
     let mut row: Vec<String> = axes
         .map(|(axis, place)| axis.values[*place].clone())

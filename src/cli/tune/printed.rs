@@ -1,8 +1,9 @@
 //! What `stallscope tune` says: a line for each trial, the table, the answers, and the same as JSON.
 //!
-//! May use: `analysis`, `tune`.
+//! May use: `analysis`, `report`, `tune`.
 
 use crate::cli::batch_size::quoted;
+use crate::report::percent;
 use crate::tune::tuning::{
     Answer, Attempt, CONFIRMING, Confirmation, KNEE, Next, Objective, Purpose, Size, Tuning,
 };
@@ -114,7 +115,7 @@ fn print_table(out: &mut dyn Write, trials: &[Attempt]) -> io::Result<()> {
             cell(predicted),
             rate.unwrap_or_else(|| word(&attempt.outcome).to_owned()),
             cell(error),
-            cell(busy.map(|share| format!("{:.1} %", 100.0 * share))),
+            cell(busy.map(percent)),
         )?;
     }
     for attempt in trials {
@@ -224,7 +225,7 @@ fn answer(answer: &Answer, found: &Tuning) -> String {
     let rate = answer.samples_per_second;
     let ratio = rate / found.start.samples_per_second;
     let busy = match (found.objective, answer.device_busy) {
-        (Objective::DeviceBusy, Some(busy)) => format!(", device busy {:.1} %", 100.0 * busy),
+        (Objective::DeviceBusy, Some(busy)) => format!(", device busy {}", percent(busy)),
         _ => String::new(),
     };
     let Size { threads, .. } = answer.size;

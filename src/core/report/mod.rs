@@ -16,5 +16,5 @@ pub use model::{
     StorageReport, TraceReport, Training,
 };
 pub use nvml::NvmlReport;
-pub use terminal::render;
+pub use terminal::{percent, render};
 pub use timeline::{CopyReport, TimelineReport, TimelineSource};

@@ -65,7 +65,8 @@ fn write_slack(out: &mut String, slack: &[Slack]) -> fmt::Result {
     writeln!(out, "slack    {}", each.join("; "))
 }
 
-pub(super) fn percent(share: f64) -> String {
+/// A share, 0 to 1, as it is shown: `12.3 %`.
+pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
