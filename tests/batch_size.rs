@@ -59,7 +59,7 @@ fn the_report_has_the_devices_memory() {
     );
     // A device whose memory nobody has planned says nothing of it.
     let report = place.report(&[MEMORY[0], MEMORY[1], "steps=5"]);
-    assert!(report["device"]["memory"].is_null());
+    assert_eq!(report.device.unwrap().memory, None);
 }
 
 #[test]

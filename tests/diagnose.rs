@@ -255,8 +255,8 @@ fn cached_waits_for_no_disk() {
         "steps=10",
     ];
     let report = place.report(&with(&disk));
-    assert_eq!(report["storage"], Value::Null);
-    let busy = report["device"]["busy_share"].as_f64().unwrap();
+    assert_eq!(report.storage, None);
+    let busy = report.device.unwrap().busy_share;
     assert!(busy > 0.5, "{busy}");
     let pictures = ["source.kind=image-folder", "mode=cached", "cache=cold"];
     place.refused(

@@ -5,7 +5,8 @@ mod place;
 mod program;
 
 use place::Place;
-use serde_json::Value;
+use stallscope::report::{DeviceReport, Report, Status};
+use stallscope::timeline::Nanos;
 use std::fs;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +24,17 @@ fn with<'a>(sets: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     [sets, more].concat()
 }
 
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap()
+fn device(report: &Report) -> &DeviceReport {
+    report.device.as_ref().unwrap()
+}
+
+fn utilization(device: &DeviceReport) -> f64 {
+    device.emulated.as_ref().unwrap().accelerator_utilization
+}
+
+/// The causes of device idle time in all.
+fn caused(report: &Report) -> Nanos {
+    report.idle_causes.iter().map(|cause| cause.ns).sum()
 }
 
 /// Runs `body` while other threads keep every core computing.
@@ -53,22 +63,12 @@ fn it_is_as_busy_as_arithmetic_says_while_the_cores_are_loaded() {
     let sets = with(&COPY_BOUND, &["steps=200"]);
     // A machine that stands still for the length of two copies makes the device wait for the host.
     let mut attempts = (0..3).map(|_| under_load(|| place.report(&sets)));
-    let as_planned =
-        |report: &Value| (number(&report["device"]["busy_share"]) - 0.97).abs() <= 0.001;
+    let as_planned = |report: &Report| (device(report).busy_share - 0.97).abs() <= 0.001;
     let report = attempts.find(as_planned).expect("97 % within 0.1 point");
-    let device = &report["device"];
-    let busy = number(&device["busy_share"]);
-    let utilization = number(&device["emulated"]["accelerator_utilization"]);
-    assert_eq!(utilization, busy);
-    let first = &report["idle_causes"][0];
-    assert_eq!(first["stage"], "copy", "{first}");
-    let idle = device["idle_ns"].as_u64();
-    let causes = report["idle_causes"].as_array().unwrap();
-    let sum: u64 = causes
-        .iter()
-        .map(|cause| cause["ns"].as_u64().unwrap())
-        .sum();
-    assert_eq!(Some(sum), idle);
+    assert_eq!(utilization(device(&report)), device(&report).busy_share);
+    let first = &report.idle_causes[0];
+    assert_eq!(first.stage.unwrap().name(), "copy", "{first:?}");
+    assert_eq!(caused(&report), device(&report).idle_ns);
 }
 
 /// Preprocessing on the device is busy time and no part of accelerator utilization; nor is what the first
@@ -83,11 +83,10 @@ fn utilization_is_time_in_steps() {
         "steps=20",
         "warmup_steps=0",
     ];
-    let device = place.report(&sets)["device"].take();
-    let utilization = number(&device["emulated"]["accelerator_utilization"]);
-    let busy = number(&device["busy_share"]);
-    assert!((utilization - 0.5).abs() < 0.01, "{device}");
-    assert!(busy > 0.7 && busy < 1.0, "{device}");
+    let report = place.report(&sets);
+    let device = device(&report);
+    assert!((utilization(device) - 0.5).abs() < 0.01, "{device:?}");
+    assert!((0.7..1.0).contains(&device.busy_share), "{device:?}");
 }
 
 #[test]
@@ -108,11 +107,10 @@ fn every_output_says_that_it_is_emulated() {
     for lane in ["device (emulated)", "copy engine (emulated)"] {
         assert!(trace.contains(lane), "{lane}");
     }
-    let report: Value =
-        serde_json::from_slice(&fs::read(place.path("out/report.json")).unwrap()).unwrap();
-    assert_eq!(report["device"]["emulated"]["trains"], false);
-    assert_eq!(report["config"]["emulated"]["step_per_sample_ns"], 560_000);
-    assert!(report["training"]["last_loss"].is_null());
+    let report = place.last_report();
+    assert!(!device(&report).emulated.as_ref().unwrap().trains);
+    assert_eq!(report.config["emulated"]["step_per_sample_ns"], 560_000);
+    assert_eq!(report.training.last_loss, None);
 }
 
 /// Reads wait for an emulated store and steps for an emulated device, so that neither has to do with the cores.
@@ -128,18 +126,16 @@ fn the_verdict_predicts_what_its_change_brings() {
         "steps=38",
     ];
     let before = place.report(&sets);
-    let suggestion = &before["verdict"]["suggestion"];
-    let setting = &suggestion["change"]["set"][0];
-    assert_eq!(setting["key"], "read.workers", "{suggestion}");
-    let change = format!("read.workers={}", setting["value"]);
-    let predicted = number(&suggestion["predicted"]);
-    assert!(predicted <= number(&suggestion["at_most"]), "{suggestion}");
-    let after = place.report(&with(&sets, &[&change]));
-    let rate = |report: &Value| number(&report["samples_per_second"]);
-    let gain = rate(&after) / rate(&before);
+    let suggestion = before.verdict.unwrap().suggestion.unwrap();
+    let change = &suggestion.sets()[0];
+    assert!(change.starts_with("read.workers="), "{suggestion:?}");
+    let predicted = suggestion.predicted.unwrap();
+    assert!(predicted <= suggestion.at_most, "{suggestion:?}");
+    let after = place.report(&with(&sets, &[change]));
+    let gain = after.samples_per_second / before.samples_per_second;
     assert!(
         gain > 1.5 && (predicted / gain - 1.0).abs() < 0.15,
-        "{suggestion}, gained {gain}"
+        "{suggestion:?}, gained {gain}"
     );
 }
 
@@ -154,15 +150,12 @@ fn burn_trains_beside_it_where_asked() {
     ];
     let emulated = with(&sets, &["device=emulated:custom", "emulated.step_base=1ms"]);
     let report = place.report(&emulated);
-    assert_eq!(report["device"]["emulated"]["trains"], true);
-    assert_eq!(report["training"]["parameters"], 7850);
-    assert_eq!(report["training"]["steps"], 8);
-    let on_cpu = place.report(&sets[1..]);
-    for key in ["first_loss", "last_loss", "epochs"] {
-        assert_eq!(report["training"][key], on_cpu["training"][key], "{key}");
-    }
-    let evaluated = |report: &Value| report["training"]["evaluations"][0]["accuracy"].clone();
-    assert_eq!(evaluated(&report), evaluated(&on_cpu));
+    assert!(device(&report).emulated.as_ref().unwrap().trains);
+    let (emulated, on_cpu) = (report.training, place.report(&sets[1..]).training);
+    assert_eq!((emulated.parameters, emulated.steps), (Some(7850), 8));
+    assert_eq!(emulated.losses, on_cpu.losses);
+    assert_eq!(emulated.epochs, on_cpu.epochs);
+    assert_eq!(emulated.evaluations[0].score, on_cpu.evaluations[0].score);
 }
 
 /// Nothing of the loader or of the copies is in the way, whatever they take.
@@ -177,25 +170,21 @@ fn device_only_runs_at_the_rate_of_the_device() {
         "steps=150",
         "warmup_steps=0",
     ];
-    let rate = |report: &Value| number(&report["samples_per_second"]);
-    let starved = place.report(&sets);
-    assert!(rate(&starved) < 50.0 / 12e-3 * 1.01, "{starved}");
+    let starved = place.report(&sets).samples_per_second;
+    assert!(starved < 50.0 / 12e-3 * 1.01, "{starved}");
     let sets = with(&sets, &["mode=device-only"]);
     // A machine that stands still for two steps makes the device wait for the host.
     let mut attempts = (0..3).map(|_| place.report(&sets));
     let own = 50.0 / 3e-3;
-    let report = attempts.find(|report| (rate(report) / own - 1.0).abs() < 0.02);
+    let report = attempts.find(|report| (report.samples_per_second / own - 1.0).abs() < 0.02);
     let report = report.expect("the device's own rate within 2 %");
-    assert_eq!(report["config"]["mode"], "device-only");
-    assert_eq!(report["config"]["warmup_steps"], 5);
-    assert_eq!(report["steps"], 150);
-    assert_eq!(report["training"]["epoch"], 0);
-    assert_eq!(report["stages"].as_array().map(Vec::len), Some(0));
-    assert_eq!(report["verdict"]["title"], "device-only");
-    assert!(number(&report["data_wait_share"]) < 0.001, "{report}");
-    let causes = report["idle_causes"].as_array().unwrap();
-    let sum: Option<u64> = causes.iter().map(|cause| cause["ns"].as_u64()).sum();
-    assert_eq!(sum, report["device"]["idle_ns"].as_u64());
+    assert_eq!(report.config["mode"], "device-only");
+    assert_eq!(report.config["warmup_steps"], 5);
+    assert_eq!((report.steps, report.training.epoch), (150, 0));
+    assert_eq!(report.stages, []);
+    assert_eq!(report.verdict.as_ref().unwrap().title, "device-only");
+    assert!(report.data_wait_share < 0.001, "{report:?}");
+    assert_eq!(caused(&report), device(&report).idle_ns);
 }
 
 /// Fewer batches an epoch than would be kept, one of them short; epochs only say how many steps.
@@ -213,12 +202,11 @@ fn device_only_needs_no_more_than_an_epoch() {
     assert!(said.contains("mode     device-only"), "{said}");
     assert!(said.contains("the loader is out of the way"), "{said}");
     assert!(!said.contains("try --set"), "{said}");
-    let report: Value =
-        serde_json::from_slice(&fs::read(place.path("out/report.json")).unwrap()).unwrap();
-    assert_eq!(report["steps"], 20);
-    assert_eq!(report["samples"], 700, "50 and 20 in turns, after 5 steps");
-    assert_eq!(report["training"]["steps"], 25);
-    assert_eq!(report["trace"]["step_slices_expected"], 25);
+    let report = place.last_report();
+    assert_eq!(report.steps, 20);
+    assert_eq!(report.samples, 700, "50 and 20 in turns, after 5 steps");
+    assert_eq!(report.training.steps, 25);
+    assert_eq!(report.trace.unwrap().step_slices_expected, 25);
 }
 
 /// Nobody waits for the hour that the device says it needs.
@@ -237,8 +225,7 @@ fn a_run_can_be_stopped_while_the_device_is_busy() {
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
     let status = child.wait().unwrap();
     assert!(asked.elapsed() < Duration::from_secs(2), "{status}");
-    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
-    assert_eq!(report["status"], "interrupted");
+    assert_eq!(place.last_report().status, Status::Interrupted);
 }
 
 #[test]

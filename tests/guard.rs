@@ -6,7 +6,7 @@
 mod program;
 
 use program::with_deadline;
-use serde_json::Value;
+use stallscope::report::Report;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex};
@@ -49,7 +49,7 @@ fn cores() -> Vec<String> {
 }
 
 /// The report of a run with `sets`.
-fn report(sets: &[String]) -> Value {
+fn report(sets: &[String]) -> Report {
     let out: PathBuf = PLACE.path().join("out");
     let mut command = with_deadline(Command::new("taskset"));
     command.args(["-c", &cores().join(",")]);
@@ -60,23 +60,23 @@ fn report(sets: &[String]) -> Value {
     let ran = command.output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{sets:?}: {said}");
-    serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap()
+    Report::from_json(&std::fs::read(out.join("report.json")).unwrap()).unwrap()
 }
 
 /// One of three runs with `sets` must do what `holds` asks.
-fn best_of_three(sets: &[String], holds: impl Fn(&Value) -> bool) {
+fn best_of_three(sets: &[String], holds: impl Fn(&Report) -> bool) {
     let _alone = ONE_AT_A_TIME.lock();
     let mut reports = (0..3)
         .map(|_| report(sets))
         .map(|report| match holds(&report) {
             true => Ok(()),
             false => Err(format!(
-                "guard {}, verdict {}, window {} ns, CPU {} ns, of others {} ns",
-                report["guard"],
-                report["verdict"]["title"],
-                report["window_ns"],
-                report["process_cpu_ns"],
-                report["other_programs_cpu_ns"]
+                "guard {:?}, verdict {:?}, window {}, CPU {:?}, of others {:?}",
+                report.guard,
+                report.verdict,
+                report.window_ns,
+                report.process_cpu_ns,
+                report.other_programs_cpu_ns
             )),
         });
     let mut refused = Vec::new();
@@ -93,12 +93,13 @@ fn four_workers_a_core_are_too_many() {
     }
     let sets = [format!("decode.workers={WORKERS}")];
     best_of_three(&sets, |report| {
-        let guard = &report["guard"];
-        guard["stage"] == "decode"
-            && guard["workers"] == WORKERS
-            && guard["enough"].as_u64().unwrap() < WORKERS as u64
-            && guard["lost_share"].as_f64().unwrap() > 0.05
-            && guard["suggestion"]["at_most"].as_f64().unwrap() >= 1.05
+        report.guard.as_ref().is_some_and(|guard| {
+            guard.stage.is_some_and(|stage| stage.name() == "decode")
+                && guard.workers == WORKERS
+                && guard.enough < WORKERS
+                && guard.lost_share > 0.05
+                && guard.suggestion.at_most >= 1.05
+        })
     });
 }
 
@@ -107,5 +108,5 @@ fn four_workers_a_core_are_too_many() {
 fn workers_that_wait_for_the_disk_are_not() {
     let mut sets = vec![format!("read.workers={WORKERS}")];
     sets.extend(LATENCY.map(str::to_owned));
-    best_of_three(&sets, |report| report["guard"].is_null());
+    best_of_three(&sets, |report| report.guard.is_none());
 }

@@ -5,12 +5,13 @@ mod place;
 mod program;
 
 use place::Place;
-use serde_json::Value;
+use stallscope::report::{Report, Score};
+use stallscope::timeline::Nanos;
 use std::fs;
 use std::path::Path;
 
-fn last_loss(report: &Value) -> f64 {
-    report["training"]["last_loss"].as_f64().unwrap()
+fn last_loss(report: &Report) -> f64 {
+    report.training.last_loss.unwrap()
 }
 
 #[test]
@@ -25,17 +26,17 @@ fn every_model_learns_what_is_easy() {
         let rate = format!("model.learning_rate={rate}");
         let kind = format!("model.kind={model}");
         let report = place.report(&[&kind, &rate, "steps=60", "model.momentum=0.9"]);
-        let first = report["training"]["first_loss"].as_f64().unwrap();
+        let first = report.training.first_loss.unwrap();
         let last = last_loss(&report);
         assert!(last < 0.7 * first, "{model}: {first} -> {last}");
-        assert_eq!(report["samples"], 60 * 46);
+        assert_eq!(report.samples, 60 * 46);
     }
     let report = place.report(&[
         "model.kind=linear",
         "model.optimizer=adam",
         "model.learning_rate=0.002",
     ]);
-    assert!(last_loss(&report) < 1.5, "{report:#}");
+    assert!(last_loss(&report) < 1.5, "{report:?}");
 }
 
 #[test]
@@ -54,15 +55,15 @@ fn both_layouts_load_the_same_and_count_every_sample() {
     ]
     .map(|sets| {
         let report = place.report(&[&model[..], sets].concat());
-        let idle = report["device"]["idle_ns"].as_u64().unwrap();
-        let causes = report["idle_causes"].as_array().unwrap().iter();
-        let sum: u64 = causes.map(|cause| cause["ns"].as_u64().unwrap()).sum();
-        assert_eq!(sum, idle);
-        let stages = report["stages"].as_array().unwrap();
-        let preprocess = stages.iter().find(|s| s["stage"] == "preprocess").unwrap();
+        let sum: Nanos = report.idle_causes.iter().map(|cause| cause.ns).sum();
+        assert_eq!(sum, report.device.as_ref().unwrap().idle_ns);
+        let mut stages = report.stages.iter();
+        let preprocess = stages.find(|row| row.stage.name() == "preprocess").unwrap();
         // Of 4,600 samples some batches were ahead when the window began.
-        let items = preprocess["items"].as_u64().unwrap();
-        assert!((3_000..=5_500).contains(&items), "{preprocess}");
+        assert!(
+            (3_000..=5_500).contains(&preprocess.items),
+            "{preprocess:?}"
+        );
         last_loss(&report)
     });
     assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
@@ -81,28 +82,19 @@ fn what_is_held_out_is_evaluated_after_the_training() {
         "steps=200",
     ];
     let report = place.report(&sets);
-    let training = &report["training"];
-    assert_eq!(training["parameters"], (784 + 1) * 20 + 21 * 10);
-    let epochs = training["epochs"].as_array().unwrap();
-    assert_eq!(epochs[0]["samples"], 160, "46 and 24 of 230 are held out");
-    let (first, last) = (&epochs[0], &epochs[epochs.len() - 2]);
-    assert!(last["accuracy"].as_f64() > first["accuracy"].as_f64());
-    let evaluations = training["evaluations"].as_array().unwrap();
-    let parts: Vec<_> = evaluations
-        .iter()
-        .map(|e| (&e["part"], &e["samples"]))
-        .collect();
-    let expected = [
-        (Value::from("validation"), 46.into()),
-        (Value::from("test"), 24.into()),
-    ];
-    let expected: Vec<(&Value, &Value)> = expected.iter().map(|(part, n)| (part, n)).collect();
-    assert_eq!(parts, expected);
+    let training = &report.training;
+    assert_eq!(training.parameters, Some((784 + 1) * 20 + 21 * 10));
+    let epochs: Vec<&Score> = training.epochs.iter().map(|epoch| &epoch.score).collect();
+    assert_eq!(epochs[0].samples, 160, "46 and 24 of 230 are held out");
+    assert!(epochs[epochs.len() - 2].accuracy > epochs[0].accuracy);
+    let evaluations = &training.evaluations;
+    let parts = evaluations.iter().map(|of| (&*of.part, of.score.samples));
+    assert!(
+        parts.eq([("validation", 46), ("test", 24)]),
+        "{evaluations:?}"
+    );
     for evaluation in evaluations {
-        assert!(
-            evaluation["accuracy"].as_f64().unwrap() > 0.9,
-            "{evaluation}"
-        );
+        assert!(evaluation.score.accuracy > 0.9, "{evaluation:?}");
     }
     place.refused(
         &["split.validation=230"],
@@ -154,7 +146,7 @@ fn the_real_files_are_learned_from() {
         "steps=1000",
         "trace.enabled=false",
     ]);
-    let test = &report["training"]["evaluations"][0];
-    assert_eq!(test["samples"], 10_000);
-    assert!(test["accuracy"].as_f64().unwrap() > 0.85, "{test}");
+    let test = &report.training.evaluations[0].score;
+    assert_eq!(test.samples, 10_000);
+    assert!(test.accuracy > 0.85, "{test:?}");
 }

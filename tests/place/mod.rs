@@ -1,7 +1,7 @@
 //! A place to run the program in, with a small data set in MNIST's format.
 
 use crate::program::stallscope;
-use serde_json::Value;
+use stallscope::report::Report;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -78,11 +78,16 @@ impl Place {
     }
 
     /// The report of a run with `sets`, which must succeed.
-    pub fn report(&self, sets: &[&str]) -> Value {
+    pub fn report(&self, sets: &[&str]) -> Report {
         let out = self.run(sets);
         let said = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success(), "{sets:?}: {said}");
-        serde_json::from_slice(&fs::read(self.path("out/report.json")).unwrap()).unwrap()
+        self.last_report()
+    }
+
+    /// The report of the last run.
+    pub fn last_report(&self) -> Report {
+        Report::from_json(&fs::read(self.path("out/report.json")).unwrap()).unwrap()
     }
 
     /// A run with `sets` must fail and say all of `parts`.
