@@ -1,6 +1,7 @@
-//! What measuring a table needs of the world: runs, data, predictions. May use: `config`, `report`, `tune`.
+//! What measuring a table needs of the world: runs, data, predictions. May use: `analysis`, `config`, `report`, `tune`.
 
-use super::outcome::{DataOrigin, DataUsed, Predicted};
+use super::outcome::{DataOrigin, DataUsed};
+use crate::analysis::predict::Estimate;
 use crate::config::Rung;
 use crate::report::Report;
 use crate::tune::TrialError;
@@ -79,9 +80,9 @@ pub struct Question {
 /// What a prediction says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    pub samples_per_second: Predicted,
+    pub samples_per_second: Estimate,
     /// Of the window, 0 to 1.
-    pub device_busy: Option<Predicted>,
+    pub device_busy: Option<Estimate>,
     pub assumptions: Vec<String>,
 }
 

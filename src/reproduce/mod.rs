@@ -20,8 +20,8 @@ mod training;
 
 pub use lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
 pub use outcome::{
-    Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Predicted,
-    Provenance, Reproduction, Row, Source, Span, Unit,
+    Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Provenance,
+    Reproduction, Row, Source, Span, Unit,
 };
 pub use render::{chart_file, json, markdown, svg, terminal};
 pub use tables::{Ask, EXPERIMENTS, Findings, Table};

@@ -1,9 +1,10 @@
 //! What came of a table: published, predicted and measured figures side by side, and what explains them. May use:
-//! nothing.
+//! `analysis`.
 //!
 //! Invariant: figures are in the base unit of their column's [`Unit`] (seconds, shares of 1, plain counts), and
 //! nothing measured stands anywhere but in a [`Measurement`].
 
+use crate::analysis::predict::Estimate;
 use serde::{Deserialize, Serialize};
 
 /// A published table, and what it comes to here.
@@ -180,7 +181,7 @@ pub struct Cell {
     /// As printed in the source: one figure, or a range.
     pub published: Option<Span>,
     /// What was predicted before anything of this row was measured.
-    pub predicted: Option<Predicted>,
+    pub predicted: Option<Estimate>,
     pub measured: Option<Measurement>,
     /// In words, where there is no figure: why it was not run, or why it cannot be compared.
     pub remark: Option<String>,
@@ -189,14 +190,6 @@ pub struct Cell {
 /// A figure, or from where to where it goes.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    pub low: f64,
-    pub high: f64,
-}
-
-/// A prediction and its interval.
-#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Predicted {
-    pub value: f64,
     pub low: f64,
     pub high: f64,
 }

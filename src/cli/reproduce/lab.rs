@@ -3,13 +3,12 @@
 
 use super::data::{self, refused};
 use super::small_sets;
-use crate::analysis::predict::Estimate;
 use crate::cli::args::ReproduceArgs;
 use crate::cli::out_folder;
 use crate::config::{Resolved, Rung, Settings, rungs};
 use crate::device::probe;
 use crate::report::Report;
-use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Predicted, Question, Run};
+use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
 use crate::session::{FreeStages, Predictor, WhatIf};
 use crate::tune::{Outcome, TrialRunner};
 use serde::Serialize;
@@ -132,8 +131,8 @@ impl Lab for ThisMachine {
         sets.extend(self.sets.iter().cloned());
         let prediction = predictor.predict(&sets, what_if).map_err(refused)?;
         Ok(Answer {
-            samples_per_second: predicted(prediction.forecast.samples_per_second),
-            device_busy: prediction.forecast.device_busy.map(predicted),
+            samples_per_second: prediction.forecast.samples_per_second,
+            device_busy: prediction.forecast.device_busy,
             assumptions: prediction.assumptions,
         })
     }
@@ -204,13 +203,5 @@ fn replace(value: &mut Value, old: &str, new: &str) {
             .values_mut()
             .for_each(|value| replace(value, old, new)),
         _ => {}
-    }
-}
-
-fn predicted(estimate: Estimate) -> Predicted {
-    Predicted {
-        value: estimate.value,
-        low: estimate.low,
-        high: estimate.high,
     }
 }

@@ -1,9 +1,10 @@
 //! What is shown of a table that is made up.
 
 use super::*;
+use crate::analysis::predict::Estimate;
 use crate::reproduce::{
-    Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Predicted, Provenance,
-    Row, Source, Span, Unit,
+    Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Provenance, Row, Source,
+    Span, Unit,
 };
 
 fn column(name: &str, unit: Unit) -> Column {
@@ -15,7 +16,7 @@ fn column(name: &str, unit: Unit) -> Column {
 
 fn predicted(cell: Cell, value: f64, low: f64, high: f64) -> Cell {
     Cell {
-        predicted: Some(Predicted { value, low, high }),
+        predicted: Some(Estimate { value, low, high }),
         ..cell
     }
 }

@@ -5,11 +5,12 @@
 
 use super::runs::{Runs, climbing, run_in_turns};
 use super::{Ask, Findings, Table};
+use crate::analysis::predict::Estimate;
 use crate::config::Rung;
 use crate::reproduce::evidence::Evidence;
 use crate::reproduce::explain::{bought, percent};
 use crate::reproduce::lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question};
-use crate::reproduce::outcome::{Cell, Column, Measurement, Part, Predicted, Row, Span, Unit};
+use crate::reproduce::outcome::{Cell, Column, Measurement, Part, Row, Span, Unit};
 use crate::reproduce::published::gpu_util::{LADDER, Strategy, source};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -213,7 +214,7 @@ fn cells(rung: &Climbed) -> [Cell; 5] {
     let predicted_rate = predicted.map(|answer| answer.samples_per_second);
     // Of an interval that begins at 0 the time has no end.
     let predicted_time = predicted_rate.filter(|rate| rate.low > 0.0);
-    let predicted_time = predicted_time.map(|rate| Predicted {
+    let predicted_time = predicted_time.map(|rate| Estimate {
         value: 60.0 * minutes(rate.value),
         low: 60.0 * minutes(rate.high),
         high: 60.0 * minutes(rate.low),

@@ -2,11 +2,12 @@
 //! time. The experiment files are the real ones, and what is set on top of them has to resolve.
 
 use super::{Ask, EXPERIMENTS, Findings, Table};
+use crate::analysis::predict::Estimate;
 use crate::config::{Resolved, Rung, Settings, rungs};
 use crate::report::Report;
 use crate::reproduce::fixture::report;
 use crate::reproduce::lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
-use crate::reproduce::outcome::{DataOrigin, Predicted};
+use crate::reproduce::outcome::DataOrigin;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub struct FakeLab {
     folder: tempfile::TempDir,
     reports: Reports,
     /// What a prediction says, for any question.
-    pub forecast: Predicted,
+    pub forecast: Estimate,
     /// What `stallscope time-kernels` says, for any arguments; `None`: too little memory.
     pub kernels: Option<Value>,
     /// Devices that there are not.
@@ -41,7 +42,7 @@ impl FakeLab {
         FakeLab {
             folder,
             reports: Box::new(reports),
-            forecast: Predicted {
+            forecast: Estimate {
                 value: 100.0,
                 low: 90.0,
                 high: 110.0,

@@ -4,10 +4,10 @@ use super::scenario::{Device, Scenario};
 use super::simulation::{Simulated, simulate};
 use super::{Bound, Limit};
 use crate::timeline::Layout;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A figure and the interval that it lies in with about 95 %.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     pub value: f64,
     pub low: f64,

@@ -21,11 +21,7 @@ fn report(rate: f64, accelerator_utilization: f64, cause: &str) -> Arc<Report> {
 
 fn climbed(name: &str, reports: Vec<Arc<Report>>, predicted: Option<f64>) -> Climbed {
     let answer = |value| Answer {
-        samples_per_second: Predicted {
-            value,
-            low: value,
-            high: value,
-        },
+        samples_per_second: Estimate::exactly(value),
         device_busy: None,
         assumptions: Vec::new(),
     };
@@ -203,11 +199,7 @@ impl Lab for Told {
         match question.sets.iter().any(|set| set.starts_with("shuffle")) {
             true => Err(LabError::Refused("no idea".to_owned())),
             false => Ok(Answer {
-                samples_per_second: Predicted {
-                    value: 1.0,
-                    low: 1.0,
-                    high: 1.0,
-                },
+                samples_per_second: Estimate::exactly(1.0),
                 device_busy: None,
                 assumptions: Vec::new(),
             }),
