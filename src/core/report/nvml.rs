@@ -234,5 +234,9 @@ mod tests {
         assert_eq!(json["pcie_rx_bytes_per_second"]["max"], 1_240e6);
         assert_eq!(json["samples"], 57);
         assert_eq!(json["period_ns"], 100_000_000);
+        assert_eq!(
+            serde_json::from_value::<NvmlReport>(json).unwrap(),
+            report()
+        );
     }
 }
