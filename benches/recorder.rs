@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 fn unit(at: Nanos) -> UnitRecord {
     UnitRecord {
-        stage: Stage::Decode,
+        stage: Stage::DECODE,
         split: None,
         ordinal: 0,
         item: ItemId { batch: 7, slot: 3 },
@@ -59,7 +59,7 @@ const CHUNK: u64 = 2048;
 
 fn record(c: &mut Criterion) {
     let recorder = Recorder::new();
-    let mut lane = recorder.lane("decode 0", LaneKind::Worker(Stage::Decode));
+    let mut lane = recorder.lane("decode 0", LaneKind::Worker(Stage::DECODE));
     let clock = MonotonicClock::new();
     let mut group = c.benchmark_group("recorder");
     group.bench_function("record", |b| {

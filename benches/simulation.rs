@@ -3,9 +3,10 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use stallscope::analysis::predict::{
-    BatchCosts, BatchSizes, Costs, Device, Scenario, ServiceCosts, Storage, Waking, simulate,
+    BatchCosts, BatchSizes, Costs, Device, SampleCosts, Scenario, ServiceCosts, Storage, Waking,
+    simulate,
 };
-use stallscope::timeline::{Layout, StageKnobs};
+use stallscope::timeline::{Layout, Pipeline, StageKnobs};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ fn of_a_batch(base: f64, per_sample: f64) -> BatchCosts {
 fn images(layout: Layout, cores: f64, step: f64) -> Scenario {
     let num_workers = layout.num_workers().unwrap_or(2);
     Scenario {
+        pipeline: Pipeline::IMAGES,
         layout,
         copy_ahead: Some(2),
         batches: BatchSizes {
@@ -48,9 +50,9 @@ fn images(layout: Layout, cores: f64, step: f64) -> Scenario {
         others: 0.0,
         storage: None,
         costs: ServiceCosts {
-            read: spread(150.0 * US),
-            decode: spread(1_400.0 * US),
-            preprocess: spread(200.0 * US),
+            samples: [150.0, 1_400.0, 200.0]
+                .map(|mean| SampleCosts::computing(spread(mean * US)))
+                .into(),
             batch: of_a_batch(5.0 * US, 0.2 * US),
             copy: of_a_batch(10.0 * US, 0.1 * US),
             host: spread(20.0 * US),
@@ -79,9 +81,7 @@ fn per_stage([read, decode, preprocess, batch]: [usize; 4]) -> Layout {
         prefetch: 32,
     };
     Layout::PerStage {
-        read: samples(read),
-        decode: samples(decode),
-        preprocess: samples(preprocess),
+        samples: [read, decode, preprocess].map(samples).into(),
         batch: StageKnobs {
             workers: batch,
             prefetch: 2,

@@ -57,9 +57,7 @@ fn layouts() -> [Layout; 2] {
             prefetch_factor: 2,
         },
         Layout::PerStage {
-            read: stage,
-            decode: stage,
-            preprocess: stage,
+            samples: vec![stage, stage, stage],
             batch: stage,
         },
     ]
@@ -104,11 +102,11 @@ fn per_sample_and_batch(work: &Arc<ImageWork>, layout: Layout) -> (f64, f64) {
     let [short, long] = [2, 8];
     let samples = ((long - short) as usize * IMAGES) as f64;
     // Buffers that a run happens to need more of.
-    allocations(work, layout, 32, long);
+    allocations(work, layout.clone(), 32, long);
     let [small, large] = [8, 32].map(|size| {
         let more = |_| {
-            let short = allocations(work, layout, size, short);
-            allocations(work, layout, size, long) as f64 - short as f64
+            let short = allocations(work, layout.clone(), size, short);
+            allocations(work, layout.clone(), size, long) as f64 - short as f64
         };
         (0..2).map(more).fold(f64::MAX, f64::min) / samples
     });
@@ -219,7 +217,7 @@ fn a_sample_allocates_nothing() {
     ] {
         let work = work(folder.path(), kind, name, mode, on);
         for layout in layouts() {
-            let (sample, batch) = per_sample_and_batch(&work, layout);
+            let (sample, batch) = per_sample_and_batch(&work, layout.clone());
             println!("{kind}, {mode}, {on}: {sample:.3} a sample, {batch:.1} a batch; {layout:?}");
             // Crops that need one pass only, and pictures whose decoding takes one more.
             let near = if own == 0.0 { 0.1 } else { 0.02 * own };

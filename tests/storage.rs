@@ -37,9 +37,7 @@ fn per_stage(read_workers: usize) -> Layout {
         prefetch: 4,
     };
     Layout::PerStage {
-        read: stage(read_workers),
-        decode: stage(1),
-        preprocess: stage(1),
+        samples: vec![stage(read_workers), stage(1), stage(1)],
         batch: stage(1),
     }
 }
@@ -79,7 +77,7 @@ impl Run {
 
     fn plan(&self) -> Plan {
         Plan {
-            layout: self.layout,
+            layout: self.layout.clone(),
             copy: StageKnobs {
                 workers: 1,
                 prefetch: 1,
@@ -99,7 +97,7 @@ impl Run {
 
     fn work(&self, clock: &Arc<dyn Clock>, stop: &StopSignal) -> Arc<Stored<PlantedWork>> {
         let mut mean = [0; 6];
-        mean[Stage::Read as usize] = self.read.0;
+        mean[Stage::READ.number()] = self.read.0;
         let costs = Costs {
             mean,
             spread: 0.0,
@@ -235,7 +233,7 @@ fn seeks_follow_the_samplers_order() {
             let random = Run {
                 batches: 200,
                 claim_size,
-                ..Run::new(disk(0, 1, None), layout)
+                ..Run::new(disk(0, 1, None), layout.clone())
             };
             let order = random.order().concat();
             assert_eq!(order.len(), 2 * SAMPLES);

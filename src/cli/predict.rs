@@ -97,7 +97,7 @@ fn print(out: &mut dyn Write, from: &Predictor, prediction: &Prediction) -> std:
     let what = "of the loader's buffers and queues when full".to_owned();
     row("host memory", memory, String::new(), what)?;
     let bound = number(forecast.bound_samples_per_second);
-    let by = format!("at most, by {} alone", forecast.bound_by.name());
+    let by = format!("at most, by {} alone", forecast.bound_by);
     row("bound", bound, String::new(), by)?;
     match forecast.next_bottleneck {
         Some(next) => writeln!(

@@ -16,7 +16,8 @@ use super::cupti::{Activity, ApiCall, DeviceWork, Direction, WorkKind};
 use matching::Matching;
 use parts::{late, own_works, reads_back};
 use stallscope_core::timeline::{
-    BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record, Stage, UnitRecord, UnitRef,
+    BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record, Stage, StageKind, UnitRecord,
+    UnitRef,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -138,8 +139,8 @@ impl GpuSteps {
             let Record::Unit(unit) = record else { continue };
             let host = UnitRef::new(*lane, unit.ordinal);
             let interval = Interval::new(unit.start, unit.end);
-            match unit.stage {
-                Stage::Step if !unit.skipped => {
+            match unit.stage.kind() {
+                StageKind::Step if !unit.skipped => {
                     self.began.get_or_insert(interval.start);
                     self.steps.push_back(HostStep {
                         batch: unit.item.batch,
@@ -152,7 +153,7 @@ impl GpuSteps {
                     });
                 }
                 // Of an empty batch nothing is copied, and nobody trains on it.
-                Stage::Copy if unit.samples > 0 => {
+                StageKind::Copy if unit.samples > 0 => {
                     let copy = HostCopy {
                         host,
                         samples: unit.samples,
@@ -328,7 +329,7 @@ impl GpuSteps {
             samples: step.samples,
             lineage: step.host,
             ordinal: self.device_units,
-            ..UnitRecord::of_device(Stage::Device, step.batch, step.host, waited, start, end)
+            ..UnitRecord::of_device(Stage::DEVICE, step.batch, step.host, waited, start, end)
         };
         records.push((self.lanes.device, Record::Unit(unit)));
         self.device_units += 1;
@@ -378,7 +379,7 @@ impl GpuSteps {
             bytes_in: copy.bytes,
             bytes_out: copy.bytes,
             ordinal: self.engine_units,
-            ..UnitRecord::of_device(Stage::Transfer, batch, copy.host, true, start, end)
+            ..UnitRecord::of_device(Stage::TRANSFER, batch, copy.host, true, start, end)
         };
         records.push((self.lanes.copy_engine, Record::Unit(unit)));
         self.engine_units += 1;

@@ -15,7 +15,7 @@ use crate::report::{
     DeviceReport, EmulatedReport, RecorderReport, Report, Status, TimelineReport, Training,
     write_json,
 };
-use crate::timeline::{Clock, Nanos, Record, Recorder, Stage, Wakings};
+use crate::timeline::{Clock, Nanos, Record, Recorder, StageKind, Wakings};
 use crate::trace::{HostSpans, SharedTrace};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::convert::Infallible;
@@ -231,7 +231,7 @@ impl Collector {
             .as_ref()
             .is_some_and(GpuCollector::is_over);
         let [trainer, device] =
-            [Stage::Step, Stage::Device].map(|stage| self.recorder.steps(stage));
+            [StageKind::Step, StageKind::Device].map(|kind| self.recorder.steps(kind));
         self.analysis.counted(trainer, device);
         let drain = self
             .recorder

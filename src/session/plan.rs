@@ -11,7 +11,7 @@ use crate::data::{Amount, Parts, Split};
 use crate::device::emulated::{EmulatedMemory, EmulatedSpec};
 use crate::pipeline::sampler::{Batches, Order};
 use crate::pipeline::{Keep, Plan};
-use crate::timeline::{Layout, Nanos, Place, StageKnobs};
+use crate::timeline::{Layout, Nanos, Pipeline, Place, StageKnobs};
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision};
 use std::sync::Arc;
 
@@ -25,9 +25,11 @@ fn knobs(stage: StageConfig) -> StageKnobs {
 fn layout(pipeline: &PipelineConfig) -> Layout {
     match pipeline.num_workers {
         None => Layout::PerStage {
-            read: knobs(pipeline.read.stage),
-            decode: knobs(pipeline.decode.stage),
-            preprocess: knobs(pipeline.preprocess.stage),
+            samples: vec![
+                knobs(pipeline.read.stage),
+                knobs(pipeline.decode.stage),
+                knobs(pipeline.preprocess.stage),
+            ],
             batch: knobs(pipeline.batch.stage),
         },
         Some(num_workers) => Layout::WholeBatch {
@@ -124,6 +126,7 @@ pub(super) fn runs_beside(config: &Resolved) -> bool {
 pub fn shape(config: &Resolved, cores: f64) -> LoaderShape {
     let pipeline = &config.pipeline;
     LoaderShape {
+        pipeline: Pipeline::IMAGES,
         layout: layout(pipeline),
         copy: knobs(pipeline.copy),
         has_device: config.mode != Mode::LoaderOnly,

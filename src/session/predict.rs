@@ -18,7 +18,7 @@ use crate::analysis::{Profile, ServiceProfile};
 use crate::config::{ConfigError, Mode, Resolved, Settings, TypedKey};
 use crate::pipeline::Plan;
 use crate::report::{DataReport, FormatError, Report};
-use crate::timeline::{Layout, Stage};
+use crate::timeline::{Layout, Pipeline, Stage};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -177,7 +177,7 @@ impl Predictor {
                 "the report's data has no samples".to_owned(),
             ));
         }
-        if profile.service(Stage::Preprocess).is_none() {
+        if profile.service(Stage::PREPROCESS).is_none() {
             return Err(PredictError::Incomplete {
                 what: "costs of the loader: it loaded nothing while it was measured",
                 remedy: "predict from a run with mode = \"normal\" or \"loader-only\"",
@@ -207,7 +207,7 @@ impl Predictor {
     /// what that is off, as far as it helps.
     fn calibrate(&mut self) -> Result<(), PredictError> {
         let on_host =
-            self.config.emulated.is_none() && self.profile.service(Stage::Device).is_none();
+            self.config.emulated.is_none() && self.profile.service(Stage::DEVICE).is_none();
         if !on_host || self.config.mode == Mode::LoaderOnly {
             self.background = self.profile.other_cpu_ns_per_step;
         }
@@ -240,9 +240,9 @@ impl Predictor {
 
     /// `costs`, corrected by what the simulation of the measured run was off.
     fn calibrated(&self, mut costs: ServiceCosts) -> ServiceCosts {
-        costs.read = costs.read.scaled(self.factor);
-        costs.decode = costs.decode.scaled(self.factor);
-        costs.preprocess = costs.preprocess.scaled(self.factor);
+        for own in &mut costs.samples {
+            *own = own.scaled(self.factor, 1.0);
+        }
         costs.batch = costs.batch.scaled(self.factor);
         costs.background.per_step = self.background;
         costs
@@ -317,11 +317,9 @@ impl Predictor {
             service.map_or(0.0, |service| service.relative_error)
         };
         Doubts {
-            read: of(Stage::Read),
-            decode: of(Stage::Decode),
-            preprocess: of(Stage::Preprocess),
-            batch: of(Stage::Batch),
-            step: of(Stage::Device).max(of(Stage::Step)),
+            samples: Pipeline::IMAGES.samples().map(of).collect(),
+            batch: of(Stage::BATCH),
+            step: of(Stage::DEVICE).max(of(Stage::STEP)),
             machine: self.machine_doubt(),
             waking: WAKING,
             model: LEAST_DOUBT.max((self.bias - 1.0).abs()),
@@ -348,20 +346,23 @@ impl Predictor {
         let bytes = |stage, samples| self.profile.bytes_at_most(stage, samples);
         let buffers = plan.most_buffers(self.data.sample_bytes) * plan.batch_size;
         let buffers = (buffers * self.data.sample_bytes) as f64;
-        let queued = match plan.layout {
-            Layout::PerStage {
-                read,
-                decode,
-                preprocess,
-                ..
-            } => {
-                let encoded = read.workers + read.prefetch + decode.workers;
-                let decoded = decode.workers + decode.prefetch + preprocess.workers;
-                bytes(Stage::Read, encoded) + bytes(Stage::Decode, decoded)
+        // What each stage but the last has handed on, or is about to, and the next has not done yet.
+        let queued: f64 = match &plan.layout {
+            Layout::PerStage { samples, .. } => {
+                let pairs = samples.windows(2).zip(Pipeline::IMAGES.samples());
+                pairs
+                    .map(|(two, stage)| {
+                        bytes(stage, two[0].workers + two[0].prefetch + two[1].workers)
+                    })
+                    .sum()
             }
             Layout::WholeBatch { num_workers, .. } => {
-                let workers = num_workers.max(1);
-                bytes(Stage::Read, workers) + bytes(Stage::Decode, workers)
+                let handing_on = Pipeline::IMAGES
+                    .samples()
+                    .filter(|stage| !stage.finishes_samples());
+                handing_on
+                    .map(|stage| bytes(stage, (*num_workers).max(1)))
+                    .sum()
             }
         };
         (buffers + queued) as u64

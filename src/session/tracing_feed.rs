@@ -11,7 +11,7 @@ mod traced;
 
 use crate::analysis::{IdleSpan, WindowRule};
 use crate::timeline::{
-    Interval, LaneInfo, LaneKind, Nanos, Record, Service, Stage, UnitRecord, UnitRef,
+    Interval, LaneInfo, LaneKind, Nanos, Record, Service, Stage, StageKind, UnitRecord, UnitRef,
 };
 use crate::trace::{Arg, FlowPoint, Number, SharedTrace, TraceWriter};
 pub(super) use batch::TracedSteps;
@@ -100,7 +100,7 @@ impl TracingFeed {
         let (batches, beside) = (&self.batches, self.device_beside);
         let told = |ended: &Ended| {
             let batch = batches.get(&ended.batch);
-            batch.is_some_and(|batch| batch.unit_of(Stage::Device).is_some())
+            batch.is_some_and(|batch| batch.unit_of(StageKind::Device).is_some())
         };
         let told_until = self.ended.iter().rposition(told);
         let patience = |place| match beside && told_until.is_none_or(|until| place > until) {
@@ -159,7 +159,7 @@ impl TracingFeed {
             return;
         }
         if let Record::Unit(unit) = record
-            && unit.stage == Stage::Step
+            && unit.stage.kind() == StageKind::Step
             && unit.skipped
         {
             self.batches.remove(&number);
@@ -170,7 +170,7 @@ impl TracingFeed {
             Record::Unit(unit) => {
                 let name = UnitRef::new(lane, unit.ordinal);
                 batch.units.push((name, *unit));
-                if unit.stage == Stage::Step {
+                if unit.stage.kind() == StageKind::Step {
                     batch.step = Some(name);
                     let since = std::mem::replace(&mut self.previous_step_end, unit.pushed);
                     self.ended.push_back(Ended {
@@ -193,7 +193,7 @@ impl TracingFeed {
             self.previous_step_end = unit.pushed;
             self.past |= past;
         }
-        if unit.stage == Stage::Device && !past {
+        if unit.stage.kind() == StageKind::Device && !past {
             self.device_free_at = unit.pushed;
         }
     }
@@ -208,7 +208,7 @@ impl TracingFeed {
             return;
         };
         // The step on the device where that runs beside, or else on the trainer's thread.
-        let last = batch.unit_of(Stage::Device).or(batch.step);
+        let last = batch.unit_of(StageKind::Device).or(batch.step);
         let period = match last.filter(|_| self.device_beside) {
             Some(device) => Interval::new(self.device_free_at, units[&device].end),
             None => Interval::new(since, step.end),
@@ -224,7 +224,7 @@ impl TracingFeed {
                 if let Some(chain) = batch.step.and_then(|step| self.chain(step, &units)) {
                     trace.flow_chain(number + 1, "batch", "batch", &chain);
                 }
-                if let Some((device, step)) = batch.unit_of(Stage::Device).zip(batch.step) {
+                if let Some((device, step)) = batch.unit_of(StageKind::Device).zip(batch.step) {
                     let launch = [step, device].map(|name| self.point(name, &units[&name]));
                     trace.flow_chain(number + 1, "launch", "launch", &launch);
                 }
@@ -235,7 +235,7 @@ impl TracingFeed {
         // Past the size limit a group is left out whole.
         if written == Some(true) {
             let decoded = batch.units.iter();
-            let decoded = decoded.filter(|(_, unit)| unit.involves(Stage::Decode));
+            let decoded = decoded.filter(|(_, unit)| unit.involves(Stage::DECODE));
             self.decode_slices += decoded.count() as u64;
             self.steps_written += 1;
         }
@@ -252,7 +252,7 @@ impl TracingFeed {
     fn unit(&self, trace: &mut TraceWriter, name: UnitRef, unit: &UnitRecord) {
         let (pid, tid) = self.place(name.lane());
         // What a device did is written as its busy time.
-        if unit.stage == Stage::Device {
+        if unit.stage.kind() == StageKind::Device {
             return;
         }
         for service in unit.services() {
@@ -268,20 +268,12 @@ impl TracingFeed {
             let queue = format!("queue after {after}");
             trace.counter(LOADER, &queue, "items", at, Number::UInt(u64::from(depth)));
         };
-        if unit.stage != Stage::Step && pid == LOADER && unit.output_depth > 0 {
+        if unit.stage.kind() != StageKind::Step && pid == LOADER && unit.output_depth > 0 {
             depth(trace, unit.stage, unit.pushed, unit.output_depth);
         }
-        let before = match unit.stage {
-            Stage::Read | Stage::Transfer | Stage::Device => None,
-            Stage::Decode => Some(Stage::Read),
-            Stage::Preprocess => Some(Stage::Decode),
-            Stage::Batch => Some(Stage::Preprocess),
-            Stage::Copy => Some(Stage::Batch),
-            Stage::Step => Some(Stage::Copy),
-        };
         // A thread hands on to itself without a queue.
-        let queued = !unit.involves(Stage::Read) && unit.lineage.lane() != name.lane();
-        if let Some(before) = before.filter(|_| queued) {
+        let queued = !unit.begins() && unit.lineage.lane() != name.lane();
+        if let Some(before) = unit.stage.before().filter(|_| queued) {
             depth(trace, before, unit.start, unit.input_depth);
         }
     }
@@ -362,7 +354,7 @@ impl TracingFeed {
                 start: service.start,
                 end: service.end,
             }));
-            next = (!unit.involves(Stage::Read)).then_some(unit.lineage);
+            next = (!unit.begins()).then_some(unit.lineage);
         }
         chain.reverse();
         (chain.len() > 1).then_some(chain)
@@ -398,10 +390,10 @@ impl TracingFeed {
 /// What a slice says of the work of one stage in `unit`.
 fn arguments(unit: &UnitRecord, service: &Service) -> Vec<(&'static str, Arg<'static>)> {
     let mut args = vec![("batch", Arg::UInt(unit.item.batch))];
-    match service.stage {
-        Stage::Batch => args.push(("last_sample", Arg::UInt(unit.sample.into()))),
-        Stage::Step => args.push(("samples", Arg::UInt(unit.samples.into()))),
-        Stage::Copy | Stage::Transfer => args.push(("bytes", Arg::UInt(service.bytes_in))),
+    match service.stage.kind() {
+        StageKind::Batch => args.push(("last_sample", Arg::UInt(unit.sample.into()))),
+        StageKind::Step => args.push(("samples", Arg::UInt(unit.samples.into()))),
+        StageKind::Copy | StageKind::Transfer => args.push(("bytes", Arg::UInt(service.bytes_in))),
         _ => args.extend([
             ("sample", Arg::UInt(unit.sample.into())),
             ("bytes in", Arg::UInt(service.bytes_in)),

@@ -80,7 +80,7 @@ impl HostToDevice for EmulatedCopy {
             samples: batch.len() as u32,
             bytes_in: bytes,
             bytes_out: bytes,
-            ..UnitRecord::of_device(Stage::Transfer, number, unit, waited, copy.start, copy.end)
+            ..UnitRecord::of_device(Stage::TRANSFER, number, unit, waited, copy.start, copy.end)
         });
         let burn = self.burn.as_mut();
         let burn = burn.map(|burn| burn.copy(batch, unit)).transpose()?;
@@ -184,7 +184,7 @@ impl EmulatedTrainer {
         self.unwritten = Some(UnitRecord {
             samples: batch.samples as u32,
             lineage: host,
-            ..UnitRecord::of_device(Stage::Device, number, cause, waited, start, end)
+            ..UnitRecord::of_device(Stage::DEVICE, number, cause, waited, start, end)
         });
     }
 }

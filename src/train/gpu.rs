@@ -243,7 +243,7 @@ impl Reader {
             let start = at.max(self.free_at);
             self.note(UnitRecord {
                 samples,
-                ..UnitRecord::of_device(Stage::Device, batch, host, waited, start, end)
+                ..UnitRecord::of_device(Stage::DEVICE, batch, host, waited, start, end)
             });
             self.write(false);
             if done.send(checked(step, batch, learned)).is_err() {

@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(error, "training step 3 failed: the loss is NaN");
         // The memory of the host.
         let decode = PipelineError::Sample {
-            stage: Stage::Decode,
+            stage: Stage::DECODE,
             sample: 1,
             name: "a.jpg".to_owned(),
             reason: "out of memory".to_owned(),

@@ -29,12 +29,10 @@ fn device() -> EmulatedSpec {
 fn healthy() -> Planted {
     let each = knobs(1, 8);
     let mut mean = [MS / 2; 6];
-    mean[Stage::Batch as usize] = 2 * MS;
+    mean[Stage::BATCH.number()] = 2 * MS;
     Planted {
         layout: Layout::PerStage {
-            read: each,
-            decode: each,
-            preprocess: each,
+            samples: vec![each, each, each],
             batch: knobs(1, 2),
         },
         copy: knobs(1, 2),
@@ -81,11 +79,11 @@ fn slow(stage: Stage, says: &'static str) -> Case {
     let units = if stage.per_batch() { 1 } else { 4 };
     match (stage, &mut case.rig.device) {
         // 4 samples of 8 bytes in 16 ms.
-        (Stage::Copy, Some(device)) => {
+        (stage, Some(device)) if stage == Stage::COPY => {
             device.copy_latency = Nanos::ZERO;
             device.copy_bytes_per_second = Some(2000);
         }
-        _ => case.run.costs.mean[stage as usize] = 16 * MS / units,
+        _ => case.run.costs.mean[stage.number()] = 16 * MS / units,
     }
     case
 }
@@ -93,9 +91,9 @@ fn slow(stage: Stage, says: &'static str) -> Case {
 /// The loader takes 8 ms a batch, or every so often much longer, and may have one batch ready.
 fn shallow_prefetch() -> Case {
     let mut mean = [MS / 100; 6];
-    mean[Stage::Decode as usize] = 2 * MS;
+    mean[Stage::DECODE.number()] = 2 * MS;
     let says = ["moderately loader-bound: ", "try --set prefetch_factor="];
-    let mut case = case(Some(Cause::PrefetchDepth(Stage::Decode)), says);
+    let mut case = case(Some(Cause::PrefetchDepth(Stage::DECODE)), says);
     case.run.layout = Layout::WholeBatch {
         num_workers: 1,
         prefetch_factor: 1,
@@ -152,15 +150,13 @@ pub fn too_many_workers(cores: usize) -> Case {
     );
     let batch_size = 4 * cores;
     let mut mean = [MS / 1000; 6];
-    mean[Stage::Decode as usize] = 9 * MS * (cores as u64 - 1) / batch_size as u64;
+    mean[Stage::DECODE.number()] = 9 * MS * (cores as u64 - 1) / batch_size as u64;
     case.run.costs.mean = mean;
     case.run.costs.spread = 0.0;
     case.run.batch_size = batch_size;
     let each = knobs(1, 2 * batch_size);
     case.run.layout = Layout::PerStage {
-        read: each,
-        decode: knobs(batch_size, 2 * batch_size),
-        preprocess: each,
+        samples: vec![each, knobs(batch_size, 2 * batch_size), each],
         batch: knobs(1, 2),
     };
     case.rig.cores = Some(cores);
@@ -179,14 +175,14 @@ pub fn too_many_workers(cores: usize) -> Case {
 fn every_case() -> Vec<(&'static str, Case)> {
     let stage = |stage: Stage, says| (stage.name(), slow(stage, says));
     vec![
-        stage(Stage::Read, "read capacity; try --set read.workers=2"),
-        stage(Stage::Decode, "decode capacity; try --set decode.workers=2"),
+        stage(Stage::READ, "read capacity; try --set read.workers=2"),
+        stage(Stage::DECODE, "decode capacity; try --set decode.workers=2"),
         stage(
-            Stage::Preprocess,
+            Stage::PREPROCESS,
             "preprocess capacity; try --set preprocess.workers=2",
         ),
-        stage(Stage::Batch, "batch capacity; try --set batch.workers=2"),
-        stage(Stage::Copy, "is copy; try fewer bytes a sample"),
+        stage(Stage::BATCH, "batch capacity; try --set batch.workers=2"),
+        stage(Stage::COPY, "is copy; try fewer bytes a sample"),
         ("prefetch", shallow_prefetch()),
         ("device", device_bound()),
         ("host code", slow_host()),
@@ -237,8 +233,8 @@ fn too_many_workers_for_the_cores_are_named_first() {
     let many = case.run.run_on(&case.rig);
     check("cores", &case, &many);
     let mut fewer = too_many_workers(2);
-    if let Layout::PerStage { decode, .. } = &mut fewer.run.layout {
-        decode.workers = 1;
+    if let Layout::PerStage { samples, .. } = &mut fewer.run.layout {
+        samples[Stage::DECODE.number()].workers = 1;
     }
     let recovered = many.summary.device_idle() - fewer.run.run_on(&fewer.rig).summary.device_idle();
     let share = many.summary.cause(Cause::CpuContention);
@@ -282,10 +278,10 @@ fn the_device_is_as_busy_as_arithmetic_says() {
 /// Removing the slow copy recovers what was charged to it.
 #[test]
 fn the_share_of_a_slow_copy_is_what_a_fast_one_recovers() {
-    let (slow, healthy) = (slow(Stage::Copy, ""), case(None, ["", ""]));
+    let (slow, healthy) = (slow(Stage::COPY, ""), case(None, ["", ""]));
     let (slow, healthy) = (slow.run.run_on(&slow.rig), healthy.run.run_on(&healthy.rig));
     let recovered = slow.summary.device_idle() - healthy.summary.device_idle();
-    let share = slow.summary.cause(Cause::Capacity(Stage::Copy));
+    let share = slow.summary.cause(Cause::Capacity(Stage::COPY));
     let off = share.0.abs_diff(recovered.0) as f64 / slow.summary.window.length().0 as f64;
     assert!(off <= 0.01, "share {share}, recovered {recovered}");
 }
@@ -294,7 +290,7 @@ fn the_share_of_a_slow_copy_is_what_a_fast_one_recovers() {
 /// never idle, and its rate is one step after another, to the nanosecond.
 #[test]
 fn on_resident_batches_a_starved_device_runs_at_its_own_rate() {
-    let mut case = slow(Stage::Decode, "");
+    let mut case = slow(Stage::DECODE, "");
     let normal = case.run.run_on(&case.rig);
     assert!(normal.summary.busy_share() < 0.9, "starved");
     case.run.warmup = 5;
@@ -321,7 +317,7 @@ fn on_resident_batches_a_starved_device_runs_at_its_own_rate() {
 /// On batches that stay in host memory the copy is all that is left to wait for, and it takes what it takes.
 #[test]
 fn on_batches_in_host_memory_only_the_copy_holds_the_device_back() {
-    let mut case = slow(Stage::Decode, "");
+    let mut case = slow(Stage::DECODE, "");
     case.run.warmup = 5;
     case.rig.keep = Some(Keep {
         batches: 4,
@@ -335,7 +331,7 @@ fn on_batches_in_host_memory_only_the_copy_holds_the_device_back() {
     let bound = case.run.run_on(&case.rig).summary;
     assert_eq!(bound.busy_share(), 0.5);
     assert_eq!(
-        bound.cause(Cause::Capacity(Stage::Copy)),
+        bound.cause(Cause::Capacity(Stage::COPY)),
         bound.device_idle()
     );
     let line = Verdict::of(&bound, &case.run.shape(&case.rig)).line();

@@ -62,13 +62,11 @@ impl Pending for Running {
 /// A step takes 5 ms, and decoding a batch `decode`.
 fn run(decode: u64) -> Outcome {
     let mut mean = [MS / 10; 6];
-    mean[Stage::Decode as usize] = decode;
+    mean[Stage::DECODE.number()] = decode;
     let each = knobs(1, 4);
     let run = Planted {
         layout: Layout::PerStage {
-            read: each,
-            decode: each,
-            preprocess: each,
+            samples: vec![each, each, each],
             batch: each,
         },
         copy: knobs(1, 2),
@@ -125,7 +123,7 @@ fn a_device_whose_loader_is_slow_waits_for_it() {
     check(10 * MS, |outcome| {
         let busy = outcome.summary.busy_share();
         assert!((busy - 0.5).abs() < 0.04, "{busy}");
-        let decode = Cause::Capacity(Stage::Decode);
+        let decode = Cause::Capacity(Stage::DECODE);
         assert_eq!(outcome.first_cause(), decode);
         let (share, idle) = (outcome.summary.cause(decode), outcome.summary.device_idle());
         assert!(share.0 as f64 > 0.9 * idle.0 as f64, "{share} of {idle}");

@@ -15,14 +15,12 @@ const BATCH: usize = 16;
 /// Training on the CPU: a step computes 20 ms, decoding a batch 14 ms, on two cores.
 fn training(workers: [usize; 2]) -> (Planted, Rig) {
     let mut mean = [MS / 1000; 6];
-    mean[Stage::Decode as usize] = 14 * MS / BATCH as u64;
-    mean[Stage::Step as usize] = 20 * MS;
+    mean[Stage::DECODE.number()] = 14 * MS / BATCH as u64;
+    mean[Stage::STEP.number()] = 20 * MS;
     let each = knobs(1, BATCH);
     let run = Planted {
         layout: Layout::PerStage {
-            read: knobs(workers[0], BATCH),
-            decode: knobs(workers[1], 2 * BATCH),
-            preprocess: each,
+            samples: vec![knobs(workers[0], BATCH), knobs(workers[1], 2 * BATCH), each],
             batch: knobs(1, 1),
         },
         copy: knobs(1, 1),
@@ -69,7 +67,7 @@ fn decode_workers_that_take_the_trainers_core_are_named() {
     let (run, rig) = training([1, 12]);
     let (many, found) = guard(&run, &rig);
     let found = found.expect("twelve decode workers on two cores");
-    assert_eq!((found.stage, found.workers), (Some(Stage::Decode), 12));
+    assert_eq!((found.stage, found.workers), (Some(Stage::DECODE), 12));
     assert_eq!(found.suggestion.sets(), ["decode.workers=1"]);
     let (run, rig) = training([1, found.enough]);
     let (fewer, silent) = guard(&run, &rig);
@@ -97,10 +95,10 @@ fn workers_that_delay_the_launches_of_a_device_beside_are_named() {
     let many = too_many_workers(CORES);
     let (outcome, found) = guard(&many.run, &many.rig);
     let found = found.expect("eight decode workers on two cores");
-    assert_eq!(found.stage, Some(Stage::Decode));
+    assert_eq!(found.stage, Some(Stage::DECODE));
     let mut fewer = too_many_workers(CORES);
-    if let Layout::PerStage { decode, .. } = &mut fewer.run.layout {
-        decode.workers = found.enough;
+    if let Layout::PerStage { samples, .. } = &mut fewer.run.layout {
+        samples[Stage::DECODE.number()].workers = found.enough;
     }
     let (fewer, silent) = guard(&fewer.run, &fewer.rig);
     assert_eq!(silent, None);
@@ -111,11 +109,11 @@ fn workers_that_delay_the_launches_of_a_device_beside_are_named() {
 #[test]
 fn workers_that_wait_for_a_disk_are_not_too_many() {
     let (mut run, mut rig) = training([32, 1]);
-    run.costs.mean[Stage::Read as usize] = 10 * MS;
+    run.costs.mean[Stage::READ.number()] = 10 * MS;
     rig.reads_wait = true;
     let (outcome, found) = guard(&run, &rig);
     assert_eq!(found, None);
-    let read = outcome.summary.stage(Stage::Read).unwrap();
+    let read = outcome.summary.stage(Stage::READ).unwrap();
     assert!(read.workers == 32 && read.busy > outcome.summary.window.length());
 }
 
@@ -132,7 +130,7 @@ fn cores_enough_are_no_crowd() {
 #[test]
 fn necessary_work_that_fills_the_cores_is_no_crowd() {
     let (mut run, rig) = training([1, 12]);
-    run.costs.mean[Stage::Decode as usize] = 60 * MS / BATCH as u64;
+    run.costs.mean[Stage::DECODE.number()] = 60 * MS / BATCH as u64;
     let (outcome, found) = guard(&run, &rig);
     assert_eq!(found, None);
     let summary = &outcome.summary;

@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use stallscope::analysis::Cause;
 use stallscope::device::emulated::{EmulatedMemory, EmulatedSpec};
 use stallscope::pipeline::{Keep, Layout, Place, StageKnobs};
-use stallscope::timeline::{Nanos, Stage};
+use stallscope::timeline::{Nanos, Pipeline, Stage};
 use work::Costs;
 
 const MS: u64 = 1_000_000;
@@ -36,9 +36,7 @@ fn any_layout() -> impl Strategy<Value = Layout> {
     prop_oneof![
         (any_knobs(3), any_knobs(4), any_knobs(3), any_knobs(2)).prop_map(
             |(read, decode, preprocess, batch)| Layout::PerStage {
-                read,
-                decode,
-                preprocess,
+                samples: vec![read, decode, preprocess],
                 batch
             }
         ),
@@ -127,10 +125,10 @@ proptest! {
         prop_assert_eq!(summary.steps, run.steps);
         check_sums(&outcome)?;
         // Each step's batch is copied, and no other stage of the loader is to blame.
-        let copied = summary.stage(Stage::Copy).map_or(0, |copy| copy.items);
+        let copied = summary.stage(Stage::COPY).map_or(0, |copy| copy.items);
         prop_assert!(copied + 12 >= run.steps, "{} copies", copied);
         let mut stages = summary.causes.iter().filter_map(|(cause, _)| cause.stage());
-        let before = stages.find(|stage| *stage < Stage::Copy);
+        let before = stages.find(|stage| *stage < Stage::COPY);
         prop_assert!(before.is_none(), "{:?}", before);
     }
 }
@@ -197,23 +195,11 @@ struct Slowed {
 const STEP: u64 = 10 * MS;
 
 fn workers_of(layout: &Layout, stage: Stage) -> u64 {
-    let Layout::PerStage {
-        read,
-        decode,
-        preprocess,
-        batch,
-    } = layout
-    else {
+    let Layout::PerStage { samples, batch } = layout else {
         return 1;
     };
-    let workers = match stage {
-        Stage::Read => read.workers,
-        Stage::Decode => decode.workers,
-        Stage::Preprocess => preprocess.workers,
-        Stage::Batch => batch.workers,
-        _ => 1,
-    };
-    workers as u64
+    let own = samples.iter().chain([batch]).nth(stage.number());
+    own.map_or(1, |knobs| knobs.workers as u64)
 }
 
 /// Per-stage pipelines in which every stage needs 10 to 60 % of a step for a batch, and one is then
@@ -221,9 +207,7 @@ fn workers_of(layout: &Layout, stage: Stage) -> u64 {
 fn any_slowed() -> impl Strategy<Value = Slowed> {
     let layout = (any_knobs(3), any_knobs(4), any_knobs(3), any_knobs(2)).prop_map(
         |(read, decode, preprocess, batch)| Layout::PerStage {
-            read,
-            decode,
-            preprocess,
+            samples: vec![read, decode, preprocess],
             batch,
         },
     );
@@ -233,7 +217,7 @@ fn any_slowed() -> impl Strategy<Value = Slowed> {
     let sizes = (copy, 1usize..6);
     (layout, needs, slow, sizes, 0.0..0.1f64, any::<u64>()).prop_map(
         |(layout, needs, (slow, factor), (copy, batch_size), spread, seed)| {
-            let stage = Stage::LOADER[slow];
+            let stage = Pipeline::IMAGES.loader().nth(slow).unwrap();
             // Nanoseconds for one unit of `stage` such that a batch takes `steps` steps.
             let cost = |stage: Stage, steps: f64| {
                 let units = if stage.per_batch() {
@@ -244,12 +228,12 @@ fn any_slowed() -> impl Strategy<Value = Slowed> {
                 (steps * (STEP * workers_of(&layout, stage)) as f64) as u64 / units
             };
             let mut mean = [0; 6];
-            for (place, stage) in Stage::LOADER.into_iter().enumerate() {
+            for (place, stage) in Pipeline::IMAGES.loader().enumerate() {
                 mean[place] = cost(stage, needs[place]);
             }
             let healthy = mean[slow];
             mean[slow] = cost(stage, factor);
-            mean[Stage::Step as usize] = STEP;
+            mean[Stage::STEP.number()] = STEP;
             let run = Planted {
                 layout,
                 copy,
@@ -278,7 +262,7 @@ fn check_counterfactual(slowed: &Slowed) -> Result<(), TestCaseError> {
     let outcome = slowed.run.run();
     check_sums(&outcome)?;
     let mut healthy = slowed.run.clone();
-    healthy.costs.mean[slowed.stage as usize] = slowed.healthy;
+    healthy.costs.mean[slowed.stage.number()] = slowed.healthy;
     let recovered = outcome.summary.device_idle() - healthy.run().summary.device_idle();
     let cause = Cause::Capacity(slowed.stage);
     let share = outcome.summary.cause(cause);
@@ -305,9 +289,7 @@ proptest! {
 fn steady(mean: [u64; 6], each: StageKnobs, batch: StageKnobs) -> Planted {
     Planted {
         layout: Layout::PerStage {
-            read: each,
-            decode: each,
-            preprocess: each,
+            samples: vec![each; 3],
             batch,
         },
         copy: knobs(1, 2),
@@ -331,10 +313,10 @@ fn steady(mean: [u64; 6], each: StageKnobs, batch: StageKnobs) -> Planted {
 #[test]
 fn putting_a_batch_together_does_not_hold_up_preprocess() {
     let mut mean = [MS / 5; 6];
-    mean[Stage::Preprocess as usize] = 26 * MS / 10;
-    mean[Stage::Batch as usize] = 59 * MS / 10;
-    mean[Stage::Copy as usize] = MS;
-    mean[Stage::Step as usize] = STEP;
+    mean[Stage::PREPROCESS.number()] = 26 * MS / 10;
+    mean[Stage::BATCH.number()] = 59 * MS / 10;
+    mean[Stage::COPY.number()] = MS;
+    mean[Stage::STEP.number()] = STEP;
     let run = Planted {
         batch_size: 5,
         warmup: 40,
@@ -344,7 +326,7 @@ fn putting_a_batch_together_does_not_hold_up_preprocess() {
     assert_eq!(run.run().summary.device_idle(), Nanos(400 * 3 * MS));
     check_counterfactual(&Slowed {
         run,
-        stage: Stage::Preprocess,
+        stage: Stage::PREPROCESS,
         healthy: MS / 5,
     })
     .unwrap();
@@ -356,17 +338,17 @@ fn putting_a_batch_together_does_not_hold_up_preprocess() {
 #[test]
 fn latency_behind_a_slow_stage_costs_nothing() {
     let mut mean = [0; 6];
-    mean[Stage::Read as usize] = MS / 10;
-    mean[Stage::Decode as usize] = 20 * MS;
-    mean[Stage::Preprocess as usize] = 4 * MS;
-    mean[Stage::Batch as usize] = 2 * MS;
-    mean[Stage::Copy as usize] = 2 * MS;
-    mean[Stage::Step as usize] = 14 * MS;
+    mean[Stage::READ.number()] = MS / 10;
+    mean[Stage::DECODE.number()] = 20 * MS;
+    mean[Stage::PREPROCESS.number()] = 4 * MS;
+    mean[Stage::BATCH.number()] = 2 * MS;
+    mean[Stage::COPY.number()] = 2 * MS;
+    mean[Stage::STEP.number()] = 14 * MS;
     let run = steady(mean, knobs(1, 2), knobs(1, 2));
     let outcome = run.run();
     let idle = outcome.summary.device_idle();
     assert_eq!(idle, Nanos(500 * 6 * MS));
-    let decode = outcome.summary.cause(Cause::Capacity(Stage::Decode));
+    let decode = outcome.summary.cause(Cause::Capacity(Stage::DECODE));
     let window = outcome.summary.window.length();
     assert!(
         (idle - decode).0 * 1000 <= window.0,
@@ -375,7 +357,7 @@ fn latency_behind_a_slow_stage_costs_nothing() {
     );
     check_counterfactual(&Slowed {
         run,
-        stage: Stage::Decode,
+        stage: Stage::DECODE,
         healthy: 5 * MS,
     })
     .unwrap();
@@ -386,8 +368,8 @@ fn latency_behind_a_slow_stage_costs_nothing() {
 #[test]
 fn latency_that_a_deeper_queue_hides_is_prefetch_depth() {
     let mut mean = [MS / 100; 6];
-    mean[Stage::Decode as usize] = 15 * MS;
-    mean[Stage::Step as usize] = 20 * MS;
+    mean[Stage::DECODE.number()] = 15 * MS;
+    mean[Stage::STEP.number()] = 20 * MS;
     let run = |prefetch_factor| Planted {
         layout: Layout::WholeBatch {
             num_workers: 1,
@@ -422,7 +404,7 @@ fn latency_that_a_deeper_queue_hides_is_prefetch_depth() {
         "hidden {hidden}, recovered {recovered}: {:?}",
         shallow.summary.causes
     );
-    assert!(hidden > shallow.summary.cause(Cause::Capacity(Stage::Decode)));
+    assert!(hidden > shallow.summary.cause(Cause::Capacity(Stage::DECODE)));
 }
 
 proptest! {

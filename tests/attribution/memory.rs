@@ -11,7 +11,7 @@ use stallscope::timeline::{Nanos, Stage};
 fn memory_does_not_grow_with_the_run_of_whole_batches() {
     for num_workers in [0, 1, 3] {
         let mut mean = [MS / 10; 6];
-        mean[Stage::Decode as usize] = 3 * MS;
+        mean[Stage::DECODE.number()] = 3 * MS;
         let run = |steps| Planted {
             layout: Layout::WholeBatch {
                 num_workers,
@@ -33,14 +33,12 @@ fn memory_does_not_grow_with_the_run_of_whole_batches() {
 #[test]
 fn memory_does_not_grow_with_the_run() {
     let mut mean = [MS / 10; 6];
-    mean[Stage::Decode as usize] = 3 * MS;
-    mean[Stage::Step as usize] = 8 * MS;
+    mean[Stage::DECODE.number()] = 3 * MS;
+    mean[Stage::STEP.number()] = 8 * MS;
     let one = knobs(1, 4);
     let run = |steps| Planted {
         layout: Layout::PerStage {
-            read: one,
-            decode: knobs(2, 4),
-            preprocess: one,
+            samples: vec![one, knobs(2, 4), one],
             batch: one,
         },
         copy: one,

@@ -63,9 +63,9 @@ fn check_parts(outcome: &Outcome, parts: &[&PartOfWindow]) -> Result<(), TestCas
 /// the warm-up.
 fn ten_ms_a_step() -> Planted {
     let mut mean = [4 * MS / 10; 6];
-    mean[Stage::Batch as usize] = 4 * MS;
-    mean[Stage::Copy as usize] = MS;
-    mean[Stage::Step as usize] = 10 * MS;
+    mean[Stage::BATCH.number()] = 4 * MS;
+    mean[Stage::COPY.number()] = MS;
+    mean[Stage::STEP.number()] = 10 * MS;
     Planted {
         batch_size: 10,
         steps: 5 * 99 - 20,
@@ -96,7 +96,7 @@ fn share(part: &PartOfWindow, stage: Stage) -> f64 {
 #[test]
 fn a_cold_first_epoch_shows_in_its_own_row() {
     let outcome = with_factor(|stage, key, _| match (stage, key.epoch) {
-        (Stage::Read, 0) => 5.0,
+        (stage, 0) if stage == Stage::READ => 5.0,
         _ => 1.0,
     });
     let said = uneven(&outcome).unwrap();
@@ -112,7 +112,7 @@ fn a_cold_first_epoch_shows_in_its_own_row() {
     assert_eq!(numbers, [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]);
     let read: Vec<f64> = epochs
         .iter()
-        .map(|epoch| share(&epoch.part, Stage::Read))
+        .map(|epoch| share(&epoch.part, Stage::READ))
         .collect();
     // 20 ms a batch and a step of 10.
     assert!((read[0] - 0.5).abs() < 0.02, "{read:?}");
@@ -122,7 +122,7 @@ fn a_cold_first_epoch_shows_in_its_own_row() {
 #[test]
 fn a_slow_part_shows_in_its_bins() {
     let outcome = with_factor(|stage, _, now| match stage {
-        Stage::Decode if (2_000 * MS..3_000 * MS).contains(&now.0) => 5.0,
+        stage if stage == Stage::DECODE && (2_000 * MS..3_000 * MS).contains(&now.0) => 5.0,
         _ => 1.0,
     });
     let summary = &outcome.summary;
@@ -133,7 +133,7 @@ fn a_slow_part_shows_in_its_bins() {
             && bin.start + bin.length <= from + Nanos(1_000 * MS);
         let fast = bin.start + bin.length <= from || bin.start >= from + Nanos(1_100 * MS);
         if slow || fast {
-            let share = share(bin, Stage::Decode);
+            let share = share(bin, Stage::DECODE);
             let expected = if slow { 0.25..0.75 } else { 0.0..0.02 };
             assert!(expected.contains(&share), "{bin:?}");
         }
@@ -158,7 +158,7 @@ fn a_slow_part_shows_in_its_bins() {
 #[test]
 fn many_short_epochs_share_rows() {
     let mut mean = [MS / 10; 6];
-    mean[Stage::Decode as usize] = 3 * MS;
+    mean[Stage::DECODE.number()] = 3 * MS;
     let run = Planted {
         batch_size: 500,
         steps: 450,
@@ -183,7 +183,7 @@ fn uneven(outcome: &Outcome) -> Option<String> {
 #[test]
 fn drift_is_said_in_the_verdict() {
     let outcome = with_factor(|stage, _, now| match stage {
-        Stage::Decode => 2.0 + now.0 as f64 / (2_000 * MS) as f64,
+        stage if stage == Stage::DECODE => 2.0 + now.0 as f64 / (2_000 * MS) as f64,
         _ => 1.0,
     });
     let said = uneven(&outcome).unwrap();
@@ -200,7 +200,7 @@ fn nothing_is_said_of_a_steady_run() {
         let mut run = ten_ms_a_step();
         run.costs.spread = [0.0, 0.5, 1.0][seed as usize % 3];
         run.costs.seed = seed;
-        run.costs.mean[Stage::Decode as usize] = [20, 13][seed as usize % 2] * MS / 10;
+        run.costs.mean[Stage::DECODE.number()] = [20, 13][seed as usize % 2] * MS / 10;
         if seed % 4 == 0 {
             run.layout = Layout::WholeBatch {
                 num_workers: 2,
@@ -217,8 +217,8 @@ fn nothing_is_said_of_a_steady_run() {
 #[test]
 fn the_slowest_samples_are_known_by_stage_and_index() {
     let outcome = with_factor(|stage, key, _| match (stage, key.index) {
-        (Stage::Decode, 123) => 200.0,
-        (Stage::Read, 7) if key.epoch == 2 => 100.0,
+        (stage, 123) if stage == Stage::DECODE => 200.0,
+        (stage, 7) if stage == Stage::READ && key.epoch == 2 => 100.0,
         _ => 1.0,
     });
     let slowest = &outcome.summary.slowest_samples;
@@ -227,13 +227,13 @@ fn the_slowest_samples_are_known_by_stage_and_index() {
         .map(|slow| (slow.stage, slow.index, slow.time, slow.samples))
         .collect();
     let expected = [
-        (Stage::Decode, 123, Nanos(80 * MS), 1),
-        (Stage::Read, 7, Nanos(40 * MS), 1),
+        (Stage::DECODE, 123, Nanos(80 * MS), 1),
+        (Stage::READ, 7, Nanos(40 * MS), 1),
     ];
     assert_eq!(first, expected);
     assert_eq!(slowest[1].epoch, Some(2));
     assert_eq!(slowest[1].batch / 99, 2);
-    for stage in [Stage::Read, Stage::Decode, Stage::Preprocess] {
+    for stage in [Stage::READ, Stage::DECODE, Stage::PREPROCESS] {
         let of_stage = slowest.iter().filter(|slow| slow.stage == stage);
         assert_eq!(of_stage.count(), 10);
     }

@@ -14,8 +14,8 @@ use stallscope::pipeline::{
 };
 use stallscope::session::{loader_plan, loader_shape};
 use stallscope::timeline::{
-    Clock, DevicePhase, HostWork, Interval, IntervalSet, LaneKind, MonotonicClock, Nanos, Record,
-    Recorder, Stage, UnitRef,
+    Clock, DevicePhase, HostWork, Interval, IntervalSet, LaneKind, MonotonicClock, Nanos, Pipeline,
+    Record, Recorder, Stage, StageKind, UnitRef,
 };
 use stallscope::train::{
     EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned, TrainError, TrainStep, train,
@@ -33,7 +33,7 @@ impl HostToDevice for PlantedCopy {
     type Batch = u64;
 
     fn copy(&mut self, batch: &HostBatch, _: UnitRef) -> Result<u64, SampleError> {
-        self.clock.sleep(self.costs.of(Stage::Copy, batch.number));
+        self.clock.sleep(self.costs.of(Stage::COPY, batch.number));
         Ok(batch.number)
     }
 }
@@ -59,7 +59,7 @@ impl TrainStep for PlantedStep {
         clock.sleep(self.launch);
         let start = logbook.now();
         logbook.host(HostWork::Launch, batch.number, launched, start);
-        (self.spend)(self.costs.of(Stage::Step, batch.number));
+        (self.spend)(self.costs.of(Stage::STEP, batch.number));
         let end = logbook.now();
         logbook.busy(DevicePhase::Step, batch.number, start, end);
         Ok(None)
@@ -168,18 +168,11 @@ impl Planted {
             set("steps", &self.steps),
         ];
         let mut stages = vec![("copy", self.copy)];
-        match self.layout {
-            Layout::PerStage {
-                read,
-                decode,
-                preprocess,
-                batch,
-            } => stages.extend([
-                ("read", read),
-                ("decode", decode),
-                ("preprocess", preprocess),
-                ("batch", batch),
-            ]),
+        match &self.layout {
+            Layout::PerStage { samples, batch } => {
+                let names = Pipeline::IMAGES.assembly().map(Stage::name);
+                stages.extend(names.zip(samples.iter().chain([batch]).copied()));
+            }
             Layout::WholeBatch {
                 num_workers,
                 prefetch_factor,
@@ -383,7 +376,7 @@ fn collect(
     clock: &TestClock,
     busy: &mut IntervalSet,
 ) {
-    let [trainer, device] = [Stage::Step, Stage::Device].map(|stage| recorder.steps(stage));
+    let [trainer, device] = [StageKind::Step, StageKind::Device].map(|kind| recorder.steps(kind));
     analysis.counted(trainer, device);
     let mut records = Vec::new();
     let drain = recorder.drain(|lane, record| {

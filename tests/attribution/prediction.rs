@@ -12,7 +12,7 @@ use stallscope::device::emulated::EmulatedSpec;
 use stallscope::pipeline::Layout;
 use stallscope::report::DataReport;
 use stallscope::session::{MeasuredRun, Predictor, WhatIf};
-use stallscope::timeline::{Nanos, Stage};
+use stallscope::timeline::{Nanos, Pipeline, Stage};
 
 /// Cores enough for every thread. Costs are waited for, not computed.
 const CORES: f64 = 64.0;
@@ -43,7 +43,7 @@ struct Case {
     device: Option<EmulatedSpec>,
 }
 
-const REMOVABLE: [Stage; 4] = [Stage::Read, Stage::Decode, Stage::Preprocess, Stage::Batch];
+const REMOVABLE: [Stage; 4] = [Stage::READ, Stage::DECODE, Stage::PREPROCESS, Stage::BATCH];
 
 impl Case {
     fn rig(&self) -> Rig {
@@ -55,7 +55,7 @@ impl Case {
 
     fn without(&self, stage: Stage) -> Case {
         let mut case = self.clone();
-        case.run.costs.mean[stage as usize] /= 10;
+        case.run.costs.mean[stage.number()] /= 10;
         case
     }
 
@@ -67,9 +67,7 @@ impl Case {
 fn any_case() -> impl Strategy<Value = Case> {
     let per_stage = (any_knobs(3), any_knobs(4), any_knobs(3), any_knobs(2)).prop_map(
         |(read, decode, preprocess, batch)| Layout::PerStage {
-            read,
-            decode,
-            preprocess,
+            samples: vec![read, decode, preprocess],
             batch,
         },
     );
@@ -86,12 +84,12 @@ fn any_case() -> impl Strategy<Value = Case> {
     (layout, needs, sizes, 0.0..0.5f64, any::<u64>(), device).prop_map(
         |(layout, needs, (copies, copy_prefetch, batch_size, claim_size), spread, seed, device)| {
             let mut mean = [0; 6];
-            for (place, stage) in Stage::LOADER.into_iter().enumerate() {
+            for (place, stage) in Pipeline::IMAGES.loader().enumerate() {
                 let units = if stage.per_batch() { 1 } else { batch_size };
                 mean[place] = (needs[place] * STEP as f64) as u64 / units as u64;
             }
-            mean[Stage::Copy as usize] /= 4;
-            mean[Stage::Step as usize] = STEP;
+            mean[Stage::COPY.number()] /= 4;
+            mean[Stage::STEP.number()] = STEP;
             let run = Planted {
                 layout,
                 copy: knobs(copies, copy_prefetch),
@@ -147,11 +145,9 @@ fn check(case: &Case) -> Checked {
         let vanished = summary.device_idle().0 as f64 - healthy.summary.device_idle().0 as f64;
         let mut without = base.clone();
         let costs = &mut without.costs;
-        match stage {
-            Stage::Read => costs.read = costs.read.scaled(0.1),
-            Stage::Decode => costs.decode = costs.decode.scaled(0.1),
-            Stage::Preprocess => costs.preprocess = costs.preprocess.scaled(0.1),
-            _ => costs.batch = costs.batch.scaled(0.1),
+        match costs.samples.get_mut(stage.number()) {
+            Some(own) => *own = own.scaled(0.1, 0.1),
+            None => costs.batch = costs.batch.scaled(0.1),
         }
         let predicted = simulated - idle(&without, &case.run);
         worst = worst.max((predicted - vanished).abs() / window);

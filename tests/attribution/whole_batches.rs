@@ -18,7 +18,7 @@ struct Slowed {
     stages: Vec<Stage>,
 }
 
-const STAGES: [Stage; 4] = [Stage::Read, Stage::Decode, Stage::Preprocess, Stage::Batch];
+const STAGES: [Stage; 4] = [Stage::READ, Stage::DECODE, Stage::PREPROCESS, Stage::BATCH];
 
 /// Whole batches by 1 to 8 workers. Each stage of a service needs 0.1 to 0.6, and the `slowed` ones 1.3 to 4 together;
 /// the device is busy for the share `busy` of the time.
@@ -46,20 +46,20 @@ fn any_slowed(slowed: impl Strategy<Value = Vec<Stage>>) -> impl Strategy<Value 
         let rare = rare && !stages[0].per_batch();
         batch_size += if rare { 3 } else { 0 };
         for stage in &stages {
-            needs[*stage as usize] = slow / stages.len() as f64;
+            needs[stage.number()] = slow / stages.len() as f64;
         }
         let whole: f64 = needs.iter().sum();
         let period = STEP as f64 / busy;
         let mut mean = [0; 6];
         for (stage, need) in STAGES.into_iter().zip(needs) {
             let units = if stage.per_batch() { 1 } else { batch_size };
-            mean[stage as usize] =
+            mean[stage.number()] =
                 (need / whole * period) as u64 * num_workers as u64 / units as u64;
         }
         // In the trainer's thread it comes on top of the step, and must not come to bind.
-        let left = (1.0 - busy) * (1.0 - needs[stages[0] as usize] / whole);
-        mean[Stage::Copy as usize] = (0.3 * copying * left * period) as u64;
-        mean[Stage::Step as usize] = STEP;
+        let left = (1.0 - busy) * (1.0 - needs[stages[0].number()] / whole);
+        mean[Stage::COPY.number()] = (0.3 * copying * left * period) as u64;
+        mean[Stage::STEP.number()] = STEP;
         let mut run = Planted {
             layout: Layout::WholeBatch {
                 num_workers,
@@ -118,7 +118,7 @@ fn check(slowed: &Slowed) -> Result<(), TestCaseError> {
         busy => busy,
     };
     let mut faster = run.clone();
-    let cost = &mut faster.costs.mean[*named as usize];
+    let cost = &mut faster.costs.mean[named.number()];
     *cost = (*cost as f64 * left) as u64;
     let recovered = summary.device_idle() - faster.run_on(rig).summary.device_idle();
     let share = summary.cause(first);
@@ -158,11 +158,11 @@ proptest! {
 #[test]
 fn idle_time_is_shared_out_by_how_long_the_parts_took() {
     let mut mean = [0; 6];
-    mean[Stage::Read as usize] = 2 * MS;
-    mean[Stage::Decode as usize] = 20 * MS;
-    mean[Stage::Preprocess as usize] = 5 * MS;
-    mean[Stage::Batch as usize] = 3 * MS;
-    mean[Stage::Step as usize] = 12 * MS;
+    mean[Stage::READ.number()] = 2 * MS;
+    mean[Stage::DECODE.number()] = 20 * MS;
+    mean[Stage::PREPROCESS.number()] = 5 * MS;
+    mean[Stage::BATCH.number()] = 3 * MS;
+    mean[Stage::STEP.number()] = 12 * MS;
     for num_workers in [1, 2, 4] {
         let workers = num_workers as u64;
         let mut run = Planted {
@@ -172,7 +172,7 @@ fn idle_time_is_shared_out_by_how_long_the_parts_took() {
             },
             ..steady(mean.map(|cost| cost * workers), knobs(1, 2), knobs(1, 2))
         };
-        run.costs.mean[Stage::Step as usize] = 12 * MS;
+        run.costs.mean[Stage::STEP.number()] = 12 * MS;
         let summary = run.run().summary;
         let share = |stage| summary.cause(Cause::Capacity(stage)).0 / 500;
         let shares = STAGES.map(share);
@@ -187,8 +187,8 @@ fn idle_time_is_shared_out_by_how_long_the_parts_took() {
 /// 10 ms.
 fn stragglers(decode: u64, times: u64, ordered: bool) -> (Planted, Rig) {
     let mut mean = [MS / 100; 6];
-    mean[Stage::Decode as usize] = decode;
-    mean[Stage::Step as usize] = 10 * MS;
+    mean[Stage::DECODE.number()] = decode;
+    mean[Stage::STEP.number()] = 10 * MS;
     let run = Planted {
         layout: Layout::WholeBatch {
             num_workers: 4,
@@ -199,7 +199,7 @@ fn stragglers(decode: u64, times: u64, ordered: bool) -> (Planted, Rig) {
         ..steady(mean, knobs(1, 2), knobs(1, 2))
     };
     let rig = Rig {
-        rare: Some((Stage::Decode, 40, times)),
+        rare: Some((Stage::DECODE, 40, times)),
         ..Rig::default()
     };
     (run, rig)
@@ -241,7 +241,7 @@ fn head_of_line_blocking_is_what_delivery_in_any_order_recovers() {
 fn a_run_whose_batches_wait_for_a_long_one_is_told_to_deliver_in_any_order() {
     let (run, rig) = stragglers(24 * MS, 12, true);
     let outcome = run.run_on(&rig);
-    assert_eq!(outcome.first_cause(), Cause::HeadOfLine(Stage::Decode));
+    assert_eq!(outcome.first_cause(), Cause::HeadOfLine(Stage::DECODE));
     let line = Verdict::of(&outcome.summary, &run.shape(&rig)).line();
     assert!(line.contains("--set ordered=false"), "{line}");
 }

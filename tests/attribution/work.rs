@@ -23,8 +23,9 @@ pub struct Costs {
 impl Costs {
     /// What item `number` costs at `stage`.
     pub fn of(&self, stage: Stage, number: u64) -> Nanos {
-        let mean = self.mean[stage as usize];
-        let mut x = self.seed ^ (stage as u64) << 56 ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mean = self.mean[stage.number()];
+        let mut x =
+            self.seed ^ (stage.number() as u64) << 56 ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         for _ in 0..3 {
             x = (x ^ x >> 31).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         }
@@ -73,9 +74,9 @@ impl PlantedWork {
             let factor = self.factor.map_or(1.0, |of| of(stage, key, now));
             Nanos((cost.0 as f64 * factor) as u64).times(times(key.index))
         };
-        let spend = match stage {
-            Stage::Read => &self.read,
-            _ => &self.spend,
+        let spend = match stage.is_first() {
+            true => &self.read,
+            false => &self.spend,
         };
         spend(claim.keys().map(cost).sum());
     }
@@ -101,11 +102,11 @@ impl SampleWork for PlantedWork {
     }
     fn scratch(&self) {}
     fn read(&self, claim: &Claim) -> Result<usize, SampleError> {
-        self.spend(Stage::Read, claim);
+        self.spend(Stage::READ, claim);
         Ok(claim.indices().len())
     }
     fn decode(&self, claim: &Claim, _: usize, (): &mut ()) -> Result<(), SampleError> {
-        self.spend(Stage::Decode, claim);
+        self.spend(Stage::DECODE, claim);
         Ok(())
     }
     fn preprocess(
@@ -115,14 +116,14 @@ impl SampleWork for PlantedWork {
         (): &mut (),
         out: &mut [u8],
     ) -> Result<(), SampleError> {
-        self.spend(Stage::Preprocess, claim);
+        self.spend(Stage::PREPROCESS, claim);
         for (slot, index) in out.chunks_exact_mut(8).zip(claim.indices()) {
             slot.copy_from_slice(&u64::from(*index).to_le_bytes());
         }
         Ok(())
     }
     fn collate(&self, batch: &mut HostBatch) -> Result<(), SampleError> {
-        (self.spend)(self.costs.of(Stage::Batch, batch.number));
+        (self.spend)(self.costs.of(Stage::BATCH, batch.number));
         Ok(())
     }
     fn encoded_bytes(&self, samples: &usize) -> u64 {

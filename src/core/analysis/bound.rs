@@ -9,11 +9,13 @@
 use super::predict::{Device, Scenario};
 use super::summary::Summary;
 use super::tally::StageSummary;
-use crate::timeline::{Layout, Nanos, Place, Stage, StageKnobs};
+use crate::timeline::{Layout, Nanos, Pipeline, Place, Stage, StageKind, StageKnobs};
+use std::fmt;
 
 /// What the verdict must know of the pipeline beside its records.
-#[derive(Copy, Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LoaderShape {
+    pub pipeline: &'static Pipeline,
     pub layout: Layout,
     /// Without workers the trainer's thread copies. With `num_workers = 0` it does so in any case.
     pub copy: StageKnobs,
@@ -42,20 +44,12 @@ pub struct Disk {
     pub bytes_per_second: Option<u64>,
 }
 
-/// The stages that assemble a batch in host memory.
-pub(super) const ASSEMBLY: [Stage; 4] =
-    [Stage::Read, Stage::Decode, Stage::Preprocess, Stage::Batch];
-
 /// A resource that limits a pipeline.
 #[derive(
     Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    Read,
-    Decode,
-    Preprocess,
-    Batch,
     /// All whole-batch workers together.
     Workers,
     Copy,
@@ -63,37 +57,46 @@ pub enum Limit {
     Device,
     Cores,
     Disk,
+    /// Workers that serve nothing but one stage.
+    #[serde(untagged)]
+    Stage(Stage),
 }
 
-impl Limit {
-    const OF_ASSEMBLY: [Limit; 4] = [Limit::Read, Limit::Decode, Limit::Preprocess, Limit::Batch];
-
-    /// In words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Limit::Read => "read workers",
-            Limit::Decode => "decode workers",
-            Limit::Preprocess => "preprocess workers",
-            Limit::Batch => "batch workers",
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Limit::Stage(stage) => return write!(f, "{stage} workers"),
             Limit::Workers => "num_workers",
             Limit::Copy => "copy",
             Limit::Trainer => "the trainer's thread",
             Limit::Device => "the device",
             Limit::Cores => "the cores",
             Limit::Disk => "the disk",
-        }
+        })
     }
+}
 
+impl Limit {
     /// Workers that serve nothing but `stage`.
     pub(super) fn workers_of(stage: Stage) -> Option<Limit> {
-        Limit::OF_ASSEMBLY.get(stage as usize).copied()
+        (stage.kind() <= StageKind::Batch).then_some(Limit::Stage(stage))
     }
 
     /// The stage whose own workers these are.
     pub(super) fn stage(self) -> Option<Stage> {
-        let place = Limit::OF_ASSEMBLY.iter().position(|limit| *limit == self)?;
-        ASSEMBLY.get(place).copied()
+        match self {
+            Limit::Stage(stage) => Some(stage),
+            _ => None,
+        }
     }
+}
+
+/// What a step takes of a stage's workers, in nanoseconds of one, and how many there are.
+#[derive(Clone, Debug, PartialEq)]
+struct StageDemand {
+    stage: Stage,
+    work: f64,
+    workers: usize,
 }
 
 /// What a step takes of each resource. Times are nanoseconds.
@@ -103,9 +106,8 @@ pub struct Bound {
     samples: f64,
     /// What the trainer's thread does itself, loading and copying left out.
     trainer: f64,
-    /// What one worker of each stage would take, without the time it waits for a core.
-    work: [f64; 4],
-    workers: [usize; 4],
+    /// What makes batches in host memory: what one worker would take, without the time it waits for a core.
+    assembly: Vec<StageDemand>,
     /// Workers that assemble whole batches, where that is how they are spent.
     num_workers: Option<usize>,
     /// What the thread takes that copies.
@@ -129,15 +131,15 @@ impl Bound {
         let steps = summary.steps.max(1);
         let cpu = summary.process_cpu.map_or(0.0, |cpu| cpu.0 as f64);
         let transfers = summary
-            .stage(Stage::Transfer)
+            .stage(shape.pipeline.the(StageKind::Transfer))
             .map_or(Nanos::ZERO, |row| row.busy);
         let delay = summary.step_run_delay.0 / steps;
         // Items of a stage that a step takes: batches ahead may have been served before the window, or be served in
         // it for steps after it.
         let served = |stage: Stage, row: &StageSummary| {
-            let taken = match stage {
-                Stage::Read | Stage::Decode | Stage::Preprocess => summary.samples as f64,
-                _ => summary.steps as f64,
+            let taken = match stage.per_batch() {
+                false => summary.samples as f64,
+                true => summary.steps as f64,
             };
             taken / steps as f64 / row.items.max(1) as f64
         };
@@ -148,19 +150,27 @@ impl Bound {
             })
         };
         let workers = |stage| summary.stage(stage).map_or(1, |row| row.workers.max(1));
-        let (read, disk) = (summary.stage(Stage::Read), shape.disk);
+        let first = shape.pipeline.the(StageKind::Sample);
+        let (read, disk) = (summary.stage(first), shape.disk);
         let seeks = |disk: Disk| Some(disk.seek_per_sample.times(read?.items));
         let transfer =
             |disk: Disk| Some(Nanos::of_transfer(read?.bytes_out, disk.bytes_per_second));
-        let of_reads = read.map_or(0.0, |row| served(Stage::Read, row));
+        let of_reads = read.map_or(0.0, |row| served(first, row));
         let a_step = |time: Option<Nanos>| time.map_or(0.0, |time| time.0 as f64 * of_reads);
         Bound {
             samples: summary.samples as f64 / steps as f64,
             trainer: summary.step.mean.0.saturating_sub(delay) as f64,
-            work: ASSEMBLY.map(work),
-            workers: ASSEMBLY.map(workers),
+            assembly: shape
+                .pipeline
+                .assembly()
+                .map(|stage| StageDemand {
+                    stage,
+                    work: work(stage),
+                    workers: workers(stage),
+                })
+                .collect(),
             num_workers: shape.layout.num_workers(),
-            copy: work(Stage::Copy),
+            copy: work(shape.pipeline.the(StageKind::Copy)),
             copy_ahead: shape.copy.workers > 0,
             // What is no device beside is in the trainer's own time, where waits for a core are left out.
             device: match shape.device_beside {
@@ -179,18 +189,29 @@ impl Bound {
     /// Of what is simulated.
     pub fn of(scenario: &Scenario) -> Bound {
         let (samples, costs) = (scenario.batches.mean(), &scenario.costs);
-        let decode = samples * costs.decode.mean();
-        let preprocess = samples * costs.preprocess.mean();
-        let (read, batch) = (samples * costs.read.mean(), costs.batch.mean(samples));
-        let (wait, copy) = (
-            samples * scenario.mean_read_wait(),
-            costs.copy.mean(samples),
-        );
-        let mut bound = Bound {
+        let computed = costs.samples.iter().map(|cost| cost.computed.mean());
+        let computed: Vec<f64> = computed.map(|mean| samples * mean).collect();
+        let (batch, copy) = (costs.batch.mean(samples), costs.copy.mean(samples));
+        let waited = (0..computed.len()).map(|place| samples * scenario.mean_wait(place));
+        let works = computed.iter().zip(waited).map(|(own, wait)| own + wait);
+        let workers = match &scenario.layout {
+            Layout::PerStage { samples, batch } => samples.iter().chain([batch]).copied().collect(),
+            Layout::WholeBatch { .. } => Vec::new(),
+        };
+        let stages = scenario.pipeline.assembly().zip(works.chain([batch]));
+        let stages = stages
+            .enumerate()
+            .map(|(place, (stage, work))| StageDemand {
+                stage,
+                work,
+                workers: workers
+                    .get(place)
+                    .map_or(1, |knobs: &StageKnobs| knobs.workers.max(1)),
+            });
+        let bound = Bound {
             samples,
             trainer: costs.host.mean(),
-            work: [read + wait, decode, preprocess, batch],
-            workers: [1; 4],
+            assembly: stages.collect(),
             num_workers: scenario.layout.num_workers(),
             copy,
             copy_ahead: scenario.copy_ahead.is_some(),
@@ -200,18 +221,9 @@ impl Bound {
             seeks: 0.0,
             disk_bytes: samples * scenario.storage.map_or(0.0, |disk| disk.taken_per_sample),
             // The background is not among it: nothing waits for that.
-            computed: read + decode + preprocess + batch + copy + costs.host.mean(),
+            computed: computed.iter().sum::<f64>() + batch + copy + costs.host.mean(),
             cores: scenario.cores.max(1e-3),
         };
-        if let Layout::PerStage {
-            read,
-            decode,
-            preprocess,
-            batch,
-        } = scenario.layout
-        {
-            bound.workers = [read, decode, preprocess, batch].map(|knobs| knobs.workers.max(1));
-        }
         bound.with_device(scenario, samples)
     }
 
@@ -245,16 +257,17 @@ impl Bound {
     /// What each resource takes of a step, longest first.
     pub fn demands(&self) -> Vec<(Limit, f64)> {
         let inline = self.num_workers == Some(0);
-        let assembly: f64 = self.work.iter().sum();
+        let assembly = self.all_work();
         let mut trainer = self.trainer;
         let mut demands = Vec::with_capacity(9);
         match self.num_workers {
             Some(0) => trainer += assembly,
             Some(workers) => demands.push((Limit::Workers, assembly / workers as f64)),
             None => {
-                let each = self.work.iter().zip(self.workers);
-                let each = each.map(|(work, workers)| work / workers as f64);
-                demands.extend(Limit::OF_ASSEMBLY.into_iter().zip(each));
+                let each = self.assembly.iter();
+                demands.extend(
+                    each.map(|own| (Limit::Stage(own.stage), own.work / own.workers as f64)),
+                );
             }
         }
         let copy = match self.copy_ahead && !inline {
@@ -292,12 +305,21 @@ impl Bound {
         self.samples * 1e9 / self.least().max(1.0)
     }
 
+    fn of_stage(&self, stage: Stage) -> Option<&StageDemand> {
+        self.assembly.iter().find(|own| own.stage == stage)
+    }
+
     pub(super) fn work(&self, stage: Stage) -> f64 {
-        self.work.get(stage as usize).copied().unwrap_or(0.0)
+        self.of_stage(stage).map_or(0.0, |own| own.work)
+    }
+
+    /// The work at all stages that make batches.
+    pub(super) fn all_work(&self) -> f64 {
+        self.assembly.iter().map(|own| own.work).sum()
     }
 
     pub(super) fn workers(&self, stage: Stage) -> usize {
-        self.workers.get(stage as usize).copied().unwrap_or(1)
+        self.of_stage(stage).map_or(1, |own| own.workers)
     }
 
     /// How much of the cores' time is in use where a step takes `period`, 0 to 1.
@@ -307,11 +329,14 @@ impl Bound {
 
     /// With so many threads for `limit`; for the trainer's these take over what it copies.
     pub(super) fn with_threads(mut self, limit: Limit, threads: usize) -> Bound {
-        let own = limit.stage().map(|stage| stage as usize);
-        match (limit, own.and_then(|stage| self.workers.get_mut(stage))) {
+        let own = self
+            .assembly
+            .iter_mut()
+            .find(|own| limit.stage() == Some(own.stage));
+        match (limit, own) {
             (Limit::Workers, _) => self.num_workers = Some(threads),
             (Limit::Trainer, _) => self.copy_ahead = threads > 0,
-            (_, Some(own)) => *own = threads,
+            (_, Some(own)) => own.workers = threads,
             (_, None) => {}
         }
         self
@@ -329,24 +354,25 @@ impl Bound {
     pub(super) fn without_seeks(mut self) -> Bound {
         // Most of what a read takes is waiting for the disk, and for other workers' turns on it.
         let seeking = self.seeks / (self.seeks + self.disk_bytes).max(1.0);
-        self.work[Stage::Read as usize] *= 1.0 - seeking;
+        if let Some(first) = self.assembly.first_mut() {
+            first.work *= 1.0 - seeking;
+        }
         self.seeks = 0.0;
         self
     }
 
     /// With `left` of the work at each of `stages`, 0 to 1.
     pub(super) fn with_less_work(mut self, stages: &[Stage], left: f64) -> Bound {
-        if stages.contains(&Stage::Read) {
+        if stages.iter().any(|stage| stage.is_first()) {
             self.disk_bytes *= left;
         }
-        for stage in stages {
-            let Some(work) = self.work.get_mut(*stage as usize) else {
-                continue;
-            };
-            self.computed = (self.computed - *work * (1.0 - left)).max(0.0);
-            *work *= left;
+        for own in &mut self.assembly {
+            if stages.contains(&own.stage) {
+                self.computed = (self.computed - own.work * (1.0 - left)).max(0.0);
+                own.work *= left;
+            }
         }
-        if stages.contains(&Stage::Copy) {
+        if stages.iter().any(|stage| stage.kind() == StageKind::Copy) {
             // Beside a copy engine the copy's thread waits and does not compute.
             if self.transfer == 0.0 {
                 self.computed = (self.computed - self.copy * (1.0 - left)).max(0.0);

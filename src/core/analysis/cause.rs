@@ -1,6 +1,6 @@
 //! Why the device was idle: the causes and how much time each has.
 
-use crate::timeline::{HostWork, Interval, Nanos, Stage};
+use crate::timeline::{HostWork, Interval, Nanos, Stage, StageKind};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -45,7 +45,7 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Capacity(Stage::Copy) => f.pad("copy"),
+            Cause::Capacity(stage) if stage.kind() == StageKind::Copy => f.pad(stage.name()),
             Cause::Capacity(stage) => f.pad(&format!("{stage} capacity")),
             Cause::PrefetchDepth(stage) => f.pad(&format!("prefetch depth ({stage})")),
             Cause::HeadOfLine(stage) => f.pad(&format!("head-of-line blocking ({stage})")),

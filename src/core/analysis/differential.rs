@@ -7,7 +7,7 @@
 //! (Mohan et al., VLDB 2021), whose preparation stall has the copies in it.
 
 use super::cause::Cause;
-use crate::timeline::Stage;
+use crate::timeline::{Stage, StageKind};
 use serde::Serialize;
 
 /// A part of the time a sample takes.
@@ -150,9 +150,9 @@ pub fn differential(times: &SampleTimes) -> Option<Vec<(Part, Estimate)>> {
 /// What the attribution of a run says, in shares of its window; they add up to 1.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Attributed {
-    /// Capacity and prefetch depth of read.
+    /// Capacity and prefetch depth of the first stage, which fetches.
     pub fetch_share: f64,
-    /// Capacity and prefetch depth of decode, preprocess and batch.
+    /// Capacity and prefetch depth of the stages behind it, up to batch.
     pub preparation_share: f64,
     pub copy_share: f64,
     pub device_busy_share: f64,
@@ -188,14 +188,15 @@ impl Attributed {
 
     /// Where a cause is counted.
     fn place(&mut self, cause: Cause) -> &mut f64 {
-        match (cause.stage(), cause) {
-            (Some(Stage::Read), _) => &mut self.fetch_share,
-            (Some(Stage::Decode | Stage::Preprocess | Stage::Batch), _) => {
-                &mut self.preparation_share
-            }
-            (Some(Stage::Copy | Stage::Transfer), _) => &mut self.copy_share,
-            (Some(Stage::Step), _) | (_, Cause::Host(_)) => &mut self.host_share,
-            (Some(Stage::Device), _) | (_, Cause::DeviceSide) => &mut self.device_side_share,
+        let stage = cause.stage();
+        if stage.is_some_and(Stage::is_first) {
+            return &mut self.fetch_share;
+        }
+        match (stage.map(Stage::kind), cause) {
+            (Some(StageKind::Sample | StageKind::Batch), _) => &mut self.preparation_share,
+            (Some(StageKind::Copy | StageKind::Transfer), _) => &mut self.copy_share,
+            (Some(StageKind::Step), _) | (_, Cause::Host(_)) => &mut self.host_share,
+            (Some(StageKind::Device), _) | (_, Cause::DeviceSide) => &mut self.device_side_share,
             (_, Cause::CpuContention) => &mut self.cpu_contention_share,
             (_, Cause::WakeUp) => &mut self.wake_up_share,
             _ => &mut self.unattributed_share,
@@ -315,11 +316,11 @@ mod tests {
     #[test]
     fn every_cause_has_a_place() {
         let causes = [
-            (Cause::Capacity(Stage::Read), 1),
-            (Cause::PrefetchDepth(Stage::Read), 1),
-            (Cause::Capacity(Stage::Decode), 2),
-            (Cause::Capacity(Stage::Batch), 2),
-            (Cause::Capacity(Stage::Copy), 8),
+            (Cause::Capacity(Stage::READ), 1),
+            (Cause::PrefetchDepth(Stage::READ), 1),
+            (Cause::Capacity(Stage::DECODE), 2),
+            (Cause::Capacity(Stage::BATCH), 2),
+            (Cause::Capacity(Stage::COPY), 8),
             (Cause::Host(HostWork::Launch), 16),
             (Cause::DeviceSide, 32),
             (Cause::CpuContention, 3),

@@ -6,7 +6,7 @@
 use super::cause::{Cause, CauseTotals, IdleSpan};
 use super::over_time::{OverTime, OverTimeTally};
 use super::units::{Link, Visit};
-use crate::timeline::{HostSpan, HostWork, Interval, IntervalSet, Nanos, Stage};
+use crate::timeline::{HostSpan, HostWork, Interval, IntervalSet, Nanos, Stage, StageKind};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How far ahead of the trainer a deeper queue could let a stage get at most: no queue is deeper than
@@ -74,8 +74,8 @@ pub(super) struct Fold {
 /// its end.
 #[derive(Clone, Debug, Default)]
 struct Serving {
-    /// How long each of [`Stage::LOADER`] took.
-    parts: [Nanos; Stage::LOADER.len()],
+    /// How long each stage took.
+    parts: BTreeMap<Stage, Nanos>,
     /// Idle time, in order; what has a cause already is not shared out.
     idle: Vec<(Interval, Option<Cause>)>,
 }
@@ -162,10 +162,8 @@ impl Fold {
             self.note_slots(visit, device);
             if !segment.is_empty() {
                 self.cursor = segment.end;
-                if let Some(part) =
-                    served(&visit.link).and_then(|s| self.serving.parts.get_mut(s as usize))
-                {
-                    *part += segment.length();
+                if let Some(stage) = served(&visit.link).filter(|stage| stage.of_loader()) {
+                    *self.serving.parts.entry(stage).or_default() += segment.length();
                 }
                 self.label(segment, &visit.link, device, &mut spans);
             }
@@ -208,11 +206,10 @@ impl Fold {
         let own = || idle.iter().filter(|(_, cause)| cause.is_none());
         let mut left: Nanos = own().map(|(interval, _)| interval.length()).sum();
         let mut held: Nanos = own().map(|(own, _)| device.held.covered_in(*own)).sum();
-        let last = parts.iter().rposition(|part| *part > Nanos::ZERO);
-        let last = last.map_or(Stage::Read, |place| Stage::LOADER[place]);
+        let last = parts.last_key_value().map(|(stage, _)| *stage);
         let mut shares = Vec::new();
         while left > Nanos::ZERO
-            && let Some(used) = self.use_lead(last, left)
+            && let Some(used) = last.and_then(|last| self.use_lead(last, left))
         {
             left = left - used.time;
             if let Some(stage) = used.by {
@@ -259,7 +256,7 @@ impl Fold {
             ..
         } = visit.link
             // How far the trainer's thread may run ahead of its device is no queue of the loader's.
-            && stage != Stage::Step
+            && stage.kind() != StageKind::Step
         {
             let lead = self.leads.entry(stage).or_default();
             let gained = slack - lead.seen.insert(lane, slack).unwrap_or_default();
@@ -323,10 +320,10 @@ impl Fold {
             // While the thread waits for a core, a device beside it goes on with what it has: what the wait
             // costs shows at the end.
             Link::Service {
-                stage: Stage::Step,
-                run_delay,
-                ..
-            } if self.device_beside => Nanos(run_delay).min(idle),
+                stage, run_delay, ..
+            } if self.device_beside && stage.kind() == StageKind::Step => {
+                Nanos(run_delay).min(idle)
+            }
             Link::Service { run_delay, .. } if run_delay > 0 => {
                 idle.share_of(Nanos(run_delay), segment.length()).min(idle)
             }
@@ -389,8 +386,8 @@ fn goes_on(visit: &Visit, from: Nanos) -> bool {
 /// The loader stage that is served, or whose worker is waited for, in a segment with that link.
 fn served(link: &Link) -> Option<Stage> {
     match *link {
-        Link::Service { stage, .. } | Link::WorkerFreed { stage } => match stage {
-            Stage::Transfer => Some(Stage::Copy),
+        Link::Service { stage, .. } | Link::WorkerFreed { stage } => match stage.kind() {
+            StageKind::Transfer => Some(stage.other(StageKind::Copy)),
             _ => Some(stage),
         },
         _ => None,
@@ -400,18 +397,18 @@ fn served(link: &Link) -> Option<Stage> {
 /// `total`, divided among the stages as `parts` are, to the nanosecond.
 fn shares_of(
     total: Nanos,
-    parts: &[Nanos; Stage::LOADER.len()],
+    parts: &BTreeMap<Stage, Nanos>,
     cause: fn(Stage) -> Cause,
 ) -> impl Iterator<Item = (Cause, Nanos)> {
-    let whole: Nanos = parts.iter().copied().sum();
+    let whole: Nanos = parts.values().copied().sum();
     let (mut until, mut given) = (Nanos::ZERO, Nanos::ZERO);
-    let share = move |(stage, part): (Stage, Nanos)| {
-        until += part;
+    let share = move |(stage, part): (&Stage, &Nanos)| {
+        until += *part;
         let length = total.share_of(until, whole) - given;
         given += length;
-        (cause(stage), length)
+        (cause(*stage), length)
     };
-    Stage::LOADER.into_iter().zip(*parts).map(share)
+    parts.iter().map(share)
 }
 
 /// Gives the idle time of one segment its causes.
@@ -429,22 +426,11 @@ impl Sorter<'_> {
         let rest = Interval::new(own.end, gap.end);
         self.left = self.left - own.length();
         match *link {
-            Link::Service {
-                stage: Stage::Step, ..
-            }
-            | Link::WorkerFreed { stage: Stage::Step } => {
-                self.host(own, device);
-            }
-            Link::Service {
-                stage: Stage::Device,
-                ..
-            }
-            | Link::WorkerFreed {
-                stage: Stage::Device,
-            } => self.device_side(own, device),
-            Link::Service { .. } | Link::WorkerFreed { .. } => {
-                self.fold.serving.idle.push((own, None));
-            }
+            Link::Service { stage, .. } | Link::WorkerFreed { stage } => match stage.kind() {
+                StageKind::Step => self.host(own, device),
+                StageKind::Device => self.device_side(own, device),
+                _ => self.fold.serving.idle.push((own, None)),
+            },
             Link::Woken { .. } | Link::SlotFreed { .. } | Link::Began => {
                 self.fold.add(own, Cause::WakeUp, self.spans);
             }
@@ -456,7 +442,7 @@ impl Sorter<'_> {
     /// Idle time of a known cause in a segment of that `link`.
     fn put(&mut self, part: Interval, cause: Cause, link: &Link) {
         match served(link) {
-            Some(stage) if stage < Stage::Step => self.fold.serving.idle.push((part, Some(cause))),
+            Some(stage) if stage.of_loader() => self.fold.serving.idle.push((part, Some(cause))),
             _ => self.fold.add(part, cause, self.spans),
         }
     }
@@ -545,24 +531,24 @@ mod tests {
         fold.open_window(Nanos::ZERO);
         let device = DeviceActivity::default();
         let path = [
-            service(10, Stage::Read, false),
+            service(10, Stage::READ, false),
             visit(20, Link::Lost),
-            service(30, Stage::Decode, true),
-            service(40, Stage::Read, false),
-            service(70, Stage::Decode, true),
+            service(30, Stage::DECODE, true),
+            service(40, Stage::READ, false),
+            service(70, Stage::DECODE, true),
         ];
         fold.extend(&path, &device);
-        fold.extend(&[service(85, Stage::Batch, false)], &device);
+        fold.extend(&[service(85, Stage::BATCH, false)], &device);
         // The record after what has been folded is lost, in the middle of a service.
         fold.extend(
-            &[service(90, Stage::Batch, true), visit(95, Link::Lost)],
+            &[service(90, Stage::BATCH, true), visit(95, Link::Lost)],
             &device,
         );
         fold.close(Nanos(95), &device);
         let causes = [
             (Cause::Unattributed, 55),
-            (Cause::Capacity(Stage::Decode), 30),
-            (Cause::Capacity(Stage::Read), 10),
+            (Cause::Capacity(Stage::DECODE), 30),
+            (Cause::Capacity(Stage::READ), 10),
         ];
         assert_eq!(
             fold.totals().ranked(),

@@ -5,7 +5,7 @@
 //! is who computed meanwhile: workers that wait for a disk keep nobody from a core, however many there are, and
 //! what other programs took is not the loader's. Pure; may use `timeline` only.
 
-use super::bound::{ASSEMBLY, Bound, Limit, LoaderShape};
+use super::bound::{Bound, Limit, LoaderShape};
 use super::cause::Cause;
 use super::suggestion::{Change, Setting, Suggestion};
 use super::summary::Summary;
@@ -199,9 +199,12 @@ impl Watch<'_> {
     fn crowd(&self) -> Option<Crowd> {
         let crowds = match self.shape.layout.num_workers() {
             Some(num_workers) => vec![self.spare(None, num_workers)],
-            None => ASSEMBLY
-                .map(|stage| self.spare(Some(stage), self.bound.workers(stage)))
-                .into(),
+            None => {
+                let stages = self.shape.pipeline.assembly();
+                stages
+                    .map(|stage| self.spare(Some(stage), self.bound.workers(stage)))
+                    .collect()
+            }
         };
         let crowds = crowds.into_iter().flatten();
         crowds.max_by(|a, b| a.excess.total_cmp(&b.excess))
@@ -235,7 +238,7 @@ impl Watch<'_> {
     fn enough(&self, stage: Option<Stage>, workers: usize) -> Option<usize> {
         let work: f64 = match stage {
             Some(stage) => self.bound.work(stage),
-            None => ASSEMBLY.map(|stage| self.bound.work(stage)).iter().sum(),
+            None => self.bound.all_work(),
         };
         let time = BUSY_AT_MOST * self.bound.least();
         (1..workers).find(|fewer| work <= time * *fewer as f64)

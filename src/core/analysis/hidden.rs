@@ -2,7 +2,7 @@
 //! code did. Idle time there has no cause that anybody knows.
 
 use super::fold::DeviceActivity;
-use crate::timeline::{Interval, Nanos, Record, Stage};
+use crate::timeline::{Interval, Nanos, Record, StageKind};
 
 /// How far a lane's records tell.
 #[derive(Copy, Clone, Debug, Default)]
@@ -50,7 +50,9 @@ impl Gaps {
         let lane = &mut self.lanes[number];
         // Within a step others are recorded before it.
         let (start, end) = match record {
-            Record::Unit(unit) if matches!(unit.stage, Stage::Step | Stage::Device) => {
+            Record::Unit(unit)
+                if matches!(unit.stage.kind(), StageKind::Step | StageKind::Device) =>
+            {
                 (unit.pushed, unit.pushed)
             }
             Record::Unit(unit) => (unit.start, unit.pushed),

@@ -9,8 +9,8 @@ use super::summary::Summary;
 use super::tally::{Lengths, Tally, share};
 use super::units::{Link, MEETING_PATIENCE, Moment, Point, Units};
 use crate::timeline::{
-    CountedSteps, DevicePhase, Interval, LaneInfo, Nanos, Record, Stage, StepCounts, UnitRecord,
-    UnitRef,
+    CountedSteps, DevicePhase, Interval, LaneInfo, Nanos, Record, StageKind, StepCounts,
+    UnitRecord, UnitRef,
 };
 use std::borrow::Cow;
 
@@ -294,7 +294,7 @@ impl Analysis {
                     self.step_of_trainer(lane, unit);
                 }
                 // A batch that was handed on thanks to an earlier one had been ready before.
-                if unit.stage == Stage::Copy
+                if unit.stage.kind() == StageKind::Copy
                     && unit.cause != unit.lineage
                     && let Some(made) = self.units.get(unit.lineage)
                 {
@@ -336,7 +336,7 @@ impl Analysis {
             ..
         } = self.rule;
         let ends = match device_beside {
-            true => unit.stage == Stage::Device,
+            true => unit.stage.kind() == StageKind::Device,
             false => unit.is_step(),
         };
         if unit.is_step() && !self.are_counted {

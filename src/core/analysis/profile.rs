@@ -4,7 +4,7 @@
 //! not the work's but the neighbours'.
 
 use super::waking::WakingProfile;
-use crate::timeline::{Nanos, Stage};
+use crate::timeline::{Nanos, Pipeline, Stage};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,12 @@ pub struct ServiceProfile {
 }
 
 impl Profile {
+    /// That whose stages were measured.
+    pub fn pipeline(&self) -> &'static Pipeline {
+        let any = self.services.first();
+        any.map_or(Pipeline::IMAGES, |any| any.stage.pipeline())
+    }
+
     /// What `stage` did, where it did anything.
     pub fn service(&self, stage: Stage) -> Option<&ServiceProfile> {
         self.services.iter().find(|service| service.stage == stage)
@@ -355,9 +361,9 @@ mod tests {
             services: vec![decode],
             ..Profile::default()
         };
-        let at_most = |profile: &Profile, samples| profile.bytes_at_most(Stage::Decode, samples);
+        let at_most = |profile: &Profile, samples| profile.bytes_at_most(Stage::DECODE, samples);
         assert_eq!(at_most(&profile, 10), 20e6, "a report that lists none");
-        assert_eq!(profile.bytes_at_most(Stage::Read, 10), 0.0);
+        assert_eq!(profile.bytes_at_most(Stage::READ, 10), 0.0);
         profile.services[0].largest_bytes = vec![144_000_000, 144_000_000, 1_000_000];
         assert_eq!(at_most(&profile, 1), 144e6);
         assert_eq!(at_most(&profile, 3), 289e6);
@@ -369,7 +375,7 @@ mod tests {
     #[test]
     fn waking_somebody_is_no_part_of_the_work() {
         let service = |lengths_ns: Vec<f64>, woke_share| ServiceProfile {
-            stage: Stage::Read,
+            stage: Stage::READ,
             items: 1_000,
             items_per_unit: 10.0,
             mean_ns: 0.0,

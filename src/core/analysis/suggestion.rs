@@ -1,6 +1,7 @@
 //! A change to try, as data; it becomes a sentence where it is shown.
 
 use super::bound::Limit;
+use crate::timeline::Stage;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
@@ -59,6 +60,8 @@ pub enum Change {
     StoreAtTrainedSize,
     StorePreprocessed,
     FewerBytes,
+    /// Of any kind, at a stage of the user's own.
+    LessWork(Stage),
 }
 
 impl fmt::Display for Change {
@@ -68,6 +71,7 @@ impl fmt::Display for Change {
                 let sets = settings.iter().map(|setting| format!("--set {setting}"));
                 return f.write_str(&sets.collect::<Vec<_>>().join(" "));
             }
+            Change::LessWork(stage) => return write!(f, "less work at {stage}"),
             Change::ReadInOrder => "reading samples in the order in which they lie on the disk",
             Change::ReadLossLessOften => "reading the loss back less often",
             Change::StoreAtTrainedSize => {
@@ -153,8 +157,12 @@ pub struct Slack {
 
 impl fmt::Display for Slack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (limit, next) = (self.limit.name(), self.next.name());
-        write!(f, "{limit} {:.2}x (next limit: {next})", self.factor)
+        let Slack {
+            limit,
+            factor,
+            next,
+        } = self;
+        write!(f, "{limit} {factor:.2}x (next limit: {next})")
     }
 }
 

@@ -5,7 +5,7 @@ mod slowest;
 
 use super::profile::{LARGEST, Parts};
 use crate::timeline::{
-    Interval, LaneInfo, LaneKind, Nanos, Service, Stage, ThreadUsage, UnitRecord,
+    Interval, LaneInfo, LaneKind, Nanos, Service, Stage, StageKind, ThreadUsage, UnitRecord,
 };
 use hdrhistogram::Histogram;
 pub use slowest::SlowSample;
@@ -87,7 +87,11 @@ pub struct LengthSummary {
 
 /// One stage over the window, all its workers together.
 pub(super) struct StageTally {
+    /// It did anything at all.
+    serves: bool,
     units: u64,
+    /// Threads woken by who handed on from here.
+    woken: u64,
     /// Those that followed another one, without waiting for their input.
     began_at_once: u64,
     pub(super) items: u64,
@@ -110,7 +114,9 @@ pub(super) struct StageTally {
 impl StageTally {
     fn new() -> StageTally {
         StageTally {
+            serves: false,
             units: 0,
+            woken: 0,
             began_at_once: 0,
             items: 0,
             skipped: 0,
@@ -183,15 +189,13 @@ impl LaneTally {
 /// All stages and lanes.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// By `Stage as usize`; none where nothing was seen.
-    stages: Vec<Option<StageTally>>,
+    /// None where nothing was seen.
+    stages: BTreeMap<Stage, StageTally>,
     /// By number.
     lanes: Vec<LaneTally>,
     before_window: BTreeMap<u16, ThreadUsage>,
     /// How often each thread has asked the kernel, over the whole run.
     readings: BTreeMap<u16, u64>,
-    /// Threads woken by who handed on from each stage, by `Stage as usize`.
-    wakes: [u64; Stage::ALL.len()],
     /// Workers assemble whole batches.
     whole_batches: bool,
 }
@@ -199,35 +203,35 @@ pub(super) struct Tally {
 /// The stage whose next unit of work has the time that waking the thread of `unit` took: handing on comes after
 /// the unit that made the item.
 fn woken_by(unit: &UnitRecord, whole_batches: bool) -> Option<Stage> {
-    let stage = match unit.stage {
-        _ if !unit.waited || unit.stage.on_device() => return None,
-        _ if unit.admitted => Stage::Copy,
-        Stage::Decode => Stage::Read,
-        Stage::Preprocess => Stage::Decode,
-        Stage::Batch => Stage::Preprocess,
-        Stage::Copy if whole_batches => Stage::Read,
-        Stage::Step if whole_batches => Stage::Copy,
-        Stage::Copy => Stage::Batch,
-        Stage::Step => Stage::Copy,
-        _ => return None,
-    };
-    Some(stage)
+    if !unit.waited || unit.stage.on_device() {
+        return None;
+    }
+    match unit.stage.kind() {
+        _ if unit.admitted => Some(unit.stage.other(StageKind::Copy)),
+        StageKind::Copy if whole_batches => Some(unit.stage.other(StageKind::Sample)),
+        _ => unit.stage.before(),
+    }
+}
+
+/// Whether a thread made the input of `unit` on `lane` itself, as those do that assemble whole batches.
+fn is_of_whole_batches(lane: u16, unit: &UnitRecord) -> bool {
+    let assembles = unit.stage.kind() <= StageKind::Batch && !unit.stage.is_first();
+    let own = unit.lineage.is_some() && unit.lineage.lane() == lane;
+    unit.split.is_some() || assembles && own
 }
 
 impl Tally {
     /// Counts the part of a unit that lies in `window`; its item counts where it ended.
     pub(super) fn unit(&mut self, lane: u16, unit: &UnitRecord, window: Interval) {
-        self.whole_batches |= unit.split.is_some();
+        self.whole_batches |= is_of_whole_batches(lane, unit);
         if let Some(payer) = woken_by(unit, self.whole_batches) {
-            self.wakes[payer as usize] += 1;
+            self.stage(payer).woken += 1;
         }
         for service in unit.services() {
             self.service(lane, unit, &service, window);
         }
         let blocked = Interval::new(unit.end, unit.pushed).clip(window).length();
-        if let Some(Some(stage)) = self.stages.get_mut(unit.stage as usize) {
-            stage.blocked += blocked;
-        }
+        self.stage(unit.stage).blocked += blocked;
         self.lane(lane).blocked += blocked;
     }
 
@@ -239,6 +243,7 @@ impl Tally {
         let items = u64::from(unit.items());
         let delay = Nanos(service.run_delay.into());
         let stage = self.stage(service.stage);
+        stage.serves = true;
         stage.busy += busy;
         if counts {
             stage.units += 1;
@@ -262,11 +267,7 @@ impl Tally {
     }
 
     fn stage(&mut self, stage: Stage) -> &mut StageTally {
-        let number = stage as usize;
-        if self.stages.len() <= number {
-            self.stages.resize_with(number + 1, || None);
-        }
-        self.stages[number].get_or_insert_with(StageTally::new)
+        self.stages.entry(stage).or_insert_with(StageTally::new)
     }
 
     fn lane(&mut self, lane: u16) -> &mut LaneTally {
@@ -371,7 +372,7 @@ impl Tally {
 
     /// The slowest samples of each stage, longest first; `epoch_of` is a batch's.
     pub(super) fn slowest(&self, epoch_of: impl Fn(u64) -> Option<u64>) -> Vec<SlowSample> {
-        let stages = self.stages.iter().flatten();
+        let stages = self.stages.values();
         let samples = stages.flat_map(|stage| stage.slowest.samples());
         let mut slowest: Vec<SlowSample> = samples
             .map(|slow| SlowSample {
@@ -408,13 +409,11 @@ impl Tally {
         workers: &[WorkerSummary],
         window: Nanos,
     ) -> Vec<StageSummary> {
-        let stages = Stage::LOADER.into_iter().chain([Stage::Transfer]);
-        let seen = stages.filter_map(|stage| {
-            let tally = self.stages.get(stage as usize)?.as_ref()?;
-            Some((stage, tally))
-        });
-        seen.map(|(stage, tally)| match stage {
-            Stage::Transfer => StageSummary {
+        let told = |stage: &Stage| stage.of_loader() || stage.kind() == StageKind::Transfer;
+        let seen = self.stages.iter().map(|(stage, tally)| (*stage, tally));
+        let seen = seen.filter(|(stage, tally)| told(stage) && tally.serves);
+        seen.map(|(stage, tally)| match stage.kind() {
+            StageKind::Transfer => StageSummary {
                 workers: 1,
                 shared_workers: false,
                 starved: window - tally.busy,
@@ -433,7 +432,7 @@ fn stage_summary(stage: Stage, tally: &StageTally, workers: &[WorkerSummary]) ->
         .collect();
     let shared = workers
         .iter()
-        .filter(|worker| worker.kind == LaneKind::BatchWorker && stage != Stage::Copy)
+        .filter(|worker| worker.kind == LaneKind::BatchWorker && stage.kind() != StageKind::Copy)
         .count();
     let sum = |of: fn(&WorkerSummary) -> Nanos| own.iter().map(|worker| of(worker)).sum();
     StageSummary {

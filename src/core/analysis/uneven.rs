@@ -211,7 +211,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
 
-    const READ: Cause = Cause::Capacity(Stage::Read);
+    const READ: Cause = Cause::Capacity(Stage::READ);
     const WIDTH: Nanos = Nanos::from_millis(100);
 
     fn part(start: Nanos, length: Nanos, causes: &[(Cause, f64)]) -> PartOfWindow {
@@ -302,7 +302,7 @@ mod tests {
             *bin = part(
                 bin.start,
                 bin.length,
-                &[(Cause::Capacity(Stage::Decode), 0.5)],
+                &[(Cause::Capacity(Stage::DECODE), 0.5)],
             );
         }
         let said = says(&moves).unwrap();

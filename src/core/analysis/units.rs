@@ -9,7 +9,7 @@ mod settle;
 
 pub(super) use settle::MEETING_PATIENCE;
 
-use crate::timeline::{Nanos, Service, Stage, UnitRecord, UnitRef};
+use crate::timeline::{Nanos, Service, Stage, StageKind, UnitRecord, UnitRef};
 use std::collections::VecDeque;
 
 /// A point in the life of a unit of work.
@@ -134,9 +134,9 @@ impl Units {
         });
         self.arrived += 1;
         let name = Some(UnitRef::new(lane, record.ordinal));
-        match record.stage {
-            Stage::Step => self.latest_step = name,
-            Stage::Device => self.latest_on_device = name,
+        match record.stage.kind() {
+            StageKind::Step => self.latest_step = name,
+            StageKind::Device => self.latest_on_device = name,
             _ => {}
         }
     }
@@ -219,7 +219,7 @@ impl Units {
     /// The moment of `unit` that made room at `at`. A device makes it by the end of a step, even where its clock,
     /// or work behind the outcome that was waited for, puts that later.
     fn room_at(&self, unit: UnitRef, at: Nanos) -> Option<Point> {
-        let on_device = self.get(unit)?.stage == Stage::Device;
+        let on_device = self.get(unit)?.stage.kind() == StageKind::Device;
         let moment = Moment::End;
         match on_device {
             true => Some(Point { unit, moment }),
@@ -320,7 +320,7 @@ impl Units {
         if unit.admitted {
             let link = Link::SlotFreed {
                 // Slots are given to whole batches.
-                stage: Stage::Batch,
+                stage: unit.stage.other(StageKind::Batch),
                 by: None,
                 lane: name.lane(),
                 slack: kept.slack_at_start,
@@ -329,7 +329,7 @@ impl Units {
             };
             return (link, Some(maker));
         }
-        if unit.stage == Stage::Device {
+        if unit.stage.kind() == StageKind::Device {
             // It was launched and the device idle: what it takes to begin is the device's own.
             let link = Link::WorkerFreed { stage: unit.stage };
             return (link, Some(maker));
@@ -402,7 +402,7 @@ impl Units {
         let service = |service: Service| Link::Service {
             stage: service.stage,
             run_delay: u64::from(service.run_delay),
-            continues: first || service.stage != Stage::Read,
+            continues: first || !service.stage.is_first(),
         };
         let mut services = unit.services().rev();
         if let Some(own) = services.next() {
@@ -418,12 +418,13 @@ impl Units {
 
 /// Whether the loader's worker made the input of its unit `name` itself, in the unit before.
 fn continues(name: UnitRef, unit: &UnitRecord) -> bool {
-    unit.stage != Stage::Step && !unit.waited && previous(name) == Some(unit.cause)
+    unit.stage.kind() != StageKind::Step && !unit.waited && previous(name) == Some(unit.cause)
 }
 
 /// The stage that a unit began with.
 fn first_stage(unit: &UnitRecord) -> Stage {
-    unit.split.map_or(unit.stage, |_| Stage::Read)
+    let first = unit.services().next();
+    first.map_or(unit.stage, |service| service.stage)
 }
 
 fn previous(unit: UnitRef) -> Option<UnitRef> {

@@ -8,7 +8,7 @@ use super::guard::Guard;
 use super::suggestion::{Slack, Suggestion};
 use super::summary::Summary;
 use super::tally::{StageSummary, share};
-use crate::timeline::{Nanos, Place, Stage};
+use crate::timeline::{Nanos, Place, Stage, StageKind};
 
 /// How much of the step time is spent waiting for input. The thresholds, 20 % and 5 %, are those of
 /// XProf's input-pipeline analyzer.
@@ -188,7 +188,7 @@ impl Judge<'_> {
     fn may_change(&self, kind: Kind, cause: Cause) -> bool {
         let here = match self.shape.resident {
             None => true,
-            Some(Place::Host) if cause.stage() == Some(Stage::Copy) => true,
+            Some(Place::Host) if cause.stage().map(Stage::kind) == Some(StageKind::Copy) => true,
             Some(_) => Kind::of(cause) == Kind::Host,
         };
         kind != Kind::Device && here

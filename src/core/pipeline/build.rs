@@ -2,19 +2,20 @@
 
 use super::admission::{Admission, Tickets};
 use super::assembly::{Assembly, Outlet};
-use super::buffers::{Buffers, Slot};
-use super::error::{Control, PipelineError, SampleError, StopSignal, caught};
+use super::buffers::Buffers;
+use super::claim::Tools;
+use super::error::{Control, PipelineError, StopSignal, caught};
 use super::feed::{Feed, HostSource, Supply};
 use super::item::{HostBatch, Job};
 use super::logbook::Logbook;
 use super::plan::{BatchPlanner, Plan};
 use super::queue::{Handoff, Receiver, Sender, queue};
 use super::resident::{Again, Resident};
-use super::service::{self, Served};
-use super::work::{Claim, HostToDevice, SampleWork};
+use super::work::{HostToDevice, StagedWork};
 use super::worker::{CopyPost, Credit, Post};
 use crate::timeline::{
-    Clock, ClockThread, LaneKind, Layout, Place, Recorder, Stage, UnitRef, spawn_on,
+    Clock, ClockThread, LaneKind, Layout, Pipeline, Place, Recorder, Stage, StageKind, StageKnobs,
+    UnitRef, spawn_on,
 };
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// A plan that cannot run, a data set that cannot fill a batch, or a system that gives no threads.
-pub fn start<W: SampleWork, H: HostToDevice>(
+pub fn start<W: StagedWork, H: HostToDevice>(
     plan: &Plan,
     work: Arc<W>,
     device: H,
@@ -31,13 +32,14 @@ pub fn start<W: SampleWork, H: HostToDevice>(
     recorder: &Recorder,
     stop: &StopSignal,
 ) -> Result<Feed<W, H>, PipelineError> {
-    plan.check(work.samples())?;
+    plan.check(&*work)?;
     let planner = BatchPlanner::new(work.samples(), plan)?;
     let control = Arc::new(Control::new(stop.child(), plan.on_error));
     let part_bytes = plan.claim_size * work.sample_bytes();
     let buffers = Buffers::new(plan.batch_size * work.sample_bytes(), part_bytes);
     let builder = Builder {
         plan,
+        pipeline: work.pipeline(),
         work,
         buffers: Arc::new(buffers),
         control,
@@ -56,6 +58,7 @@ fn resident<T: Again>(plan: &Plan, place: Place) -> Option<Resident<T>> {
 
 struct Builder<'a, W> {
     plan: &'a Plan,
+    pipeline: &'static Pipeline,
     work: Arc<W>,
     buffers: Arc<Buffers>,
     control: Arc<Control>,
@@ -64,7 +67,7 @@ struct Builder<'a, W> {
     threads: Vec<ClockThread<()>>,
 }
 
-impl<W: SampleWork> Builder<'_, W> {
+impl<W: StagedWork> Builder<'_, W> {
     fn build<H: HostToDevice>(
         mut self,
         planner: BatchPlanner,
@@ -94,6 +97,7 @@ impl<W: SampleWork> Builder<'_, W> {
             control,
             credit,
             resident: resident(plan, Place::Host),
+            stage: self.pipeline.the(StageKind::Copy),
         };
         let supply = self.copy_stage(source, copy)?;
         let handoff = Handoff {
@@ -110,6 +114,7 @@ impl<W: SampleWork> Builder<'_, W> {
             threads: self.threads,
             logbook: Some(Logbook::new(self.clock.clone(), lane)),
             step: None,
+            trains: self.pipeline.the(StageKind::Step),
             resident: resident(plan, Place::Device),
             per_epoch,
             planned: plan.batches,
@@ -139,6 +144,7 @@ impl<W: SampleWork> Builder<'_, W> {
             work: self.work.clone(),
             buffers: self.buffers.clone(),
             control: self.control.clone(),
+            pipeline: self.pipeline,
         }
     }
 
@@ -177,33 +183,26 @@ impl<W: SampleWork> Builder<'_, W> {
 
     /// The stages up to batch; returns where tickets go in and host batches come out.
     fn host_stages(&mut self) -> Result<(Tickets, HostSource<W>), PipelineError> {
-        match self.plan.layout {
-            Layout::PerStage {
-                read,
-                decode,
-                preprocess,
-                batch,
-            } => {
+        let batch_stage = self.pipeline.the(StageKind::Batch);
+        match &self.plan.layout {
+            Layout::PerStage { samples, batch } => {
                 let plan = self.plan;
                 let a_batch = plan.batch_size.next_multiple_of(plan.claim_size);
-                let (tickets, to_read) = self.sample_queue::<Job<()>>(plan.slabs() * a_batch);
-                let (encoded, to_decode) = self.sample_queue(read.prefetch);
-                let (decoded, to_preprocess) = self.sample_queue(decode.prefetch);
-                let (finished, to_batch) = self.sample_queue(plan.finished_samples(preprocess));
+                let (tickets, to_first) = self.sample_queue::<Job<()>>(plan.slabs() * a_batch);
+                let last = samples.last().map_or(0, |last| last.prefetch);
+                let (finished, to_batch) = self.sample_queue(plan.finished_samples(last));
                 let (batches, host) = self.queue(batch.prefetch);
-                self.read_stage(read.workers, &to_read, &encoded)?;
-                self.decode_stage(decode.workers, &to_decode, &decoded)?;
-                self.preprocess_stage(preprocess.workers, &to_preprocess, &finished)?;
-                self.batch_stage(batch.workers, &to_batch, &batches)?;
+                self.sample_stages(samples, to_first, finished)?;
+                self.batch_stage(batch_stage, batch.workers, &to_batch, &batches)?;
                 Ok((Tickets::Claims(tickets), HostSource::Queue(host)))
             }
             Layout::WholeBatch { num_workers: 0, .. } => {
                 let (sender, tickets) = self.queue(self.plan.outstanding());
-                let scratch = caught(Stage::Batch, "making its tools", || self.work.scratch())?;
+                let tools = caught(batch_stage, "making its tools", || Tools::new(&*self.work))?;
                 let source = HostSource::Inline {
                     tickets,
                     post: self.post(),
-                    scratch,
+                    tools,
                 };
                 Ok((Tickets::Batches(sender), source))
             }
@@ -212,11 +211,11 @@ impl<W: SampleWork> Builder<'_, W> {
                 let (sender, tickets) = self.queue(outstanding);
                 let (batches, host) = self.queue(outstanding);
                 let outlet = Arc::new(Outlet::new(self.plan.ordered));
-                for number in 0..num_workers {
+                for number in 0..*num_workers {
                     let (post, outlet) = (self.post(), outlet.clone());
                     let (tickets, batches) = (tickets.clone(), batches.clone());
                     let name = format!("worker {number}");
-                    self.spawn(Stage::Batch, name, LaneKind::BatchWorker, move |logbook| {
+                    self.spawn(batch_stage, name, LaneKind::BatchWorker, move |logbook| {
                         post.serve_whole_batches(logbook, &tickets, &outlet, &batches);
                     })?;
                 }
@@ -225,64 +224,60 @@ impl<W: SampleWork> Builder<'_, W> {
         }
     }
 
-    fn read_stage(
+    /// The workers of all sample stages, from claims without anything to claims whose samples are written.
+    fn sample_stages(
         &mut self,
-        workers: usize,
-        input: &Receiver<Job<()>>,
-        output: &Sender<Job<W::Encoded>>,
+        knobs: &[StageKnobs],
+        tickets: Receiver<Job<()>>,
+        finished: Sender<Job<()>>,
     ) -> Result<(), PipelineError> {
-        self.sample_stage(Stage::Read, workers, input, output, |_| {
-            |work: &W, claim: &Claim, (), _: &mut Slot| service::read(work, claim)
-        })
-    }
-
-    fn decode_stage(
-        &mut self,
-        workers: usize,
-        input: &Receiver<Job<W::Encoded>>,
-        output: &Sender<Job<W::Decoded>>,
-    ) -> Result<(), PipelineError> {
-        self.sample_stage(Stage::Decode, workers, input, output, |work: &W| {
-            let mut scratch = work.scratch();
-            move |work: &W, claim: &Claim, encoded, _: &mut Slot| {
-                service::decode(work, claim, encoded, &mut scratch)
+        let nothing = |()| None;
+        let written = |_: Option<W::Item>| Some(());
+        let item = |item| item;
+        let mut before: Option<Receiver<Job<W::Item>>> = None;
+        for (stage, knobs) in self.pipeline.samples().zip(knobs) {
+            let last = stage.finishes_samples();
+            let next = (!last).then(|| self.sample_queue(knobs.prefetch));
+            let (after, input) = next.unzip();
+            let workers = knobs.workers;
+            match (before.take(), after) {
+                (None, None) => {
+                    self.workers_of(stage, workers, (&tickets, nothing), (&finished, written))?;
+                }
+                (None, Some(after)) => {
+                    self.workers_of(stage, workers, (&tickets, nothing), (&after, item))?;
+                }
+                (Some(before), None) => {
+                    self.workers_of(stage, workers, (&before, Some), (&finished, written))?;
+                }
+                (Some(before), Some(after)) => {
+                    self.workers_of(stage, workers, (&before, Some), (&after, item))?;
+                }
             }
-        })
+            before = input;
+        }
+        Ok(())
     }
 
-    fn preprocess_stage(
-        &mut self,
-        workers: usize,
-        input: &Receiver<Job<W::Decoded>>,
-        output: &Sender<Job<()>>,
-    ) -> Result<(), PipelineError> {
-        self.sample_stage(Stage::Preprocess, workers, input, output, |work: &W| {
-            let mut scratch = work.scratch();
-            move |work: &W, claim: &Claim, decoded, slot: &mut Slot| {
-                service::preprocess(work, claim, decoded, &mut scratch, slot.bytes())
-            }
-        })
-    }
-
-    /// The workers of one sample stage; `new_service` makes what each runs, in its own thread.
-    fn sample_stage<I, O, S>(
+    /// The workers of one sample stage.
+    fn workers_of<I: Send + 'static, O: Send + 'static>(
         &mut self,
         stage: Stage,
         workers: usize,
-        input: &Receiver<Job<I>>,
-        output: &Sender<Job<O>>,
-        new_service: impl Fn(&W) -> S + Copy + Send + 'static,
-    ) -> Result<(), PipelineError>
-    where
-        I: Send + 'static,
-        O: Send + 'static,
-        S: FnMut(&W, &Claim, I, &mut Slot) -> Result<Served<O>, SampleError>,
-    {
+        (input, begin): (
+            &Receiver<Job<I>>,
+            impl Fn(I) -> Option<W::Item> + Copy + Send + 'static,
+        ),
+        (output, end): (
+            &Sender<Job<O>>,
+            impl Fn(Option<W::Item>) -> Option<O> + Copy + Send + 'static,
+        ),
+    ) -> Result<(), PipelineError> {
         for number in 0..workers {
             let (post, input, output) = (self.post(), input.clone(), output.clone());
             let name = format!("{stage} {number}");
             self.spawn(stage, name, LaneKind::Worker(stage), move |logbook| {
-                post.serve_samples(logbook, stage, &input, &output, new_service);
+                post.serve_samples(logbook, stage, (&input, begin), (&output, end));
             })?;
         }
         Ok(())
@@ -290,6 +285,7 @@ impl<W: SampleWork> Builder<'_, W> {
 
     fn batch_stage(
         &mut self,
+        stage: Stage,
         workers: usize,
         input: &Receiver<Job<()>>,
         output: &Sender<HostBatch>,
@@ -299,7 +295,7 @@ impl<W: SampleWork> Builder<'_, W> {
         for number in 0..workers {
             let (post, input, output) = (self.post(), input.clone(), output.clone());
             let (assembly, outlet) = (assembly.clone(), outlet.clone());
-            let (stage, name) = (Stage::Batch, format!("batch {number}"));
+            let name = format!("{stage} {number}");
             self.spawn(stage, name, LaneKind::Worker(stage), move |logbook| {
                 post.serve_batches(logbook, &input, &assembly, &outlet, &output);
             })?;
@@ -315,8 +311,9 @@ impl<W: SampleWork> Builder<'_, W> {
         match source {
             HostSource::Queue(host) if self.plan.copy.workers > 0 => {
                 let (copied, device) = self.queue(self.plan.copy.prefetch);
-                let kind = LaneKind::Worker(Stage::Copy);
-                self.spawn(Stage::Copy, "copy 0".to_owned(), kind, move |logbook| {
+                let stage = copy.stage;
+                let (name, kind) = (format!("{stage} 0"), LaneKind::Worker(stage));
+                self.spawn(stage, name, kind, move |logbook| {
                     copy.serve(logbook, &host, &copied);
                 })?;
                 Ok(Supply::Copied(device))

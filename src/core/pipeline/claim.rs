@@ -1,90 +1,96 @@
-//! What a whole-batch worker does with one claim, read to preprocess, and how that is recorded.
+//! What a whole-batch worker does with one claim, stage after stage, and how that is recorded.
 
 use super::item::Job;
 use super::logbook::{Logbook, Opening, Subject};
-use super::service::{self, Served};
-use super::work::SampleWork;
+use super::service::serve;
+use super::work::StagedWork;
 use super::worker::{Post, claim_subject};
 use crate::timeline::{Nanos, Split, Stage};
 
-impl<W: SampleWork> Post<W> {
-    /// Reads, decodes and preprocesses one claim in this thread: one unit of work.
+/// What a worker of whole batches has for itself.
+pub(super) struct Tools<W: StagedWork> {
+    scratch: W::Scratch,
+    /// What the stages took for the claim in progress; kept for its memory.
+    services: Vec<Over>,
+}
+
+impl<W: StagedWork> Tools<W> {
+    pub(super) fn new(work: &W) -> Tools<W> {
+        Tools {
+            scratch: work.scratch(),
+            services: Vec::new(),
+        }
+    }
+}
+
+impl<W: StagedWork> Post<W> {
+    /// Takes one claim through all stages in this thread: one unit of work.
     pub(super) fn load(
         &self,
         logbook: &mut Logbook,
         job: &mut Job<()>,
         opening: Opening,
-        scratch: &mut W::Scratch,
+        tools: &mut Tools<W>,
     ) -> Opening {
-        let nothing = (&mut (), |_: &W| ());
-        let read = self.guarded(Stage::Read, &job.claim, nothing, |work, ()| {
-            service::read(work, &job.claim)
-        });
-        let (encoded, read) = served(logbook, read);
-        let decode = encoded.and_then(|encoded| {
-            let tools = (&mut *scratch, W::scratch);
-            self.guarded(Stage::Decode, &job.claim, tools, |work, scratch| {
-                service::decode(work, &job.claim, encoded, scratch)
-            })
-        });
-        let (decoded, decode) = served(logbook, decode);
-        let preprocess = decoded.and_then(|decoded| {
-            let tools = (&mut *scratch, W::scratch);
-            self.guarded(Stage::Preprocess, &job.claim, tools, |work, scratch| {
-                let slot = job.slot.bytes();
-                service::preprocess(work, &job.claim, decoded, scratch, slot)
-            })
-        });
-        let (finished, preprocess) = served(logbook, preprocess);
-        job.payload = finished;
-        record_claim(logbook, job, opening, &[read, decode, preprocess])
+        tools.services.clear();
+        let mut next = Some(None);
+        for stage in self.pipeline.samples() {
+            let served = next.take().and_then(|input| {
+                let scratch = (&mut tools.scratch, W::scratch);
+                self.guarded(stage, &job.claim, scratch, |work, scratch| {
+                    serve(work, stage, &job.claim, input, scratch, job.slot.bytes())
+                })
+            });
+            let bytes = served.as_ref().map(|s| (s.bytes_in, s.bytes_out));
+            let end = logbook.ended();
+            tools.services.push(Over { stage, end, bytes });
+            next = served.map(|served| served.output);
+        }
+        job.payload = next.map(|_| ());
+        record_claim(logbook, job, opening, &tools.services)
     }
 }
 
 /// A stage's service of a claim that is over.
 struct Over {
+    stage: Stage,
     end: Nanos,
     /// Bytes in and out; `None` where it failed.
     bytes: Option<(u64, u64)>,
 }
 
-fn served<O>(logbook: &Logbook, served: Option<Served<O>>) -> (Option<O>, Over) {
-    let bytes = served.as_ref().map(|s| (s.bytes_in, s.bytes_out));
-    let end = logbook.ended();
-    (served.map(|s| s.output), Over { end, bytes })
-}
-
-/// Records read, decode and preprocess of a claim in one unit of work; in one for each where one of them
-/// failed, or took longer than a record can say. The next unit follows at once.
+/// Records what three stages did with a claim in one unit of work; in one for each where one of them
+/// failed, or took longer than a record can say, or where there are not three. The next unit follows at once.
 fn record_claim(
     logbook: &mut Logbook,
     job: &Job<()>,
     opening: Opening,
-    services: &[Over; 3],
+    services: &[Over],
 ) -> Opening {
-    let [read, _, preprocess] = services;
-    let bytes = read.bytes.zip(preprocess.bytes);
-    let Some((((encoded, _), (_, finished)), split)) = bytes.zip(split(&opening, services)) else {
+    let Some((split, bytes, last)) = split(&opening, services) else {
         return record_each(logbook, job, opening, services);
     };
     let unit = logbook.current();
     let subject = Subject {
         split: Some(split),
-        ..claim_subject(Stage::Preprocess, job, Some((encoded, finished)))
+        ..claim_subject(last.stage, job, Some(bytes))
     };
-    logbook.close(subject, &opening, preprocess.end, None);
+    logbook.close(subject, &opening, last.end, None);
     logbook.continue_with(unit)
 }
 
-/// How long the first two of `services` took, where they went well.
-fn split(opening: &Opening, services: &[Over; 3]) -> Option<Split> {
-    let [read, decode, _] = services;
+/// How long the first two of three `services` took where they went well, what went in and out, and the last of them.
+fn split<'a>(opening: &Opening, services: &'a [Over]) -> Option<(Split, (u64, u64), &'a Over)> {
+    let [first, second, last] = services else {
+        return None;
+    };
     let length = |from: Nanos, to: Nanos| u32::try_from((to - from).0).ok();
-    Some(Split {
-        read: length(opening.start, read.end)?,
-        decode: length(read.end, decode.end)?,
-        decoded_bytes: decode.bytes?.1,
-    })
+    let split = Split {
+        first: length(opening.start, first.end)?,
+        second: length(first.end, second.end)?,
+        second_bytes: second.bytes?.1,
+    };
+    Some((split, (first.bytes?.0, last.bytes?.1), last))
 }
 
 /// A unit of work for each of `services`. When in them the thread lacked a core is not known, so each has its
@@ -93,19 +99,16 @@ fn record_each(
     logbook: &mut Logbook,
     job: &Job<()>,
     opening: Opening,
-    services: &[Over; 3],
+    services: &[Over],
 ) -> Opening {
-    let end = services[2].end;
+    let end = services.last().map_or(opening.start, |last| last.end);
     let whole = end - opening.start;
     let run_delay = Nanos(logbook.run_delay(end).into());
-    let stages = [Stage::Read, Stage::Decode, Stage::Preprocess].into_iter();
-    stages
-        .zip(services)
-        .fold(opening, |opening, (stage, over)| {
-            let unit = logbook.current();
-            let share = run_delay.share_of(over.end - opening.start, whole).0 as u32;
-            let subject = claim_subject(stage, job, over.bytes);
-            logbook.close_with(subject, &opening, over.end, None, share);
-            logbook.continue_with(unit)
-        })
+    services.iter().fold(opening, |opening, over| {
+        let unit = logbook.current();
+        let share = run_delay.share_of(over.end - opening.start, whole).0 as u32;
+        let subject = claim_subject(over.stage, job, over.bytes);
+        logbook.close_with(subject, &opening, over.end, None, share);
+        logbook.continue_with(unit)
+    })
 }

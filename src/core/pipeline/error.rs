@@ -291,7 +291,7 @@ impl Control {
     pub(super) fn nothing_left(&self, batches: u64) -> PipelineError {
         let Skipped { count, listed, .. } = self.skipped();
         let first = listed.into_iter().next();
-        let stage = first.as_ref().map_or(Stage::Read, |first| first.stage);
+        let stage = first.as_ref().map_or(Stage::READ, |first| first.stage);
         let (name, reason) = first
             .map(|first| (first.name, first.reason))
             .unwrap_or_default();

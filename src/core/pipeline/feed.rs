@@ -1,11 +1,12 @@
 //! The trainer's end of the pipeline: device batches, one at a time.
 
+use super::claim::Tools;
 use super::error::{Control, PipelineError, Skipped, Skips, caught};
 use super::item::{BatchJob, HostBatch};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Receiver, Sent};
 use super::resident::Resident;
-use super::work::{HostToDevice, SampleWork};
+use super::work::{HostToDevice, StagedWork};
 use super::worker::{Copied, CopyPost, Post, batch_subject, take_batch};
 use crate::timeline::{ClockThread, ItemId, Nanos, Stage, UnitRef};
 use std::sync::Arc;
@@ -22,18 +23,18 @@ pub struct Delivered<B> {
 }
 
 /// Where host batches come from.
-pub(super) enum HostSource<W: SampleWork> {
+pub(super) enum HostSource<W: StagedWork> {
     Queue(Receiver<HostBatch>),
     /// No workers: they are assembled here, in the trainer's thread.
     Inline {
         tickets: Receiver<BatchJob>,
         post: Post<W>,
-        scratch: W::Scratch,
+        tools: Tools<W>,
     },
 }
 
 /// Where device batches come from.
-pub(super) enum Supply<W: SampleWork, H: HostToDevice> {
+pub(super) enum Supply<W: StagedWork, H: HostToDevice> {
     /// A thread of its own copies ahead.
     Copied(Receiver<Copied<H::Batch>>),
     /// The trainer's thread copies.
@@ -44,12 +45,14 @@ pub(super) enum Supply<W: SampleWork, H: HostToDevice> {
 }
 
 /// A running pipeline, as its trainer sees it. Dropping it stops the pipeline.
-pub struct Feed<W: SampleWork, H: HostToDevice> {
+pub struct Feed<W: StagedWork, H: HostToDevice> {
     pub(super) supply: Option<Supply<W, H>>,
     pub(super) control: Arc<Control>,
     pub(super) threads: Vec<ClockThread<()>>,
     pub(super) logbook: Option<Logbook>,
     pub(super) step: Option<(Opening, Subject)>,
+    /// The stage of steps.
+    pub(super) trains: Stage,
     /// Where batches stay on the device.
     pub(super) resident: Option<Resident<Copied<H::Batch>>>,
     /// Batches in one epoch.
@@ -61,7 +64,7 @@ pub struct Feed<W: SampleWork, H: HostToDevice> {
     pub(super) empty: u64,
 }
 
-impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
+impl<W: StagedWork, H: HostToDevice> Feed<W, H> {
     /// The next batch on the device, in order; `None` at the end of the run or after a stop.
     /// Closes the step in progress, so that the wait is not part of it.
     ///
@@ -138,7 +141,7 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
         let copied = resident.take()?;
         resident.keep(copied.clone());
         let opening = logbook.continue_with(UnitRef::NONE);
-        self.step = Some((opening, step_subject(&copied)));
+        self.step = Some((opening, step_subject(self.trains, &copied)));
         Some(copied)
     }
 
@@ -153,7 +156,7 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
                     value: copied,
                 } = received.envelope;
                 let opening = logbook.open(handoff, received.waited, received.depth);
-                self.step = Some((opening, step_subject(&copied)));
+                self.step = Some((opening, step_subject(self.trains, &copied)));
                 Some(copied)
             }
             Supply::Here { source, copy } => {
@@ -162,7 +165,10 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
                 let unit = logbook.current();
                 let (copied, subject, end) = copy.copy(batch, &opening, logbook)?;
                 logbook.close(subject, &opening, end, None);
-                self.step = Some((logbook.continue_with(unit), step_subject(&copied)));
+                self.step = Some((
+                    logbook.continue_with(unit),
+                    step_subject(self.trains, &copied),
+                ));
                 Some(copied)
             }
         }
@@ -216,15 +222,15 @@ impl<W: SampleWork, H: HostToDevice> Feed<W, H> {
     }
 }
 
-impl<W: SampleWork, H: HostToDevice> Drop for Feed<W, H> {
+impl<W: StagedWork, H: HostToDevice> Drop for Feed<W, H> {
     fn drop(&mut self) {
         self.shut_down();
     }
 }
 
-fn step_subject<B>(copied: &Copied<B>) -> Subject {
+fn step_subject<B>(stage: Stage, copied: &Copied<B>) -> Subject {
     Subject {
-        stage: Stage::Step,
+        stage,
         split: None,
         item: ItemId {
             batch: copied.number,
@@ -239,7 +245,7 @@ fn step_subject<B>(copied: &Copied<B>) -> Subject {
 }
 
 /// The next host batch and the opening of its copy.
-fn host_batch<W: SampleWork>(
+fn host_batch<W: StagedWork>(
     source: &mut HostSource<W>,
     logbook: &mut Logbook,
 ) -> Option<(HostBatch, Opening)> {
@@ -248,7 +254,7 @@ fn host_batch<W: SampleWork>(
         HostSource::Inline {
             tickets,
             post,
-            scratch,
+            tools,
         } => {
             let received = tickets.recv(logbook.current()).ok()?;
             let Envelope {
@@ -256,12 +262,12 @@ fn host_batch<W: SampleWork>(
                 value: job,
             } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
-            let assembled = caught(Stage::Batch, "loading in the trainer's thread", || {
-                post.assemble(logbook, job, opening, scratch)
+            let assembled = caught(post.batch(), "loading in the trainer's thread", || {
+                post.assemble(logbook, job, opening, tools)
             });
             let assembled = assembled.map_err(|panicked| post.control.fail(panicked));
             let (batch, opening, last) = assembled.ok()??;
-            let subject = batch_subject(Stage::Batch, &batch, last);
+            let subject = batch_subject(post.batch(), &batch, last);
             let unit = logbook.current();
             let end = logbook.ended();
             logbook.close(subject, &opening, end, None);

@@ -1,6 +1,6 @@
 //! The pipeline engine: stages on bounded queues that feed a trainer.
 //!
-//! Data flows one way, sampler -> read -> decode -> preprocess -> batch -> copy -> trainer. Every wait
+//! Data flows one way, sampler -> stages of samples -> batch -> copy -> trainer. Every wait
 //! goes through a [`Clock`](crate::timeline::Clock), every unit of work is recorded with its binding
 //! predecessor. Invariants: nothing is lost or delivered twice; delivery in order does not depend on
 //! the number of workers; no lock is held across a wait. May use `timeline`.
@@ -39,7 +39,7 @@ pub use plan::{Keep, OnError, Plan};
 pub use recording_cost::RecordingCost;
 pub use usage::UsageMeter;
 pub use waking_cost::WakingCost;
-pub use work::{Claim, Discard, HostToDevice, SampleKey, SampleWork};
+pub use work::{Claim, Discard, HostToDevice, Made, SampleKey, SampleWork, StagedWork};
 
 #[cfg(test)]
 mod tests;

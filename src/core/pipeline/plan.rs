@@ -3,6 +3,7 @@
 use super::buffers::buffers_in_turns;
 use super::error::PipelineError;
 use super::sampler::{BatchSpan, Batches, Order, epoch_order};
+use super::work::StagedWork;
 use crate::timeline::{ItemId, Layout, Place, StageKnobs};
 use std::sync::Arc;
 
@@ -49,38 +50,36 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Refuses what would deliver nothing, of a data set of `samples` samples.
-    pub(super) fn check(&self, samples: usize) -> Result<(), PipelineError> {
+    /// Refuses what would deliver nothing, of the data set of `work`.
+    pub(super) fn check<W: StagedWork>(&self, work: &W) -> Result<(), PipelineError> {
+        let samples = work.samples();
         let mut counts = vec![
-            ("batch_size", self.batch_size),
-            ("claim_size", self.claim_size),
+            ("batch_size".to_owned(), self.batch_size),
+            ("claim_size".to_owned(), self.claim_size),
         ];
-        match self.layout {
-            Layout::PerStage {
-                read,
-                decode,
-                preprocess,
-                batch,
-            } => counts.extend([
-                ("read.workers", read.workers),
-                ("read.prefetch", read.prefetch),
-                ("decode.workers", decode.workers),
-                ("decode.prefetch", decode.prefetch),
-                ("preprocess.workers", preprocess.workers),
-                ("preprocess.prefetch", preprocess.prefetch),
-                ("batch.workers", batch.workers),
-                ("batch.prefetch", batch.prefetch),
-            ]),
+        match &self.layout {
+            Layout::PerStage { samples, batch } => {
+                let stages = work.pipeline().assembly();
+                let (planned, named) = (samples.len() + 1, stages.clone().count());
+                if planned != named {
+                    let what = format!("it has {planned} stages and the work {named}");
+                    return Err(PipelineError::Plan(what));
+                }
+                for (stage, knobs) in stages.zip(samples.iter().chain([batch])) {
+                    counts.push((format!("{stage}.workers"), knobs.workers));
+                    counts.push((format!("{stage}.prefetch"), knobs.prefetch));
+                }
+            }
             layout if layout.is_inline() => {}
             Layout::WholeBatch {
                 prefetch_factor, ..
-            } => counts.push(("prefetch_factor", prefetch_factor)),
+            } => counts.push(("prefetch_factor".to_owned(), *prefetch_factor)),
         }
         let copies = self.copy.workers > 0;
-        counts.extend(copies.then_some(("copy.prefetch", self.copy.prefetch)));
+        counts.extend(copies.then(|| ("copy.prefetch".to_owned(), self.copy.prefetch)));
         let kept = self
             .keep
-            .map(|keep| ("keep.batches", keep.batches as usize));
+            .map(|keep| ("keep.batches".to_owned(), keep.batches as usize));
         counts.extend(kept);
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
             let what = format!("{name} is 0; it must be at least 1");
@@ -102,22 +101,17 @@ impl Plan {
 
     /// Host batch buffers needed so that buffers never bind before the queues do.
     pub fn slabs(&self) -> usize {
-        match self.layout {
+        match &self.layout {
             Layout::WholeBatch { .. } => self.outstanding() + 1,
-            Layout::PerStage {
-                read,
-                decode,
-                preprocess,
-                batch,
-            } => {
+            Layout::PerStage { samples, batch } => {
                 let whole_claims = |samples: usize| samples.next_multiple_of(self.claim_size);
-                let served = (read.workers + decode.workers + preprocess.workers) * self.claim_size;
-                let queued = [
-                    read.prefetch,
-                    decode.prefetch,
-                    self.finished_samples(preprocess),
-                ];
-                let in_flight = served + queued.map(whole_claims).iter().sum::<usize>();
+                let served: usize = samples.iter().map(|stage| stage.workers).sum();
+                let (last, before) = samples
+                    .split_last()
+                    .map_or((0, &[][..]), |(last, before)| (last.prefetch, before));
+                let queues = before.iter().map(|stage| stage.prefetch);
+                let queues = queues.chain([self.finished_samples(last)]);
+                let in_flight = served * self.claim_size + queues.map(whole_claims).sum::<usize>();
                 let assembling = in_flight.div_ceil(self.batch_size) + 1;
                 assembling + batch.workers + batch.prefetch + 1
             }
@@ -130,11 +124,11 @@ impl Plan {
         self.slabs().max(in_turns)
     }
 
-    /// Capacity of the queue between preprocess and batch. Finished samples lie in their batch's buffer, so
-    /// room for a whole batch costs at most one buffer; with less, preprocess would stand still whenever a
-    /// batch is put together.
-    pub fn finished_samples(&self, preprocess: StageKnobs) -> usize {
-        preprocess.prefetch.max(self.batch_size)
+    /// Capacity of the queue between the last stage of samples, which has room for `prefetch`, and batch. Finished
+    /// samples lie in their batch's buffer, so room for a whole batch costs at most one buffer; with less, that stage
+    /// would stand still whenever a batch is put together.
+    pub fn finished_samples(&self, prefetch: usize) -> usize {
+        prefetch.max(self.batch_size)
     }
 
     /// Samples of an epoch over a data set of `samples`.
@@ -170,7 +164,7 @@ impl Plan {
 
     /// Batches admitted at a time, at most: until the consumer takes them (whole-batch layout) or they are copied.
     pub fn outstanding(&self) -> usize {
-        match self.layout {
+        match &self.layout {
             Layout::WholeBatch {
                 num_workers,
                 prefetch_factor,

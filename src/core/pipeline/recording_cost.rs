@@ -28,7 +28,7 @@ impl RecordingCost {
         let lane = recorder.lane("measure", LaneKind::Trainer);
         let mut logbook = Logbook::new(clock.clone(), lane);
         let subject = Subject {
-            stage: Stage::Read,
+            stage: Stage::READ,
             split: None,
             item: ItemId::default(),
             sample: 0,

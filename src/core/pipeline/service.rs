@@ -1,7 +1,8 @@
-//! The service of one claim at each stage, with the bytes that went in and came out.
+//! The service of one claim at a stage, with the bytes that went in and came out.
 
 use super::error::SampleError;
-use super::work::{Claim, SampleWork};
+use super::work::{Claim, StagedWork};
+use crate::timeline::Stage;
 
 /// Served samples: what goes on and how large it was before and after.
 pub(super) struct Served<O> {
@@ -10,49 +11,44 @@ pub(super) struct Served<O> {
     pub(super) bytes_out: u64,
 }
 
-pub(super) fn read<W: SampleWork>(
-    work: &W,
-    claim: &Claim,
-) -> Result<Served<W::Encoded>, SampleError> {
-    let output = work.read(claim)?;
-    let bytes = work.encoded_bytes(&output);
-    Ok(Served {
-        output,
-        bytes_in: bytes,
-        bytes_out: bytes,
-    })
+/// A stage in the middle that hands on nothing, or a last one that hands on something.
+#[derive(Debug, thiserror::Error)]
+#[error("the stage {stage} handed on {0}; every stage but the last hands on one item, the last writes what it made", what(.missing))]
+struct WrongOutput {
+    stage: Stage,
+    missing: bool,
 }
 
-pub(super) fn decode<W: SampleWork>(
-    work: &W,
-    claim: &Claim,
-    encoded: W::Encoded,
-    scratch: &mut W::Scratch,
-) -> Result<Served<W::Decoded>, SampleError> {
-    let bytes_in = work.encoded_bytes(&encoded);
-    let output = work.decode(claim, encoded, scratch)?;
-    let bytes_out = work.decoded_bytes(&output);
-    Ok(Served {
-        output,
-        bytes_in,
-        bytes_out,
-    })
+fn what(missing: &bool) -> &'static str {
+    match missing {
+        true => "nothing",
+        false => "an item",
+    }
 }
 
-/// Writes the finished samples to the front of `room`.
-pub(super) fn preprocess<W: SampleWork>(
+/// Does what `stage` does to `claim`; the last one writes to the front of `room`.
+pub(super) fn serve<W: StagedWork>(
     work: &W,
+    stage: Stage,
     claim: &Claim,
-    decoded: W::Decoded,
+    input: Option<W::Item>,
     scratch: &mut W::Scratch,
     room: &mut [u8],
-) -> Result<Served<()>, SampleError> {
+) -> Result<Served<Option<W::Item>>, SampleError> {
     let out = &mut room[..claim.indices().len() * work.sample_bytes()];
-    let bytes_in = work.decoded_bytes(&decoded);
-    work.preprocess(claim, decoded, scratch, out)?;
+    let room_bytes = out.len() as u64;
+    let bytes_in = input.as_ref().map(|input| work.item_bytes(input));
+    let output = work.serve(stage, claim, input, scratch, out)?;
+    if output.is_some() == stage.finishes_samples() {
+        let missing = output.is_none();
+        return Err(Box::new(WrongOutput { stage, missing }));
+    }
+    let bytes_out = output
+        .as_ref()
+        .map_or(room_bytes, |output| work.item_bytes(output));
     Ok(Served {
-        output: (),
-        bytes_in,
-        bytes_out: out.len() as u64,
+        output,
+        bytes_in: bytes_in.unwrap_or(bytes_out),
+        bytes_out,
     })
 }

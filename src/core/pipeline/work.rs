@@ -2,7 +2,7 @@
 
 use super::error::SampleError;
 use super::item::HostBatch;
-use crate::timeline::UnitRef;
+use crate::timeline::{Pipeline, Stage, UnitRef};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ fn follows(before: u32, sample: u32) -> bool {
     before.checked_add(1) == Some(sample)
 }
 
-/// The work of the sample stages on one data set. Called from many threads at once.
+/// The work of read, decode and preprocess on one data set. Called from many threads at once.
 pub trait SampleWork: Send + Sync + 'static {
     /// What the read stage hands on, such as a mapped file.
     type Encoded: Send + 'static;
@@ -156,6 +156,129 @@ pub trait SampleWork: Send + Sync + 'static {
     fn encoded_bytes(&self, encoded: &Self::Encoded) -> u64;
     /// Size of what [`decode`](Self::decode) returned, in bytes.
     fn decoded_bytes(&self, decoded: &Self::Decoded) -> u64;
+}
+
+/// The work of a pipeline's sample stages, whatever these are, on one data set. Called from many threads at once.
+pub trait StagedWork: Send + Sync + 'static {
+    /// What one sample stage hands on to the next.
+    type Item: Send + 'static;
+    /// What a worker keeps from sample to sample, such as buffers.
+    type Scratch: Send + 'static;
+
+    /// The stages.
+    fn pipeline(&self) -> &'static Pipeline;
+    /// Samples in the data set.
+    fn samples(&self) -> usize;
+    /// Bytes of one finished sample.
+    fn sample_bytes(&self) -> usize;
+    /// The class of a sample.
+    fn label(&self, index: u32) -> u32;
+    /// How to name a sample to the user, such as its path.
+    fn name(&self, index: u32) -> String;
+    /// A worker's own buffers.
+    fn scratch(&self) -> Self::Scratch;
+
+    /// Samples that a worker takes at a time, at most: more than one only where the work on a sample costs
+    /// less than handing it on does.
+    fn claim_size(&self) -> usize {
+        1
+    }
+
+    /// Does what `stage` does to the samples of `claim`, with what the stage before handed on; the first gets nothing.
+    /// The last writes the finished samples to `out`, [`sample_bytes`](Self::sample_bytes) long each, and hands on
+    /// nothing.
+    ///
+    /// # Errors
+    /// Why these samples cannot be had.
+    fn serve(
+        &self,
+        stage: Stage,
+        claim: &Claim,
+        input: Option<Self::Item>,
+        scratch: &mut Self::Scratch,
+        out: &mut [u8],
+    ) -> Result<Option<Self::Item>, SampleError>;
+
+    /// Finishes a batch whose samples are all in place.
+    ///
+    /// # Errors
+    /// Why this batch cannot be used.
+    fn collate(&self, _batch: &mut HostBatch) -> Result<(), SampleError> {
+        Ok(())
+    }
+
+    /// Bytes of what a stage handed on.
+    fn item_bytes(&self, item: &Self::Item) -> u64;
+}
+
+/// What reading, and decoding, made of samples.
+pub enum Made<E, D> {
+    Encoded(E),
+    Decoded(D),
+}
+
+impl<W: SampleWork> StagedWork for W {
+    type Item = Made<W::Encoded, W::Decoded>;
+    type Scratch = W::Scratch;
+
+    fn pipeline(&self) -> &'static Pipeline {
+        Pipeline::IMAGES
+    }
+
+    fn samples(&self) -> usize {
+        SampleWork::samples(self)
+    }
+
+    fn sample_bytes(&self) -> usize {
+        SampleWork::sample_bytes(self)
+    }
+
+    fn label(&self, index: u32) -> u32 {
+        SampleWork::label(self, index)
+    }
+
+    fn name(&self, index: u32) -> String {
+        SampleWork::name(self, index)
+    }
+
+    fn scratch(&self) -> W::Scratch {
+        SampleWork::scratch(self)
+    }
+
+    fn claim_size(&self) -> usize {
+        SampleWork::claim_size(self)
+    }
+
+    fn serve(
+        &self,
+        _: Stage,
+        claim: &Claim,
+        input: Option<Self::Item>,
+        scratch: &mut W::Scratch,
+        out: &mut [u8],
+    ) -> Result<Option<Self::Item>, SampleError> {
+        Ok(match input {
+            None => Some(Made::Encoded(self.read(claim)?)),
+            Some(Made::Encoded(encoded)) => {
+                Some(Made::Decoded(self.decode(claim, encoded, scratch)?))
+            }
+            Some(Made::Decoded(decoded)) => {
+                self.preprocess(claim, decoded, scratch, out)?;
+                None
+            }
+        })
+    }
+
+    fn collate(&self, batch: &mut HostBatch) -> Result<(), SampleError> {
+        SampleWork::collate(self, batch)
+    }
+
+    fn item_bytes(&self, item: &Self::Item) -> u64 {
+        match item {
+            Made::Encoded(encoded) => self.encoded_bytes(encoded),
+            Made::Decoded(decoded) => self.decoded_bytes(decoded),
+        }
+    }
 }
 
 /// Brings a batch from host memory to where the trainer's device reads it.

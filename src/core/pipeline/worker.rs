@@ -3,15 +3,16 @@
 
 use super::admission::Admission;
 use super::assembly::{Assembly, Outlet};
-use super::buffers::{Buffers, Slot};
+use super::buffers::Buffers;
+use super::claim::Tools;
 use super::error::{Control, PipelineError, SampleError, caught, error_chain, panic_message};
 use super::item::{BatchJob, HostBatch, Job, join};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Handoff, Receiver, Sender};
 use super::resident::Resident;
-use super::service::Served;
-use super::work::{Claim, HostToDevice, SampleWork};
-use crate::timeline::{ItemId, Nanos, Stage, UnitRef};
+use super::service::{Served, serve};
+use super::work::{Claim, HostToDevice, StagedWork};
+use crate::timeline::{ItemId, Nanos, Pipeline, Stage, StageKind, UnitRef};
 use bytes::BytesMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,9 +22,15 @@ pub(super) struct Post<W> {
     pub(super) work: Arc<W>,
     pub(super) buffers: Arc<Buffers>,
     pub(super) control: Arc<Control>,
+    pub(super) pipeline: &'static Pipeline,
 }
 
-impl<W: SampleWork> Post<W> {
+impl<W: StagedWork> Post<W> {
+    /// The stage that puts batches together.
+    pub(super) fn batch(&self) -> Stage {
+        self.pipeline.the(StageKind::Batch)
+    }
+
     /// Runs one service with the worker's `tools`, turning its error or panic into what the error policy says.
     pub(super) fn guarded<T, O>(
         &self,
@@ -51,18 +58,16 @@ impl<W: SampleWork> Post<W> {
         None
     }
 
-    /// Serves samples until the input ends or the pipeline stops; `new_service` makes what serves them.
-    pub(super) fn serve_samples<I: Send, O: Send, S>(
+    /// Serves samples at `stage` until the input ends or the pipeline stops. What came in is turned to the stage's
+    /// input by `begin`, and what it makes to what goes on by `end`.
+    pub(super) fn serve_samples<I: Send, O: Send>(
         &self,
         logbook: &mut Logbook,
         stage: Stage,
-        input: &Receiver<Job<I>>,
-        output: &Sender<Job<O>>,
-        new_service: impl Fn(&W) -> S,
-    ) where
-        S: FnMut(&W, &Claim, I, &mut Slot) -> Result<Served<O>, SampleError>,
-    {
-        let mut service = new_service(&self.work);
+        (input, begin): (&Receiver<Job<I>>, impl Fn(I) -> Option<W::Item>),
+        (output, end): (&Sender<Job<O>>, impl Fn(Option<W::Item>) -> Option<O>),
+    ) {
+        let mut scratch = self.work.scratch();
         while let Ok(received) = input.recv(logbook.current()) {
             let Envelope {
                 handoff,
@@ -71,20 +76,20 @@ impl<W: SampleWork> Post<W> {
             let opening = logbook.open(handoff, received.waited, received.depth);
             let (payload, mut job) = job.split();
             let served = payload.and_then(|payload| {
-                let tools = (&mut service, &new_service);
-                self.guarded(stage, &job.claim, tools, |work, service| {
-                    service(work, &job.claim, payload, &mut job.slot)
+                let (tools, input) = ((&mut scratch, W::scratch), begin(payload));
+                self.guarded(stage, &job.claim, tools, |work, scratch| {
+                    serve(work, stage, &job.claim, input, scratch, job.slot.bytes())
                 })
             });
             let bytes = served.as_ref().map(|s| (s.bytes_in, s.bytes_out));
             let subject = claim_subject(stage, &job, bytes);
-            let end = logbook.ended();
-            let value = job.with(served.map(|s| s.output));
+            let ended = logbook.ended();
+            let value = job.with(served.and_then(|served| end(served.output)));
             let sent = output.send(Envelope {
-                handoff: logbook.handoff(end),
+                handoff: logbook.handoff(ended),
                 value,
             });
-            logbook.close(subject, &opening, end, sent.ok());
+            logbook.close(subject, &opening, ended, sent.ok());
             if sent.is_err() {
                 return;
             }
@@ -94,7 +99,7 @@ impl<W: SampleWork> Post<W> {
     /// Finishes batch `parts`: joins them, lets the loader collate. `None` where that failed.
     fn finish_batch(&self, number: u64, parts: Vec<Job<()>>) -> Option<HostBatch> {
         let what = format!("batch {number}");
-        let finished = caught(Stage::Batch, &what, || {
+        let finished = caught(self.batch(), &what, || {
             let label = |index| self.work.label(index);
             let mut batch = join(number, parts, self.work.sample_bytes(), label);
             self.work.collate(&mut batch).map(|()| batch)
@@ -102,7 +107,7 @@ impl<W: SampleWork> Post<W> {
         let failure = match finished {
             Ok(Ok(batch)) => return Some(batch),
             Ok(Err(error)) => PipelineError::Sample {
-                stage: Stage::Batch,
+                stage: self.batch(),
                 sample: number,
                 name: what,
                 reason: error_chain(error.as_ref()),
@@ -168,7 +173,7 @@ impl<W: SampleWork> Post<W> {
         outlet: &Outlet,
         output: &Sender<HostBatch>,
     ) -> bool {
-        let subject = batch_subject(Stage::Batch, &batch, last_sample);
+        let subject = batch_subject(self.batch(), &batch, last_sample);
         let end = logbook.ended();
         let handoff = logbook.handoff(end);
         let sent = outlet.deliver(batch, handoff, output, logbook);
@@ -176,7 +181,7 @@ impl<W: SampleWork> Post<W> {
         sent.is_ok()
     }
 
-    /// The whole-batch worker: read to collate, one batch after another.
+    /// The whole-batch worker: all stages, one batch after another.
     pub(super) fn serve_whole_batches(
         &self,
         logbook: &mut Logbook,
@@ -184,14 +189,14 @@ impl<W: SampleWork> Post<W> {
         outlet: &Outlet,
         output: &Sender<HostBatch>,
     ) {
-        let mut scratch = self.work.scratch();
+        let mut tools = Tools::new(&*self.work);
         while let Ok(received) = input.recv(logbook.current()) {
             let Envelope {
                 handoff,
                 value: job,
             } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
-            let assembled = self.assemble(logbook, job, opening, &mut scratch);
+            let assembled = self.assemble(logbook, job, opening, &mut tools);
             let handed_on = assembled.is_some_and(|(batch, opening, last)| {
                 self.hand_on(logbook, batch, &opening, last, outlet, output)
             });
@@ -208,7 +213,7 @@ impl<W: SampleWork> Post<W> {
         logbook: &mut Logbook,
         job: BatchJob,
         mut opening: Opening,
-        scratch: &mut W::Scratch,
+        tools: &mut Tools<W>,
     ) -> Option<(HostBatch, Opening, u32)> {
         let number = job.batch.number;
         let mut jobs: Vec<Job<()>> = job.into_jobs(&self.buffers).collect();
@@ -216,7 +221,7 @@ impl<W: SampleWork> Post<W> {
             if self.control.stop.is_stopped() {
                 return None;
             }
-            opening = self.load(logbook, job, opening, scratch);
+            opening = self.load(logbook, job, opening, tools);
         }
         let last = jobs.last().map_or(0, |job| job.claim.first().index);
         let batch = self.finish_batch(number, jobs)?;
@@ -284,6 +289,7 @@ pub(super) struct CopyPost<H> {
     pub(super) credit: Credit,
     /// Where batches stay in host memory.
     pub(super) resident: Option<Resident<HostBatch>>,
+    pub(super) stage: Stage,
 }
 
 impl<H: HostToDevice> CopyPost<H> {
@@ -346,7 +352,7 @@ impl<H: HostToDevice> CopyPost<H> {
                 return None;
             }
         };
-        let subject = batch_subject(Stage::Copy, &batch, 0);
+        let subject = batch_subject(self.stage, &batch, 0);
         let copied = Copied {
             number: batch.number,
             epoch: batch.epoch,

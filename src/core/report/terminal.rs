@@ -447,7 +447,7 @@ mod tests {
         assert!(!render(&report).contains("guard"));
         report.guard = Some(Guard {
             check: "too_many_workers".into(),
-            stage: Some(Stage::Decode),
+            stage: Some(Stage::DECODE),
             workers: 8,
             enough: 1,
             cores: 2.0,

@@ -4,23 +4,22 @@
 #[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct StageKnobs {
     pub workers: usize,
-    /// In the engine samples for read, decode and preprocess (behind preprocess there is always room for one batch),
-    /// in the simulation claims; batches for batch and copy.
+    /// In the engine samples for stages of samples (behind the last there is always room for one batch), in the
+    /// simulation claims; batches for batch and copy.
     pub prefetch: usize,
 }
 
 /// The two ways to spend workers.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// Each stage has workers of its own and a queue to the next.
     PerStage {
-        read: StageKnobs,
-        decode: StageKnobs,
-        preprocess: StageKnobs,
+        /// Of the stages of samples, in their order.
+        samples: Vec<StageKnobs>,
         batch: StageKnobs,
     },
-    /// As PyTorch's DataLoader: each worker assembles whole batches, read to collate, and at most
+    /// As PyTorch's DataLoader: each worker assembles whole batches, from the first stage to collate, and at most
     /// `num_workers * prefetch_factor` batches are outstanding. With 0 workers batches are assembled
     /// in the trainer's thread.
     WholeBatch {

@@ -11,6 +11,7 @@ mod interval;
 mod layout;
 mod record;
 mod recorder;
+mod stage;
 mod steps;
 mod time;
 mod wakings;
@@ -25,10 +26,11 @@ pub use gpu_sample::GpuSample;
 pub use interval::{Interval, IntervalSet};
 pub use layout::{Layout, Place, StageKnobs};
 pub use record::{
-    BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Service, Split, Stage, ThreadUsage,
+    BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Service, Split, ThreadUsage,
     UnitRecord, UnitRef,
 };
 pub use recorder::{Drain, LaneInfo, LaneKind, LaneRecorder, Recorder};
+pub use stage::{Pipeline, Stage, StageKind, StageNameError};
 pub use steps::{CountedSteps, StepCounts};
 pub use time::Nanos;
 #[cfg(test)]

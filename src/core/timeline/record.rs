@@ -3,80 +3,7 @@
 //! A [`UnitRecord`] holds the times at which each condition of its start was met and *who* met the last
 //! one (its binding predecessor), so that the critical path can be walked back exactly.
 
-use super::Nanos;
-
-/// A kind of work: the five loader stages, the trainer's step, and what a device does beside the host.
-#[derive(
-    Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
-    Read,
-    Decode,
-    Preprocess,
-    Batch,
-    Copy,
-    /// One optimizer update, as the trainer's own thread sees it: from holding the device batch to
-    /// asking for the next.
-    Step,
-    /// One batch on a copy engine, which the copy stage has given it.
-    Transfer,
-    /// One step on a device that runs beside the trainer's thread.
-    Device,
-}
-
-impl Stage {
-    /// The loader stages, in order of the data's way.
-    pub const LOADER: [Stage; 5] = [
-        Stage::Read,
-        Stage::Decode,
-        Stage::Preprocess,
-        Stage::Batch,
-        Stage::Copy,
-    ];
-
-    /// All, each at the place that is its code.
-    pub const ALL: [Stage; 8] = [
-        Stage::Read,
-        Stage::Decode,
-        Stage::Preprocess,
-        Stage::Batch,
-        Stage::Copy,
-        Stage::Step,
-        Stage::Transfer,
-        Stage::Device,
-    ];
-
-    /// The name used in configuration, output and traces.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stage::Read => "read",
-            Stage::Decode => "decode",
-            Stage::Preprocess => "preprocess",
-            Stage::Batch => "batch",
-            Stage::Copy => "copy",
-            Stage::Step => "step",
-            Stage::Transfer => "transfer",
-            Stage::Device => "device",
-        }
-    }
-
-    /// Whether its unit of work is a whole batch rather than a sample.
-    pub const fn per_batch(self) -> bool {
-        !matches!(self, Stage::Read | Stage::Decode | Stage::Preprocess)
-    }
-
-    /// Whether a device does it, beside the host's threads.
-    pub const fn on_device(self) -> bool {
-        matches!(self, Stage::Transfer | Stage::Device)
-    }
-}
-
-impl std::fmt::Display for Stage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
-}
+use super::{Nanos, Stage, StageKind};
 
 /// A sample's place in the run: the batch it belongs to and its slot there. Whole batches use slot 0.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -129,16 +56,16 @@ impl UnitRef {
     }
 }
 
-/// How a worker that reads, decodes and preprocesses samples one after another spent a unit of work: the rest
-/// of it was preprocess.
+/// How a worker spent a unit of work in which it took samples through three stages one after another: the rest of it
+/// was the last.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// Nanoseconds.
-    pub read: u32,
+    pub first: u32,
     /// Nanoseconds.
-    pub decode: u32,
-    /// Bytes that decode handed on.
-    pub decoded_bytes: u64,
+    pub second: u32,
+    /// Bytes that the second handed on.
+    pub second_bytes: u64,
 }
 
 /// What one stage did in a unit of work.
@@ -272,50 +199,51 @@ impl UnitRecord {
         services.into_iter().skip(first)
     }
 
+    /// Whether it made samples of nothing: no unit comes before on the data's way.
+    pub fn begins(&self) -> bool {
+        let first = self.services().next();
+        first.is_some_and(|first| first.stage.is_first())
+    }
+
     /// Whether `stage` did anything in it.
     pub fn involves(&self, stage: Stage) -> bool {
-        let before = matches!(stage, Stage::Read | Stage::Decode) && self.split.is_some();
-        self.stage == stage || before
+        let before = || self.services().any(|service| service.stage == stage);
+        self.stage == stage || self.split.is_some() && before()
     }
 
     /// Whether it is an optimizer update; one whose samples were all skipped is none.
     pub fn is_step(&self) -> bool {
-        self.stage == Stage::Step && !self.skipped
+        self.stage.kind() == StageKind::Step && !self.skipped
     }
 }
 
 impl Split {
     /// The services that make up `whole`.
     fn of(&self, whole: Service) -> [Service; 3] {
-        let read_until = (whole.start + Nanos(self.read.into())).min(whole.end);
-        let decode_until = (read_until + Nanos(self.decode.into())).min(whole.end);
+        let last = whole.stage;
+        let second = last.before().unwrap_or(last);
+        let first = second.before().unwrap_or(second);
+        let first_until = (whole.start + Nanos(self.first.into())).min(whole.end);
+        let second_until = (first_until + Nanos(self.second.into())).min(whole.end);
         let (length, delay) = (whole.end - whole.start, Nanos(whole.run_delay.into()));
-        // Where in the unit the thread lacked a core is not known.
-        let part = |start: Nanos, end: Nanos| delay.share_of(end - start, length).0 as u32;
-        let service = |stage, start, end, bytes_in, bytes_out| Service {
+        let service = |stage, start: Nanos, end: Nanos, bytes_in, bytes_out| Service {
             stage,
             start,
             end,
-            run_delay: part(start, end),
+            // Where in the unit the thread lacked a core is not known.
+            run_delay: delay.share_of(end - start, length).0 as u32,
             bytes_in,
             bytes_out,
-            input_depth: if stage == Stage::Read {
-                whole.input_depth
-            } else {
-                0
+            input_depth: match stage == first {
+                true => whole.input_depth,
+                false => 0,
             },
         };
-        let (encoded, decoded) = (whole.bytes_in, self.decoded_bytes);
+        let (made, handed_on) = (whole.bytes_in, self.second_bytes);
         [
-            service(Stage::Read, whole.start, read_until, encoded, encoded),
-            service(Stage::Decode, read_until, decode_until, encoded, decoded),
-            service(
-                whole.stage,
-                decode_until,
-                whole.end,
-                decoded,
-                whole.bytes_out,
-            ),
+            service(first, whole.start, first_until, made, made),
+            service(second, first_until, second_until, made, handed_on),
+            service(last, second_until, whole.end, handed_on, whole.bytes_out),
         ]
     }
 }
@@ -429,21 +357,21 @@ mod tests {
     proptest! {
         /// Its services follow each other without a gap and are the whole of it.
         #[test]
-        fn a_split_unit_is_the_sum_of_its_services(start in 0u64..1 << 60, lengths in any::<[u32; 2]>(), preprocess in 0u64..1 << 50, delay in any::<u32>()) {
-            let [read, decode] = lengths;
-            let end = Nanos(start + u64::from(read) + u64::from(decode) + preprocess);
+        fn a_split_unit_is_the_sum_of_its_services(start in 0u64..1 << 60, lengths in any::<[u32; 2]>(), last in 0u64..1 << 50, delay in any::<u32>()) {
+            let [first, second] = lengths;
+            let end = Nanos(start + u64::from(first) + u64::from(second) + last);
             let unit = UnitRecord {
                 input_depth: 3,
                 run_delay: delay,
-                split: Some(Split { read, decode, decoded_bytes: 7 }),
-                ..UnitRecord::of_device(Stage::Preprocess, 0, UnitRef::NONE, false, Nanos(start), end)
+                split: Some(Split { first, second, second_bytes: 7 }),
+                ..UnitRecord::of_device(Stage::PREPROCESS, 0, UnitRef::NONE, false, Nanos(start), end)
             };
             let services: Vec<_> = unit.services().collect();
             let ends = services.iter().map(|service| service.end);
             let starts = services.iter().skip(1).map(|service| service.start);
             prop_assert!(ends.zip(starts).all(|(end, start)| end == start));
             let found: Vec<u64> = services.iter().map(|service| (service.end - service.start).0).collect();
-            prop_assert_eq!(found, [read.into(), decode.into(), preprocess]);
+            prop_assert_eq!(found, [first.into(), second.into(), last]);
             let depths: Vec<u16> = services.iter().map(|service| service.input_depth).collect();
             prop_assert_eq!(depths, [3, 0, 0]);
             let delays: u64 = services.iter().map(|service| u64::from(service.run_delay)).sum();

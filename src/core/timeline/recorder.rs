@@ -3,7 +3,7 @@
 //! A full ring drops the record and counts it, and the next one that finds room says so; no thread ever waits.
 
 use super::steps::StepCounters;
-use super::{CountedSteps, Record, Stage, UnitRecord, UnitRef, Wakings};
+use super::{CountedSteps, Record, Stage, StageKind, UnitRecord, UnitRef, Wakings};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -91,10 +91,10 @@ impl Recorder {
         Recorder { steps, ..self }
     }
 
-    /// The steps so far of `stage`: of the trainer's thread, or of the device that runs beside it. They hold whatever
+    /// The steps so far of the `kind` step or device: of the trainer's thread, or of the device that runs beside it. They hold whatever
     /// was dropped. Read before the records are taken they are no more than these tell of.
-    pub fn steps(&self, stage: Stage) -> CountedSteps {
-        self.steps.read(stage)
+    pub fn steps(&self, kind: StageKind) -> CountedSteps {
+        self.steps.read(kind)
     }
 
     /// A recorder that records nothing: only for measuring what recording costs.

@@ -1,6 +1,6 @@
 //! Counts of steps, kept by the threads that end them: a full ring drops records, but none of these.
 
-use super::{Nanos, Stage, UnitRecord};
+use super::{Nanos, StageKind, UnitRecord};
 use std::sync::{Mutex, PoisonError};
 
 /// Steps that are over.
@@ -53,26 +53,23 @@ impl StepCounters {
         }
     }
 
-    fn of(&self, stage: Stage) -> &Mutex<CountedSteps> {
-        match stage {
-            Stage::Device => &self.device,
+    fn of(&self, kind: StageKind) -> &Mutex<CountedSteps> {
+        match kind {
+            StageKind::Device => &self.device,
             _ => &self.trainer,
         }
     }
 
-    /// Those of `stage`, which is step or device.
-    pub(super) fn read(&self, stage: Stage) -> CountedSteps {
-        *self
-            .of(stage)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Those of the `kind` step or device.
+    pub(super) fn read(&self, kind: StageKind) -> CountedSteps {
+        *self.of(kind).lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts `unit` where it is a step.
     pub(super) fn count(&self, unit: &UnitRecord) {
-        if unit.is_step() || unit.stage == Stage::Device {
+        if unit.is_step() || unit.stage.kind() == StageKind::Device {
             let mut counted = self
-                .of(unit.stage)
+                .of(unit.stage.kind())
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             counted.count(unit, self.warmup_steps);

@@ -43,11 +43,11 @@ impl Plan {
         let records = [
             (
                 COPIER,
-                Record::Unit(host_unit(Stage::Copy, n, at - 60, at - 35)),
+                Record::Unit(host_unit(Stage::COPY, n, at - 60, at - 35)),
             ),
             (
                 TRAINER,
-                Record::Unit(host_unit(Stage::Step, n, at, at + 95)),
+                Record::Unit(host_unit(Stage::STEP, n, at, at + 95)),
             ),
         ];
         self.records.extend(records);
@@ -161,7 +161,7 @@ fn a_queued_step_is_bound_by_the_one_before() {
     let mut plan = Plan::new();
     plan.step(0);
     // Launched while the step before still ran.
-    let records = [(TRAINER, Record::Unit(host_unit(Stage::Step, 1, 1096, 1099)))];
+    let records = [(TRAINER, Record::Unit(host_unit(Stage::STEP, 1, 1096, 1099)))];
     plan.records.extend(records);
     plan.buffer.call(307, [1097, 1098], LAUNCHER, 50);
     plan.buffer.kernel("queued", [1130, 1140], 7, 50);
@@ -178,8 +178,8 @@ fn lost_calls_and_lost_work_cost_no_step() {
     let mut plan = Plan::new();
     plan.step(0);
     let records = [
-        (TRAINER, Record::Unit(host_unit(Stage::Step, 1, 1100, 1195))),
-        (TRAINER, Record::Unit(host_unit(Stage::Step, 2, 1200, 1295))),
+        (TRAINER, Record::Unit(host_unit(Stage::STEP, 1, 1100, 1195))),
+        (TRAINER, Record::Unit(host_unit(Stage::STEP, 2, 1200, 1295))),
     ];
     plan.records.extend(records);
     // Of the second step the call was dropped, of the third everything.
@@ -210,7 +210,7 @@ fn small_numbers_that_the_launching_thread_copies_are_part_of_the_step() {
 fn a_step_whose_end_was_lost_holds_nothing_up() {
     let mut plan = Plan::new();
     plan.step(0);
-    let records = [(TRAINER, Record::Unit(host_unit(Stage::Step, 1, 1100, 1195)))];
+    let records = [(TRAINER, Record::Unit(host_unit(Stage::STEP, 1, 1100, 1195)))];
     plan.records.extend(records);
     plan.buffer.call(307, [1105, 1108], LAUNCHER, 11);
     plan.buffer.kernel("first", [1120, 1150], 7, 11);
@@ -280,7 +280,7 @@ fn a_copy_that_is_told_before_its_batch_is_no_part_of_the_step_beside_it() {
     (0..4).for_each(|n| plan.step(n));
     // The copy of batch 2 lies in the course of step 1; its record comes after that step's.
     let is_late = |(_, record): &(u16, Record)| match record {
-        Record::Unit(unit) => unit.stage == Stage::Copy && unit.item.batch == 2,
+        Record::Unit(unit) => unit.stage == Stage::COPY && unit.item.batch == 2,
         _ => false,
     };
     let (late, early): (Vec<_>, Vec<_>) = plan.records.iter().copied().partition(is_late);

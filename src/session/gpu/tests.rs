@@ -204,9 +204,9 @@ fn a_device_starved_by_decode_says_so_to_the_nanosecond() {
     assert_eq!(summary.device_busy, Nanos(measured * 10 * MS));
     // Behind the last decode lie, once, the rest of the loader, a launch and the way back of the outcome.
     let once = [
-        (Cause::Capacity(Stage::Preprocess), 2 * MS),
-        (Cause::Capacity(Stage::Batch), MS),
-        (Cause::Capacity(Stage::Copy), 500 * US),
+        (Cause::Capacity(Stage::PREPROCESS), 2 * MS),
+        (Cause::Capacity(Stage::BATCH), MS),
+        (Cause::Capacity(Stage::COPY), 500 * US),
         (Cause::Host(HostWork::Other), US),
         (Cause::Host(HostWork::Launch), 9 * US),
         (Cause::DeviceSide, 2 * US),
@@ -216,7 +216,7 @@ fn a_device_starved_by_decode_says_so_to_the_nanosecond() {
     }
     let rest: u64 = once.iter().map(|(_, length)| length).sum();
     let decode = (
-        Cause::Capacity(Stage::Decode),
+        Cause::Capacity(Stage::DECODE),
         Nanos(measured * 10 * MS - rest),
     );
     assert_eq!(summary.causes[0], decode);

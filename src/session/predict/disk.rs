@@ -16,7 +16,7 @@ pub(super) fn storage(
     let storage = config.pipeline.storage?;
     let (requests, seeks) =
         requests_and_seeks(config, plan.batch_size, plan.claim_size, from.data.samples);
-    let read = from.profile.service(Stage::Read);
+    let read = from.profile.service(Stage::READ);
     let bytes = what_if.stored_bytes;
     let bytes = bytes.unwrap_or(read.map_or(0.0, |read| read.bytes_out));
     let transfer = storage

@@ -3,13 +3,13 @@
 use super::disk::storage;
 use super::{PredictError, Predictor, WhatIf};
 use crate::analysis::predict::{
-    Background, BatchCosts, BatchSizes, Costs, Device, Scenario, ServiceCosts,
+    Background, BatchCosts, BatchSizes, Costs, Device, SampleCosts, Scenario, ServiceCosts,
 };
 use crate::config::{DeviceConfig, EmulatedConfig, Mode, Resolved};
 use crate::pipeline::Plan;
 use crate::pipeline::sampler::Batches;
 use crate::session::collector::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE};
-use crate::timeline::{Layout, Stage, StageKnobs};
+use crate::timeline::{Layout, Pipeline, Stage};
 
 /// Steps that are simulated at most; more of the same tell nothing new, once the collector has had some dozens of turns.
 const MOST_STEPS: u64 = 20_000;
@@ -51,6 +51,7 @@ pub(super) fn scenario(
     costs.background = collector(config, plan, costs.background.per_step);
     let inline_copy = plan.copy.workers == 0;
     Ok(Scenario {
+        pipeline: Pipeline::IMAGES,
         layout: simulated_layout(plan),
         copy_ahead: (!inline_copy).then_some(plan.copy.prefetch),
         batches: BatchSizes {
@@ -81,18 +82,13 @@ fn collector(config: &Resolved, plan: &Plan, per_step: f64) -> Background {
     let launches = config.emulated.is_none_or(|device| device.launch_ns > 0);
     let of_trainer = 2 + usize::from(launches) + usize::from(plan.copy.workers == 0);
     let of_trainer = of_trainer as f64;
-    let of_loader = match plan.layout {
-        Layout::PerStage {
-            read,
-            decode,
-            preprocess,
-            ..
-        } => {
-            let fewest = read.workers.min(decode.workers).min(preprocess.workers);
-            claims / fewest.max(1) as f64
+    let of_loader = match &plan.layout {
+        Layout::PerStage { samples, .. } => {
+            let fewest = samples.iter().map(|stage| stage.workers).min();
+            claims / fewest.unwrap_or(1).max(1) as f64
         }
         Layout::WholeBatch { num_workers: 0, .. } => claims + 1.0 + of_trainer,
-        Layout::WholeBatch { num_workers, .. } => (claims + 1.0) / num_workers as f64,
+        Layout::WholeBatch { num_workers, .. } => (claims + 1.0) / *num_workers as f64,
     };
     Background {
         per_step,
@@ -104,21 +100,14 @@ fn collector(config: &Resolved, plan: &Plan, per_step: f64) -> Background {
 
 /// The layout of `plan`, with queues that hold so many claims.
 fn simulated_layout(plan: &Plan) -> Layout {
-    let claims = |knobs: StageKnobs, samples: usize| StageKnobs {
-        prefetch: samples.div_ceil(plan.claim_size),
-        ..knobs
-    };
-    let mut layout = plan.layout;
-    if let Layout::PerStage {
-        read,
-        decode,
-        preprocess,
-        ..
-    } = &mut layout
-    {
-        *read = claims(*read, read.prefetch);
-        *decode = claims(*decode, decode.prefetch);
-        *preprocess = claims(*preprocess, plan.finished_samples(*preprocess));
+    let mut layout = plan.layout.clone();
+    if let Layout::PerStage { samples, .. } = &mut layout {
+        if let Some(last) = samples.last_mut() {
+            last.prefetch = plan.finished_samples(last.prefetch);
+        }
+        for knobs in samples {
+            knobs.prefetch = knobs.prefetch.div_ceil(plan.claim_size);
+        }
     }
     layout
 }
@@ -139,28 +128,29 @@ fn costs_and_device(
     if let Some(storage) = storage(from, &from.config, &own_plan, WhatIf::default()) {
         // What was waited for is what the emulated disk took, which the simulation knows; the rest is work.
         let took = storage.latency * storage.requests_per_sample + storage.taken_per_sample;
-        let read = costs.read.mean() + costs.read_wait.mean();
-        let work = costs.read.mean().min((read - took).max(0.0));
-        costs.read = Costs::fixed(work);
-        costs.read_wait = Costs::default();
+        if let Some(read) = costs.samples.first_mut() {
+            let computed = read.computed.mean();
+            let work = computed.min((computed + read.waited.mean() - took).max(0.0));
+            *read = SampleCosts::computing(Costs::fixed(work));
+        }
     }
-    if what_if.free.decode {
-        costs.decode = Costs::default();
-    }
-    if what_if.free.preprocess {
-        costs.preprocess = Costs::default();
+    let free = [false, what_if.free.decode, what_if.free.preprocess];
+    for (own, free) in costs.samples.iter_mut().zip(free) {
+        if free {
+            *own = SampleCosts::default();
+        }
     }
     // Beside a device the thread that copies waits for the copy engine, which is simulated.
     let mean = |stage| profile.service(stage).map(|service| service.mean_ns);
-    if let Some(transfer) = mean(Stage::Transfer) {
+    if let Some(transfer) = mean(Stage::TRANSFER) {
         let own = match from.config.emulated {
             // It waits for copies before, too; the quickest tenth did not. Without workers nobody else's work has
             // taken its caches.
             Some(_) if plan.layout.is_inline() && !own_plan.layout.is_inline() => {
-                profile.quantile(Stage::Copy, 0.0)
+                profile.quantile(Stage::COPY, 0.0)
             }
-            Some(_) => profile.quantile(Stage::Copy, 0.1),
-            None => (mean(Stage::Copy).unwrap_or_default() - transfer).max(0.0),
+            Some(_) => profile.quantile(Stage::COPY, 0.1),
+            None => (mean(Stage::COPY).unwrap_or_default() - transfer).max(0.0),
         };
         costs.copy = BatchCosts::fixed(own, 0.0);
     } else if config.emulated.is_some_and(|device| !device.train) {
@@ -183,26 +173,26 @@ fn costs_and_device(
             }
             emulated_device(emulated, batch_bytes, plan.batch_size, speed)
         }
-        (_, None, DeviceConfig::Cuda(_)) if profile.service(Stage::Device).is_some() => {
+        (_, None, DeviceConfig::Cuda(_)) if profile.service(Stage::DEVICE).is_some() => {
             // On a device that is always busy launching waits for it; the quickest did not.
-            costs.launch = BatchCosts::fixed(profile.quantile(Stage::Step, 0.1), 0.0);
+            costs.launch = BatchCosts::fixed(profile.quantile(Stage::STEP, 0.1), 0.0);
             costs.host = Costs::default();
             Device::Beside {
-                step: profile.in_proportion(Stage::Device).scaled(speed),
+                step: profile.in_proportion(Stage::DEVICE).scaled(speed),
                 launch_wait: 0.0,
                 run_ahead: config.gpu.map_or(0, |gpu| gpu.run_ahead),
-                transfer: profile.in_proportion(Stage::Transfer),
+                transfer: profile.in_proportion(Stage::TRANSFER),
                 copies_ahead: 0,
             }
         }
         _ => {
             costs.host = Costs::default();
             let step = profile
-                .service(Stage::Step)
+                .service(Stage::STEP)
                 .map_or(0.0, |step| step.mean_ns);
             let others = profile.other_cpu_ns_per_step / step.max(1.0);
             Device::OnHost {
-                step: profile.in_proportion(Stage::Step).scaled(speed),
+                step: profile.in_proportion(Stage::STEP).scaled(speed),
                 width: (1.0 + others).clamp(1.0, from.cores.max(1.0)),
             }
         }

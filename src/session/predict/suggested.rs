@@ -108,11 +108,11 @@ mod tests {
         report.profile = Some(Profile {
             samples_per_step: 32.0,
             services: vec![
-                service(Stage::Read, 30e3),
-                service(Stage::Decode, 1.4e6),
-                service(Stage::Preprocess, 200e3),
-                service(Stage::Batch, 10e3),
-                service(Stage::Step, 1e6),
+                service(Stage::READ, 30e3),
+                service(Stage::DECODE, 1.4e6),
+                service(Stage::PREPROCESS, 200e3),
+                service(Stage::BATCH, 10e3),
+                service(Stage::STEP, 1e6),
             ],
             ..Profile::default()
         });
@@ -160,7 +160,7 @@ mod tests {
         let as_slow = |change| {
             let mut report = report(change, 1.9);
             let services = &mut report.profile.as_mut().unwrap().services;
-            services[2] = service(Stage::Preprocess, 1.4e6);
+            services[2] = service(Stage::PREPROCESS, 1.4e6);
             report
         };
         let (decode, preprocess) = ("decode.workers", "preprocess.workers");

@@ -1,6 +1,6 @@
 //! The batches that are traced, each with its records until it is written.
 
-use crate::timeline::{BusySpan, HostSpan, Nanos, Stage, UnitRecord, UnitRef};
+use crate::timeline::{BusySpan, HostSpan, Nanos, StageKind, UnitRecord, UnitRef};
 
 /// Batches of the run that are traced.
 #[derive(Copy, Clone, Debug)]
@@ -31,21 +31,21 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The unit of the only worker of `stage`.
-    pub(super) fn unit_of(&self, stage: Stage) -> Option<UnitRef> {
+    /// The unit of the only stage of `kind`.
+    pub(super) fn unit_of(&self, kind: StageKind) -> Option<UnitRef> {
         let mut units = self.units.iter();
         units
-            .find(|(_, unit)| unit.stage == stage)
+            .find(|(_, unit)| unit.stage.kind() == kind)
             .map(|(name, _)| *name)
     }
 
     /// Whether every record has arrived. A worker hands on before it records, so a thread that has lost
     /// its core in between may be late.
     pub(super) fn is_whole(&self, device_beside: bool) -> bool {
-        let units = |stage| {
+        let units = |kind| {
             self.units
                 .iter()
-                .filter(move |(_, unit)| unit.stage == stage)
+                .filter(move |(_, unit)| unit.stage.kind() == kind)
         };
         let involved = |stage| {
             self.units
@@ -56,21 +56,24 @@ impl Batch {
         let trained = self.units.iter().find(|(name, _)| Some(*name) == self.step);
         if trained.is_some_and(|(_, step)| !step.lineage.is_some()) {
             // It was on the device already.
-            return !device_beside || self.unit_of(Stage::Device).is_some();
+            return !device_beside || self.unit_of(StageKind::Device).is_some();
         }
-        if let Some((_, copy)) = units(Stage::Copy).next()
+        if let Some((_, copy)) = units(StageKind::Copy).next()
             && !copy.lineage.is_some()
         {
             // It was in host memory already.
-            return trained.is_some() && (!device_beside || self.unit_of(Stage::Device).is_some());
+            return trained.is_some()
+                && (!device_beside || self.unit_of(StageKind::Device).is_some());
         }
-        let read = samples(Stage::Read);
-        trained.is_some_and(|(_, step)| read >= step.samples)
-            && read == samples(Stage::Decode)
-            && read == samples(Stage::Preprocess)
-            && units(Stage::Batch).count() == 1
-            && units(Stage::Copy).count() == 1
-            && (!device_beside || self.unit_of(Stage::Device).is_some())
+        let all_of = |step: &UnitRecord| {
+            let mut of_stages = step.stage.pipeline().samples().map(samples);
+            let first = of_stages.next().unwrap_or_default();
+            first >= step.samples && of_stages.all(|others| others == first)
+        };
+        trained.is_some_and(|(_, step)| all_of(step))
+            && units(StageKind::Batch).count() == 1
+            && units(StageKind::Copy).count() == 1
+            && (!device_beside || self.unit_of(StageKind::Device).is_some())
     }
 }
 

@@ -1,14 +1,14 @@
 use super::*;
 use crate::analysis::Analysis;
 use crate::session::test_files::{events, shared_trace};
-use crate::timeline::{ItemId, Split};
+use crate::timeline::{ItemId, Pipeline, Split};
 
 const LANES: [(&str, LaneKind); 6] = [
-    ("read 0", LaneKind::Worker(Stage::Read)),
-    ("decode 0", LaneKind::Worker(Stage::Decode)),
-    ("preprocess 0", LaneKind::Worker(Stage::Preprocess)),
-    ("batch 0", LaneKind::Worker(Stage::Batch)),
-    ("copy 0", LaneKind::Worker(Stage::Copy)),
+    ("read 0", LaneKind::Worker(Stage::READ)),
+    ("decode 0", LaneKind::Worker(Stage::DECODE)),
+    ("preprocess 0", LaneKind::Worker(Stage::PREPROCESS)),
+    ("batch 0", LaneKind::Worker(Stage::BATCH)),
+    ("copy 0", LaneKind::Worker(Stage::COPY)),
     ("trainer", LaneKind::Trainer),
 ];
 
@@ -22,7 +22,7 @@ pub(in crate::session) fn lanes() -> Vec<LaneInfo> {
 
 /// The unit of `stage` in a batch of one sample: each stage has a lane of its own and takes 10 us.
 fn unit(stage: Stage, batch: u64) -> (u16, Record) {
-    let lane = stage as u16;
+    let lane = stage.number() as u16;
     let start = Nanos(100_000 * batch + 10_000 * u64::from(lane) + 10_000);
     let before = lane.checked_sub(1);
     let lineage = before.map_or(UnitRef::NONE, |lane| UnitRef::new(lane, batch));
@@ -54,7 +54,7 @@ fn unit(stage: Stage, batch: u64) -> (u16, Record) {
 }
 
 pub(in crate::session) fn all(batch: u64) -> Vec<(u16, Record)> {
-    let stages = Stage::LOADER.into_iter().chain([Stage::Step]);
+    let stages = Pipeline::IMAGES.loader().chain([Stage::STEP]);
     stages.map(|stage| unit(stage, batch)).collect()
 }
 
@@ -89,7 +89,7 @@ fn feed(passes: &[Vec<(u16, Record)>]) -> (Vec<u64>, usize, usize) {
 #[test]
 fn a_batch_waits_for_its_last_record() {
     let mut records = all(0);
-    let late = records.remove(Stage::Decode as usize);
+    let late = records.remove(Stage::DECODE.number());
     let passes = [records, all(1), Vec::new(), vec![late]];
     let (written, decoded, arrows) = feed(&passes);
     assert_eq!(written, [0, 0, 0, 2], "in order, and only when whole");
@@ -99,7 +99,7 @@ fn a_batch_waits_for_its_last_record() {
 #[test]
 fn a_record_that_was_dropped_does_not_hold_up_the_trace_for_ever() {
     let mut records = all(0);
-    records.remove(Stage::Decode as usize);
+    records.remove(Stage::DECODE.number());
     let mut passes = vec![records, all(1)];
     passes.resize(22, Vec::new());
     let (written, decoded, _) = feed(&passes);
@@ -135,7 +135,7 @@ fn a_trace_that_starts_late_begins_with_the_step_before_it() {
     let records: Vec<_> = (0..4)
         .flat_map(|batch| {
             let mut records = all(batch);
-            records.push(unit(Stage::Device, batch));
+            records.push(unit(Stage::DEVICE, batch));
             records
         })
         .collect();
@@ -166,15 +166,15 @@ fn a_trace_that_starts_late_begins_with_the_step_before_it() {
 #[test]
 fn a_claim_in_one_unit_is_three_slices_and_a_whole_chain() {
     let records = |batch| {
-        let of_its_own = |stage: Stage| !matches!(stage, Stage::Read | Stage::Decode);
-        let stages = Stage::LOADER.into_iter().chain([Stage::Step]);
+        let of_its_own = |stage: Stage| ![Stage::READ, Stage::DECODE].contains(&stage);
+        let stages = Pipeline::IMAGES.loader().chain([Stage::STEP]);
         let units = stages.filter(|stage| of_its_own(*stage));
         let units = units.map(|stage| match unit(stage, batch) {
-            (lane, Record::Unit(preprocess)) if stage == Stage::Preprocess => {
+            (lane, Record::Unit(preprocess)) if stage == Stage::PREPROCESS => {
                 let split = Split {
-                    read: 10_000,
-                    decode: 10_000,
-                    decoded_bytes: 1,
+                    first: 10_000,
+                    second: 10_000,
+                    second_bytes: 1,
                 };
                 let start = preprocess.start - Nanos(20_000);
                 let split = Some(split);
@@ -209,7 +209,7 @@ fn a_batch_waits_for_its_device_until_that_tells_of_a_later_one() {
     let host: Vec<_> = (0..3).flat_map(all).collect();
     assert_eq!(pass(&host, 0), 0);
     assert_eq!(pass(&[], 40), 0, "the device may yet be at it");
-    let device = |batch| unit(Stage::Device, batch);
+    let device = |batch| unit(Stage::DEVICE, batch);
     assert_eq!(pass(&[device(0)], 41), 1);
     // What it did for batch 1 was lost.
     assert_eq!(pass(&[device(2)], 42), 3);

@@ -114,7 +114,7 @@ impl Host {
     fn close(&mut self, trainer: &mut GpuTrainer<FakeDevice>, start: Nanos) {
         let end = self.clock.now();
         let batch = self.batch - 1;
-        let unit = UnitRecord::of_device(Stage::Step, batch, UnitRef::NONE, false, start, end);
+        let unit = UnitRecord::of_device(Stage::STEP, batch, UnitRef::NONE, false, start, end);
         self.lane.unit(&unit);
         trainer.step_closed();
     }

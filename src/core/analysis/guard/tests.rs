@@ -1,7 +1,7 @@
 use super::*;
 use crate::analysis::profile::Profile;
 use crate::analysis::{LengthSummary, OverTime, StageSummary, Verdict};
-use crate::timeline::{Interval, Layout, Place, StageKnobs, ThreadUsage};
+use crate::timeline::{Interval, Layout, Pipeline, Place, StageKnobs, ThreadUsage};
 
 const MS: u64 = 1_000_000;
 const STEPS: u64 = 100;
@@ -40,7 +40,7 @@ fn stint(kind: LaneKind, threads: usize, cpu: f64, delay: f64) -> Stint {
 }
 
 fn decode(threads: usize, cpu: f64, delay: f64) -> Stint {
-    stint(LaneKind::Worker(Stage::Decode), threads, cpu, delay)
+    stint(LaneKind::Worker(Stage::DECODE), threads, cpu, delay)
 }
 
 /// A run whose trainer has all data and computes 48 ms a step, on two cores.
@@ -63,7 +63,7 @@ fn eight() -> Made {
         waits: 17.0,
         loader: vec![
             decode(8, 40.0, 124.0),
-            stint(LaneKind::Worker(Stage::Preprocess), 1, 4.0, 13.0),
+            stint(LaneKind::Worker(Stage::PREPROCESS), 1, 4.0, 13.0),
         ],
         others: Some(2.0),
         data_wait: 0.0,
@@ -94,7 +94,7 @@ impl Made {
     fn row(stint: &Stint) -> StageSummary {
         let (stage, shared) = match stint.kind {
             LaneKind::Worker(stage) => (stage, false),
-            _ => (Stage::Decode, true),
+            _ => (Stage::DECODE, true),
         };
         let busy = stint.cpu + stint.delay + stint.disk;
         StageSummary {
@@ -161,15 +161,14 @@ impl Made {
             prefetch: 2,
         };
         LoaderShape {
+            pipeline: Pipeline::IMAGES,
             layout: match self.num_workers {
                 Some(num_workers) => Layout::WholeBatch {
                     num_workers,
                     prefetch_factor: 2,
                 },
                 None => Layout::PerStage {
-                    read: knobs,
-                    decode: knobs,
-                    preprocess: knobs,
+                    samples: vec![knobs, knobs, knobs],
                     batch: knobs,
                 },
             },
@@ -246,7 +245,7 @@ fn waiting_less_than_one_twentieth_is_left_alone() {
 fn readers_that_wait_for_a_disk_keep_nobody_from_a_core() {
     let readers = Stint {
         disk: 320.0,
-        ..stint(LaneKind::Worker(Stage::Read), 32, 2.5, 2.0)
+        ..stint(LaneKind::Worker(Stage::READ), 32, 2.5, 2.0)
     };
     let mut made = Made {
         waits: 4.0,

@@ -53,11 +53,10 @@ impl Estimate {
 }
 
 /// How well what goes into a simulation is known: standard deviations over the mean.
-#[derive(Copy, Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Doubts {
-    pub read: f64,
-    pub decode: f64,
-    pub preprocess: f64,
+    /// Of the stages of samples, in their order.
+    pub samples: Vec<f64>,
     pub batch: f64,
     pub step: f64,
     /// Of everything that computes, together: another run finds the machine faster or slower.
@@ -91,10 +90,10 @@ fn prefetch<S: serde::Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
 
 impl std::fmt::Display for Resource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Resource::Limit(limit) => limit.name(),
-            Resource::Prefetch => "prefetch",
-        })
+        match self {
+            Resource::Limit(limit) => limit.fmt(f),
+            Resource::Prefetch => f.write_str("prefetch"),
+        }
     }
 }
 
@@ -170,10 +169,10 @@ fn costlier(scenario: &Scenario, doubts: &Doubts, reach: f64) -> Scenario {
     let factor = |own: f64| (reach * own.hypot(doubts.machine)).exp();
     let mut other = scenario.clone();
     let costs = &mut other.costs;
-    costs.read = costs.read.scaled(factor(doubts.read));
-    costs.read_wait = costs.read_wait.scaled((reach * doubts.read).exp());
-    costs.decode = costs.decode.scaled(factor(doubts.decode));
-    costs.preprocess = costs.preprocess.scaled(factor(doubts.preprocess));
+    let doubts_of = doubts.samples.iter().copied().chain(std::iter::repeat(0.0));
+    for (own, doubt) in costs.samples.iter_mut().zip(doubts_of) {
+        *own = own.scaled(factor(doubt), (reach * doubt).exp());
+    }
     costs.batch = costs.batch.scaled(factor(doubts.batch));
     costs.copy = costs.copy.scaled(factor(0.0));
     costs.launch = costs.launch.scaled(factor(0.0));
@@ -189,14 +188,11 @@ fn costlier(scenario: &Scenario, doubts: &Doubts, reach: f64) -> Scenario {
 
 /// The loader's threads for each core.
 fn threads_a_core(scenario: &Scenario) -> f64 {
-    let threads = match scenario.layout {
-        Layout::WholeBatch { num_workers, .. } => num_workers,
-        Layout::PerStage {
-            read,
-            decode,
-            preprocess,
-            batch,
-        } => read.workers + decode.workers + preprocess.workers + batch.workers,
+    let threads = match &scenario.layout {
+        Layout::WholeBatch { num_workers, .. } => *num_workers,
+        Layout::PerStage { samples, batch } => {
+            samples.iter().map(|stage| stage.workers).sum::<usize>() + batch.workers
+        }
     };
     threads as f64 / scenario.cores.max(1.0)
 }
@@ -265,10 +261,10 @@ fn more_workers(scenario: &mut Scenario, limit: Limit) -> Option<()> {
             scenario.outstanding *= 2;
             return Some(());
         }
-        (Layout::PerStage { read, .. }, Limit::Read) => &mut read.workers,
-        (Layout::PerStage { decode, .. }, Limit::Decode) => &mut decode.workers,
-        (Layout::PerStage { preprocess, .. }, Limit::Preprocess) => &mut preprocess.workers,
-        (Layout::PerStage { batch, .. }, Limit::Batch) => &mut batch.workers,
+        (Layout::PerStage { samples, batch }, Limit::Stage(stage)) => {
+            let own = samples.get_mut(stage.number()).unwrap_or(batch);
+            &mut own.workers
+        }
         _ => return None,
     };
     *workers *= 2;
@@ -292,11 +288,15 @@ fn deepen(scenario: &mut Scenario) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::predict::{BatchCosts, BatchSizes, Costs, ServiceCosts, Waking};
+    use crate::analysis::predict::{
+        BatchCosts, BatchSizes, Costs, SampleCosts, ServiceCosts, Waking,
+    };
+    use crate::timeline::Pipeline;
 
     /// Whole-batch workers that decode for 1 ms, and a device.
     fn scenario(num_workers: usize, step: f64) -> Scenario {
         Scenario {
+            pipeline: Pipeline::IMAGES,
             layout: Layout::WholeBatch {
                 num_workers,
                 prefetch_factor: 2,
@@ -313,7 +313,7 @@ mod tests {
             others: 0.0,
             storage: None,
             costs: ServiceCosts {
-                decode: Costs::fixed(1e6),
+                samples: vec![SampleCosts::computing(Costs::fixed(1e6))],
                 ..ServiceCosts::default()
             },
             device: Device::Beside {
@@ -328,33 +328,33 @@ mod tests {
     }
 
     /// The ends of the interval over the value.
-    fn ends(scenario: &Scenario, doubts: Doubts) -> (f64, f64) {
-        let rate = forecast(scenario, &doubts).samples_per_second;
+    fn ends(scenario: &Scenario, doubts: &Doubts) -> (f64, f64) {
+        let rate = forecast(scenario, doubts).samples_per_second;
         (rate.low / rate.value, rate.high / rate.value)
     }
 
     #[test]
     fn what_costs_may_be_matters_only_where_it_limits() {
         let decode = Doubts {
-            decode: 0.05,
+            samples: vec![0.05],
             ..Doubts::default()
         };
-        let (low, high) = ends(&scenario(1, 1e6), decode);
+        let (low, high) = ends(&scenario(1, 1e6), &decode);
         assert!((low - (-0.1f64).exp()).abs() < 0.01 && (high - 0.1f64.exp()).abs() < 0.01);
-        let (low, high) = ends(&scenario(1, 40e6), decode);
+        let (low, high) = ends(&scenario(1, 40e6), &decode);
         assert!(low > 0.999 && high < 1.001, "{low} {high}");
         // At the knee it can only get slower.
-        let (low, high) = ends(&scenario(1, 8e6), decode);
+        let (low, high) = ends(&scenario(1, 8e6), &decode);
         assert!(low < 0.92 && high < 1.01, "{low} {high}");
     }
 
     #[test]
     fn where_nothing_is_known_nothing_is_confident() {
         let unknown = Doubts {
-            decode: 1.0,
+            samples: vec![1.0],
             ..Doubts::default()
         };
-        let (low, high) = ends(&scenario(1, 1e6), unknown);
+        let (low, high) = ends(&scenario(1, 1e6), &unknown);
         assert!(low < 0.2 && high > 2.0, "{low} {high}");
     }
 }

@@ -1,8 +1,7 @@
-//! The loader's threads: what read, decode, preprocess and batch do with claims, and whole-batch workers with
-//! batches.
+//! The loader's threads: what the stages of samples and batch do with claims, and whole-batch workers with batches.
 
 use super::scenario::{BatchSizes, Scenario};
-use super::simulation::{FINISHED, HOST, Item, Phase, Role, Simulation, TICKETS, batch_cost};
+use super::simulation::{Item, Phase, Role, Simulation, TICKETS, batch_cost};
 use std::collections::VecDeque;
 
 /// Where samples become batches and batches leave in order.
@@ -92,7 +91,7 @@ impl Simulation<'_> {
             Role::Samples(queue) => queue,
             Role::Batch => return self.gather(thread),
             Role::Pool => TICKETS,
-            Role::Copy => HOST,
+            Role::Copy => self.host_queue(),
             Role::Trainer => return self.next_step(thread),
             Role::Background => return,
         };
@@ -107,9 +106,7 @@ impl Simulation<'_> {
         let item = self.threads[thread as usize].item;
         let samples = item.samples;
         match self.threads[thread as usize].role {
-            Role::Samples(0) if self.reads_wait => {
-                self.wait_for_disk(thread, samples);
-            }
+            Role::Samples(stage) if self.waits[stage] => self.wait(thread, stage, samples),
             Role::Samples(stage) => {
                 let cost = self.claim_cost(stage, samples);
                 self.compute(thread, cost, Phase::Served);
@@ -127,7 +124,7 @@ impl Simulation<'_> {
 
     /// A batch thread takes claims until it has a batch.
     fn gather(&mut self, thread: u32) {
-        while let Some(claim) = self.receive(FINISHED, thread) {
+        while let Some(claim) = self.receive(self.finished_queue(), thread) {
             if self.outlet.add(claim, &self.scenario.batches) {
                 self.threads[thread as usize].item = claim;
                 return self.collate(thread);
@@ -150,11 +147,11 @@ impl Simulation<'_> {
         self.deals.samples[stage].next() * f64::from(samples)
     }
 
-    /// What reading a claim waits from now on.
-    fn read_wait(&mut self, samples: u32) -> f64 {
+    /// What a claim waits at a stage from now on.
+    fn wait_length(&mut self, stage: usize, samples: u32) -> f64 {
         let count = f64::from(samples);
-        let Some(storage) = self.scenario.storage else {
-            return self.deals.read_wait.next() * count;
+        let Some(storage) = self.scenario.storage.filter(|_| stage == 0) else {
+            return self.deals.waits[stage].next() * count;
         };
         let ready = self.clock.now() + storage.latency * storage.requests_per_sample * count;
         let taken = storage.taken_per_sample * count;
@@ -164,7 +161,7 @@ impl Simulation<'_> {
             self.disk_free_at = done;
         }
         // The read itself is part of the disk's time.
-        let own = self.read_mean * count;
+        let own = self.first_mean * count;
         (done - self.clock.now() - own).max(0.0)
     }
 
@@ -172,7 +169,7 @@ impl Simulation<'_> {
     pub(super) fn assemble(&mut self, thread: u32) {
         let samples = self.threads[thread as usize].item.samples;
         self.threads[thread as usize].left = samples;
-        if self.reads_wait {
+        if self.waits.contains(&true) {
             return self.load_claim(thread);
         }
         let claim = self.scenario.claim.max(1);
@@ -195,51 +192,65 @@ impl Simulation<'_> {
             };
         }
         cost += batch_cost(&self.scenario.costs.batch, &mut self.deals.batch, samples);
-        self.result.services += 3 * claims as u64;
+        self.result.services += (self.stages * claims) as u64;
         self.threads[thread as usize].left = 0;
         self.compute(thread, cost, Phase::Served);
     }
 
-    /// A whole-batch worker waits for the disk with its next claim.
-    pub(super) fn load_claim(&mut self, thread: u32) {
+    /// The samples of the claim that a whole-batch worker has begun.
+    fn claimed(&self, thread: u32) -> u32 {
         let left = self.threads[thread as usize].left;
-        let samples = left.min(self.scenario.claim.max(1) as u32);
-        self.wait_for_disk(thread, samples);
+        left.min(self.scenario.claim.max(1) as u32)
     }
 
-    /// `thread` waits until the disk has a claim of `samples` samples.
-    fn wait_for_disk(&mut self, thread: u32, samples: u32) {
-        let wait = self.read_wait(samples);
+    /// A whole-batch worker goes on with its claim at the next stage, or begins another claim.
+    pub(super) fn load_claim(&mut self, thread: u32) {
+        let stage = self.threads[thread as usize].stage;
+        match self.waits[stage] {
+            true => self.wait(thread, stage, self.claimed(thread)),
+            false => self.waited(thread),
+        }
+    }
+
+    /// `thread` waits at `stage` with a claim of `samples` samples.
+    fn wait(&mut self, thread: u32, stage: usize, samples: u32) {
+        let wait = self.wait_length(stage, samples);
         if wait <= 0.0 {
-            return self.read(thread);
+            return self.waited(thread);
         }
         match self.scenario.storage {
-            Some(_) => self.sleep(thread, wait, Phase::Read),
+            Some(_) if stage == 0 => self.sleep(thread, wait, Phase::Waited),
             // Being woken is part of what was measured.
-            None => {
-                self.threads[thread as usize].phase = Phase::Read;
+            _ => {
+                self.threads[thread as usize].phase = Phase::Waited;
                 self.clock.wait(thread, wait);
             }
         }
     }
 
-    /// `thread` has waited for the disk.
-    pub(super) fn read(&mut self, thread: u32) {
+    /// `thread` has waited at a stage and computes: a whole-batch worker up to the next stage that waits.
+    pub(super) fn waited(&mut self, thread: u32) {
         if let Role::Samples(stage) = self.threads[thread as usize].role {
             let samples = self.threads[thread as usize].item.samples;
             let cost = self.claim_cost(stage, samples);
             return self.compute(thread, cost, Phase::Served);
         }
         let all = self.threads[thread as usize].item.samples as usize;
-        let left = &mut self.threads[thread as usize].left;
-        let samples = (*left).min(self.scenario.claim.max(1) as u32);
-        *left -= samples;
-        let last = *left == 0;
-        let mut cost: f64 = (0..3).map(|stage| self.claim_cost(stage, samples)).sum();
-        if last {
+        let (from, samples) = (self.threads[thread as usize].stage, self.claimed(thread));
+        let next = (from + 1..self.stages).find(|stage| self.waits[*stage]);
+        let to = next.unwrap_or(self.stages);
+        let mut cost: f64 = (from..to)
+            .map(|stage| self.claim_cost(stage, samples))
+            .sum();
+        let state = &mut self.threads[thread as usize];
+        state.stage = next.unwrap_or(0);
+        if next.is_none() {
+            state.left -= samples;
+        }
+        if state.left == 0 {
             cost += batch_cost(&self.scenario.costs.batch, &mut self.deals.batch, all);
         }
-        self.result.services += 3;
+        self.result.services += (to - from) as u64;
         self.compute(thread, cost, Phase::Served);
     }
 
@@ -260,7 +271,7 @@ impl Simulation<'_> {
     /// A finished batch goes on, in order where that is asked for.
     fn deliver(&mut self, thread: u32, batch: Item) {
         if !self.outlet.ordered {
-            if self.send(HOST, thread, batch) {
+            if self.send(self.host_queue(), thread, batch) {
                 self.proceed(thread);
             }
             return;
@@ -277,7 +288,7 @@ impl Simulation<'_> {
         self.outlet.handing_on = true;
         while let Some(batch) = self.outlet.take() {
             let samples = self.scenario.batches.of(batch) as u32;
-            if !self.send(HOST, thread, Item::new(batch, samples)) {
+            if !self.send(self.host_queue(), thread, Item::new(batch, samples)) {
                 return;
             }
         }

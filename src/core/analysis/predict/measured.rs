@@ -1,9 +1,9 @@
 //! From what a run measured to the costs of a simulation.
 
 use super::costs::Costs;
-use super::scenario::{Background, BatchCosts, ServiceCosts, Waking};
+use super::scenario::{Background, BatchCosts, SampleCosts, ServiceCosts, Waking};
 use crate::analysis::profile::{Profile, ServiceProfile, mean_of};
-use crate::timeline::Stage;
+use crate::timeline::{Stage, StageKind};
 
 /// Of what a batch costs beside its samples, the part that does not depend on their number: collating and
 /// copying a batch do a little for each sample and a little in all, and one run does not tell them apart.
@@ -13,19 +13,18 @@ impl Profile {
     /// What services cost; of the trainer's end only its own code, in [`host`](ServiceCosts::host), of which
     /// `launch_wait` nanoseconds are waited and no part of it.
     pub fn costs(&self, launch_wait: f64) -> ServiceCosts {
-        let read = self.service(Stage::Read);
-        let share = read.map_or(1.0, |read| read.cpu_share);
-        let host = self.service(Stage::Step).map(|step| {
+        let pipeline = self.pipeline();
+        let host = self.service(pipeline.the(StageKind::Step)).map(|step| {
             let lengths = step.undisturbed(self.waking.waking_ns);
             Costs::any_of(lengths.iter().map(|length| length - launch_wait))
         });
         ServiceCosts {
-            read: self.lengths(Stage::Read).scaled(share),
-            read_wait: self.lengths(Stage::Read).scaled(1.0 - share),
-            decode: self.lengths(Stage::Decode),
-            preprocess: self.lengths(Stage::Preprocess),
-            batch: self.batch_costs(Stage::Batch, FIXED_PART),
-            copy: self.batch_costs(Stage::Copy, FIXED_PART),
+            samples: pipeline
+                .samples()
+                .map(|stage| self.sample_costs(stage))
+                .collect(),
+            batch: self.batch_costs(pipeline.the(StageKind::Batch), FIXED_PART),
+            copy: self.batch_costs(pipeline.the(StageKind::Copy), FIXED_PART),
             launch: BatchCosts::default(),
             host: host.unwrap_or_default(),
             background: Background::default(),
@@ -34,10 +33,7 @@ impl Profile {
 
     /// How what computes drifts: as the stage of the loader that computes most.
     pub fn drift(&self) -> Vec<f64> {
-        let loads = |service: &&ServiceProfile| {
-            let stage = service.stage;
-            matches!(stage, Stage::Read | Stage::Decode | Stage::Preprocess)
-        };
+        let loads = |service: &&ServiceProfile| service.stage.kind() == StageKind::Sample;
         let services = self.services.iter().filter(loads);
         services
             .max_by(|a, b| a.computed_ns().total_cmp(&b.computed_ns()))
@@ -68,9 +64,13 @@ impl Profile {
         }
     }
 
-    fn lengths(&self, stage: Stage) -> Costs {
-        self.service(stage).map_or(Costs::default(), |service| {
-            Costs::any_of(service.undisturbed(self.waking.waking_ns))
+    fn sample_costs(&self, stage: Stage) -> SampleCosts {
+        self.service(stage).map_or(SampleCosts::default(), |own| {
+            let lengths = Costs::any_of(own.undisturbed(self.waking.waking_ns));
+            SampleCosts {
+                computed: lengths.scaled(own.cpu_share),
+                waited: lengths.scaled(1.0 - own.cpu_share),
+            }
         })
     }
 

@@ -19,6 +19,7 @@ pub use super::bound::{Bound, Limit};
 pub use costs::Costs;
 pub use forecast::{Doubts, Estimate, Forecast, Relief, Resource, expected, forecast};
 pub use scenario::{
-    Background, BatchCosts, BatchSizes, Device, Scenario, ServiceCosts, Storage, Waking,
+    Background, BatchCosts, BatchSizes, Device, SampleCosts, Scenario, ServiceCosts, Storage,
+    Waking,
 };
 pub use simulation::{Simulated, simulate};

@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use crate::analysis::waking::Place;
-use crate::timeline::Layout;
+use crate::timeline::{Layout, Pipeline};
 
 /// Samples of each batch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -78,17 +78,38 @@ impl BatchCosts {
     }
 }
 
+/// What a stage costs for a sample, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SampleCosts {
+    /// Of a core.
+    pub computed: Costs,
+    /// Without one: what it waits for, a disk as a rule.
+    pub waited: Costs,
+}
+
+impl SampleCosts {
+    /// What computes for `computed` and waits for nothing.
+    pub fn computing(computed: Costs) -> SampleCosts {
+        SampleCosts {
+            computed,
+            ..SampleCosts::default()
+        }
+    }
+
+    /// Each so many times as long.
+    pub fn scaled(&self, computed: f64, waited: f64) -> SampleCosts {
+        SampleCosts {
+            computed: self.computed.scaled(computed),
+            waited: self.waited.scaled(waited),
+        }
+    }
+}
+
 /// What services cost, in nanoseconds of a core unless something else is said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceCosts {
-    /// Per sample.
-    pub read: Costs,
-    /// Per sample: what a read waits without computing.
-    pub read_wait: Costs,
-    /// Per sample.
-    pub decode: Costs,
-    /// Per sample.
-    pub preprocess: Costs,
+    /// Of each stage of samples, in their order.
+    pub samples: Vec<SampleCosts>,
     /// Of the batch stage.
     pub batch: BatchCosts,
     /// Of the thread that copies.
@@ -111,7 +132,7 @@ pub struct Background {
     pub longest_rest: f64,
 }
 
-/// A disk for which reads wait; the read's own costs are part of that.
+/// A disk for which the first stage waits; that stage's own costs are part of it.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Storage {
     /// Nanoseconds of each request, side by side.
@@ -172,6 +193,7 @@ impl Waking {
 /// Everything that is simulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
+    pub pipeline: &'static Pipeline,
     /// With queues that hold so many claims, and behind batch so many batches.
     pub layout: Layout,
     /// Batches that a thread copies ahead; `None` copies in the trainer's thread.
@@ -208,13 +230,15 @@ impl Scenario {
         self.layout.num_workers().is_some_and(|workers| workers > 0)
     }
 
-    /// Mean nanoseconds that a sample's read waits without computing, and nobody else is in the way.
-    pub(in crate::analysis) fn mean_read_wait(&self) -> f64 {
-        match self.storage {
-            None => self.costs.read_wait.mean(),
+    /// Mean nanoseconds that a sample waits at the stage at `place` without computing, and nobody else is in the way.
+    pub(in crate::analysis) fn mean_wait(&self, place: usize) -> f64 {
+        let own = self.costs.samples.get(place);
+        let mean = |of: fn(&SampleCosts) -> &Costs| own.map_or(0.0, |own| of(own).mean());
+        match self.storage.filter(|_| place == 0) {
+            None => mean(|own| &own.waited),
             Some(storage) => {
                 let disk = storage.latency * storage.requests_per_sample + storage.taken_per_sample;
-                (disk - self.costs.read.mean()).max(0.0)
+                (disk - mean(|own| &own.computed)).max(0.0)
             }
         }
     }

@@ -5,8 +5,8 @@
 //! is one event: a whole-batch worker that only computes has one for each batch.
 
 use super::clock::SimClock;
-use super::costs::Deal;
-use super::scenario::{BatchCosts, Device, Scenario};
+use super::costs::{Costs, Deal};
+use super::scenario::{BatchCosts, Device, SampleCosts, Scenario};
 use crate::timeline::Layout;
 use std::collections::VecDeque;
 
@@ -81,11 +81,8 @@ pub fn simulate(scenario: &Scenario, seed: u64) -> Simulated {
     simulation.result()
 }
 
-/// Queues, by the stage that takes from them.
+/// Queues, by the stage that takes from them: behind this one those of the other stages of samples.
 pub(super) const TICKETS: usize = 0;
-pub(super) const FINISHED: usize = 3;
-pub(super) const HOST: usize = 4;
-pub(super) const DEVICE: usize = 5;
 
 /// A claim, or a batch.
 #[derive(Copy, Clone, Debug, Default)]
@@ -103,7 +100,7 @@ impl Item {
 /// What a thread is for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Read, decode or preprocess: the number of the queue it takes from.
+    /// A stage of samples: the number of the queue it takes from.
     Samples(usize),
     Batch,
     /// Assembles whole batches.
@@ -123,8 +120,8 @@ pub(super) enum Phase {
     Given,
     /// Its item has found room.
     Unblocked,
-    /// It has waited for the disk and computes now.
-    Read,
+    /// It has waited at a stage, for the disk as a rule, and computes now.
+    Waited,
     /// The service is over.
     Served,
     /// There is room on the copy engine.
@@ -144,8 +141,10 @@ pub(super) struct Thread {
     pub(super) role: Role,
     pub(super) phase: Phase,
     pub(super) item: Item,
-    /// Samples of the item that are still to be loaded, by a whole-batch worker.
+    /// Samples of the item that are still to be loaded, by a whole-batch worker, and the stage that comes next for the
+    /// claim that it has begun.
     pub(super) left: u32,
+    pub(super) stage: usize,
     /// Since when it waits for somebody.
     waits_since: f64,
     /// What it computed for others and has yet to pay: waking them, and being woken.
@@ -163,9 +162,9 @@ struct Queue {
 
 /// Costs that are dealt out.
 pub(super) struct Deals {
-    /// Of read, decode and preprocess, computed.
-    pub(super) samples: [Deal; 3],
-    pub(super) read_wait: Deal,
+    /// Of the stages of samples, computed and waited.
+    pub(super) samples: Vec<Deal>,
+    pub(super) waits: Vec<Deal>,
     pub(super) batch: Deal,
     pub(super) copy: Deal,
     pub(super) launch: Deal,
@@ -184,16 +183,18 @@ pub(super) struct Simulation<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) clock: SimClock,
     pub(super) threads: Vec<Thread>,
-    queues: [Queue; 6],
+    queues: Vec<Queue>,
+    /// Stages of samples.
+    pub(super) stages: usize,
     pub(super) deals: Deals,
     /// Batches in all, and admitted so far.
     pub(super) total: u64,
     pub(super) admitted: u64,
-    /// Reads wait at all.
-    pub(super) reads_wait: bool,
+    /// Which of these wait at all.
+    pub(super) waits: Vec<bool>,
     waking_is_free: bool,
-    /// Mean nanoseconds that a sample's read computes.
-    pub(super) read_mean: f64,
+    /// Mean nanoseconds that a sample computes at the first.
+    pub(super) first_mean: f64,
     pub(super) disk_free_at: f64,
     /// When the process's other threads were done last.
     rested_since: f64,
@@ -204,6 +205,21 @@ pub(super) struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
+    /// The queue of claims whose samples are finished.
+    pub(super) fn finished_queue(&self) -> usize {
+        self.stages
+    }
+
+    /// That of batches in host memory.
+    pub(super) fn host_queue(&self) -> usize {
+        self.stages + 1
+    }
+
+    /// That of batches on the device.
+    pub(super) fn device_queue(&self) -> usize {
+        self.stages + 2
+    }
+
     fn new(scenario: &'a Scenario, seed: u64) -> Simulation<'a> {
         let threads = threads(scenario);
         let costs = &scenario.costs;
@@ -217,20 +233,26 @@ impl<'a> Simulation<'a> {
         // Of an epoch, or of all that is simulated: that has the measured mean, too.
         let all = (scenario.warmup + scenario.steps) as usize * scenario.batches.size;
         let epoch = scenario.batches.samples().min(all) / scenario.claim.max(1);
-        let seed = |which: u64| seed.wrapping_mul(31).wrapping_add(which);
+        let seed = |which: u64| seed.wrapping_mul(1031).wrapping_add(which);
+        let stages = scenario.pipeline.samples().count();
+        let each = |of: &dyn Fn(&SampleCosts) -> Costs, first: u64| {
+            let costs =
+                (0..stages).map(|place| costs.samples.get(place).map(of).unwrap_or_default());
+            let deals = costs
+                .zip(first..)
+                .map(|(costs, which)| costs.deal(seed(which), epoch));
+            deals.collect()
+        };
+        let ends = 2 * stages as u64;
         let deals = Deals {
-            samples: [
-                costs.read.deal(seed(0), epoch),
-                costs.decode.deal(seed(1), epoch),
-                costs.preprocess.deal(seed(2), epoch),
-            ],
-            read_wait: costs.read_wait.deal(seed(3), epoch),
-            batch: costs.batch.factors.deal_factors(seed(4)),
-            copy: costs.copy.factors.deal_factors(seed(5)),
-            launch: costs.launch.factors.deal_factors(seed(6)),
-            host: costs.host.deal(seed(7), 1),
-            step: step.deal_factors(seed(8)),
-            transfer: transfer.deal_factors(seed(9)),
+            samples: each(&|own| own.computed.clone(), 0),
+            waits: each(&|own| own.waited.clone(), stages as u64),
+            batch: costs.batch.factors.deal_factors(seed(ends)),
+            copy: costs.copy.factors.deal_factors(seed(ends + 1)),
+            launch: costs.launch.factors.deal_factors(seed(ends + 2)),
+            host: costs.host.deal(seed(ends + 3), 1),
+            step: step.deal_factors(seed(ends + 4)),
+            transfer: transfer.deal_factors(seed(ends + 5)),
         };
         let clock = SimClock::new(
             scenario.cores,
@@ -244,9 +266,16 @@ impl<'a> Simulation<'a> {
             deals,
             total: (scenario.warmup + scenario.steps).saturating_add(scenario.later),
             admitted: 0,
-            reads_wait: scenario.storage.is_some() || !costs.read_wait.is_free(),
+            waits: (0..stages)
+                .map(|place| {
+                    let own = costs.samples.get(place);
+                    place == 0 && scenario.storage.is_some()
+                        || own.is_some_and(|own| !own.waited.is_free())
+                })
+                .collect(),
+            stages,
             waking_is_free: scenario.waking.is_free(),
-            read_mean: costs.read.mean(),
+            first_mean: costs.samples.first().map_or(0.0, |own| own.computed.mean()),
             disk_free_at: 0.0,
             rested_since: 0.0,
             outlet: super::loader::Outlet::new(scenario),
@@ -282,7 +311,7 @@ impl<'a> Simulation<'a> {
             (Phase::Idle, _) => {}
             (Phase::Given, _) => self.begin(thread),
             (Phase::Unblocked, _) => self.unblocked(thread),
-            (Phase::Read, _) => self.read(thread),
+            (Phase::Waited, _) => self.waited(thread),
             (Phase::Served, _) if self.threads[thread as usize].left > 0 => self.load_claim(thread),
             (Phase::Served, Role::Trainer) => self.assembled_inline(thread),
             (Phase::Served, Role::Background) => self.rested_since = self.clock.now(),
@@ -402,23 +431,19 @@ fn threads(scenario: &Scenario) -> Vec<Thread> {
             phase: Phase::Idle,
             item: Item::default(),
             left: 0,
+            stage: 0,
             waits_since: 0.0,
             debt: 0.0,
         }));
     };
-    match scenario.layout {
-        Layout::PerStage {
-            read,
-            decode,
-            preprocess,
-            batch,
-        } => {
-            for (stage, knobs) in [read, decode, preprocess].into_iter().enumerate() {
+    match &scenario.layout {
+        Layout::PerStage { samples, batch } => {
+            for (stage, knobs) in samples.iter().enumerate() {
                 spawn(Role::Samples(stage), knobs.workers.max(1));
             }
             spawn(Role::Batch, batch.workers.max(1));
         }
-        Layout::WholeBatch { num_workers, .. } => spawn(Role::Pool, num_workers),
+        Layout::WholeBatch { num_workers, .. } => spawn(Role::Pool, *num_workers),
     }
     if scenario.copy_ahead.is_some() && !scenario.is_inline() {
         spawn(Role::Copy, 1);
@@ -428,25 +453,20 @@ fn threads(scenario: &Scenario) -> Vec<Thread> {
     threads
 }
 
-fn queues(scenario: &Scenario) -> [Queue; 6] {
-    let capacities = match scenario.layout {
-        Layout::PerStage {
-            read,
-            decode,
-            preprocess,
-            batch,
-        } => [
-            read.prefetch,
-            decode.prefetch,
-            preprocess.prefetch,
+fn queues(scenario: &Scenario) -> Vec<Queue> {
+    let stages = scenario.pipeline.samples().count();
+    let (samples, host): (Vec<usize>, usize) = match &scenario.layout {
+        Layout::PerStage { samples, batch } => (
+            samples.iter().map(|knobs| knobs.prefetch).collect(),
             batch.prefetch,
-        ],
-        Layout::WholeBatch { .. } => [0, 0, 0, scenario.outstanding],
+        ),
+        Layout::WholeBatch { .. } => (vec![0; stages], scenario.outstanding),
     };
-    let [encoded, decoded, finished, host] = capacities;
     let device = scenario.copy_ahead.unwrap_or(1);
-    [usize::MAX, encoded, decoded, finished, host, device].map(|capacity| Queue {
+    let capacities = [usize::MAX].into_iter().chain(samples);
+    let queues = capacities.chain([host, device]).map(|capacity| Queue {
         capacity: capacity.max(1),
         ..Queue::default()
-    })
+    });
+    queues.collect()
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::timeline::Layout;
+use crate::timeline::{Layout, Pipeline};
 
 fn pool(num_workers: usize) -> Layout {
     let prefetch_factor = 2;
@@ -12,6 +12,7 @@ fn pool(num_workers: usize) -> Layout {
 /// Whole-batch workers whose samples compute for 1 ms, of a run that is longer than what is simulated of it.
 fn workers(num_workers: usize, cores: f64, latency: f64) -> Scenario {
     Scenario {
+        pipeline: Pipeline::IMAGES,
         layout: pool(num_workers),
         copy_ahead: Some(2),
         batches: BatchSizes::all(8),
@@ -29,7 +30,9 @@ fn workers(num_workers: usize, cores: f64, latency: f64) -> Scenario {
             taken_per_sample: 0.0,
         }),
         costs: ServiceCosts {
-            decode: Costs::any_of((0..100).map(|n| 0.5e6 + 1e4 * f64::from(n))),
+            samples: vec![SampleCosts::computing(Costs::any_of(
+                (0..100).map(|n| 0.5e6 + 1e4 * f64::from(n)),
+            ))],
             ..ServiceCosts::default()
         },
         device: Device::Beside {

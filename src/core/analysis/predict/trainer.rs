@@ -1,7 +1,7 @@
 //! The trainer's end: copies to the device, steps, and how far the trainer's thread runs ahead.
 
 use super::scenario::Device;
-use super::simulation::{DEVICE, HOST, Phase, Role, Simulation, TICKETS, batch_cost};
+use super::simulation::{Phase, Role, Simulation, TICKETS, batch_cost};
 use std::collections::VecDeque;
 
 /// The device and its copy engine, in the middle of a run. Times are nanoseconds.
@@ -85,7 +85,7 @@ impl Simulation<'_> {
         match self.threads[thread as usize].role {
             Role::Trainer => self.step(thread),
             _ => {
-                if self.send(DEVICE, thread, item) {
+                if self.send(self.device_queue(), thread, item) {
                     self.proceed(thread);
                 }
             }
@@ -96,8 +96,8 @@ impl Simulation<'_> {
     pub(super) fn next_step(&mut self, thread: u32) {
         let queue = match self.scenario.copy_ahead {
             _ if self.scenario.is_inline() => TICKETS,
-            Some(_) => DEVICE,
-            None => HOST,
+            Some(_) => self.device_queue(),
+            None => self.host_queue(),
         };
         if let Some(item) = self.receive(queue, thread) {
             self.threads[thread as usize].item = item;

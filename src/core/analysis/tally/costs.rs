@@ -3,7 +3,7 @@
 use super::{StageTally, Tally, WorkerSummary, share};
 use crate::analysis::profile::{LENGTHS, Parts, Profile, ServiceProfile, UNKNOWN, equally_likely};
 use crate::analysis::waking::WakingProfile;
-use crate::timeline::{LaneKind, Nanos, Stage};
+use crate::timeline::{LaneKind, Nanos, Stage, StageKind};
 
 /// A shorter window says nothing of how the machine varies.
 const SHORTEST_WINDOW: Nanos = Nanos::from_millis(100);
@@ -18,11 +18,8 @@ impl Tally {
         others_cpu: Option<Nanos>,
         (steps, samples): (u64, u64),
     ) -> Profile {
-        let stages = Stage::ALL.into_iter();
-        let services = stages.filter_map(|stage| {
-            let tally = self.stages.get(stage as usize)?.as_ref()?;
-            (tally.items > 0).then(|| self.service_profile(stage, tally, workers, window))
-        });
+        let served = self.stages.iter().filter(|(_, tally)| tally.items > 0);
+        let services = served.map(|(stage, tally)| service_profile(*stage, tally, workers, window));
         let mut services: Vec<ServiceProfile> = services.collect();
         within_cpu_time(&mut services, workers, window);
         let of_lanes = workers.iter().filter_map(|worker| cpu_of(worker, window));
@@ -35,64 +32,62 @@ impl Tally {
             other_cpu_ns_per_step: (other / steps.max(1) as f64).max(0.0),
         }
     }
-
-    fn service_profile(
-        &self,
-        stage: Stage,
-        tally: &StageTally,
-        workers: &[WorkerSummary],
-        window: Nanos,
-    ) -> ServiceProfile {
-        let mean = tally.net.sum as f64 / tally.items as f64;
-        // Who waited afterwards has handed on while it had nothing else to do.
-        let at_once = tally.began_at_once as f64 / tally.units.max(1) as f64;
-        let woke = self.wakes[stage as usize] as f64 / tally.units.max(1) as f64;
-        let lengths_ns = equally_likely(&tally.net.histogram, mean, LENGTHS);
-        ServiceProfile {
-            stage,
-            items: tally.items,
-            items_per_unit: tally.items as f64 / tally.units.max(1) as f64,
-            mean_ns: mean,
-            relative_error: relative_error(&tally.parts, window),
-            drift: tally.parts.drift(&lengths_ns),
-            lengths_ns,
-            cpu_share: match stage {
-                Stage::Read => read_cpu_share(mean * tally.items as f64, workers, window),
-                _ => 1.0,
-            },
-            woke_share: (woke * at_once).min(1.0),
-            bytes_out: tally.bytes_out as f64 / tally.items as f64,
-            // Those of queues of samples.
-            largest_bytes: match stage {
-                Stage::Read | Stage::Decode => tally.largest_bytes(),
-                _ => Vec::new(),
-            },
-        }
-    }
 }
 
-/// The stages whose units a thread of each kind computes.
-const SERVED: [(LaneKind, &[Stage]); 5] = [
-    (
-        LaneKind::BatchWorker,
-        &[Stage::Read, Stage::Decode, Stage::Preprocess, Stage::Batch],
-    ),
-    (LaneKind::Worker(Stage::Read), &[Stage::Read]),
-    (LaneKind::Worker(Stage::Decode), &[Stage::Decode]),
-    (LaneKind::Worker(Stage::Preprocess), &[Stage::Preprocess]),
-    (LaneKind::Worker(Stage::Batch), &[Stage::Batch]),
-];
+fn service_profile(
+    stage: Stage,
+    tally: &StageTally,
+    workers: &[WorkerSummary],
+    window: Nanos,
+) -> ServiceProfile {
+    let mean = tally.net.sum as f64 / tally.items as f64;
+    // Who waited afterwards has handed on while it had nothing else to do.
+    let at_once = tally.began_at_once as f64 / tally.units.max(1) as f64;
+    let woke = tally.woken as f64 / tally.units.max(1) as f64;
+    let lengths_ns = equally_likely(&tally.net.histogram, mean, LENGTHS);
+    ServiceProfile {
+        stage,
+        items: tally.items,
+        items_per_unit: tally.items as f64 / tally.units.max(1) as f64,
+        mean_ns: mean,
+        relative_error: relative_error(&tally.parts, window),
+        drift: tally.parts.drift(&lengths_ns),
+        lengths_ns,
+        cpu_share: match stage.kind() {
+            StageKind::Sample => cpu_share(stage, mean * tally.items as f64, workers, window),
+            _ => 1.0,
+        },
+        woke_share: (woke * at_once).min(1.0),
+        bytes_out: tally.bytes_out as f64 / tally.items as f64,
+        // Those of queues of samples.
+        largest_bytes: match stage.kind() {
+            StageKind::Sample if !stage.finishes_samples() => tally.largest_bytes(),
+            _ => Vec::new(),
+        },
+    }
+}
 
 /// Shortens what stages computed to the CPU time of their threads. Run delay is read now and then, so that where many
 /// threads share a core a service seems to have computed what it waited for one.
 fn within_cpu_time(services: &mut [ServiceProfile], workers: &[WorkerSummary], window: Nanos) {
-    for (kind, stages) in SERVED {
+    let mut kinds: Vec<LaneKind> = Vec::new();
+    for worker in workers {
+        if !kinds.contains(&worker.kind) {
+            kinds.push(worker.kind);
+        }
+    }
+    for kind in kinds {
+        let computed_by = |stage: Stage| match kind {
+            LaneKind::BatchWorker => stage.kind() <= StageKind::Batch,
+            LaneKind::Worker(own) => stage == own && own.kind() <= StageKind::Batch,
+            _ => false,
+        };
         let own = workers.iter().filter(|worker| worker.kind == kind);
         let cpu: Option<f64> = own.map(|worker| cpu_of(worker, window)).sum();
         let Some(cpu) = cpu.filter(|cpu| *cpu > 0.0) else {
             continue;
         };
-        let computes = |service: &&ServiceProfile| stages.contains(&service.stage);
+        let computes = |service: &&ServiceProfile| computed_by(service.stage);
         let computed: f64 = services
             .iter()
             .filter(computes)
@@ -103,7 +98,7 @@ fn within_cpu_time(services: &mut [ServiceProfile], workers: &[WorkerSummary], w
         }
         for service in services
             .iter_mut()
-            .filter(|service| stages.contains(&service.stage))
+            .filter(|service| computed_by(service.stage))
         {
             service.computes(cpu / computed);
         }
@@ -125,14 +120,12 @@ fn cpu_of(worker: &WorkerSummary, window: Nanos) -> Option<f64> {
     (usage.at > Nanos::ZERO).then(|| (usage.user + usage.system).0 as f64 * scale)
 }
 
-/// Of `net` nanoseconds of reading, the share that was computed. Only reads wait in their service; where a
-/// thread serves other stages as well, its CPU time is compared as a whole.
-fn read_cpu_share(net: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
-    let reads = |worker: &&WorkerSummary| {
-        matches!(
-            worker.kind,
-            LaneKind::Worker(Stage::Read) | LaneKind::BatchWorker
-        )
+/// Of `net` nanoseconds of service at `stage`, the share that was computed and not waited. A thread that serves other
+/// stages as well tells it of all its time together, which is taken to have been waited at the first of them.
+fn cpu_share(stage: Stage, net: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
+    let serves = |worker: &&WorkerSummary| match worker.kind {
+        LaneKind::BatchWorker => stage.is_first(),
+        kind => kind == LaneKind::Worker(stage),
     };
     let own = |worker: &WorkerSummary| {
         let usage = &worker.usage;
@@ -140,7 +133,7 @@ fn read_cpu_share(net: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
         let delay = usage.run_delay.0 as f64 * window.0 as f64 / usage.at.0.max(1) as f64;
         cpu_of(worker, window).map(|cpu| busy - delay.min(busy) - cpu)
     };
-    let waited: f64 = workers.iter().filter(reads).filter_map(own).sum();
+    let waited: f64 = workers.iter().filter(serves).filter_map(own).sum();
     // Less than a tenth of it is within what the kernel's figures tell.
     match waited / net.max(1.0) {
         share if share > 0.1 => (1.0 - share).clamp(0.0, 1.0),
@@ -194,7 +187,7 @@ mod tests {
             largest_bytes: Vec::new(),
         };
         // Reading computes for a third of its time: 4 s in all, where the kernel charged 2 s.
-        let mut services = [service(Stage::Read, 1.0 / 3.0), service(Stage::Decode, 1.0)];
+        let mut services = [service(Stage::READ, 1.0 / 3.0), service(Stage::DECODE, 1.0)];
         let second = Nanos::from_millis(1_000);
         let of = |user| [worker(user, Nanos::ZERO, second)];
         within_cpu_time(&mut services, &of(Nanos::from_millis(2_000)), second);

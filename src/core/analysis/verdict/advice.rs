@@ -1,11 +1,11 @@
 //! What to change: for each cause the change to try, and the most that it can buy.
 
 use super::{Cores, Judge, Kind, MORE_WORKERS, WORTH_TRYING};
-use crate::analysis::bound::{ASSEMBLY, Bound, Limit};
+use crate::analysis::bound::{Bound, Limit};
 use crate::analysis::cause::Cause;
 use crate::analysis::suggestion::{Change, Setting, SettingValue, Slack, Suggestion};
 use crate::analysis::tally::share;
-use crate::timeline::{HostWork, Layout, Nanos, Stage};
+use crate::timeline::{HostWork, Layout, Nanos, Pipeline, Stage, StageKind};
 
 /// Of what any number of threads could reach, what is worth no more threads.
 const NEARLY: f64 = 0.97;
@@ -81,9 +81,9 @@ impl Judge<'_> {
     /// The key that says how many threads `limit` has, and how many these are.
     fn threads(&self, limit: Limit) -> Option<(String, usize)> {
         let own = |stage| (format!("{stage}.workers"), self.bound.workers(stage));
-        match (limit, self.shape.layout) {
+        match (limit, &self.shape.layout) {
             (Limit::Workers, Layout::WholeBatch { num_workers, .. }) => {
-                Some(("num_workers".to_owned(), num_workers))
+                Some(("num_workers".to_owned(), *num_workers))
             }
             (Limit::Trainer, _) if self.shape.copy.workers == 0 => {
                 Some(("copy.workers".to_owned(), 0))
@@ -94,10 +94,10 @@ impl Judge<'_> {
 
     /// What has to do the work of `stage`.
     fn limit_of(&self, stage: Stage) -> Option<Limit> {
-        match (stage, self.shape.layout) {
+        match (stage.kind(), &self.shape.layout) {
             (_, Layout::WholeBatch { num_workers: 0, .. }) => Some(Limit::Workers),
-            (Stage::Copy, _) if self.shape.copy.workers == 0 => Some(Limit::Trainer),
-            (Stage::Copy, _) => Some(Limit::Copy),
+            (StageKind::Copy, _) if self.shape.copy.workers == 0 => Some(Limit::Trainer),
+            (StageKind::Copy, _) => Some(Limit::Copy),
             (_, Layout::WholeBatch { .. }) => Some(Limit::Workers),
             _ => Limit::workers_of(stage),
         }
@@ -137,7 +137,7 @@ impl Judge<'_> {
         let at_most = self.at_most(&self.bound.clone().without_seeks());
         // Of a disk that does not seek, the bound is the same without.
         let gain = at_most / self.at_most(&self.bound);
-        (stage == Stage::Read && gain >= WORTH_TRYING)
+        (stage.is_first() && gain >= WORTH_TRYING)
             .then(|| Suggestion::new(Change::ReadInOrder, at_most))
     }
 
@@ -162,15 +162,15 @@ impl Judge<'_> {
 
     fn deeper(&self, stage: Stage) -> Suggestion {
         let copies_ahead = self.shape.copy.workers > 0 && !self.shape.layout.is_inline();
-        let (key, depth) = match self.shape.layout {
+        let (key, depth) = match &self.shape.layout {
             // Whatever assembles the batches, room behind the copy is what it lacked.
-            _ if stage == Stage::Copy && copies_ahead => {
+            _ if stage.kind() == StageKind::Copy && copies_ahead => {
                 ("copy.prefetch", self.shape.copy.prefetch)
             }
             Layout::WholeBatch { num_workers: 0, .. } => ("num_workers", 0),
             Layout::WholeBatch {
                 prefetch_factor, ..
-            } => ("prefetch_factor", prefetch_factor),
+            } => ("prefetch_factor", *prefetch_factor),
             // Batches are what runs ahead of the trainer, whichever stage's latency shows.
             Layout::PerStage { batch, .. } => ("batch.prefetch", batch.prefetch),
         };
@@ -181,22 +181,31 @@ impl Judge<'_> {
 
     /// Less work at the stage that is to blame, or else at the one that works most.
     fn cheaper_work(&self, blamed: Option<Stage>) -> Option<Suggestion> {
-        let heaviest = ASSEMBLY
-            .into_iter()
+        let pipeline = self.shape.pipeline;
+        let heaviest = pipeline
+            .assembly()
             .max_by(|a, b| self.bound.work(*a).total_cmp(&self.bound.work(*b)));
         let stage = blamed.or(heaviest)?;
-        let images = [Stage::Read, Stage::Decode, Stage::Preprocess];
         // With each change, the stages it makes cheaper and what is left of their work at least.
-        let (change, stages, left): (_, &[Stage], _) = match stage {
-            Stage::Read | Stage::Decode => {
-                (Change::StoreAtTrainedSize, &images, self.trained_pixels())
+        let (change, stages, left): (_, &[Stage], _) = match stage.kind() {
+            StageKind::Sample if pipeline != Pipeline::IMAGES => {
+                (Change::LessWork(stage), &[stage], 0.0)
             }
-            Stage::Preprocess => (
+            StageKind::Sample if stage.finishes_samples() => (
                 Change::StorePreprocessed,
-                &[Stage::Decode, Stage::Preprocess],
+                &[Stage::DECODE, Stage::PREPROCESS],
                 0.0,
             ),
-            _ => (Change::FewerBytes, &[Stage::Batch, Stage::Copy], 0.0),
+            StageKind::Sample => (
+                Change::StoreAtTrainedSize,
+                &[Stage::READ, Stage::DECODE, Stage::PREPROCESS],
+                self.trained_pixels(),
+            ),
+            _ => (
+                Change::FewerBytes,
+                &[stage.other(StageKind::Batch), stage.other(StageKind::Copy)],
+                0.0,
+            ),
         };
         let cheaper = self.bound.clone().with_less_work(stages, left);
         Some(Suggestion::new(change, self.at_most(&cheaper)))
@@ -205,7 +214,7 @@ impl Judge<'_> {
     /// Of the pixels that are decoded, the share that is left after preprocessing.
     fn trained_pixels(&self) -> f64 {
         let bytes = |stage| self.summary.stage(stage).map_or(0, |row| row.bytes_out) as f64;
-        let values = bytes(Stage::Preprocess) / self.shape.value_bytes.max(1) as f64;
-        (values / bytes(Stage::Decode).max(1.0)).clamp(0.0, 1.0)
+        let values = bytes(Stage::PREPROCESS) / self.shape.value_bytes.max(1) as f64;
+        (values / bytes(Stage::DECODE).max(1.0)).clamp(0.0, 1.0)
     }
 }

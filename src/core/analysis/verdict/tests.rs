@@ -1,7 +1,9 @@
 use super::*;
 use crate::analysis::profile::Profile;
 use crate::analysis::{Change, Disk, LengthSummary, OverTime, WorkerSummary};
-use crate::timeline::{HostWork, Interval, LaneKind, Layout, Stage, StageKnobs, ThreadUsage};
+use crate::timeline::{
+    HostWork, Interval, LaneKind, Layout, Pipeline, Stage, StageKnobs, ThreadUsage,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -86,10 +88,9 @@ const TWO_AHEAD: StageKnobs = StageKnobs {
 
 fn shape(cores: u8) -> LoaderShape {
     LoaderShape {
+        pipeline: Pipeline::IMAGES,
         layout: Layout::PerStage {
-            read: TWO_AHEAD,
-            decode: TWO_AHEAD,
-            preprocess: TWO_AHEAD,
+            samples: vec![TWO_AHEAD, TWO_AHEAD, TWO_AHEAD],
             batch: TWO_AHEAD,
         },
         copy: TWO_AHEAD,
@@ -138,7 +139,7 @@ fn without_the_loader_the_rate_is_the_devices_own() {
     insta::assert_snapshot!(read_back.line(), @"device-only: the loader is out of the way, this is the device's own rate; the trainer waits for data 0.0 % of the time, the device is busy 75.0 %; 100 % of device idle is host: loss read-back; try reading the loss back less often (at most 1.33x)");
 }
 
-const DECODE: Cause = Cause::Capacity(Stage::Decode);
+const DECODE: Cause = Cause::Capacity(Stage::DECODE);
 
 #[test]
 fn more_workers_gain_what_the_next_floor_allows() {
@@ -147,7 +148,7 @@ fn more_workers_gain_what_the_next_floor_allows() {
         90,
         20,
         &[(DECODE, 70)],
-        &[(Stage::Decode, 1, 90), (Stage::Preprocess, 1, 40)],
+        &[(Stage::DECODE, 1, 90), (Stage::PREPROCESS, 1, 40)],
         150,
     );
     let verdict = Verdict::of(&found, &shape(16));
@@ -159,8 +160,8 @@ fn saturated_cores_get_cheaper_work_instead() {
     let found = summary(
         90,
         20,
-        &[(Cause::Capacity(Stage::Preprocess), 70)],
-        &[(Stage::Decode, 1, 80), (Stage::Preprocess, 1, 88)],
+        &[(Cause::Capacity(Stage::PREPROCESS), 70)],
+        &[(Stage::DECODE, 1, 80), (Stage::PREPROCESS, 1, 88)],
         178,
     );
     let verdict = Verdict::of(&found, &shape(2));
@@ -171,7 +172,7 @@ fn saturated_cores_get_cheaper_work_instead() {
 #[test]
 fn the_bound_on_pixels_counts_pixels() {
     let at_most = |value_bytes, bytes_out| {
-        let slow = [(Stage::Decode, 1, 88), (Stage::Preprocess, 1, 8)];
+        let slow = [(Stage::DECODE, 1, 88), (Stage::PREPROCESS, 1, 8)];
         let mut found = summary(90, 20, &[(DECODE, 70)], &slow, 178);
         found.stages[0].bytes_out = 4_000;
         found.stages[1].bytes_out = bytes_out;
@@ -196,7 +197,7 @@ fn a_loader_that_holds_back_in_many_ways_outweighs_one_long_host_cause() {
         (DECODE, 25),
         (Cause::CpuContention, 20),
     ];
-    let found = summary(100, 45, &causes, &[(Stage::Decode, 1, 95)], 120);
+    let found = summary(100, 45, &causes, &[(Stage::DECODE, 1, 95)], 120);
     assert_eq!(Verdict::of(&found, &shape(16)).title, "loader-bound");
 }
 
@@ -206,7 +207,7 @@ fn a_busy_device_leaves_nothing_to_try() {
         50,
         50,
         &[(Cause::WakeUp, 1)],
-        &[(Stage::Decode, 1, 45)],
+        &[(Stage::DECODE, 1, 45)],
         100,
     );
     let verdict = Verdict::of(&found, &shape(16));
@@ -219,7 +220,7 @@ fn a_busy_device_leaves_nothing_to_try() {
 #[test]
 fn idle_without_data_wait_is_the_host() {
     let causes = [(Cause::Host(HostWork::LossReadback), 20)];
-    let found = summary(50, 50, &causes, &[(Stage::Decode, 1, 25)], 60);
+    let found = summary(50, 50, &causes, &[(Stage::DECODE, 1, 25)], 60);
     let verdict = Verdict::of(&found, &shape(16));
     insta::assert_snapshot!(verdict.line(), @"host-bound: the trainer waits for data 0.0 % of the time, the device is busy 60.0 %; 100 % of device idle is host: loss read-back; try reading the loss back less often (at most 1.67x)");
 }
@@ -227,7 +228,7 @@ fn idle_without_data_wait_is_the_host() {
 #[test]
 fn a_little_idle_that_the_loader_causes_is_not_the_hosts() {
     let causes = [(DECODE, 7), (Cause::Host(HostWork::Other), 1)];
-    let found = summary(100, 96, &causes, &[(Stage::Decode, 1, 98)], 200);
+    let found = summary(100, 96, &causes, &[(Stage::DECODE, 1, 98)], 200);
     let verdict = Verdict::of(&found, &shape(16));
     insta::assert_snapshot!(verdict.line(), @"not input-bound: decode has 1 worker, busy 98.0 %; the trainer waits for data 4.0 % of the time, the device is busy 92.0 %; 88 % of device idle is decode capacity");
 }
@@ -235,7 +236,7 @@ fn a_little_idle_that_the_loader_causes_is_not_the_hosts() {
 #[test]
 fn saturated_cores_never_get_more_workers() {
     // 92 % of two cores are in use: the floor alone would allow 1.09x.
-    let found = summary(100, 20, &[(DECODE, 80)], &[(Stage::Decode, 1, 100)], 184);
+    let found = summary(100, 20, &[(DECODE, 80)], &[(Stage::DECODE, 1, 100)], 184);
     let suggestion = Verdict::of(&found, &shape(2)).suggestion.unwrap();
     assert_eq!(suggestion.sets(), [""; 0], "{suggestion:?}");
 }
@@ -243,11 +244,11 @@ fn saturated_cores_never_get_more_workers() {
 /// A worker that waits for a core 90 ms of 100, as more than two may do who are woken together.
 fn crowded(cpu: u64, others: Option<u64>) -> Summary {
     let causes = [(Cause::CpuContention, 50), (DECODE, 30)];
-    let mut found = summary(100, 20, &causes, &[(Stage::Decode, 1, 90)], cpu);
+    let mut found = summary(100, 20, &causes, &[(Stage::DECODE, 1, 90)], cpu);
     found.others_cpu = others.map(|ms| Nanos(100 * ms * MS));
     found.workers = vec![WorkerSummary {
         name: "decode 0".to_owned(),
-        kind: LaneKind::Worker(Stage::Decode),
+        kind: LaneKind::Worker(Stage::DECODE),
         items: 100,
         busy: Nanos(100 * 90 * MS),
         starved: Nanos(100 * 10 * MS),
@@ -269,8 +270,8 @@ fn cores_that_others_have_are_said_to_be_theirs() {
 /// A worker that waits for its disk needs no core: others that have them are no reason against another.
 #[test]
 fn workers_that_wait_for_a_disk_are_not_held_up_by_others() {
-    let read = (Cause::Capacity(Stage::Read), 80);
-    let mut found = summary(100, 20, &[read], &[(Stage::Read, 1, 99)], 4);
+    let read = (Cause::Capacity(Stage::READ), 80);
+    let mut found = summary(100, 20, &[read], &[(Stage::READ, 1, 99)], 4);
     found.others_cpu = Some(Nanos(100 * 196 * MS));
     let suggestion = Verdict::of(&found, &shape(2)).suggestion.unwrap();
     assert_eq!(suggestion.sets(), ["read.workers=5"], "{suggestion:?}");
@@ -294,7 +295,7 @@ fn what_is_no_loaders_cause_is_not_the_loaders() {
         (Cause::WakeUp, "late wake-ups"),
         (Cause::Unattributed, "not known"),
     ] {
-        let found = summary(50, 35, &[(cause, 15)], &[(Stage::Decode, 1, 10)], 40);
+        let found = summary(50, 35, &[(cause, 15)], &[(Stage::DECODE, 1, 10)], 40);
         for device_beside in [false, true] {
             let shape = LoaderShape {
                 device_beside,
@@ -310,7 +311,7 @@ fn what_is_no_loaders_cause_is_not_the_loaders() {
 #[test]
 fn device_side_wins_where_it_holds_most_of_the_idle() {
     let causes = [(Cause::DeviceSide, 20), (DECODE, 10)];
-    let found = summary(50, 50, &causes, &[(Stage::Decode, 1, 25)], 60);
+    let found = summary(50, 50, &causes, &[(Stage::DECODE, 1, 25)], 60);
     let beside = LoaderShape {
         device_beside: true,
         ..shape(16)
@@ -323,11 +324,11 @@ fn device_side_wins_where_it_holds_most_of_the_idle() {
 #[test]
 fn workers_free_the_trainers_thread_of_loading_and_copying() {
     // 20 ms a step, 60 ms of loading and 20 ms of copying, all in the trainer's thread.
-    let stages = [(Stage::Decode, 0, 60), (Stage::Copy, 0, 20)];
+    let stages = [(Stage::DECODE, 0, 60), (Stage::COPY, 0, 20)];
     let found = summary(
         100,
         20,
-        &[(DECODE, 60), (Cause::Capacity(Stage::Copy), 20)],
+        &[(DECODE, 60), (Cause::Capacity(Stage::COPY), 20)],
         &stages,
         100,
     );
@@ -340,8 +341,8 @@ fn workers_free_the_trainers_thread_of_loading_and_copying() {
 
 #[test]
 fn a_copy_that_lacks_room_gets_room_behind_it() {
-    let causes = [(Cause::PrefetchDepth(Stage::Copy), 30)];
-    let found = summary(50, 20, &causes, &[(Stage::Copy, 1, 15)], 60);
+    let causes = [(Cause::PrefetchDepth(Stage::COPY), 30)];
+    let found = summary(50, 20, &causes, &[(Stage::COPY, 1, 15)], 60);
     let shape = LoaderShape {
         layout: whole_batches(2),
         ..shape(16)
@@ -353,8 +354,8 @@ fn a_copy_that_lacks_room_gets_room_behind_it() {
 #[test]
 fn copying_ahead_leaves_the_copy_itself() {
     // The trainer's thread copies 30 ms and steps 20 ms: ahead, the copy is the floor.
-    let causes = [(Cause::Capacity(Stage::Copy), 30)];
-    let stages = [(Stage::Decode, 1, 10), (Stage::Copy, 1, 30)];
+    let causes = [(Cause::Capacity(Stage::COPY), 30)];
+    let stages = [(Stage::DECODE, 1, 10), (Stage::COPY, 1, 30)];
     let found = summary(50, 20, &causes, &stages, 60);
     let shape = LoaderShape {
         copy: StageKnobs {
@@ -373,7 +374,7 @@ fn copying_ahead_leaves_the_copy_itself() {
 /// More workers for one of them alone are no use.
 #[test]
 fn stages_that_are_as_slow_are_changed_together() {
-    let slow = [(Stage::Decode, 1, 88), (Stage::Preprocess, 1, 87)];
+    let slow = [(Stage::DECODE, 1, 88), (Stage::PREPROCESS, 1, 87)];
     let found = summary(90, 20, &[(DECODE, 70)], &slow, 110);
     let verdict = Verdict::of(&found, &shape(16));
     insta::assert_snapshot!(verdict.line(), @"loader-bound: decode has 1 worker, busy 97.8 %; preprocess has 1 worker, busy 96.7 %; 100 % of device idle is decode capacity; try --set decode.workers=5 --set preprocess.workers=5 (at most 4.50x)");
@@ -386,7 +387,7 @@ fn stages_that_are_as_slow_are_changed_together() {
         ]
     );
     // Copies of the trainer's thread are as slow as a stage's only worker.
-    let copies = [(Stage::Decode, 1, 88), (Stage::Copy, 0, 68)];
+    let copies = [(Stage::DECODE, 1, 88), (Stage::COPY, 0, 68)];
     let found = summary(90, 20, &[(DECODE, 70)], &copies, 110);
     let copying = LoaderShape {
         copy: StageKnobs {
@@ -402,7 +403,7 @@ fn stages_that_are_as_slow_are_changed_together() {
 /// What else is as slow is the device: no workers make that faster.
 #[test]
 fn more_workers_that_buy_nothing_are_not_proposed() {
-    let mut found = summary(90, 20, &[(DECODE, 8)], &[(Stage::Decode, 1, 88)], 110);
+    let mut found = summary(90, 20, &[(DECODE, 8)], &[(Stage::DECODE, 1, 88)], 110);
     found.device_busy = Nanos(100 * 86 * MS);
     let beside = LoaderShape {
         device_beside: true,
@@ -417,8 +418,8 @@ fn without_a_device_the_loader_is_judged_alone() {
     let found = summary(
         40,
         0,
-        &[(DECODE, 30), (Cause::Capacity(Stage::Read), 10)],
-        &[(Stage::Read, 2, 10), (Stage::Decode, 2, 60)],
+        &[(DECODE, 30), (Cause::Capacity(Stage::READ), 10)],
+        &[(Stage::READ, 2, 10), (Stage::DECODE, 2, 60)],
         75,
     );
     let shape = LoaderShape {
@@ -432,7 +433,7 @@ fn without_a_device_the_loader_is_judged_alone() {
 #[test]
 fn a_device_that_hardly_idles_is_what_binds_though_its_trainer_waits() {
     // The trainer waits 8 ms of 20 for data while the device has two more steps to do.
-    let found = summary(20, 12, &[], &[(Stage::Decode, 1, 18)], 20);
+    let found = summary(20, 12, &[], &[(Stage::DECODE, 1, 18)], 20);
     let beside = LoaderShape {
         device_beside: true,
         ..shape(16)
@@ -448,8 +449,8 @@ fn more_workers_do_not_make_a_disk_seek_faster() {
         let mut found = summary(
             400,
             20,
-            &[(Cause::Capacity(Stage::Read), 380)],
-            &[(Stage::Read, workers, 400), (Stage::Decode, 1, 90)],
+            &[(Cause::Capacity(Stage::READ), 380)],
+            &[(Stage::READ, workers, 400), (Stage::DECODE, 1, 90)],
             150,
         );
         found.stages[0].service = lengths(100, 384 * workers as u64);
@@ -472,8 +473,8 @@ fn more_workers_do_not_make_a_disk_seek_faster() {
 /// Reads wait for latency; a run that is slower than its bound gains nothing from another order.
 #[test]
 fn a_disk_that_does_not_seek_is_not_read_in_order() {
-    let slow = [(Stage::Read, 2, 140), (Stage::Decode, 2, 6)];
-    let found = summary(90, 20, &[(Cause::Capacity(Stage::Read), 70)], &slow, 144);
+    let slow = [(Stage::READ, 2, 140), (Stage::DECODE, 2, 6)];
+    let found = summary(90, 20, &[(Cause::Capacity(Stage::READ), 70)], &slow, 144);
     let disk = Disk {
         seek_per_sample: Nanos::ZERO,
         bytes_per_second: Some(10_000_000_000),
@@ -491,10 +492,10 @@ fn a_disk_that_does_not_seek_is_not_read_in_order() {
 /// Two thirds of what the steps took was ready when the window began: a step needs what it took, not what was served.
 #[test]
 fn the_bound_is_of_what_steps_take_and_not_of_what_was_served_in_the_window() {
-    let mut found = summary(100, 20, &[(DECODE, 80)], &[(Stage::Decode, 1, 90)], 60);
-    let all = Bound::measured(&found, &shape(2)).work(Stage::Decode);
+    let mut found = summary(100, 20, &[(DECODE, 80)], &[(Stage::DECODE, 1, 90)], 60);
+    let all = Bound::measured(&found, &shape(2)).work(Stage::DECODE);
     found.stages[0].items = 33;
-    let third = Bound::measured(&found, &shape(2)).work(Stage::Decode);
+    let third = Bound::measured(&found, &shape(2)).work(Stage::DECODE);
     assert!((third / all - 1.0).abs() < 1e-9, "{third} of {all}");
 }
 
@@ -502,7 +503,7 @@ fn the_bound_is_of_what_steps_take_and_not_of_what_was_served_in_the_window() {
 #[test]
 fn a_trainer_that_waits_for_a_core_is_short_of_them() {
     let causes = [(Cause::CpuContention, 5)];
-    let mut found = summary(15, 13, &causes, &[(Stage::Decode, 8, 9)], 20);
+    let mut found = summary(15, 13, &causes, &[(Stage::DECODE, 8, 9)], 20);
     found.data_wait_total = Nanos::ZERO;
     let beside = LoaderShape {
         device_beside: true,

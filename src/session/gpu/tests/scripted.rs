@@ -8,16 +8,16 @@ use crate::device::cupti::{Activity, RecordCount};
 use crate::device::gpu_steps::GpuLanes;
 use crate::session::tracing_feed::tests::lanes as host_lanes;
 use crate::timeline::{
-    HostSpan, HostWork, Interval, IntervalSet, ItemId, LaneInfo, LaneKind, Nanos, Record, Stage,
-    UnitRecord, UnitRef,
+    HostSpan, HostWork, Interval, IntervalSet, ItemId, LaneInfo, LaneKind, Nanos, Pipeline, Record,
+    Stage, UnitRecord, UnitRef,
 };
 use std::collections::HashMap;
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
 
-const COPY: u16 = Stage::Copy as u16;
-const TRAINER: u16 = Stage::Step as u16;
+const COPY: u16 = Stage::COPY.number() as u16;
+const TRAINER: u16 = Stage::STEP.number() as u16;
 pub const GPU_LANES: GpuLanes = GpuLanes {
     device: 6,
     copy_engine: 7,
@@ -132,7 +132,7 @@ impl Player<'_> {
     fn step(&mut self, batch: u64) {
         let mut buffer = Buffer::new(CUDA_12_9);
         let mut ready = 0;
-        for stage in Stage::LOADER {
+        for stage in Pipeline::IMAGES.loader() {
             ready = self.load(stage, batch, ready);
         }
         let copied = [ready - self.script.costs[4], ready];
@@ -159,7 +159,7 @@ impl Player<'_> {
 
     /// A loader stage's unit; returns when its result is ready.
     fn load(&mut self, stage: Stage, batch: u64, ready: u64) -> u64 {
-        let lane = stage as u16;
+        let lane = stage.number() as u16;
         let free = &mut self.free[lane as usize];
         let (waited, start) = (ready > *free, ready.max(*free));
         let end = start + self.script.costs[lane as usize];
@@ -172,7 +172,7 @@ impl Player<'_> {
     /// The trainer's records of a step from `start` on.
     fn trainer(&mut self, batch: u64, start: u64, waited: bool) {
         let end = start + self.script.host;
-        let mut step = unit(Stage::Step, batch, [start, end], waited);
+        let mut step = unit(Stage::STEP, batch, [start, end], waited);
         let before = batch.checked_sub(self.script.run_ahead as u64);
         let room = before.map(|before| (before, self.played.ends[before as usize]));
         if let Some((before, room)) = room.filter(|(_, room)| room.0 > end) {
@@ -256,10 +256,14 @@ impl Player<'_> {
 
 /// A unit of the host's, bound by the same batch's before it where it `waited`.
 fn unit(stage: Stage, batch: u64, times: [u64; 2], waited: bool) -> UnitRecord {
-    let before = (stage as u16).checked_sub(1);
+    let before = (stage.number() as u16).checked_sub(1);
     let lineage = before.map_or(UnitRef::NONE, |lane| UnitRef::new(lane, batch));
     let [start, end] = times.map(Nanos);
-    let bytes = if stage as u16 == COPY { BATCH_BYTES } else { 1 };
+    let bytes = if stage.number() as u16 == COPY {
+        BATCH_BYTES
+    } else {
+        1
+    };
     UnitRecord {
         ordinal: batch,
         item: ItemId { batch, slot: 0 },
