@@ -6,6 +6,7 @@ mod emulated;
 mod events;
 mod guard;
 mod memory;
+mod named;
 mod over_time;
 mod planted;
 mod prediction;

@@ -107,10 +107,22 @@ pub struct Rig {
 }
 
 /// The clock of a run, how costs are spent on it, and its cores where they are virtual.
-struct TestClock {
-    clock: Arc<dyn Clock>,
+pub struct TestClock {
+    pub clock: Arc<dyn Clock>,
     spend: Spend,
     cores: Option<Arc<VirtualClock>>,
+}
+
+impl TestClock {
+    /// Costs are waited for.
+    pub fn waiting(clock: Arc<VirtualClock>) -> TestClock {
+        let clock: Arc<dyn Clock> = clock;
+        TestClock {
+            spend: wait_on(&clock),
+            clock,
+            cores: None,
+        }
+    }
 }
 
 /// Keeps a core for `length`, however often it is taken away in between.
@@ -370,7 +382,7 @@ fn emulated_keys(device: &EmulatedSpec) -> Vec<String> {
 }
 
 /// Hands over what was recorded, and notes when the device said that it was busy.
-fn collect(
+pub fn collect(
     recorder: &Recorder,
     analysis: &mut Analysis,
     clock: &TestClock,

@@ -13,7 +13,7 @@ pub const SAMPLE_BYTES: usize = 8;
 /// What each stage costs: read, decode and preprocess per sample, the others per batch.
 #[derive(Clone, Debug)]
 pub struct Costs {
-    /// Mean nanoseconds, by `Stage as usize`.
+    /// Mean nanoseconds, by [`Stage::number`].
     pub mean: [u64; 6],
     /// Costs vary by up to this share of the mean, 0 to 1.
     pub spread: f64,
@@ -23,15 +23,24 @@ pub struct Costs {
 impl Costs {
     /// What item `number` costs at `stage`.
     pub fn of(&self, stage: Stage, number: u64) -> Nanos {
-        let mean = self.mean[stage.number()];
-        let mut x =
-            self.seed ^ (stage.number() as u64) << 56 ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        for _ in 0..3 {
-            x = (x ^ x >> 31).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        }
-        let unit = (x >> 11) as f64 / (1u64 << 53) as f64;
-        Nanos((mean as f64 * (1.0 + self.spread * (2.0 * unit - 1.0))) as u64)
+        varied(
+            self.mean[stage.number()],
+            self.spread,
+            self.seed,
+            stage,
+            number,
+        )
     }
+}
+
+/// What item `number` costs at `stage`: `mean` nanoseconds, up to `spread` of it more or less.
+pub fn varied(mean: u64, spread: f64, seed: u64, stage: Stage, number: u64) -> Nanos {
+    let mut x = seed ^ (stage.number() as u64) << 56 ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    for _ in 0..3 {
+        x = (x ^ x >> 31).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    }
+    let unit = (x >> 11) as f64 / (1u64 << 53) as f64;
+    Nanos((mean as f64 * (1.0 + spread * (2.0 * unit - 1.0))) as u64)
 }
 
 /// At this stage one sample in so many takes so many times as long.

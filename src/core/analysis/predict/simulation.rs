@@ -233,7 +233,7 @@ impl<'a> Simulation<'a> {
         // Of an epoch, or of all that is simulated: that has the measured mean, too.
         let all = (scenario.warmup + scenario.steps) as usize * scenario.batches.size;
         let epoch = scenario.batches.samples().min(all) / scenario.claim.max(1);
-        let seed = |which: u64| seed.wrapping_mul(1031).wrapping_add(which);
+        let seed = |which: u64| seed.wrapping_mul(31).wrapping_add(which);
         let stages = scenario.pipeline.samples().count();
         let each = |of: &dyn Fn(&SampleCosts) -> Costs, first: u64| {
             let costs =
@@ -243,10 +243,10 @@ impl<'a> Simulation<'a> {
                 .map(|(costs, which)| costs.deal(seed(which), epoch));
             deals.collect()
         };
-        let ends = 2 * stages as u64;
+        let ends = stages as u64 + 1;
         let deals = Deals {
             samples: each(&|own| own.computed.clone(), 0),
-            waits: each(&|own| own.waited.clone(), stages as u64),
+            waits: each(&|own| own.waited.clone(), ends + 6),
             batch: costs.batch.factors.deal_factors(seed(ends)),
             copy: costs.copy.factors.deal_factors(seed(ends + 1)),
             launch: costs.launch.factors.deal_factors(seed(ends + 2)),
