@@ -74,6 +74,7 @@ pub struct GpuLanes {
 }
 
 struct HostStep {
+    stage: Stage,
     batch: u64,
     host: UnitRef,
     samples: u32,
@@ -87,6 +88,7 @@ struct HostStep {
 }
 
 struct HostCopy {
+    stage: Stage,
     host: UnitRef,
     samples: u32,
     bytes: u64,
@@ -143,6 +145,7 @@ impl GpuSteps {
                 StageKind::Step if !unit.skipped => {
                     self.began.get_or_insert(interval.start);
                     self.steps.push_back(HostStep {
+                        stage: unit.stage,
                         batch: unit.item.batch,
                         host,
                         samples: unit.samples,
@@ -155,6 +158,7 @@ impl GpuSteps {
                 // Of an empty batch nothing is copied, and nobody trains on it.
                 StageKind::Copy if unit.samples > 0 => {
                     let copy = HostCopy {
+                        stage: unit.stage,
                         host,
                         samples: unit.samples,
                         bytes: unit.bytes_in,
@@ -325,11 +329,12 @@ impl GpuSteps {
             };
             records.push((self.lanes.device, Record::Busy(span)));
         }
+        let stage = step.stage.other(StageKind::Device);
         let unit = UnitRecord {
             samples: step.samples,
             lineage: step.host,
             ordinal: self.device_units,
-            ..UnitRecord::of_device(Stage::DEVICE, step.batch, step.host, waited, start, end)
+            ..UnitRecord::of_device(stage, step.batch, step.host, waited, start, end)
         };
         records.push((self.lanes.device, Record::Unit(unit)));
         self.device_units += 1;
@@ -374,12 +379,13 @@ impl GpuSteps {
         let last = times.parts().last().map_or(first, |part| part.end);
         let start = first.max(self.engine_free_at);
         let end = last.max(start);
+        let stage = copy.stage.other(StageKind::Transfer);
         let unit = UnitRecord {
             samples: copy.samples,
             bytes_in: copy.bytes,
             bytes_out: copy.bytes,
             ordinal: self.engine_units,
-            ..UnitRecord::of_device(Stage::TRANSFER, batch, copy.host, true, start, end)
+            ..UnitRecord::of_device(stage, batch, copy.host, true, start, end)
         };
         records.push((self.lanes.copy_engine, Record::Unit(unit)));
         self.engine_units += 1;

@@ -10,7 +10,7 @@ use crate::device::emulated::{
 use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError, StopSignal};
 use crate::timeline::{
     BusySpan, Bytes, Clock, DevicePhase, HostWork, LaneKind, LaneRecorder, Nanos, Record, Recorder,
-    Stage, UnitRecord, UnitRef,
+    StageKind, UnitRecord, UnitRef,
 };
 use stallscope_burn::Learned;
 use std::collections::VecDeque;
@@ -76,11 +76,12 @@ impl HostToDevice for EmulatedCopy {
         self.in_flight.push_back(copy.end);
         let by = self.lane.current();
         let (number, waited) = (batch.number, copy.start == submitted);
+        let stage = self.lane.stage(StageKind::Transfer);
         self.lane.unit(&UnitRecord {
             samples: batch.len() as u32,
             bytes_in: bytes,
             bytes_out: bytes,
-            ..UnitRecord::of_device(Stage::TRANSFER, number, unit, waited, copy.start, copy.end)
+            ..UnitRecord::of_device(stage, number, unit, waited, copy.start, copy.end)
         });
         let burn = self.burn.as_mut();
         let burn = burn.map(|burn| burn.copy(batch, unit)).transpose()?;
@@ -180,11 +181,12 @@ impl EmulatedTrainer {
             host
         };
         let waited = bound_by != BoundBy::Device;
+        let stage = self.lane.stage(StageKind::Device);
         self.unfinished.push_back((end, self.lane.current()));
         self.unwritten = Some(UnitRecord {
             samples: batch.samples as u32,
             lineage: host,
-            ..UnitRecord::of_device(Stage::DEVICE, number, cause, waited, start, end)
+            ..UnitRecord::of_device(stage, number, cause, waited, start, end)
         });
     }
 }

@@ -10,7 +10,8 @@ use super::memory::DeviceMemory;
 use super::step::{TrainError, TrainStep};
 use crate::pipeline::{Delivered, Logbook};
 use crate::timeline::{
-    BusySpan, Clock, DevicePhase, HostWork, LaneRecorder, Nanos, Record, Stage, UnitRecord, UnitRef,
+    BusySpan, Clock, DevicePhase, HostWork, LaneRecorder, Nanos, Record, Stage, StageKind,
+    UnitRecord, UnitRef,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use stallscope_burn::{Learned, Pending};
@@ -241,9 +242,11 @@ impl Reader {
             let end = self.clock.now();
             let waited = at > self.free_at;
             let start = at.max(self.free_at);
+            let lane = self.lane.as_ref();
+            let stage = lane.map_or(Stage::DEVICE, |lane| lane.stage(StageKind::Device));
             self.note(UnitRecord {
                 samples,
-                ..UnitRecord::of_device(Stage::DEVICE, batch, host, waited, start, end)
+                ..UnitRecord::of_device(stage, batch, host, waited, start, end)
             });
             self.write(false);
             if done.send(checked(step, batch, learned)).is_err() {

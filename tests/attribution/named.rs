@@ -152,7 +152,9 @@ impl Named {
 
     fn run_on(&self, test_clock: &TestClock) -> Summary {
         let clock = &test_clock.clock;
-        let recorder = Recorder::with_capacity(1 << 14).counting_after(WARMUP);
+        let recorder = Recorder::with_capacity(1 << 14)
+            .counting_after(WARMUP)
+            .of_pipeline(self.pipeline);
         let rule = WindowRule {
             warmup_steps: WARMUP,
             steps: Some(STEPS),

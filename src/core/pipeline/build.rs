@@ -33,6 +33,11 @@ pub fn start<W: StagedWork, H: HostToDevice>(
     stop: &StopSignal,
 ) -> Result<Feed<W, H>, PipelineError> {
     plan.check(&*work)?;
+    if work.pipeline() != recorder.pipeline() {
+        let (own, others) = (work.pipeline(), recorder.pipeline());
+        let what = format!("its stages are {own:?}, and those of the recorder {others:?}");
+        return Err(PipelineError::Plan(what));
+    }
     let planner = BatchPlanner::new(work.samples(), plan)?;
     let control = Arc::new(Control::new(stop.child(), plan.on_error));
     let part_bytes = plan.claim_size * work.sample_bytes();

@@ -2,6 +2,7 @@
 
 use super::Report;
 use super::model::{SCHEMA, SCHEMA_VERSION};
+use crate::timeline::Pipeline;
 use serde::Deserialize;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -29,6 +30,12 @@ struct Header {
     schema_version: u32,
 }
 
+/// By which the rest of a report names stages.
+#[derive(Deserialize)]
+struct Stages {
+    pipeline: &'static Pipeline,
+}
+
 impl Report {
     /// The report in the text `json`.
     ///
@@ -41,7 +48,10 @@ impl Report {
         if found != SCHEMA_VERSION {
             return Err(FormatError::Version { found });
         }
-        serde_json::from_slice(json).map_err(|error| FormatError::Content(error.to_string()))
+        let content = |error: serde_json::Error| FormatError::Content(error.to_string());
+        let stages: Stages = serde_json::from_slice(json).map_err(content)?;
+        let read = || serde_json::from_slice(json).map_err(content);
+        stages.pipeline.reading(read)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::analysis::{
     WorkerSummary,
 };
 use crate::pipeline::Skipped;
-use crate::timeline::{LaneKind, Nanos, Stage};
+use crate::timeline::{LaneKind, Nanos, Pipeline, Stage};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 
@@ -287,6 +287,8 @@ pub struct Report {
     pub config: serde_json::Value,
     /// The keys of it that were given a value, so that it can be changed and resolved again.
     pub settings: serde_json::Value,
+    /// The stages that work went through, in the order of the data's way.
+    pub pipeline: &'static Pipeline,
     /// What it loads.
     pub data: DataReport,
     /// Steps in the window.
@@ -377,6 +379,7 @@ impl Report {
         self.data_wait_share = summary.data_wait_share();
         self.step = summary.step;
         self.first_batch_ns = summary.first_batch;
+        self.pipeline = summary.profile.pipeline();
         self.stages = summary.stages.clone();
         self.slowest_samples = summary.slowest_samples.clone();
         self.workers = summary.workers.clone();

@@ -3,7 +3,7 @@
 //! A full ring drops the record and counts it, and the next one that finds room says so; no thread ever waits.
 
 use super::steps::StepCounters;
-use super::{CountedSteps, Record, Stage, StageKind, UnitRecord, UnitRef, Wakings};
+use super::{CountedSteps, Pipeline, Record, Stage, StageKind, UnitRecord, UnitRef, Wakings};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,6 +63,7 @@ pub struct Recorder {
     on: bool,
     wakings: Arc<Wakings>,
     steps: Arc<StepCounters>,
+    pipeline: &'static Pipeline,
 }
 
 impl Recorder {
@@ -82,6 +83,7 @@ impl Recorder {
             on: true,
             wakings: Arc::default(),
             steps: Arc::default(),
+            pipeline: Pipeline::IMAGES,
         }
     }
 
@@ -89,6 +91,16 @@ impl Recorder {
     pub fn counting_after(self, warmup_steps: u64) -> Recorder {
         let steps = Arc::new(StepCounters::after(warmup_steps));
         Recorder { steps, ..self }
+    }
+
+    /// The same, for a run whose stages are those of `pipeline`. No lane may have been made yet.
+    pub fn of_pipeline(self, pipeline: &'static Pipeline) -> Recorder {
+        Recorder { pipeline, ..self }
+    }
+
+    /// The stages whose work is recorded.
+    pub fn pipeline(&self) -> &'static Pipeline {
+        self.pipeline
     }
 
     /// The steps so far of the `kind` step or device: of the trainer's thread, or of the device that runs beside it. They hold whatever
@@ -105,6 +117,7 @@ impl Recorder {
             on: false,
             wakings: Arc::default(),
             steps: Arc::default(),
+            pipeline: Pipeline::IMAGES,
         }
     }
 
@@ -142,6 +155,7 @@ impl Recorder {
             ring,
             lost,
             steps: self.steps.clone(),
+            pipeline: self.pipeline,
             lane: number,
             ordinal: 0,
         }
@@ -201,6 +215,7 @@ pub struct LaneRecorder {
     ring: Option<Producer<Slot>>,
     lost: Arc<Lost>,
     steps: Arc<StepCounters>,
+    pipeline: &'static Pipeline,
     lane: u16,
     ordinal: u64,
 }
@@ -216,6 +231,11 @@ impl LaneRecorder {
     #[inline]
     pub fn current(&self) -> UnitRef {
         UnitRef::new(self.lane, self.ordinal)
+    }
+
+    /// The stage of the run's pipeline that is of `kind`; of sample stages the first.
+    pub fn stage(&self, kind: StageKind) -> Stage {
+        self.pipeline.the(kind)
     }
 
     /// Records the unit in progress (its ordinal is set here) and begins the next.

@@ -166,7 +166,7 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    fn stages(&'static self) -> &'static [Info] {
+    fn infos(&self) -> &[Info] {
         match &self.stages {
             Stages::Known(stages) => stages,
             Stages::Made(stages) => stages.get().map_or(&[], |stages| stages),
@@ -177,7 +177,7 @@ impl Pipeline {
     pub fn all(
         &'static self,
     ) -> impl DoubleEndedIterator<Item = Stage> + ExactSizeIterator + Clone {
-        self.stages().iter().map(Stage)
+        self.infos().iter().map(Stage)
     }
 
     /// What is done to a sample.
@@ -197,7 +197,7 @@ impl Pipeline {
 
     /// The one stage of a `kind`; of sample stages the first.
     pub fn the(&'static self, kind: StageKind) -> Stage {
-        let stages = self.stages();
+        let stages = self.infos();
         let after = stages.iter().find(|info| info.kind == kind);
         Stage(after.unwrap_or(&STAGES_OF_IMAGES[0]))
     }
@@ -258,7 +258,7 @@ impl Stage {
     /// The stage that hands on to it. None has what begins with nothing, or happens on the device.
     pub fn before(self) -> Option<Stage> {
         let place = self.number().checked_sub(1)?;
-        let before = self.pipeline().stages().get(place).map(Stage);
+        let before = self.pipeline().infos().get(place).map(Stage);
         before.filter(|_| !self.on_device())
     }
 
@@ -340,12 +340,8 @@ impl fmt::Display for Stage {
 
 impl fmt::Debug for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stages = match &self.stages {
-            Stages::Known(stages) => stages,
-            Stages::Made(stages) => stages.get().map_or(&[][..], |stages| stages),
-        };
         f.debug_list()
-            .entries(stages.iter().map(|info| info.name))
+            .entries(self.infos().iter().map(|info| info.name))
             .finish()
     }
 }
@@ -365,6 +361,60 @@ impl<'de> serde::Deserialize<'de> for Stage {
         pipeline
             .named(&name)
             .ok_or_else(|| serde::de::Error::custom(format!("{pipeline:?} has no stage `{name}`")))
+    }
+}
+
+/// Where a stage is served, in a pipeline's table.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServedBy {
+    Loader,
+    Copy,
+    Trainer,
+    Device,
+}
+
+/// A row of a pipeline's table.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Row<'a> {
+    name: std::borrow::Cow<'a, str>,
+    /// Of work: a sample, or a batch.
+    unit: std::borrow::Cow<'a, str>,
+    #[serde(rename = "where")]
+    served_by: ServedBy,
+}
+
+/// As a table of its stages.
+impl serde::Serialize for Pipeline {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.infos().iter().map(|info| Row {
+            name: info.name.into(),
+            unit: match info.kind {
+                StageKind::Sample => "sample".into(),
+                _ => "batch".into(),
+            },
+            served_by: match info.kind {
+                StageKind::Sample | StageKind::Batch => ServedBy::Loader,
+                StageKind::Copy => ServedBy::Copy,
+                StageKind::Step => ServedBy::Trainer,
+                StageKind::Transfer | StageKind::Device => ServedBy::Device,
+            },
+        }))
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for &'static Pipeline {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let rows = Vec::<Row>::deserialize(deserializer)?;
+        let samples = rows.iter().filter(|row| row.unit == "sample");
+        let names: Vec<&str> = samples.map(|row| &*row.name).collect();
+        Pipeline::of(&names).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Default for &'static Pipeline {
+    fn default() -> Self {
+        Pipeline::IMAGES
     }
 }
 
@@ -470,6 +520,17 @@ mod tests {
                 .to_string()
                 .contains("no stage `tokenize`")
         );
+    }
+
+    #[test]
+    fn a_pipeline_is_read_back_as_it_was_written() {
+        for pipeline in [Pipeline::IMAGES, Pipeline::of(&["fetch"]).unwrap()] {
+            let json = serde_json::to_value(pipeline).unwrap();
+            let read: &'static Pipeline = serde_json::from_value(json.clone()).unwrap();
+            assert_eq!(read, pipeline);
+            let first = serde_json::json!({"name": pipeline.all().next().unwrap().name(), "unit": "sample", "where": "loader"});
+            assert_eq!(json[0], first);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::reproduce::training::seconds as time;
 use crate::timeline::{Nanos, Stage};
 
 /// Idle time that the disk is to blame for.
-const READING: Cause = Cause::Capacity(Stage::Read);
+const READING: Cause = Cause::Capacity(Stage::READ);
 /// Reads that take this many times as long beside others as alone wait for each other.
 const IN_LINE: f64 = 1.5;
 /// Less is no gain to speak of.
