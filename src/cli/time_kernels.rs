@@ -1,18 +1,18 @@
 //! `stallscope time-kernels`: how long a model's passes or matrix products take, for the verbs that compare devices.
 //! A process of its own: what a device was tuned for, or ran out of, ends with it.
 //!
-//! May use: `config`, `session`, `train`.
+//! May use: `config`, `reproduce`, `session`, `train`.
 
 use super::args::{KernelsArg, TimeKernelsArgs, TimedModel, word};
 use super::run::catching_panics;
 use crate::config::DeviceConfig;
+use crate::reproduce::{KernelTimes, PassTimes, ProductTimes};
 use crate::session::SessionError;
 use crate::train::{
-    ModelSpec, OptimizerSpec, PassTimes, Precision, Timed, TimedDevice, Times, time_passes,
+    self, ModelSpec, OptimizerSpec, Precision, Timed, TimedDevice, Times, time_passes,
     time_products,
 };
 use anyhow::{anyhow, bail, ensure};
-use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -35,39 +35,44 @@ pub fn time_kernels(args: &TimeKernelsArgs, out: &mut dyn Write) -> anyhow::Resu
         warmup: args.warmup.unwrap_or(warmup),
         measured: args.repeats,
     };
-    let mut said = json!({
-        "device": named,
-        "kernels": kernels.map(word),
-        "warmup": times.warmup,
-    });
-    let timed = match args.model {
+    let mut said = KernelTimes {
+        device: named.to_string(),
+        kernels: kernels.map(word),
+        warmup: times.warmup,
+        ..KernelTimes::default()
+    };
+    match args.model {
         Some(model) => {
-            let passes = passes(args, model, device, times)?;
-            said["model"] = json!(word(model));
-            said["batch"] = json!(args.batch);
-            said["size"] = json!(args.size);
-            said["threads"] = json!(passes.threads);
-            Work::Passes(passes.measured)
+            let timed = passes(args, model, device, times)?;
+            said.model = Some(word(model));
+            (said.batch, said.size) = (Some(args.batch), Some(args.size));
+            said.threads = timed.threads;
+            let passes = timed.measured.iter();
+            said.passes = passes.map(written).collect();
         }
         None => {
-            let products = products(&args.matmul, device, times)?;
-            said["threads"] = json!(products.iter().map(|(_, timed)| timed.threads).max());
-            Work::Products(products)
+            for &n in &args.matmul {
+                let timed = catching_panics(|| time_products(device, n, times))?;
+                let timed = timed.map_err(SessionError::from)?;
+                said.threads = said.threads.max(timed.threads);
+                let ns = timed.measured;
+                said.matmul.push(ProductTimes { n, ns });
+            }
         }
-    };
+    }
     match args.json {
-        true => print_json(out, said, &timed)?,
-        false => print(out, &timed)?,
+        true => writeln!(out, "{}", serde_json::to_string_pretty(&said)?)?,
+        false => print(out, &said)?,
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was measured.
-enum Work {
-    Passes(Vec<PassTimes>),
-    /// By rows of the matrices.
-    Products(Vec<(usize, Timed<u64>)>),
+fn written(pass: &train::PassTimes) -> PassTimes {
+    PassTimes {
+        forward_ns: pass.forward_ns,
+        backward_ns: pass.backward_ns,
+    }
 }
 
 fn passes(
@@ -75,7 +80,7 @@ fn passes(
     model: TimedModel,
     device: TimedDevice,
     times: Times,
-) -> anyhow::Result<Timed<PassTimes>> {
+) -> anyhow::Result<Timed<train::PassTimes>> {
     let architecture = model.architecture();
     let least = architecture.least_side();
     ensure!(
@@ -98,19 +103,6 @@ fn passes(
     Ok(timed.map_err(SessionError::from)?)
 }
 
-fn products(
-    rows: &[usize],
-    device: TimedDevice,
-    times: Times,
-) -> anyhow::Result<Vec<(usize, Timed<u64>)>> {
-    let mut products = Vec::new();
-    for &rows in rows {
-        let timed = catching_panics(|| time_products(device, rows, times))?;
-        products.push((rows, timed.map_err(SessionError::from)?));
-    }
-    Ok(products)
-}
-
 fn timed_device(device: DeviceConfig, kernels: Option<KernelsArg>) -> anyhow::Result<TimedDevice> {
     match (device, kernels) {
         (DeviceConfig::Cuda(ordinal), kernels) => Ok(TimedDevice::Cuda {
@@ -127,40 +119,18 @@ fn timed_device(device: DeviceConfig, kernels: Option<KernelsArg>) -> anyhow::Re
     }
 }
 
-fn print_json(out: &mut dyn Write, mut said: Value, work: &Work) -> anyhow::Result<()> {
-    match work {
-        Work::Passes(passes) => {
-            let pass = |pass: &PassTimes| json!({"forward_ns": pass.forward_ns, "backward_ns": pass.backward_ns});
-            said["passes"] = passes.iter().map(pass).collect();
-        }
-        Work::Products(products) => {
-            let product =
-                |(rows, timed): &(usize, Timed<u64>)| json!({"n": rows, "ns": timed.measured});
-            said["matmul"] = products.iter().map(product).collect();
-        }
-    }
-    writeln!(out, "{said:#}")?;
-    Ok(())
-}
-
-fn print(out: &mut dyn Write, work: &Work) -> std::io::Result<()> {
+fn print(out: &mut dyn Write, said: &KernelTimes) -> std::io::Result<()> {
     let ms = |ns: u64| ns as f64 / 1e6;
-    match work {
-        Work::Passes(passes) => {
-            for pass in passes {
-                let (forward, backward) = (ms(pass.forward_ns), ms(pass.backward_ns));
-                writeln!(
-                    out,
-                    "forward {forward:>10.2} ms  backward {backward:>10.2} ms"
-                )?;
-            }
-        }
-        Work::Products(products) => {
-            for (rows, timed) in products {
-                let fastest = timed.measured.iter().min().copied().unwrap_or_default();
-                writeln!(out, "{rows:>6} rows {:>12.4} ms, the fastest", ms(fastest))?;
-            }
-        }
+    for pass in &said.passes {
+        let (forward, backward) = (ms(pass.forward_ns), ms(pass.backward_ns));
+        writeln!(
+            out,
+            "forward {forward:>10.2} ms  backward {backward:>10.2} ms"
+        )?;
+    }
+    for ProductTimes { n, ns } in &said.matmul {
+        let fastest = ns.iter().min().copied().unwrap_or_default();
+        writeln!(out, "{n:>6} rows {:>12.4} ms, the fastest", ms(fastest))?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use crate::analysis::predict::Estimate;
 use crate::config::Rung;
 use crate::report::Report;
 use crate::tune::TrialError;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -86,6 +87,37 @@ pub struct Answer {
     pub assumptions: Vec<String>,
 }
 
+/// What `stallscope time-kernels` prints: the passes of a model, or matrix products.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KernelTimes {
+    pub device: String,
+    /// Those of a GPU.
+    pub kernels: Option<String>,
+    pub warmup: usize,
+    /// Threads that computed.
+    pub threads: Option<usize>,
+    pub model: Option<String>,
+    /// Images of a batch, and their side.
+    pub batch: Option<usize>,
+    pub size: Option<usize>,
+    pub passes: Vec<PassTimes>,
+    pub matmul: Vec<ProductTimes>,
+}
+
+/// A batch through a model and back.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PassTimes {
+    pub forward_ns: u64,
+    pub backward_ns: u64,
+}
+
+/// Products of matrices of `n` rows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProductTimes {
+    pub n: usize,
+    pub ns: Vec<u64>,
+}
+
 /// Why a table cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -136,7 +168,7 @@ pub trait Lab {
     ///
     /// # Errors
     /// A process that failed, or was stopped.
-    fn time_kernels(&mut self, arguments: &[String]) -> Result<Option<Value>, LabError>;
+    fn time_kernels(&mut self, arguments: &[String]) -> Result<Option<KernelTimes>, LabError>;
 
     /// Why there is no such device (`cuda:0`), where there is none.
     fn lacks(&self, device: &str) -> Option<String>;

@@ -18,7 +18,9 @@ mod render;
 mod tables;
 mod training;
 
-pub use lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
+pub use lab::{
+    Answer, DataNeed, DataPlace, KernelTimes, Lab, LabError, PassTimes, ProductTimes, Question, Run,
+};
 pub use outcome::{
     Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Provenance,
     Reproduction, Row, Source, Span, Unit,

@@ -8,7 +8,7 @@ use crate::cli::out_folder;
 use crate::config::{Resolved, Rung, Settings, rungs};
 use crate::device::probe;
 use crate::report::Report;
-use crate::reproduce::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
+use crate::reproduce::{Answer, DataNeed, DataPlace, KernelTimes, Lab, LabError, Question, Run};
 use crate::session::{FreeStages, Predictor, WhatIf};
 use crate::tune::{Outcome, TrialRunner};
 use serde::Serialize;
@@ -167,7 +167,7 @@ impl Lab for ThisMachine {
         }
     }
 
-    fn time_kernels(&mut self, arguments: &[String]) -> Result<Option<Value>, LabError> {
+    fn time_kernels(&mut self, arguments: &[String]) -> Result<Option<KernelTimes>, LabError> {
         let mut words: Vec<OsString> = vec!["time-kernels".into(), "--json".into()];
         words.extend(arguments.iter().map(OsString::from));
         match self.runner.finish(&words)? {

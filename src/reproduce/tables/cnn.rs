@@ -4,12 +4,11 @@
 mod products;
 
 use super::{Ask, Findings, Table};
-use crate::reproduce::lab::{Lab, LabError};
+use crate::reproduce::lab::{KernelTimes, Lab, LabError, PassTimes};
 use crate::reproduce::outcome::{Cell, Column, Measurement, Part, Row, Span, Unit};
 use crate::reproduce::published;
 use crate::reproduce::published::cnn::{NETWORKS, Network, Passes};
 use products::{explain_products, measure_products, products_part};
-use serde_json::Value;
 
 pub const TABLE: Table = Table {
     name: "cnn",
@@ -79,23 +78,20 @@ fn devices(lab: &dyn Lab, wanted: &[String]) -> Result<Devices, LabError> {
 struct Timing {
     forward: Vec<f64>,
     backward: Vec<f64>,
-    threads: Option<u64>,
+    threads: Option<usize>,
 }
 
 impl Timing {
-    /// Of the JSON that `time-kernels` prints.
-    fn of(said: &Value) -> Timing {
-        let passes = said["passes"].as_array();
-        let figures = |key: &str| -> Vec<f64> {
-            let passes = passes.into_iter().flatten();
-            passes
-                .filter_map(|pass| Some(pass[key].as_f64()? / 1e9))
-                .collect()
+    /// Of what `time-kernels` prints.
+    fn of(said: &KernelTimes) -> Timing {
+        let seconds = |ns: fn(&PassTimes) -> u64| {
+            let passes = said.passes.iter();
+            passes.map(|pass| ns(pass) as f64 / 1e9).collect()
         };
         Timing {
-            forward: figures("forward_ns"),
-            backward: figures("backward_ns"),
-            threads: said["threads"].as_u64(),
+            forward: seconds(|pass| pass.forward_ns),
+            backward: seconds(|pass| pass.backward_ns),
+            threads: said.threads,
         }
     }
 

@@ -6,7 +6,9 @@ use crate::analysis::predict::Estimate;
 use crate::config::{Resolved, Rung, Settings, rungs};
 use crate::report::Report;
 use crate::reproduce::fixture::report;
-use crate::reproduce::lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
+use crate::reproduce::lab::{
+    Answer, DataNeed, DataPlace, KernelTimes, Lab, LabError, Question, Run,
+};
 use crate::reproduce::outcome::DataOrigin;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -22,7 +24,7 @@ pub struct FakeLab {
     /// What a prediction says, for any question.
     pub forecast: Estimate,
     /// What `stallscope time-kernels` says, for any arguments; `None`: too little memory.
-    pub kernels: Option<Value>,
+    pub kernels: Option<KernelTimes>,
     /// Devices that there are not.
     pub missing: Vec<&'static str>,
     /// Data that cannot be had.
@@ -144,7 +146,7 @@ impl Lab for FakeLab {
         })
     }
 
-    fn time_kernels(&mut self, _: &[String]) -> Result<Option<Value>, LabError> {
+    fn time_kernels(&mut self, _: &[String]) -> Result<Option<KernelTimes>, LabError> {
         Ok(self.kernels.clone())
     }
 

@@ -4,7 +4,9 @@ use super::{Ask, Findings, Table};
 use crate::config::{Rung, rungs};
 use crate::report::{DataReport, EpochReport, Evaluation, Report, Score, Training};
 use crate::reproduce::fixture::{self, idle, nanos, stage};
-use crate::reproduce::lab::{Answer, DataNeed, DataPlace, Lab, LabError, Question, Run};
+use crate::reproduce::lab::{
+    Answer, DataNeed, DataPlace, KernelTimes, Lab, LabError, Question, Run,
+};
 use crate::reproduce::outcome::{Cell, DataOrigin, Part, Span};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -99,7 +101,7 @@ impl Lab for MadeUp {
         })
     }
 
-    fn time_kernels(&mut self, _: &[String]) -> Result<Option<Value>, LabError> {
+    fn time_kernels(&mut self, _: &[String]) -> Result<Option<KernelTimes>, LabError> {
         Err(LabError::Refused("nothing is timed here".to_owned()))
     }
 

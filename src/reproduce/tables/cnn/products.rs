@@ -3,10 +3,9 @@
 use super::{Devices, cell};
 use crate::reproduce::crossover::{Crossover, UNTOLD, crossover};
 use crate::reproduce::explain::percent;
-use crate::reproduce::lab::{Lab, LabError};
+use crate::reproduce::lab::{KernelTimes, Lab, LabError};
 use crate::reproduce::outcome::{ChartKind, Column, Measurement, Part, Row, Unit};
 use crate::reproduce::tables::Ask;
-use serde_json::Value;
 
 /// Rows of the square matrices.
 const SIDES: [usize; 10] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
@@ -50,20 +49,12 @@ pub(super) fn measure_products(
         .collect();
     let cpu = time(&devices.cpu, &small)?;
     let gpu = time(&devices.gpu, &SIDES)?;
-    let of = |said: &Value, side: usize| -> Vec<f64> {
-        let products = said["matmul"].as_array();
-        let found = products
-            .into_iter()
-            .flatten()
-            .find(|product| product["n"] == side);
-        let times = found.and_then(|product| product["ns"].as_array());
-        times
-            .into_iter()
-            .flatten()
-            .filter_map(|ns| Some(ns.as_f64()? / 1e9))
-            .collect()
+    let of = |said: &KernelTimes, side| -> Vec<f64> {
+        let times = said.matmul.iter().filter(|product| product.n == side);
+        let times = times.flat_map(|product| &product.ns);
+        times.map(|ns| *ns as f64 / 1e9).collect()
     };
-    let times = |said: &Result<Value, String>, side| match said {
+    let times = |said: &Result<KernelTimes, String>, side| match said {
         Ok(said) => Ok(of(said, side)),
         Err(why) => Err(why.clone()),
     };

@@ -1,6 +1,5 @@
 use super::products::{Product, explain_products};
 use super::*;
-use serde_json::json;
 
 fn timing(forward: f64, backward: f64) -> Result<Timing, String> {
     Ok(Timing {
@@ -110,7 +109,15 @@ fn a_device_that_is_not_there_leaves_the_published_figures() {
 
 #[test]
 fn passes_are_read_as_they_are_printed() {
-    let said = json!({"threads": 2, "passes": [{"forward_ns": 1e9, "backward_ns": 2e9}]});
+    let pass = PassTimes {
+        forward_ns: 1_000_000_000,
+        backward_ns: 2_000_000_000,
+    };
+    let said = KernelTimes {
+        threads: Some(2),
+        passes: vec![pass],
+        ..KernelTimes::default()
+    };
     assert_eq!(Timing::of(&said).median(), Some(3.0));
     assert_eq!(Timing::of(&said).threads, Some(2));
 }

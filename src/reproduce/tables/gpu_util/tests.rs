@@ -2,7 +2,7 @@ use super::*;
 use crate::config::{Settings, rungs};
 use crate::report::{EmulatedReport, Report};
 use crate::reproduce::fixture;
-use crate::reproduce::lab::Run;
+use crate::reproduce::lab::{KernelTimes, Run};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -225,7 +225,7 @@ impl Lab for Told {
         })
     }
 
-    fn time_kernels(&mut self, _: &[String]) -> Result<Option<Value>, LabError> {
+    fn time_kernels(&mut self, _: &[String]) -> Result<Option<KernelTimes>, LabError> {
         Ok(None)
     }
 
