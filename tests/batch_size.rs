@@ -9,6 +9,7 @@ use place::Place;
 use program::stallscope;
 use said::{assert_says, json, text};
 use serde_json::Value;
+use stallscope::report::{DeviceMemoryReport, Status};
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -41,18 +42,14 @@ fn the_report_has_the_devices_memory() {
     let place = Place::with_images(200);
     let out = place.run(&with(&MEMORY, &["steps=5"]));
     assert!(out.status.success(), "{}", text(&out.stderr));
-    let report = fs::read(place.path("out/report.json")).unwrap();
-    let report: Value = serde_json::from_slice(&report).unwrap();
-    let memory = &report["device"]["memory"];
-    for key in [
-        "in_use_bytes",
-        "reserved_bytes",
-        "peak_in_use_bytes",
-        "peak_reserved_bytes",
-    ] {
-        assert_eq!(memory[key], 70 << 20, "{key}");
-    }
-    assert_eq!(memory["total_bytes"], 99 << 20);
+    let memory = DeviceMemoryReport {
+        in_use_bytes: 70 << 20,
+        reserved_bytes: 70 << 20,
+        peak_in_use_bytes: 70 << 20,
+        peak_reserved_bytes: 70 << 20,
+        total_bytes: Some(99 << 20),
+    };
+    assert_eq!(place.last_report().device.unwrap().memory, Some(memory));
     assert_says(
         &text(&out.stdout),
         &["memory   at most 70.0 MiB in use", "of 99.0 MiB (70.7 %)"],
@@ -79,13 +76,9 @@ fn a_run_that_is_out_of_memory_names_a_size_that_fits() {
             "stallscope batch-size",
         ],
     );
-    let report = fs::read(place.path("out/report.json")).unwrap();
-    let report: Value = serde_json::from_slice(&report).unwrap();
-    assert_eq!(report["status"], "failed");
-    assert_says(
-        report["error"].as_str().unwrap(),
-        &["batch.size=64, which fits"],
-    );
+    let report = place.last_report();
+    assert_eq!(report.status, Status::Failed);
+    assert_says(&report.error.unwrap(), &["batch.size=64, which fits"]);
     let fits = place.run(&with(&MEMORY, &["batch.size=64", "steps=5"]));
     assert!(fits.status.success(), "{}", text(&fits.stderr));
 }

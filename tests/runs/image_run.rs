@@ -4,6 +4,7 @@ use crate::program::stallscope;
 use predicates::prelude::*;
 use serde_json::Value;
 use stallscope::report::Report;
+use stallscope::timeline::Nanos;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -56,11 +57,11 @@ impl ImageRun {
     }
 
     /// The report, which the model reads as it was written.
-    pub fn report(&self) -> Value {
+    pub fn report(&self) -> Report {
         let text = fs::read(self.path("out/report.json")).unwrap();
-        let report = serde_json::from_slice(&text).unwrap();
-        let read = Report::from_json(&text).unwrap();
-        assert_eq!(serde_json::to_value(read).unwrap(), report);
+        let report = Report::from_json(&text).unwrap();
+        let written: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(serde_json::to_value(&report).unwrap(), written);
         report
     }
 
@@ -107,27 +108,17 @@ pub fn assert_says(text: &str, parts: &[&str]) {
 }
 
 /// Causes add up to device idle, and nothing is unattributed.
-pub fn assert_adds_up(report: &Value) {
-    let idle = report["device"]["idle_ns"].as_u64().unwrap();
-    let causes = report["idle_causes"].as_array().unwrap();
-    let sum: u64 = causes
-        .iter()
-        .map(|cause| cause["ns"].as_u64().unwrap())
-        .sum();
-    assert_eq!(sum, idle);
-    assert!(
-        report["unattributed_share"].as_f64().unwrap() <= 0.01,
-        "{report:#}"
-    );
+pub fn assert_adds_up(report: &Report) {
+    let sum: Nanos = report.idle_causes.iter().map(|cause| cause.ns).sum();
+    assert_eq!(sum, report.device.as_ref().unwrap().idle_ns);
+    assert!(report.unattributed_share <= 0.01, "{report:#?}");
 }
 
 /// Each worker's time is busy, starved or blocked, and the window's length in all.
-pub fn assert_fills_the_window(report: &Value) {
-    let window = report["window_ns"].as_u64().unwrap();
-    for stage in report["stages"].as_array().unwrap() {
-        let times = ["busy_ns", "starved_ns", "blocked_ns"];
-        let spent: u64 = times.iter().map(|key| stage[key].as_u64().unwrap()).sum();
-        let workers = stage["workers"].as_u64().unwrap();
-        assert_eq!(spent, window * workers, "{stage:#}");
+pub fn assert_fills_the_window(report: &Report) {
+    for stage in &report.stages {
+        let spent = stage.busy + stage.starved + stage.blocked;
+        let workers = stage.workers as u64;
+        assert_eq!(spent, report.window_ns.times(workers), "{stage:#?}");
     }
 }

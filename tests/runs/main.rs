@@ -7,7 +7,9 @@ mod stopped;
 
 use image_run::{ImageRun, assert_adds_up, assert_fills_the_window, assert_says, stderr, stdout};
 use program::{stallscope, with_deadline};
-use serde_json::{Value, json};
+use serde_json::Value;
+use stallscope::report::{Report, Status};
+use stallscope::timeline::Nanos;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,10 +20,13 @@ fn a_report_of_an_older_version_is_refused() {
     let run = ImageRun::with_images(40);
     let out = run.run(&["--trace", "none"]);
     assert!(out.status.success(), "{}", stderr(&out));
-    let mut report = run.report();
-    report["schema_version"] = json!(2);
+    let older = Report {
+        schema_version: 2,
+        ..run.report()
+    };
+    let text = serde_json::to_vec(&older).unwrap();
     let older = run.path("older.json");
-    fs::write(&older, report.to_string()).unwrap();
+    fs::write(&older, text).unwrap();
     let out = stallscope().arg("predict").arg(older).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
     assert_says(
@@ -46,20 +51,14 @@ fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
         ],
     );
     let report = run.report();
-    assert_eq!(report["status"], "complete");
-    assert_eq!(report["steps"], 6);
-    assert_eq!(report["samples"], 24);
-    assert!(
-        report["training"]["last_loss"]
-            .as_f64()
-            .unwrap()
-            .is_finite()
-    );
+    assert_eq!(report.status, Status::Complete);
+    assert_eq!((report.steps, report.samples), (6, 24));
+    assert!(report.training.last_loss.is_some_and(f64::is_finite));
     assert_adds_up(&report);
     assert_fills_the_window(&report);
-    let recorder = &report["recorder"];
-    assert!(recorder["records"].as_u64().unwrap() > 28 * 3, "{recorder}");
-    assert!(recorder["cpu_ns"].as_u64().unwrap() > 0, "{recorder}");
+    let recorder = &report.recorder;
+    assert!(recorder.records > 28 * 3, "{recorder:?}");
+    assert!(recorder.cpu_ns > Nanos::ZERO, "{recorder:?}");
     let events = run.trace();
     let slices = |category: &str| {
         events
@@ -67,17 +66,14 @@ fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
             .filter(|event| event["cat"] == category && event["ph"] == "X")
             .count()
     };
-    assert_eq!(
-        slices("decode") as u64,
-        report["trace"]["decode_slices_expected"].as_u64().unwrap()
-    );
+    let trace = report.trace.unwrap();
+    assert_eq!(slices("decode") as u64, trace.decode_slices_expected);
     assert_eq!((slices("decode"), slices("step")), (28, 7));
-    let over_time = &report["over_time"];
-    assert_eq!(over_time["epochs"][0]["first_epoch"], 0);
+    let over_time = &report.over_time;
+    assert_eq!(over_time.epochs[0].first_epoch, 0);
     let named = |event: &&Value| event["name"] == "idle by cause %" && event["ph"] == "C";
-    let bins = over_time["bins"].as_array().unwrap().len();
-    assert!(events.iter().filter(named).count() > bins);
-    let slowest = report["slowest_samples"][0]["name"].as_str().unwrap();
+    assert!(events.iter().filter(named).count() > over_time.bins.len());
+    let slowest = report.slowest_samples[0].name.as_ref().unwrap();
     assert!(Path::new(slowest).is_file(), "{slowest}");
     assert_says(&stdout(&out), &["slowest samples", slowest]);
 }
@@ -85,7 +81,7 @@ fn a_run_trains_and_leaves_a_verdict_a_trace_and_a_report() {
 #[test]
 fn both_layouts_deliver_the_same_samples_whatever_the_workers() {
     let run = ImageRun::with_images(24);
-    let losses: Vec<Value> = [
+    let losses: Vec<Option<f64>> = [
         &["--set", "num_workers=0"][..],
         &["--set", "num_workers=3"],
         &["--set", "decode.workers=3", "--set", "preprocess.workers=2"],
@@ -96,7 +92,7 @@ fn both_layouts_deliver_the_same_samples_whatever_the_workers() {
         let out = run.run(args);
         assert!(out.status.success(), "{}", stderr(&out));
         assert_adds_up(&run.report());
-        run.report()["training"]["last_loss"].clone()
+        run.report().training.last_loss
     })
     .collect();
     assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
@@ -111,10 +107,8 @@ fn the_recorders_share_leaves_out_the_evaluation() {
         let out = run.run(args);
         assert!(out.status.success(), "{}", stderr(&out));
         let report = run.report();
-        let recorder = &report["recorder"];
-        let evaluations = report["training"]["evaluations"].as_array().unwrap().len();
-        let cpu = recorder["cpu_ns"].as_f64().unwrap() / recorder["cpu_share"].as_f64().unwrap();
-        (cpu, evaluations)
+        let cpu = report.recorder.cpu_ns.0 as f64 / report.recorder.cpu_share;
+        (cpu, report.training.evaluations.len())
     };
     let (with, one) = process_cpu(&["--trace", "none"]);
     let (without, none) = process_cpu(&["--trace", "none", "--trial"]);
@@ -127,7 +121,7 @@ fn the_loader_alone_runs_without_a_device() {
     let run = ImageRun::with_images(24);
     let out = run.run(&["--mode", "loader-only", "--trace", "none"]);
     assert!(out.status.success(), "{}", stderr(&out));
-    assert!(run.report()["device"].is_null());
+    assert!(run.report().device.is_none());
     assert!(!run.path("out/trace.json").exists());
     assert_says(&stdout(&out), &["samples/s"]);
 }
@@ -145,11 +139,11 @@ fn an_emulated_disk_is_named_in_every_output() {
     assert!(out.status.success(), "{}", stderr(&out));
     let figures = "storage  emulated sata-ssd: latency 3.00 ms, 550 MB/s (Samsung 860 EVO";
     assert_says(&stdout(&out), &[figures]);
-    let storage = &run.report()["storage"];
-    assert_eq!(storage["name"], "sata-ssd");
-    assert_eq!(storage["latency_ns"], 3_000_000);
-    assert_eq!(storage["seek_ns"], 0);
-    assert_eq!(storage["bytes_per_second"], 550_000_000);
+    let storage = run.report().storage.unwrap();
+    assert_eq!(storage.name, "sata-ssd");
+    assert_eq!(storage.latency_ns, Nanos::from_millis(3));
+    assert_eq!(storage.seek_ns, Nanos::ZERO);
+    assert_eq!(storage.bytes_per_second, Some(550_000_000));
     let events = run.trace();
     let loader = "loader (emulated storage: sata-ssd)";
     assert!(events.iter().any(|event| event["args"]["name"] == loader));
@@ -170,13 +164,13 @@ fn a_corrupt_image_names_itself_or_is_skipped_and_counted() {
         &stderr(&out),
         &["decode failed on sample", name, "on_error = \"skip\""],
     );
-    assert_eq!(run.report()["status"], "failed");
+    assert_eq!(run.report().status, Status::Failed);
 
     let out = run.run(&["--set", "on_error=skip"]);
     assert!(out.status.success(), "{}", stderr(&out));
     let report = run.report();
-    assert_eq!(report["skipped"]["count"], 1);
-    assert_eq!(report["skipped"]["listed"][0]["stage"], "decode");
+    assert_eq!(report.skipped.count, 1);
+    assert_eq!(report.skipped.listed[0].stage.name(), "decode");
     assert_adds_up(&report);
 }
 
@@ -209,7 +203,7 @@ fn a_file_that_shrinks_while_mapped_is_an_error_of_that_sample() {
     }
     let out = child.wait_with_output().unwrap();
     assert!(out.status.success(), "{:?} {}", out.status, stderr(&out));
-    assert!(run.report()["skipped"]["count"].as_u64().unwrap() > 0);
+    assert!(run.report().skipped.count > 0);
 }
 
 #[test]
@@ -276,13 +270,9 @@ fn a_full_disk_under_the_trace_harms_neither_the_run_nor_the_report() {
         .unwrap();
     assert!(out.status.success(), "{:?} {}", out.status, stderr(&out));
     let report = run.report();
-    assert_eq!(report["status"], "complete");
-    assert!(
-        report["trace"]["error"]
-            .as_str()
-            .is_some_and(|error| error.contains("trace.json")),
-        "{report:#}"
-    );
+    assert_eq!(report.status, Status::Complete);
+    let error = report.trace.unwrap().error.unwrap();
+    assert!(error.contains("trace.json"), "{error}");
     assert_says(&stdout(&out), &["the trace is incomplete"]);
     run.trace();
 }
@@ -303,7 +293,7 @@ fn a_run_of_which_nothing_is_left_fails_and_says_why() {
         ".jpg",
     ];
     assert_says(&stderr(&out), &why);
-    assert_eq!(run.report()["status"], "failed");
+    assert_eq!(run.report().status, Status::Failed);
 }
 
 /// Batches of one sample, one of them unreadable: its batch is no step, and no time goes astray.
@@ -322,9 +312,8 @@ fn a_batch_of_which_nothing_is_left_is_no_step() {
         let out = run.run(&args.map(|set| ["--set", set]).concat());
         assert!(out.status.success(), "{}", stderr(&out));
         let report = run.report();
-        assert_eq!(report["skipped"]["count"], 4);
-        assert_eq!(report["training"]["steps"], 28);
-        assert_eq!(report["steps"], 27);
+        assert_eq!(report.skipped.count, 4);
+        assert_eq!((report.training.steps, report.steps), (28, 27));
         assert_adds_up(&report);
     }
 }
@@ -338,7 +327,7 @@ fn epochs_that_end_before_the_first_measured_step_are_refused() {
     assert_says(&stderr(&out), &["2 steps", "raise epochs"]);
     let out = run.run(&["--set", "epochs=2"]);
     assert!(out.status.success(), "{}", stderr(&out));
-    assert_eq!(run.report()["steps"], 3);
+    assert_eq!(run.report().steps, 3);
 }
 
 /// Where the report cannot be written the run must not claim to have one.
@@ -369,5 +358,5 @@ fn data_that_was_made_otherwise_is_said() {
             "used as they are",
         ],
     );
-    assert_eq!(run.report()["data"]["samples"], 24);
+    assert_eq!(run.report().data.samples, 24);
 }

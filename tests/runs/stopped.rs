@@ -6,6 +6,7 @@ use crate::image_run::{
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use stallscope::report::{Report, Status};
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -20,8 +21,7 @@ fn running(run: &ImageRun, sets: &[&str]) -> Child {
     let began = Instant::now();
     loop {
         let text = fs::read(run.path("out/report.json")).unwrap_or_default();
-        let report: Value = serde_json::from_slice(&text).unwrap_or_default();
-        if report["steps"].as_u64().unwrap_or(0) > 3 {
+        if Report::from_json(&text).is_ok_and(|report| report.steps > 3) {
             return child;
         }
         let ended = child.try_wait().unwrap();
@@ -55,7 +55,7 @@ fn assert_interrupted(run: &ImageRun, out: &Output) {
     assert_eq!(out.status.code(), Some(130), "{}", stderr(out));
     assert_says(&stdout(out), &["verdict  ", "stopped after"]);
     let report = run.report();
-    assert_eq!(report["status"], "interrupted");
+    assert_eq!(report.status, Status::Interrupted);
     assert_adds_up(&report);
     let text = fs::read_to_string(run.path("out/trace.json")).unwrap();
     assert!(
@@ -88,7 +88,7 @@ fn a_killed_run_leaves_its_trace_and_a_fresh_report() {
     child.wait().unwrap();
     assert!(age <= Duration::from_secs(2), "the report is {age:?} old");
     let report = run.report();
-    assert_eq!(report["status"], "running");
+    assert_eq!(report.status, Status::Running);
     assert_adds_up(&report);
     assert!(run.trace().len() > 100);
 }
@@ -132,5 +132,5 @@ fn a_second_ctrl_c_ends_a_run_at_once() {
     let (out, took) = end(child, Instant::now());
     assert_eq!(out.status.code(), Some(130), "{}", stderr(&out));
     assert!(took <= Duration::from_secs(1), "{took:?}");
-    assert_eq!(run.report()["status"], "interrupted");
+    assert_eq!(run.report().status, Status::Interrupted);
 }
