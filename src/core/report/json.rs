@@ -12,14 +12,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Why JSON is not a report that this version reads.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FormatError {
-    #[error("it is not a report of stallscope")]
+    #[error(
+        "it is not a report of stallscope\n  try: the report.json in the folder that `stallscope run` printed last"
+    )]
     NotAReport,
     #[error(
         "it is from another version of stallscope: its schema_version is {found}, and this version reads \
          {SCHEMA_VERSION}\n  try: measure again with this version, or use the version that wrote it"
     )]
     Version { found: u32 },
-    #[error("this version writes other reports: {0}\n  try: measure again with this version")]
+    #[error(
+        "it is not a report with schema_version {SCHEMA_VERSION}: {0}\n  try: measure again with this version"
+    )]
     Content(String),
 }
 
@@ -80,6 +84,21 @@ pub fn write_json(report: &mut Report, path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::report::Machine;
+
+    #[test]
+    fn what_is_no_report_of_this_version_is_refused_with_what_to_try() {
+        let refused = |text: &str| Report::from_json(text.as_bytes()).unwrap_err().to_string();
+        let version = |version| format!(r#"{{"schema": "{SCHEMA}", "schema_version": {version}}}"#);
+        for (text, why) in [
+            ("verdict  loader-bound", "is not a report of stallscope"),
+            (r#"{"schema": "x", "schema_version": 3}"#, "is not a report"),
+            (&version(2), "its schema_version is 2"),
+            (&version(SCHEMA_VERSION), "missing field"),
+        ] {
+            let said = refused(text);
+            assert!(said.contains(why) && said.contains("\n  try: "), "{said}");
+        }
+    }
 
     #[test]
     fn a_loss_that_is_not_a_number_is_read_back() {
