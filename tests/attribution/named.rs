@@ -63,6 +63,7 @@ impl StagedWork for Work {
     /// The stage that made it.
     type Item = Stage;
     type Scratch = ();
+    type Batch = ();
 
     fn pipeline(&self) -> &'static Pipeline {
         self.run.pipeline
@@ -102,7 +103,7 @@ impl StagedWork for Work {
         }
         Ok(None)
     }
-    fn collate(&self, batch: &mut HostBatch) -> Result<(), SampleError> {
+    fn collate(&self, batch: &mut HostBatch, _: Vec<Stage>) -> Result<(), SampleError> {
         let stage = self.run.pipeline.the(StageKind::Batch);
         self.wait(stage, [batch.number].into_iter());
         Ok(())

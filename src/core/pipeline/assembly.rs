@@ -1,26 +1,33 @@
 //! Where samples become batches: the samples of each batch are gathered, and batches leave in order.
 
-use super::item::{HostBatch, Job};
+use super::item::{Collated, Job};
 use super::logbook::Logbook;
 use super::queue::{Closed, Envelope, Handoff, Sender, Sent};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 /// Gathers the samples of the batches in progress.
-#[derive(Default)]
-pub(super) struct Assembly {
-    partial: Mutex<HashMap<u64, Partial>>,
+pub(super) struct Assembly<P> {
+    partial: Mutex<HashMap<u64, Partial<P>>>,
+}
+
+impl<P> Default for Assembly<P> {
+    fn default() -> Assembly<P> {
+        Assembly {
+            partial: Mutex::default(),
+        }
+    }
 }
 
 /// A batch some of whose samples are there.
-struct Partial {
-    parts: Vec<Job<()>>,
+struct Partial<P> {
+    parts: Vec<Job<P>>,
     samples: usize,
 }
 
-impl Assembly {
+impl<P> Assembly<P> {
     /// Adds samples; returns all of their batch once they are there.
-    pub(super) fn add(&self, job: Job<()>) -> Option<Vec<Job<()>>> {
+    pub(super) fn add(&self, job: Job<P>) -> Option<Vec<Job<P>>> {
         let mut batches = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         let (batch, expected) = (job.item.batch, job.batch_samples as usize);
         let partial = batches.entry(batch).or_insert_with(|| Partial {
@@ -38,24 +45,27 @@ impl Assembly {
 }
 
 /// Hands finished batches to the next queue, in order where asked.
-pub(super) struct Outlet {
+pub(super) struct Outlet<C> {
     ordered: bool,
-    state: Mutex<OutletState>,
+    state: Mutex<OutletState<C>>,
 }
 
-#[derive(Default)]
-struct OutletState {
+struct OutletState<C> {
     next: u64,
-    early: BTreeMap<u64, Envelope<HostBatch>>,
+    early: BTreeMap<u64, Envelope<Collated<C>>>,
     /// One worker at a time hands on; the others leave their batches and go on working.
     handing_on: bool,
 }
 
-impl Outlet {
-    pub(super) fn new(ordered: bool) -> Outlet {
+impl<C: Send> Outlet<C> {
+    pub(super) fn new(ordered: bool) -> Outlet<C> {
         Outlet {
             ordered,
-            state: Mutex::default(),
+            state: Mutex::new(OutletState {
+                next: 0,
+                early: BTreeMap::new(),
+                handing_on: false,
+            }),
         }
     }
 
@@ -63,12 +73,12 @@ impl Outlet {
     /// available thanks to the unit in progress of `logbook`.
     pub(super) fn deliver(
         &self,
-        batch: HostBatch,
+        batch: Collated<C>,
         handoff: Handoff,
-        output: &Sender<HostBatch>,
+        output: &Sender<Collated<C>>,
         logbook: &Logbook,
     ) -> Result<Sent, Closed> {
-        let own = batch.number;
+        let own = batch.host.number;
         let envelope = Envelope {
             handoff,
             value: batch,
@@ -92,7 +102,7 @@ impl Outlet {
         } {
             state.next += 1;
             drop(state);
-            if next.value.number != own {
+            if next.value.host.number != own {
                 next.handoff.cause = logbook.current();
                 next.handoff.ready_at = logbook.ended();
             }

@@ -6,12 +6,12 @@ use super::buffers::Buffers;
 use super::claim::Tools;
 use super::error::{Control, PipelineError, StopSignal, caught};
 use super::feed::{Feed, HostSource, Supply};
-use super::item::{HostBatch, Job};
+use super::item::{Collated, Job};
 use super::logbook::Logbook;
 use super::plan::{BatchPlanner, Plan};
 use super::queue::{Handoff, Receiver, Sender, queue};
 use super::resident::{Again, Resident};
-use super::work::{HostToDevice, StagedWork};
+use super::work::{StagedWork, ToDevice};
 use super::worker::{CopyPost, Credit, Post};
 use crate::timeline::{
     Clock, ClockThread, LaneKind, Layout, Pipeline, Place, Recorder, Stage, StageKind, StageKnobs,
@@ -24,7 +24,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// A plan that cannot run, a data set that cannot fill a batch, or a system that gives no threads.
-pub fn start<W: StagedWork, H: HostToDevice>(
+pub fn start<W: StagedWork, H: ToDevice<W::Batch>>(
     plan: &Plan,
     work: Arc<W>,
     device: H,
@@ -73,7 +73,7 @@ struct Builder<'a, W> {
 }
 
 impl<W: StagedWork> Builder<'_, W> {
-    fn build<H: HostToDevice>(
+    fn build<H: ToDevice<W::Batch>>(
         mut self,
         planner: BatchPlanner,
         device: H,
@@ -234,10 +234,9 @@ impl<W: StagedWork> Builder<'_, W> {
         &mut self,
         knobs: &[StageKnobs],
         tickets: Receiver<Job<()>>,
-        finished: Sender<Job<()>>,
+        finished: Sender<Job<Option<W::Item>>>,
     ) -> Result<(), PipelineError> {
         let nothing = |()| None;
-        let written = |_: Option<W::Item>| Some(());
         let item = |item| item;
         let mut before: Option<Receiver<Job<W::Item>>> = None;
         for (stage, knobs) in self.pipeline.samples().zip(knobs) {
@@ -247,13 +246,13 @@ impl<W: StagedWork> Builder<'_, W> {
             let workers = knobs.workers;
             match (before.take(), after) {
                 (None, None) => {
-                    self.workers_of(stage, workers, (&tickets, nothing), (&finished, written))?;
+                    self.workers_of(stage, workers, (&tickets, nothing), (&finished, Some))?;
                 }
                 (None, Some(after)) => {
                     self.workers_of(stage, workers, (&tickets, nothing), (&after, item))?;
                 }
                 (Some(before), None) => {
-                    self.workers_of(stage, workers, (&before, Some), (&finished, written))?;
+                    self.workers_of(stage, workers, (&before, Some), (&finished, Some))?;
                 }
                 (Some(before), Some(after)) => {
                     self.workers_of(stage, workers, (&before, Some), (&after, item))?;
@@ -292,8 +291,8 @@ impl<W: StagedWork> Builder<'_, W> {
         &mut self,
         stage: Stage,
         workers: usize,
-        input: &Receiver<Job<()>>,
-        output: &Sender<HostBatch>,
+        input: &Receiver<Job<Option<W::Item>>>,
+        output: &Sender<Collated<W::Batch>>,
     ) -> Result<(), PipelineError> {
         let assembly = Arc::new(Assembly::default());
         let outlet = Arc::new(Outlet::new(self.plan.ordered));
@@ -308,10 +307,10 @@ impl<W: StagedWork> Builder<'_, W> {
         Ok(())
     }
 
-    fn copy_stage<H: HostToDevice>(
+    fn copy_stage<H: ToDevice<W::Batch>>(
         &mut self,
         source: HostSource<W>,
-        copy: CopyPost<H>,
+        copy: CopyPost<H, W::Batch>,
     ) -> Result<Supply<W, H>, PipelineError> {
         match source {
             HostSource::Queue(host) if self.plan.copy.workers > 0 => {

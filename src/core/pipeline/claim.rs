@@ -28,10 +28,10 @@ impl<W: StagedWork> Post<W> {
     pub(super) fn load(
         &self,
         logbook: &mut Logbook,
-        job: &mut Job<()>,
+        mut job: Job<()>,
         opening: Opening,
         tools: &mut Tools<W>,
-    ) -> Opening {
+    ) -> (Job<Option<W::Item>>, Opening) {
         tools.services.clear();
         let mut next = Some(None);
         for stage in self.pipeline.samples() {
@@ -46,8 +46,8 @@ impl<W: StagedWork> Post<W> {
             tools.services.push(Over { stage, end, bytes });
             next = served.map(|served| served.output);
         }
-        job.payload = next.map(|_| ());
-        record_claim(logbook, job, opening, &tools.services)
+        let opening = record_claim(logbook, &job, opening, &tools.services);
+        (job.with(next), opening)
     }
 }
 

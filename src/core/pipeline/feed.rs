@@ -2,11 +2,11 @@
 
 use super::claim::Tools;
 use super::error::{Control, PipelineError, Skipped, Skips, caught};
-use super::item::{BatchJob, HostBatch};
+use super::item::{BatchJob, Collated};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Receiver, Sent};
 use super::resident::Resident;
-use super::work::{HostToDevice, StagedWork};
+use super::work::{StagedWork, ToDevice};
 use super::worker::{Copied, CopyPost, Post, batch_subject, take_batch};
 use crate::timeline::{ClockThread, ItemId, Nanos, Stage, UnitRef};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct Delivered<B> {
 
 /// Where host batches come from.
 pub(super) enum HostSource<W: StagedWork> {
-    Queue(Receiver<HostBatch>),
+    Queue(Receiver<Collated<W::Batch>>),
     /// No workers: they are assembled here, in the trainer's thread.
     Inline {
         tickets: Receiver<BatchJob>,
@@ -34,18 +34,18 @@ pub(super) enum HostSource<W: StagedWork> {
 }
 
 /// Where device batches come from.
-pub(super) enum Supply<W: StagedWork, H: HostToDevice> {
+pub(super) enum Supply<W: StagedWork, H: ToDevice<W::Batch>> {
     /// A thread of its own copies ahead.
     Copied(Receiver<Copied<H::Batch>>),
     /// The trainer's thread copies.
     Here {
         source: HostSource<W>,
-        copy: CopyPost<H>,
+        copy: CopyPost<H, W::Batch>,
     },
 }
 
 /// A running pipeline, as its trainer sees it. Dropping it stops the pipeline.
-pub struct Feed<W: StagedWork, H: HostToDevice> {
+pub struct Feed<W: StagedWork, H: ToDevice<W::Batch>> {
     pub(super) supply: Option<Supply<W, H>>,
     pub(super) control: Arc<Control>,
     pub(super) threads: Vec<ClockThread<()>>,
@@ -64,7 +64,7 @@ pub struct Feed<W: StagedWork, H: HostToDevice> {
     pub(super) empty: u64,
 }
 
-impl<W: StagedWork, H: HostToDevice> Feed<W, H> {
+impl<W: StagedWork, H: ToDevice<W::Batch>> Feed<W, H> {
     /// The next batch on the device, in order; `None` at the end of the run or after a stop.
     /// Closes the step in progress, so that the wait is not part of it.
     ///
@@ -222,7 +222,7 @@ impl<W: StagedWork, H: HostToDevice> Feed<W, H> {
     }
 }
 
-impl<W: StagedWork, H: HostToDevice> Drop for Feed<W, H> {
+impl<W: StagedWork, H: ToDevice<W::Batch>> Drop for Feed<W, H> {
     fn drop(&mut self) {
         self.shut_down();
     }
@@ -248,7 +248,7 @@ fn step_subject<B>(stage: Stage, copied: &Copied<B>) -> Subject {
 fn host_batch<W: StagedWork>(
     source: &mut HostSource<W>,
     logbook: &mut Logbook,
-) -> Option<(HostBatch, Opening)> {
+) -> Option<(Collated<W::Batch>, Opening)> {
     match source {
         HostSource::Queue(receiver) => take_batch(receiver, logbook),
         HostSource::Inline {
@@ -267,7 +267,7 @@ fn host_batch<W: StagedWork>(
             });
             let assembled = assembled.map_err(|panicked| post.control.fail(panicked));
             let (batch, opening, last) = assembled.ok()??;
-            let subject = batch_subject(post.batch(), &batch, last);
+            let subject = batch_subject(post.batch(), &batch.host, last);
             let unit = logbook.current();
             let end = logbook.ended();
             logbook.close(subject, &opening, end, None);

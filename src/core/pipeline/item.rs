@@ -71,7 +71,7 @@ pub(super) struct BatchJob {
 }
 
 impl BatchJob {
-    fn claims(&self) -> usize {
+    pub(super) fn claims(&self) -> usize {
         self.batch.samples.len().div_ceil(self.claim_size)
     }
 
@@ -162,14 +162,20 @@ impl HostBatch {
     }
 }
 
-/// Joins the filled slots of one batch, in order, into a [`HostBatch`]. The slots were split off one
-/// buffer, so joining moves nothing; only samples after skipped ones move up.
-pub(super) fn join(
+/// A batch in host memory and what collating made of its items.
+pub(super) struct Collated<C> {
+    pub(super) host: HostBatch,
+    pub(super) content: C,
+}
+
+/// Joins the filled slots of one batch, in order, into a [`HostBatch`], and the items that were made beside them. The
+/// slots were split off one buffer, so joining moves nothing; only samples after skipped ones move up.
+pub(super) fn join<I>(
     number: u64,
-    mut parts: Vec<Job<()>>,
+    mut parts: Vec<Job<Option<I>>>,
     sample_bytes: usize,
     label: impl Fn(u32) -> u32,
-) -> HostBatch {
+) -> (HostBatch, Vec<I>) {
     parts.sort_unstable_by_key(|part| part.item.slot);
     let samples = parts.first().map_or(0, |part| part.batch_samples as usize);
     let mut batch = HostBatch {
@@ -183,11 +189,13 @@ pub(super) fn join(
     };
     let mut kept: Vec<Range<usize>> = Vec::with_capacity(parts.len());
     let mut filled = 0;
+    let mut items = Vec::new();
     for mut part in parts {
         let bytes = filled..filled + part.claim.indices().len() * sample_bytes;
         filled = bytes.end;
         batch.data.unsplit(std::mem::take(part.slot.bytes()));
-        if part.payload.is_some() {
+        if let Some(item) = part.payload {
+            items.extend(item);
             let indices = part.claim.indices();
             batch
                 .labels
@@ -204,7 +212,7 @@ pub(super) fn join(
         }
         to += length;
     }
-    batch
+    (batch, items)
 }
 
 #[cfg(test)]
@@ -212,7 +220,11 @@ mod tests {
     use super::*;
 
     /// The claims of a batch, those whose numbers `skip` names skipped; each is filled with its first sample's index.
-    fn jobs(samples: std::ops::Range<u32>, claim_size: usize, skip: &[usize]) -> Vec<Job<()>> {
+    fn jobs(
+        samples: std::ops::Range<u32>,
+        claim_size: usize,
+        skip: &[usize],
+    ) -> Vec<Job<Option<u32>>> {
         let sample_bytes = 8;
         let batch = BatchPlan {
             number: 7,
@@ -229,12 +241,13 @@ mod tests {
             claim_size,
             seed: 0,
         };
-        let mut jobs: Vec<Job<()>> = job.into_jobs(&buffers).collect();
-        for (number, job) in jobs.iter_mut().enumerate() {
-            job.slot.bytes().fill(job.claim.first().index as u8);
-            job.payload = (!skip.contains(&number)).then_some(());
-        }
-        jobs
+        let jobs = job.into_jobs(&buffers).enumerate();
+        let jobs = jobs.map(|(number, mut job)| {
+            let first = job.claim.first().index;
+            job.slot.bytes().fill(first as u8);
+            job.with((!skip.contains(&number)).then_some(Some(first)))
+        });
+        jobs.collect()
     }
 
     #[test]
@@ -243,7 +256,8 @@ mod tests {
         let first = shuffled[0].slot.bytes().as_ptr();
         shuffled.swap(0, 3);
         shuffled.swap(1, 2);
-        let batch = join(7, shuffled, 8, |index| index * 2);
+        let (batch, items) = join(7, shuffled, 8, |index| index * 2);
+        assert_eq!(items, [10, 11, 12, 13]);
         assert_eq!(batch.epoch, 3);
         assert_eq!(batch.data.as_ptr(), first);
         assert_eq!(batch.labels, [20, 22, 24, 26]);
@@ -256,14 +270,15 @@ mod tests {
     fn claims_of_several_samples_are_joined_and_skipped_together() {
         let mut parts = jobs(20..25, 2, &[1]);
         parts.rotate_left(1);
-        let batch = join(7, parts, 8, |index| index);
+        let (batch, items) = join(7, parts, 8, |index| index);
+        assert_eq!(items, [20, 24]);
         assert_eq!(batch.samples, [20, 21, 24]);
         assert_eq!(batch.bytes(), [[20u8; 8], [20; 8], [24; 8]].concat());
     }
 
     #[test]
     fn skipped_samples_leave_no_hole() {
-        let batch = join(7, jobs(10..14, 1, &[0, 2]), 8, |index| index);
+        let (batch, _) = join(7, jobs(10..14, 1, &[0, 2]), 8, |index| index);
         assert_eq!(batch.labels, [11, 13]);
         assert_eq!(batch.bytes(), [[11u8; 8], [13; 8]].concat());
         assert_eq!(

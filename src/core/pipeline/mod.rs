@@ -39,7 +39,7 @@ pub use plan::{Keep, OnError, Plan};
 pub use recording_cost::RecordingCost;
 pub use usage::UsageMeter;
 pub use waking_cost::WakingCost;
-pub use work::{Claim, Discard, HostToDevice, Made, SampleKey, SampleWork, StagedWork};
+pub use work::{Claim, Discard, HostToDevice, Made, SampleKey, SampleWork, StagedWork, ToDevice};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Batches that stay: what the trainer, or the copy stage, is fed with once nothing is loaded any more.
 
-use super::item::HostBatch;
+use super::item::Collated;
 use super::worker::Copied;
 use std::collections::VecDeque;
 
@@ -11,13 +11,13 @@ pub(super) trait Again {
     fn is_empty(&self) -> bool;
 }
 
-impl Again for HostBatch {
+impl<C> Again for Collated<C> {
     fn number(&mut self) -> &mut u64 {
-        &mut self.number
+        &mut self.host.number
     }
 
     fn is_empty(&self) -> bool {
-        HostBatch::is_empty(self)
+        self.host.is_empty()
     }
 }
 

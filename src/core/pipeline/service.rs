@@ -11,20 +11,10 @@ pub(super) struct Served<O> {
     pub(super) bytes_out: u64,
 }
 
-/// A stage in the middle that hands on nothing, or a last one that hands on something.
+/// A stage in the middle that hands on nothing.
 #[derive(Debug, thiserror::Error)]
-#[error("the stage {stage} handed on {0}; every stage but the last hands on one item, the last writes what it made", what(.missing))]
-struct WrongOutput {
-    stage: Stage,
-    missing: bool,
-}
-
-fn what(missing: &bool) -> &'static str {
-    match missing {
-        true => "nothing",
-        false => "an item",
-    }
-}
+#[error("the stage {0} handed on nothing; every stage but the last hands on an item")]
+struct Nothing(Stage);
 
 /// Does what `stage` does to `claim`; the last one writes to the front of `room`.
 pub(super) fn serve<W: StagedWork>(
@@ -39,9 +29,8 @@ pub(super) fn serve<W: StagedWork>(
     let room_bytes = out.len() as u64;
     let bytes_in = input.as_ref().map(|input| work.item_bytes(input));
     let output = work.serve(stage, claim, input, scratch, out)?;
-    if output.is_some() == stage.finishes_samples() {
-        let missing = output.is_none();
-        return Err(Box::new(WrongOutput { stage, missing }));
+    if output.is_none() && !stage.finishes_samples() {
+        return Err(Box::new(Nothing(stage)));
     }
     let bytes_out = output
         .as_ref()

@@ -164,6 +164,8 @@ pub trait StagedWork: Send + Sync + 'static {
     type Item: Send + 'static;
     /// What a worker keeps from sample to sample, such as buffers.
     type Scratch: Send + 'static;
+    /// What a batch is made of, beside the bytes of its samples.
+    type Batch: Send + 'static;
 
     /// The stages.
     fn pipeline(&self) -> &'static Pipeline;
@@ -185,8 +187,8 @@ pub trait StagedWork: Send + Sync + 'static {
     }
 
     /// Does what `stage` does to the samples of `claim`, with what the stage before handed on; the first gets nothing.
-    /// The last writes the finished samples to `out`, [`sample_bytes`](Self::sample_bytes) long each, and hands on
-    /// nothing.
+    /// The last hands on what [`collate`](Self::collate) gets, or writes the finished samples to `out`,
+    /// [`sample_bytes`](Self::sample_bytes) long each, and hands on nothing.
     ///
     /// # Errors
     /// Why these samples cannot be had.
@@ -199,13 +201,16 @@ pub trait StagedWork: Send + Sync + 'static {
         out: &mut [u8],
     ) -> Result<Option<Self::Item>, SampleError>;
 
-    /// Finishes a batch whose samples are all in place.
+    /// Finishes a batch whose samples are all in place, or makes one of the `items` that the last stage handed on, those
+    /// of one claim each, in order.
     ///
     /// # Errors
     /// Why this batch cannot be used.
-    fn collate(&self, _batch: &mut HostBatch) -> Result<(), SampleError> {
-        Ok(())
-    }
+    fn collate(
+        &self,
+        batch: &mut HostBatch,
+        items: Vec<Self::Item>,
+    ) -> Result<Self::Batch, SampleError>;
 
     /// Bytes of what a stage handed on.
     fn item_bytes(&self, item: &Self::Item) -> u64;
@@ -220,6 +225,7 @@ pub enum Made<E, D> {
 impl<W: SampleWork> StagedWork for W {
     type Item = Made<W::Encoded, W::Decoded>;
     type Scratch = W::Scratch;
+    type Batch = ();
 
     fn pipeline(&self) -> &'static Pipeline {
         Pipeline::IMAGES
@@ -269,7 +275,7 @@ impl<W: SampleWork> StagedWork for W {
         })
     }
 
-    fn collate(&self, batch: &mut HostBatch) -> Result<(), SampleError> {
+    fn collate(&self, batch: &mut HostBatch, _: Vec<Self::Item>) -> Result<(), SampleError> {
         SampleWork::collate(self, batch)
     }
 
@@ -291,6 +297,37 @@ pub trait HostToDevice: Send + 'static {
     /// # Errors
     /// Why the device did not take it.
     fn copy(&mut self, batch: &HostBatch, unit: UnitRef) -> Result<Self::Batch, SampleError>;
+}
+
+/// Brings a batch of any kind to where the trainer reads it.
+pub trait ToDevice<C>: Send + 'static {
+    /// A batch on the device. A clone names the same memory there and copies nothing.
+    type Batch: Clone + Send + 'static;
+
+    /// Copies one batch, of which collating made `content`, as the unit of work `unit`. The host buffer is reused as
+    /// soon as this returns.
+    ///
+    /// # Errors
+    /// Why the device did not take it.
+    fn copy(
+        &mut self,
+        batch: &HostBatch,
+        content: &mut C,
+        unit: UnitRef,
+    ) -> Result<Self::Batch, SampleError>;
+}
+
+impl<H: HostToDevice> ToDevice<()> for H {
+    type Batch = H::Batch;
+
+    fn copy(
+        &mut self,
+        batch: &HostBatch,
+        (): &mut (),
+        unit: UnitRef,
+    ) -> Result<H::Batch, SampleError> {
+        HostToDevice::copy(self, batch, unit)
+    }
 }
 
 /// A device that takes nothing: for running the loader alone.

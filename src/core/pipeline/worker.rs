@@ -6,12 +6,12 @@ use super::assembly::{Assembly, Outlet};
 use super::buffers::Buffers;
 use super::claim::Tools;
 use super::error::{Control, PipelineError, SampleError, caught, error_chain, panic_message};
-use super::item::{BatchJob, HostBatch, Job, join};
+use super::item::{BatchJob, Collated, HostBatch, Job, join};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Handoff, Receiver, Sender};
 use super::resident::Resident;
 use super::service::{Served, serve};
-use super::work::{Claim, HostToDevice, StagedWork};
+use super::work::{Claim, StagedWork, ToDevice};
 use crate::timeline::{ItemId, Nanos, Pipeline, Stage, StageKind, UnitRef};
 use bytes::BytesMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -97,12 +97,17 @@ impl<W: StagedWork> Post<W> {
     }
 
     /// Finishes batch `parts`: joins them, lets the loader collate. `None` where that failed.
-    fn finish_batch(&self, number: u64, parts: Vec<Job<()>>) -> Option<HostBatch> {
+    fn finish_batch(
+        &self,
+        number: u64,
+        parts: Vec<Job<Option<W::Item>>>,
+    ) -> Option<Collated<W::Batch>> {
         let what = format!("batch {number}");
         let finished = caught(self.batch(), &what, || {
             let label = |index| self.work.label(index);
-            let mut batch = join(number, parts, self.work.sample_bytes(), label);
-            self.work.collate(&mut batch).map(|()| batch)
+            let (mut host, items) = join(number, parts, self.work.sample_bytes(), label);
+            let content = self.work.collate(&mut host, items);
+            content.map(|content| Collated { host, content })
         });
         let failure = match finished {
             Ok(Ok(batch)) => return Some(batch),
@@ -122,10 +127,10 @@ impl<W: StagedWork> Post<W> {
     pub(super) fn serve_batches(
         &self,
         logbook: &mut Logbook,
-        input: &Receiver<Job<()>>,
-        assembly: &Assembly,
-        outlet: &Outlet,
-        output: &Sender<HostBatch>,
+        input: &Receiver<Job<Option<W::Item>>>,
+        assembly: &Assembly<Option<W::Item>>,
+        outlet: &Outlet<W::Batch>,
+        output: &Sender<Collated<W::Batch>>,
     ) {
         // The last sample that this worker had to wait for since its last batch: what it did after
         // that was work, so that sample is what bound the batch's start.
@@ -167,13 +172,13 @@ impl<W: StagedWork> Post<W> {
     fn hand_on(
         &self,
         logbook: &mut Logbook,
-        batch: HostBatch,
+        batch: Collated<W::Batch>,
         opening: &Opening,
         last_sample: u32,
-        outlet: &Outlet,
-        output: &Sender<HostBatch>,
+        outlet: &Outlet<W::Batch>,
+        output: &Sender<Collated<W::Batch>>,
     ) -> bool {
-        let subject = batch_subject(self.batch(), &batch, last_sample);
+        let subject = batch_subject(self.batch(), &batch.host, last_sample);
         let end = logbook.ended();
         let handoff = logbook.handoff(end);
         let sent = outlet.deliver(batch, handoff, output, logbook);
@@ -186,8 +191,8 @@ impl<W: StagedWork> Post<W> {
         &self,
         logbook: &mut Logbook,
         input: &Receiver<BatchJob>,
-        outlet: &Outlet,
-        output: &Sender<HostBatch>,
+        outlet: &Outlet<W::Batch>,
+        output: &Sender<Collated<W::Batch>>,
     ) {
         let mut tools = Tools::new(&*self.work);
         while let Ok(received) = input.recv(logbook.current()) {
@@ -214,14 +219,16 @@ impl<W: StagedWork> Post<W> {
         job: BatchJob,
         mut opening: Opening,
         tools: &mut Tools<W>,
-    ) -> Option<(HostBatch, Opening, u32)> {
+    ) -> Option<(Collated<W::Batch>, Opening, u32)> {
         let number = job.batch.number;
-        let mut jobs: Vec<Job<()>> = job.into_jobs(&self.buffers).collect();
-        for job in &mut jobs {
+        let mut jobs = Vec::with_capacity(job.claims());
+        for job in job.into_jobs(&self.buffers) {
             if self.control.stop.is_stopped() {
                 return None;
             }
-            opening = self.load(logbook, job, opening, tools);
+            let (loaded, next) = self.load(logbook, job, opening, tools);
+            jobs.push(loaded);
+            opening = next;
         }
         let last = jobs.last().map_or(0, |job| job.claim.first().index);
         let batch = self.finish_batch(number, jobs)?;
@@ -282,22 +289,22 @@ pub(super) enum Credit {
 }
 
 /// The copy stage, on a thread of its own or in the trainer's.
-pub(super) struct CopyPost<H> {
+pub(super) struct CopyPost<H, C> {
     pub(super) device: H,
     pub(super) admission: Arc<Admission>,
     pub(super) control: Arc<Control>,
     pub(super) credit: Credit,
     /// Where batches stay in host memory.
-    pub(super) resident: Option<Resident<HostBatch>>,
+    pub(super) resident: Option<Resident<Collated<C>>>,
     pub(super) stage: Stage,
 }
 
-impl<H: HostToDevice> CopyPost<H> {
+impl<C: Send, H: ToDevice<C>> CopyPost<H, C> {
     /// Copies until the input ends or the pipeline stops.
     pub(super) fn serve(
         mut self,
         logbook: &mut Logbook,
-        input: &Receiver<HostBatch>,
+        input: &Receiver<Collated<C>>,
         output: &Sender<Copied<H::Batch>>,
     ) {
         while let Some((batch, opening)) =
@@ -318,7 +325,7 @@ impl<H: HostToDevice> CopyPost<H> {
     }
 
     /// Of the batches that stay in host memory the one whose turn it is, once no more are loaded.
-    pub(super) fn again(&mut self, logbook: &Logbook) -> Option<(HostBatch, Opening)> {
+    pub(super) fn again(&mut self, logbook: &Logbook) -> Option<(Collated<C>, Opening)> {
         if self.control.stop.is_stopped() {
             return None;
         }
@@ -329,7 +336,7 @@ impl<H: HostToDevice> CopyPost<H> {
     /// Copies one batch and gives its buffer back, or keeps it; `None` where the device refused it.
     pub(super) fn copy(
         &mut self,
-        batch: HostBatch,
+        mut batch: Collated<C>,
         opening: &Opening,
         logbook: &Logbook,
     ) -> Option<(Copied<H::Batch>, Subject, Nanos)> {
@@ -338,7 +345,8 @@ impl<H: HostToDevice> CopyPost<H> {
             let taken = freed(opening.start.max(opening.handoff.ready_at), unit);
             self.admission.credit(1, taken);
         }
-        let copy = || (!batch.is_empty()).then(|| self.device.copy(&batch, unit));
+        let Collated { host, content } = &mut batch;
+        let copy = || (!host.is_empty()).then(|| self.device.copy(host, content, unit));
         let copied = catch_unwind(AssertUnwindSafe(copy))
             .unwrap_or_else(|payload| Some(Err(panic_message(payload.as_ref()).into())));
         let on_device = match copied.transpose() {
@@ -346,21 +354,21 @@ impl<H: HostToDevice> CopyPost<H> {
             Err(error) => {
                 let reason = error_chain(error.as_ref());
                 self.control.fail(PipelineError::Copy {
-                    batch: batch.number,
+                    batch: batch.host.number,
                     reason,
                 });
                 return None;
             }
         };
-        let subject = batch_subject(self.stage, &batch, 0);
+        let subject = batch_subject(self.stage, &batch.host, 0);
         let copied = Copied {
-            number: batch.number,
-            epoch: batch.epoch,
-            samples: batch.len(),
+            number: batch.host.number,
+            epoch: batch.host.epoch,
+            samples: batch.host.len(),
             batch: on_device,
         };
         let data = match &mut self.resident {
-            None => batch.data,
+            None => batch.host.data,
             // Another buffer is made in its place, for as long as there is anything to load.
             Some(resident) => {
                 resident.keep(batch);
@@ -377,10 +385,10 @@ impl<H: HostToDevice> CopyPost<H> {
 }
 
 /// The next batch of `input` and the opening of its copy; `None` at the end of the input, or after a stop.
-pub(super) fn take_batch(
-    input: &Receiver<HostBatch>,
+pub(super) fn take_batch<C: Send>(
+    input: &Receiver<Collated<C>>,
     logbook: &mut Logbook,
-) -> Option<(HostBatch, Opening)> {
+) -> Option<(Collated<C>, Opening)> {
     let received = input.recv(logbook.current()).ok()?;
     let Envelope {
         handoff,
