@@ -11,6 +11,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("pipeline", &["timeline"]),
     ("trace", &["timeline"]),
     ("analysis", &["timeline"]),
+    (
+        "loader",
+        &["report", "analysis", "pipeline", "machine", "timeline"],
+    ),
     ("report", &["analysis", "pipeline", "timeline"]),
     ("config", &["data", "pipeline"]),
     ("charts", &[]),
@@ -24,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "session",
         &[
             "train", "pipeline", "device", "trace", "analysis", "report", "config", "data",
-            "timeline", "machine",
+            "timeline", "machine", "loader",
         ],
     ),
     (

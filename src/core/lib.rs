@@ -1,14 +1,15 @@
 //! What stallscope is made of, without burn, CUDA, TLS or a command line: records of time, the pipeline engine, the
 //! analysis of where device idle time comes from, prediction, traces and reports.
 //!
-//! Modules may use only those below them: `report` -> `analysis` -> `timeline`; `pipeline` and `trace` -> `timeline`;
-//! `machine` uses nothing.
+//! Modules may use only those below them: `loader` -> `report`, `pipeline`, `machine`; `report` -> `analysis` ->
+//! `timeline`; `pipeline` and `trace` -> `timeline`; `machine` uses nothing.
 
 // Some files of `tests` are compiled here, too, and name the program's crate as the tests there do.
 #[cfg(test)]
 extern crate self as stallscope;
 
 pub mod analysis;
+pub mod loader;
 pub mod machine;
 pub mod pipeline;
 pub mod report;

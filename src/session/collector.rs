@@ -6,18 +6,18 @@ use super::error::SessionError;
 use super::gpu::GpuCollector;
 use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
-use super::other_programs::OtherPrograms;
 use super::tracing_feed::TracingFeed;
-use crate::analysis::{Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict, WakingProfile};
+use crate::analysis::{Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict};
 use crate::config::EmulatedConfig;
+use crate::loader::{OtherPrograms, cpu_of, recorder_report, waking_profile};
 use crate::pipeline::{RecordingCost, StopSignal, WakingCost, panic_message};
 use crate::report::{
     DeviceReport, EmulatedReport, RecorderReport, Report, Status, TimelineReport, Training,
     write_json,
 };
-use crate::timeline::{Clock, Nanos, Record, Recorder, StageKind, Wakings};
+use crate::timeline::{Clock, Nanos, Record, Recorder, StageKind};
 use crate::trace::{HostSpans, SharedTrace};
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::resource::UsageWho;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -308,22 +308,10 @@ impl Collector {
     }
 
     fn recorder_report(&self, summary: &Summary) -> RecorderReport {
-        let RecordingCost {
-            per_record,
-            per_reading,
-        } = self.cost;
-        let writing = Nanos(summary.records * per_record.0 + summary.readings * per_reading.0);
-        let cpu = writing + self.own_cpu;
         let process = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default() - self.process_cpu_before;
         RecorderReport {
             on: self.recorder.is_on(),
-            records: summary.records,
-            dropped: summary.dropped,
-            record_ns: per_record,
-            readings: summary.readings,
-            reading_ns: per_reading,
-            cpu_ns: cpu,
-            cpu_share: cpu.0 as f64 / process.0.max(1) as f64,
+            ..recorder_report(summary, &self.cost, self.own_cpu, process)
         }
     }
 
@@ -433,28 +421,6 @@ impl CollectorThread {
 fn pause_after(pause: Duration, records: u64) -> Duration {
     let quarter = pause.mul_f64(A_QUARTER_FULL as f64 / records.max(1) as f64);
     quarter.min(2 * pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
-}
-
-fn waking_profile(cost: &WakingCost, seen: Option<&Arc<Wakings>>) -> WakingProfile {
-    let ns = |lengths: &[Nanos]| lengths.iter().map(|length| length.0 as f64).collect();
-    let middle = WakingCost::MIDDLE;
-    let beside = WakingProfile {
-        waited_ns: ns(&cost.waited),
-        latency_ns: ns(&cost.latency),
-        waking_by_wait_ns: ns(&cost.waking),
-        waking_ns: cost.waking[middle].0 as f64,
-        switching_ns: cost.switching.0 as f64,
-    };
-    beside.corrected_by(&seen.map_or(Vec::new(), |seen| seen.seen()))
-}
-
-/// CPU time so far.
-pub(super) fn cpu_of(who: UsageWho) -> Option<Nanos> {
-    let usage = getrusage(who).ok()?;
-    let nanos = |time: nix::sys::time::TimeVal| {
-        Nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1_000)
-    };
-    Some(nanos(usage.user_time()) + nanos(usage.system_time()))
 }
 
 #[cfg(test)]

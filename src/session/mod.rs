@@ -13,7 +13,6 @@ mod gpu;
 mod gpu_watch;
 mod images;
 mod memory;
-mod other_programs;
 mod packing;
 mod plan;
 mod predict;

@@ -2,12 +2,11 @@
 
 use super::cache::CacheWatch;
 use super::calibration::{cache_folder, once_a_boot};
-use super::collector::{Collector, DeviceName, OnCollectorHang, OnProgress, PATIENCE, cpu_of};
+use super::collector::{Collector, DeviceName, OnCollectorHang, OnProgress, PATIENCE};
 use super::error::SessionError;
 use super::gpu::{GpuDevice, TakenTimeline, Timeline};
 use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
-use super::other_programs::OtherPrograms;
 use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
 use super::predict::predict_suggested;
 use super::source::{Source, storage_report};
@@ -17,6 +16,7 @@ use crate::analysis::{Analysis, WindowRule};
 use crate::config::{DeviceConfig, EmulatedConfig, GpuConfig, Mode, Resolved, TypedKey};
 use crate::data::Parts;
 use crate::device::probe;
+use crate::loader::{OtherPrograms, cpu_of};
 use crate::machine::usable_cores;
 use crate::pipeline::{Plan, RecordingCost, Skipped, Skips, StopSignal, WakingCost, panic_message};
 use crate::report::{DataReport, Machine, Report, Status, TraceReport, Training};

@@ -1,12 +1,12 @@
 //! What runs once the device is there: the pipeline and the training loop, in the session's thread.
 
-use super::collector::cpu_of;
 use super::error::SessionError;
 use super::evaluation::HeldOut;
 use super::gpu::{GpuDevice, TakenTimeline};
 use super::run::Session;
 use super::source::Source;
 use crate::device::emulated::EmulatedSpec;
+use crate::loader::cpu_of;
 use crate::pipeline::{Delivered, Discard, HostToDevice, Logbook, Plan, SampleWork, start};
 use crate::report::Training;
 use crate::timeline::{Nanos, Recorder};

@@ -1,0 +1,57 @@
+//! What is read beside the records: CPU time, and what waking a thread costs.
+
+use crate::analysis::{Summary, WakingProfile};
+use crate::pipeline::{RecordingCost, WakingCost};
+use crate::report::RecorderReport;
+use crate::timeline::{Nanos, Wakings};
+use nix::sys::resource::{UsageWho, getrusage};
+use std::sync::Arc;
+
+/// What waking costs, as it was `seen` in the run, or measured beside it.
+pub fn waking_profile(cost: &WakingCost, seen: Option<&Arc<Wakings>>) -> WakingProfile {
+    let ns = |lengths: &[Nanos]| lengths.iter().map(|length| length.0 as f64).collect();
+    let middle = WakingCost::MIDDLE;
+    let beside = WakingProfile {
+        waited_ns: ns(&cost.waited),
+        latency_ns: ns(&cost.latency),
+        waking_by_wait_ns: ns(&cost.waking),
+        waking_ns: cost.waking[middle].0 as f64,
+        switching_ns: cost.switching.0 as f64,
+    };
+    beside.corrected_by(&seen.map_or(Vec::new(), |seen| seen.seen()))
+}
+
+/// CPU time so far.
+pub fn cpu_of(who: UsageWho) -> Option<Nanos> {
+    let usage = getrusage(who).ok()?;
+    let nanos = |time: nix::sys::time::TimeVal| {
+        Nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1_000)
+    };
+    Some(nanos(usage.user_time()) + nanos(usage.system_time()))
+}
+
+/// What recording a run came to, where a record costs `cost`; `own` is the CPU time of the thread that takes them, and
+/// `process` that of the process, both over the whole run.
+pub fn recorder_report(
+    summary: &Summary,
+    cost: &RecordingCost,
+    own: Nanos,
+    process: Nanos,
+) -> RecorderReport {
+    let RecordingCost {
+        per_record,
+        per_reading,
+    } = *cost;
+    let writing = Nanos(summary.records * per_record.0 + summary.readings * per_reading.0);
+    let cpu = writing + own;
+    RecorderReport {
+        on: true,
+        records: summary.records,
+        dropped: summary.dropped,
+        record_ns: per_record,
+        readings: summary.readings,
+        reading_ns: per_reading,
+        cpu_ns: cpu,
+        cpu_share: cpu.0 as f64 / process.0.max(1) as f64,
+    }
+}

@@ -1,0 +1,40 @@
+//! Pipelines of your own: closures become stages on the engine's queues and workers, and are profiled as our own are.
+//!
+//! ```
+//! use stallscope_core::loader::source;
+//! use stallscope_core::report::render;
+//!
+//! let lines = ["one two", "three four five", "six", "seven eight"];
+//! let mut loader = source("fetch", lines.len(), move |key| Ok(lines[key.index as usize]))
+//!     .then("tokenize", |_, line: &str| Ok(line.split(' ').map(str::len).collect::<Vec<_>>()))
+//!     .collate(|rows| Ok(rows))
+//!     .batch_size(2)
+//!     .workers("tokenize", 2)
+//!     .epochs(3)
+//!     .start()?;
+//! while let Some(batch) = loader.next() {
+//!     let rows: Vec<Vec<usize>> = batch?;
+//!     loader.step(|| rows.iter().map(Vec::len).sum::<usize>());
+//! }
+//! let report = loader.finish();
+//! assert_eq!((report.steps, report.samples), (6, 12));
+//! println!("{}", render(&report));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Samples and batches may be of any type and size. May use `report`, `analysis`, `pipeline`, `machine` and `timeline`.
+
+mod builder;
+mod collector;
+mod measured;
+mod other_programs;
+mod running;
+mod work;
+
+pub use builder::{LoaderBuilder, LoaderError, Stages, source};
+pub use measured::{cpu_of, recorder_report, waking_profile};
+pub use other_programs::OtherPrograms;
+pub use running::Loader;
+
+#[cfg(test)]
+mod tests;

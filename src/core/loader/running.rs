@@ -1,0 +1,191 @@
+//! A pipeline that runs, as the loop that trains on its batches sees it.
+
+use super::collector::Collecting;
+use super::measured::{cpu_of, recorder_report, waking_profile};
+use super::work::{CopyWith, OwnWork};
+use crate::analysis::{Analysis, Guard, LoaderShape, Verdict, WindowRule};
+use crate::pipeline::{Feed, PipelineError, Plan, RecordingCost, StopSignal, WakingCost, start};
+use crate::report::{DataReport, DeviceReport, Machine, Report, Status};
+use crate::timeline::{Clock, DevicePhase, MonotonicClock, Nanos, Recorder, StageKind};
+use nix::sys::resource::UsageWho;
+use std::sync::Arc;
+
+/// A running pipeline of the user's own. It yields batches; what happens between two of them is a step, in which the
+/// device is busy: all of it, or only what [`step`](Self::step) is given. Dropping it stops the pipeline.
+pub struct Loader<B: Send + 'static, D: Send + 'static = B> {
+    feed: Feed<OwnWork<B>, CopyWith<B, D>>,
+    collecting: Collecting,
+    recorder: Recorder,
+    clock: Arc<dyn Clock>,
+    plan: Plan,
+    shape: LoaderShape,
+    samples: usize,
+    waking: WakingCost,
+    recording: RecordingCost,
+    /// CPU time of the process before.
+    cpu_before: Nanos,
+    /// The batch that is trained on, since when, and whether it was said what of it keeps the device busy.
+    held: Option<(u64, Nanos, bool)>,
+    error: Option<String>,
+    over: bool,
+}
+
+impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
+    pub(super) fn start(
+        plan: Plan,
+        shape: LoaderShape,
+        work: OwnWork<B>,
+        copy: CopyWith<B, D>,
+        warmup_steps: u64,
+    ) -> Result<Loader<B, D>, PipelineError> {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+        let waking = WakingCost::measure(&clock);
+        let recording = RecordingCost::measure(&clock);
+        let cpu_before = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
+        let recorder = Recorder::new()
+            .counting_after(warmup_steps)
+            .of_pipeline(shape.pipeline);
+        let stop = StopSignal::new(clock.clone());
+        let rule = WindowRule {
+            warmup_steps,
+            steps: Some(plan.batches.saturating_sub(warmup_steps)),
+            run_start: clock.now(),
+            device_beside: false,
+        };
+        let samples = work.samples;
+        let feed = start(&plan, Arc::new(work), copy, &clock, &recorder, &stop)?;
+        let analysis =
+            Analysis::new(rule, plan.in_flight()).with_epochs(plan.batches_per_epoch(samples));
+        let collecting = Collecting::start(recorder.clone(), clock.clone(), analysis);
+        let collecting = collecting.map_err(|error| PipelineError::Spawn {
+            stage: shape.pipeline.the(StageKind::Step),
+            reason: error.to_string(),
+        })?;
+        Ok(Loader {
+            feed,
+            collecting,
+            recorder,
+            clock,
+            plan,
+            shape,
+            samples,
+            waking,
+            recording,
+            cpu_before,
+            held: None,
+            error: None,
+            over: false,
+        })
+    }
+
+    /// Does what keeps the device busy in this step, and returns what comes of it. What else happens until the next batch
+    /// is asked for is the caller's own time.
+    pub fn step<T>(&mut self, train: impl FnOnce() -> T) -> T {
+        let began = self.clock.now();
+        let result = train();
+        self.busy(began);
+        result
+    }
+
+    /// The device was busy since `began`.
+    fn busy(&mut self, began: Nanos) {
+        if let (Some((number, _, said)), Some(logbook)) = (&mut self.held, self.feed.logbook()) {
+            *said = true;
+            let now = logbook.now();
+            logbook.busy(DevicePhase::Step, *number, began, now);
+        }
+    }
+
+    /// Ends the step in progress.
+    fn end_step(&mut self) {
+        if let Some((_, since, false)) = self.held {
+            self.busy(since);
+        }
+        self.held = None;
+    }
+
+    fn take(&mut self) -> Option<Result<D, PipelineError>> {
+        self.end_step();
+        if self.over {
+            return None;
+        }
+        let next = self.feed.next();
+        let batch = match next {
+            Ok(Some(batch)) => batch,
+            Ok(None) => {
+                self.over = true;
+                return None;
+            }
+            Err(error) => {
+                self.over = true;
+                self.error = Some(error.to_string());
+                return Some(Err(error));
+            }
+        };
+        self.held = Some((batch.number, self.clock.now(), false));
+        batch.batch.take().map(Ok)
+    }
+
+    /// What was measured so far: the verdict, where idle time comes from, and what each stage takes.
+    pub fn report(&self) -> Report {
+        let machine = Machine {
+            cores: self.shape.cores,
+            operating_system: std::env::consts::OS.to_owned(),
+            architecture: std::env::consts::ARCH.into(),
+        };
+        let mut report = Report::new("loader".to_owned(), machine, serde_json::Value::Null);
+        report.status = match (&self.error, self.over) {
+            (Some(_), _) => Status::Failed,
+            (None, true) => Status::Complete,
+            (None, false) => Status::Running,
+        };
+        report.error.clone_from(&self.error);
+        report.data = DataReport {
+            samples: self.samples,
+            sample_bytes: 0,
+            claim_samples: self.plan.claim_size,
+        };
+        report.pipeline = self.shape.pipeline;
+        report.skipped = self.feed.skipped();
+        let Some(summary) = self.collecting.summary() else {
+            return report;
+        };
+        let device = DeviceReport {
+            name: "your loop".to_owned(),
+            busy_ns: summary.device_busy,
+            idle_ns: summary.device_idle(),
+            busy_share: summary.busy_share(),
+            ..DeviceReport::default()
+        };
+        report.measured(&summary, Some(device));
+        if let Some(profile) = &mut report.profile {
+            profile.waking = waking_profile(&self.waking, self.recorder.wakings());
+        }
+        report.verdict = Some(Verdict::of(&summary, &self.shape));
+        report.guard = Guard::of(&summary, &self.shape);
+        let process = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default() - self.cpu_before;
+        let own = self.collecting.cpu();
+        report.recorder = recorder_report(&summary, &self.recording, own, process);
+        report
+    }
+
+    /// Stops the pipeline where it has not ended, and reports on all of it.
+    pub fn finish(mut self) -> Report {
+        self.end_step();
+        self.feed.shut_down();
+        self.collecting.finish();
+        let mut report = self.report();
+        if report.status == Status::Running {
+            report.status = Status::Interrupted;
+        }
+        report
+    }
+}
+
+impl<B: Send + 'static, D: Send + 'static> Iterator for Loader<B, D> {
+    type Item = Result<D, PipelineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.take()
+    }
+}

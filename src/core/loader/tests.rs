@@ -1,0 +1,205 @@
+use super::*;
+use crate::analysis::Cause;
+use crate::pipeline::{OnError, PipelineError};
+use crate::report::{Report, Status, render};
+use crate::timeline::Nanos;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Texts of 0 to 9 words, each a stage's work away from what it was.
+fn texts(samples: usize) -> LoaderBuilder<Vec<(u32, Vec<usize>)>> {
+    source("fetch", samples, |key| {
+        Ok((key.index, "word ".repeat(key.index as usize % 10)))
+    })
+    .then("tokenize", |_, (index, text): (u32, String)| {
+        Ok((
+            index,
+            text.split_whitespace().map(str::len).collect::<Vec<_>>(),
+        ))
+    })
+    .collate(Ok)
+    .batch_size(5)
+}
+
+#[test]
+fn samples_of_any_size_come_in_the_same_order_whatever_the_workers() {
+    let run = |builder: LoaderBuilder<Vec<(u32, Vec<usize>)>>| {
+        let loader = builder.epochs(2).seed(7).start().unwrap();
+        loader.map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let alone = run(texts(23).num_workers(0));
+    assert_eq!(
+        alone.len(),
+        8,
+        "5 of 23 samples twice, what fills no batch left out"
+    );
+    for (index, words) in alone.iter().flatten() {
+        assert_eq!(*words, vec![4; *index as usize % 10]);
+    }
+    let first: Vec<u32> = alone[..4].iter().flatten().map(|sample| sample.0).collect();
+    let second: Vec<u32> = alone[4..].iter().flatten().map(|sample| sample.0).collect();
+    assert_ne!(first, second, "another order each epoch");
+    let others = [
+        texts(23).num_workers(3),
+        texts(23),
+        texts(23)
+            .workers("fetch", 2)
+            .workers("tokenize", 3)
+            .workers("copy", 0),
+    ];
+    for other in others {
+        assert_eq!(run(other), alone);
+    }
+}
+
+#[test]
+fn one_stage_and_nine_are_pipelines_too() {
+    let one = source("make", 4, |key| Ok(key.index))
+        .collate(Ok)
+        .batch_size(4);
+    let batches: Vec<Vec<u32>> = one.start().unwrap().map(Result::unwrap).collect();
+    assert_eq!(batches.len(), 1);
+    let add = |_, number: u32| Ok(number + 1);
+    let nine = source("s0", 4, |_| Ok(0u32))
+        .then("s1", add)
+        .then("s2", add)
+        .then("s3", add);
+    let nine = nine
+        .then("s4", add)
+        .then("s5", add)
+        .then("s6", add)
+        .then("s7", add);
+    let nine = nine
+        .then("s8", add)
+        .collate(|numbers| Ok(numbers.iter().sum::<u32>()));
+    let sums: Vec<u32> = nine
+        .batch_size(2)
+        .start()
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(sums, [16, 16]);
+}
+
+#[test]
+fn batches_are_copied_where_they_are_used() {
+    let mut copies = 0;
+    let loader = texts(10).copy_with(move |batch| {
+        copies += 1;
+        Ok((copies, batch.len()))
+    });
+    let copied: Vec<(i32, usize)> = loader.start().unwrap().map(Result::unwrap).collect();
+    assert_eq!(copied, [(1, 5), (2, 5)]);
+}
+
+/// One of five samples cannot be tokenized, or makes the stage panic.
+fn faulty(panics: bool) -> LoaderBuilder<usize> {
+    source("fetch", 10, |key| Ok(key.index))
+        .then("tokenize", move |_, index| match index % 5 {
+            3 if panics => panic!("planted"),
+            3 => Err("no words".into()),
+            _ => Ok(index),
+        })
+        .collate(|samples| Ok(samples.len()))
+        .batch_size(5)
+}
+
+#[test]
+fn what_fails_is_named_or_skipped() {
+    for (panics, said) in [(false, "no words"), (true, "planted")] {
+        let mut loader = faulty(panics).start().unwrap();
+        let error = loader.find_map(Result::err).unwrap();
+        assert!(matches!(error, PipelineError::Sample { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("tokenize failed on sample ") && text.contains(said),
+            "{text}"
+        );
+        let report = loader.finish();
+        assert_eq!((report.status, report.error), (Status::Failed, Some(text)));
+        let mut loader = faulty(panics).on_error(OnError::Skip).start().unwrap();
+        let sizes: usize = loader.by_ref().map(Result::unwrap).sum();
+        assert_eq!((sizes, loader.finish().skipped.count), (8, 2));
+    }
+}
+
+#[test]
+fn what_cannot_be_started_says_why() {
+    let refused = |builder: LoaderBuilder<_>| builder.start().err().unwrap().to_string();
+    let text = refused(texts(10).workers("tokenise", 2));
+    assert_eq!(
+        text,
+        "there is no stage `tokenise`; the stages are fetch, tokenize, batch, copy"
+    );
+    let text = refused(texts(10).workers("tokenize", 0));
+    assert!(text.contains("tokenize.workers is 0"), "{text}");
+    let text = refused(texts(4));
+    assert!(text.contains('5') && text.contains('4'), "{text}");
+    let twice = source("same", 1, |_| Ok(()))
+        .then("same", |_, ()| Ok(()))
+        .collate(Ok);
+    let text = twice.start().err().unwrap().to_string();
+    assert!(text.contains("two stages are called `same`"), "{text}");
+}
+
+fn slow(millis: u64) {
+    sleep(Duration::from_millis(millis));
+}
+
+/// `tokenize` takes 3 ms a sample, of which a step of 2 ms takes four.
+fn planted() -> LoaderBuilder<Vec<u32>> {
+    source("fetch", 400, |key| Ok(key.index))
+        .then("tokenize", |_, index| {
+            slow(3);
+            Ok(index)
+        })
+        .collate(Ok)
+        .batch_size(4)
+        .warmup_steps(5)
+        .steps(60)
+}
+
+fn run(builder: LoaderBuilder<Vec<u32>>) -> Report {
+    let mut loader = builder.start().unwrap();
+    while let Some(batch) = loader.next() {
+        batch.unwrap();
+        loader.step(|| slow(2));
+    }
+    loader.finish()
+}
+
+#[test]
+fn the_users_own_slow_stage_is_named_with_the_setting_to_try() {
+    for (builder, key) in [
+        (planted(), "--set tokenize.workers="),
+        (planted().num_workers(1), "--set num_workers="),
+    ] {
+        let report = run(builder);
+        assert_eq!((report.steps, report.samples), (55, 220));
+        let device = report.device.as_ref().unwrap();
+        let causes: Nanos = report.idle_causes.iter().map(|cause| cause.ns).sum();
+        assert_eq!(causes, device.idle_ns, "to the nanosecond");
+        let first = report.idle_causes[0].kind;
+        let tokenize = report.pipeline.named("tokenize").unwrap();
+        assert_eq!(first, Cause::Capacity(tokenize));
+        let text = render(&report);
+        assert!(
+            text.starts_with("verdict  loader-bound: tokenize"),
+            "{text}"
+        );
+        assert!(text.contains(key), "{text}");
+        let json = serde_json::to_vec(&report).unwrap();
+        let read = Report::from_json(&json).unwrap();
+        assert_eq!(read.idle_causes[0].kind, first, "by its own names");
+    }
+}
+
+#[test]
+fn a_loader_that_is_dropped_ends_its_threads() {
+    let mut loader = texts(1000).batch_size(1).start().unwrap();
+    loader.next().unwrap().unwrap();
+    drop(loader);
+    let mut loader = texts(1000).batch_size(1).start().unwrap();
+    loader.next().unwrap().unwrap();
+    assert_eq!(loader.finish().status, Status::Interrupted);
+}
