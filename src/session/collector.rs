@@ -9,7 +9,10 @@ use super::memory::MemoryWatch;
 use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict};
 use crate::config::EmulatedConfig;
-use crate::loader::{OtherPrograms, cpu_of, recorder_report, waking_profile};
+use crate::loader::{
+    A_QUARTER_FULL, OtherPrograms, SHORTEST_PAUSE, cpu_of, pause_after, recorder_report,
+    waking_profile,
+};
 use crate::pipeline::{RecordingCost, StopSignal, WakingCost, panic_message};
 use crate::report::{
     DeviceReport, EmulatedReport, RecorderReport, Report, Status, TimelineReport, Training,
@@ -26,10 +29,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, park_timeout, yield_now};
 use std::time::{Duration, Instant};
 
-/// Between two passes. How long is chosen such that the fullest ring is about a quarter full.
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-pub(super) const A_QUARTER_FULL: u64 = Recorder::RECORDS_PER_LANE as u64 / 4;
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 const REPORT_EVERY: Duration = Duration::from_millis(1_000);
 const LATEST_REPORT: Duration = Duration::from_millis(1_500);
@@ -416,33 +415,11 @@ impl CollectorThread {
     }
 }
 
-/// The pause after one of length `pause` in which the fullest ring took `records`. It grows slowly, since
-/// a burst may follow.
-fn pause_after(pause: Duration, records: u64) -> Duration {
-    let quarter = pause.mul_f64(A_QUARTER_FULL as f64 / records.max(1) as f64);
-    quarter.min(2 * pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::analysis::WindowRule;
     use crate::timeline::{BusySpan, DevicePhase};
-
-    #[test]
-    fn the_pause_follows_the_fullest_ring() {
-        let settled = |pause, rate: f64| {
-            (0..20).fold(pause, |pause: Duration, _| {
-                pause_after(pause, (rate * pause.as_secs_f64()) as u64)
-            })
-        };
-        // 100 records a second need no hurry; 100 000 fill a quarter of 4096 in some 10 ms.
-        assert_eq!(settled(SHORTEST_PAUSE, 100.0), LONGEST_PAUSE);
-        let busy = settled(LONGEST_PAUSE, 100_000.0).as_secs_f64();
-        assert!((busy - 0.01024).abs() < 1e-4, "{busy}");
-        assert_eq!(pause_after(SHORTEST_PAUSE, 0), 2 * SHORTEST_PAUSE);
-        assert_eq!(pause_after(LONGEST_PAUSE, u64::MAX), SHORTEST_PAUSE);
-    }
 
     #[test]
     fn other_threads_are_given_way_now_and_then() {

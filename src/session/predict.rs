@@ -12,7 +12,7 @@ pub(super) use suggested::predict_suggested;
 
 use super::plan::plan;
 use crate::analysis::predict::{
-    Doubts, Forecast, Scenario, ServiceCosts, expected, forecast, simulate,
+    Doubts, Forecast, Scenario, ServiceCosts, corrected, expected, forecast, simulate,
 };
 use crate::analysis::{Profile, ServiceProfile};
 use crate::config::{ConfigError, Mode, Resolved, Settings, TypedKey};
@@ -121,11 +121,6 @@ pub struct MeasuredRun {
     pub first_batch_ns: Option<f64>,
 }
 
-/// The loader's costs are corrected by this factor at most, and only where that leaves less than this share of
-/// what the simulation was off.
-const MOST_CORRECTION: f64 = 1.25;
-const HELPS: f64 = 0.7;
-
 /// The simulation is taken to be off by this much at least, and the machine to be faster or slower in another run.
 const LEAST_DOUBT: f64 = 0.01;
 const LEAST_MACHINE: f64 = 0.02;
@@ -211,18 +206,11 @@ impl Predictor {
         if !on_host || self.config.mode == Mode::LoaderOnly {
             self.background = self.profile.other_cpu_ns_per_step;
         }
-        let (mut rate, mut busy) = self.own()?;
-        for _ in 0..2 {
-            let (factor, bias) = (self.factor, rate / self.measured.samples_per_second);
-            self.factor = (factor * bias).clamp(1.0 / MOST_CORRECTION, MOST_CORRECTION);
-            let corrected = self.own()?;
-            let better = (corrected.0 / self.measured.samples_per_second - 1.0).abs();
-            if better > HELPS * (bias - 1.0).abs() {
-                self.factor = factor;
-                break;
-            }
-            (rate, busy) = corrected;
-        }
+        let (factor, (rate, busy)) = corrected(self.measured.samples_per_second, |factor| {
+            self.factor = factor;
+            self.own()
+        })?;
+        self.factor = factor;
         self.bias = rate / self.measured.samples_per_second;
         if let Some(measured) = self.measured.device_busy.filter(|_| on_host && busy > 0.0) {
             self.busy_in_step = (measured / busy).clamp(0.1, 1.0);

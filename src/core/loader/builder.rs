@@ -1,13 +1,13 @@
 //! Puts a pipeline together from closures.
 
 use super::running::Loader;
+use super::settings::Settings;
 use super::work::{Collate, Copy, CopyWith, Item, OwnWork, Serve, unboxed};
 use crate::analysis::LoaderShape;
 use crate::machine::usable_cores;
-use crate::pipeline::sampler::{Batches, Order};
-use crate::pipeline::{OnError, PipelineError, Plan, SampleError, SampleKey};
-use crate::timeline::{Layout, Nanos, Pipeline, Stage, StageKnobs, StageNameError};
-use std::collections::BTreeMap;
+use crate::pipeline::sampler::Order;
+use crate::pipeline::{OnError, PipelineError, SampleError, SampleKey};
+use crate::timeline::{Nanos, Pipeline, Stage, StageNameError};
 use std::marker::PhantomData;
 
 /// Why a pipeline cannot be started.
@@ -78,22 +78,10 @@ impl<T: Send + 'static> Stages<T> {
         });
         LoaderBuilder {
             names: self.names,
-            samples: self.samples,
             stages: self.stages,
             collate,
             copy: Box::new(Ok),
-            knobs: BTreeMap::new(),
-            num_workers: None,
-            prefetch_factor: 2,
-            batch_size: 32,
-            order: Order::Random,
-            seed: 0,
-            ordered: true,
-            drop_last: true,
-            on_error: OnError::Fail,
-            epochs: 1,
-            steps: None,
-            warmup_steps: 0,
+            settings: Settings::usual(self.samples),
         }
     }
 }
@@ -101,111 +89,89 @@ impl<T: Send + 'static> Stages<T> {
 /// A pipeline that is not started yet: what it does, and how it is run.
 pub struct LoaderBuilder<B, D = B> {
     names: Vec<String>,
-    samples: usize,
     stages: Vec<Serve>,
     collate: Collate<B>,
     copy: Copy<B, D>,
-    knobs: BTreeMap<String, StageKnobs>,
-    num_workers: Option<usize>,
-    prefetch_factor: usize,
-    batch_size: usize,
-    order: Order,
-    seed: u64,
-    ordered: bool,
-    drop_last: bool,
-    on_error: OnError,
-    epochs: u64,
-    steps: Option<u64>,
-    warmup_steps: u64,
+    settings: Settings,
 }
-
-/// What a stage has that nobody gave anything else.
-const USUAL: StageKnobs = StageKnobs {
-    workers: 1,
-    prefetch: 16,
-};
-const USUAL_OF_BATCHES: StageKnobs = StageKnobs {
-    workers: 1,
-    prefetch: 2,
-};
 
 impl<B: Send + 'static, D: Send + 'static> LoaderBuilder<B, D> {
     /// Samples of a batch; 32 if not given.
     pub fn batch_size(mut self, samples: usize) -> Self {
-        self.batch_size = samples;
+        self.settings.batch_size = samples;
         self
     }
 
     /// Threads that serve `stage`: 1 if not given. That of `copy` is one, or none to copy in the caller's thread.
     pub fn workers(mut self, stage: &str, workers: usize) -> Self {
-        self.of(stage).workers = workers;
+        self.settings.of(stage).workers = workers;
         self
     }
 
     /// Room in the queue behind `stage`: 16 samples, of `batch` and `copy` 2 batches, if not given.
     pub fn prefetch(mut self, stage: &str, items: usize) -> Self {
-        self.of(stage).prefetch = items;
+        self.settings.of(stage).prefetch = items;
         self
     }
 
     /// Threads that make whole batches, all stages one after another, as PyTorch's `num_workers`; with 0 the caller's
     /// thread does.
     pub fn num_workers(mut self, workers: usize) -> Self {
-        self.num_workers = Some(workers);
+        self.settings.num_workers = Some(workers);
         self
     }
 
     /// Batches that each of these threads may be ahead; 2 if not given.
     pub fn prefetch_factor(mut self, batches: usize) -> Self {
-        self.prefetch_factor = batches;
+        self.settings.prefetch_factor = batches;
         self
     }
 
     /// In which order an epoch visits the samples; at random if not given.
     pub fn order(mut self, order: Order) -> Self {
-        self.order = order;
+        self.settings.order = order;
         self
     }
 
     /// What the order, and what stages draw at random, follow from; 0 if not given.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.settings.seed = seed;
         self
     }
 
     /// Whether batches come in the sampler's order, whatever the number of workers; they do if nothing else is given.
     pub fn ordered(mut self, ordered: bool) -> Self {
-        self.ordered = ordered;
+        self.settings.ordered = ordered;
         self
     }
 
     /// Whether samples that fill no batch at the end of an epoch are left out; they are if nothing else is given.
     pub fn drop_last(mut self, drop_last: bool) -> Self {
-        self.drop_last = drop_last;
+        self.settings.drop_last = drop_last;
         self
     }
 
     /// What becomes of a sample that a stage cannot serve; it fails the run if nothing else is given.
     pub fn on_error(mut self, on_error: OnError) -> Self {
-        self.on_error = on_error;
+        self.settings.on_error = on_error;
         self
     }
 
     /// Passes over the samples; 1 if not given.
     pub fn epochs(mut self, epochs: u64) -> Self {
-        self.epochs = epochs;
+        self.settings.epochs = epochs;
         self
     }
 
     /// Batches in all, whatever the epochs.
     pub fn steps(mut self, steps: u64) -> Self {
-        self.steps = Some(steps);
+        self.settings.steps = Some(steps);
         self
     }
 
     /// First steps that are not measured; none if not given.
     pub fn warmup_steps(mut self, steps: u64) -> Self {
-        self.warmup_steps = steps;
+        self.settings.warmup_steps = steps;
         self
     }
 
@@ -218,61 +184,9 @@ impl<B: Send + 'static, D: Send + 'static> LoaderBuilder<B, D> {
         LoaderBuilder {
             copy: Box::new(move |batch| copy(before(batch)?)),
             names: self.names,
-            samples: self.samples,
             stages: self.stages,
             collate: self.collate,
-            knobs: self.knobs,
-            num_workers: self.num_workers,
-            prefetch_factor: self.prefetch_factor,
-            batch_size: self.batch_size,
-            order: self.order,
-            seed: self.seed,
-            ordered: self.ordered,
-            drop_last: self.drop_last,
-            on_error: self.on_error,
-            epochs: self.epochs,
-            steps: self.steps,
-            warmup_steps: self.warmup_steps,
-        }
-    }
-
-    fn of(&mut self, stage: &str) -> &mut StageKnobs {
-        let usual = match stage {
-            "batch" | "copy" => USUAL_OF_BATCHES,
-            _ => USUAL,
-        };
-        self.knobs.entry(stage.to_owned()).or_insert(usual)
-    }
-
-    fn layout(&mut self, pipeline: &'static Pipeline) -> Layout {
-        match self.num_workers {
-            Some(num_workers) => Layout::WholeBatch {
-                num_workers,
-                prefetch_factor: self.prefetch_factor,
-            },
-            None => Layout::PerStage {
-                samples: pipeline.samples().map(|s| *self.of(s.name())).collect(),
-                batch: *self.of("batch"),
-            },
-        }
-    }
-
-    fn plan(&mut self, pipeline: &'static Pipeline) -> Plan {
-        let batches = Batches::new(self.samples, self.batch_size.max(1), self.drop_last);
-        let epochs = batches.map_or(0, |batches| batches.per_epoch()) * self.epochs;
-        Plan {
-            layout: self.layout(pipeline),
-            copy: *self.of("copy"),
-            batch_size: self.batch_size,
-            claim_size: 1,
-            batches: self.steps.unwrap_or(epochs),
-            drop_last: self.drop_last,
-            order: self.order,
-            ordered: self.ordered,
-            seed: self.seed,
-            part: None,
-            on_error: self.on_error,
-            keep: None,
+            settings: self.settings,
         }
     }
 
@@ -281,21 +195,17 @@ impl<B: Send + 'static, D: Send + 'static> LoaderBuilder<B, D> {
     /// # Errors
     /// Names that are none, stages that there are not, batches that the samples do not fill, or a system that gives no
     /// threads.
-    pub fn start(mut self) -> Result<Loader<B, D>, LoaderError> {
+    pub fn start(self) -> Result<Loader<B, D>, LoaderError> {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let pipeline = Pipeline::of(&names)?;
-        let stages: Vec<&str> = pipeline.loader().map(Stage::name).collect();
-        let unknown = self
-            .knobs
-            .keys()
-            .find(|name| !stages.contains(&name.as_str()));
-        if let Some(name) = unknown {
+        if let Some(name) = self.settings.unknown(pipeline) {
+            let stages: Vec<&str> = pipeline.loader().map(Stage::name).collect();
             return Err(LoaderError::UnknownStage {
-                name: name.clone(),
+                name: name.to_owned(),
                 stages: stages.join(", "),
             });
         }
-        let plan = self.plan(pipeline);
+        let plan = self.settings.plan(pipeline);
         let shape = LoaderShape {
             pipeline,
             layout: plan.layout.clone(),
@@ -310,11 +220,11 @@ impl<B: Send + 'static, D: Send + 'static> LoaderBuilder<B, D> {
         };
         let work = OwnWork {
             pipeline,
-            samples: self.samples,
+            samples: self.settings.samples,
             stages: self.stages,
             collate: self.collate,
         };
         let copy = CopyWith(self.copy);
-        Ok(Loader::start(plan, shape, work, copy, self.warmup_steps)?)
+        Ok(Loader::start(self.settings, plan, shape, work, copy)?)
     }
 }

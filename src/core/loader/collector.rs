@@ -2,6 +2,7 @@
 
 use super::measured::cpu_of;
 use super::other_programs::OtherPrograms;
+use super::pause::{SHORTEST_PAUSE, pause_after};
 use crate::analysis::{Analysis, CpuReading, Summary};
 use crate::timeline::{Clock, Nanos, Recorder, StageKind};
 use nix::sys::resource::UsageWho;
@@ -9,10 +10,6 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
-
-/// Rings fill in tens of milliseconds at the earliest.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// Takes records.
 struct Collector {
@@ -30,8 +27,8 @@ impl Collector {
         self.analysis.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what is there, for the `last` time maybe.
-    fn collect(&self, last: bool) {
+    /// Takes what is there, for the `last` time maybe; returns how many records the fullest lane had.
+    fn collect(&self, last: bool) -> u64 {
         let mut analysis = self.analysis();
         let [trainer, device] =
             [StageKind::Step, StageKind::Device].map(|kind| self.recorder.steps(kind));
@@ -51,6 +48,7 @@ impl Collector {
         if analysis.is_full() {
             analysis.settle();
         }
+        drain.fullest
     }
 }
 
@@ -82,9 +80,10 @@ impl Collecting {
         let thread = std::thread::Builder::new()
             .name("collector".to_owned())
             .spawn(move || {
+                let mut pause = SHORTEST_PAUSE;
                 while !own.over.load(Ordering::Acquire) {
-                    std::thread::park_timeout(PAUSE);
-                    own.collect(false);
+                    std::thread::park_timeout(pause);
+                    pause = pause_after(pause, own.collect(false));
                     let cpu = cpu_of(UsageWho::RUSAGE_THREAD).unwrap_or_default();
                     own.own_cpu.store(cpu.0, Ordering::Relaxed);
                 }

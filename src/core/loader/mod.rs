@@ -28,12 +28,17 @@ mod builder;
 mod collector;
 mod measured;
 mod other_programs;
+mod pause;
+mod predict;
 mod running;
+mod settings;
 mod work;
 
 pub use builder::{LoaderBuilder, LoaderError, Stages, source};
 pub use measured::{cpu_of, recorder_report, waking_profile};
 pub use other_programs::OtherPrograms;
+pub use pause::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE, pause_after};
+pub use predict::{PredictError, Predictor};
 pub use running::Loader;
 
 #[cfg(test)]

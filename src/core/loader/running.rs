@@ -2,6 +2,7 @@
 
 use super::collector::Collecting;
 use super::measured::{cpu_of, recorder_report, waking_profile};
+use super::settings::Settings;
 use super::work::{CopyWith, OwnWork};
 use crate::analysis::{Analysis, Guard, LoaderShape, Verdict, WindowRule};
 use crate::pipeline::{Feed, PipelineError, Plan, RecordingCost, StopSignal, WakingCost, start};
@@ -17,9 +18,8 @@ pub struct Loader<B: Send + 'static, D: Send + 'static = B> {
     collecting: Collecting,
     recorder: Recorder,
     clock: Arc<dyn Clock>,
-    plan: Plan,
+    settings: Settings,
     shape: LoaderShape,
-    samples: usize,
     waking: WakingCost,
     recording: RecordingCost,
     /// CPU time of the process before.
@@ -32,12 +32,13 @@ pub struct Loader<B: Send + 'static, D: Send + 'static = B> {
 
 impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
     pub(super) fn start(
+        settings: Settings,
         plan: Plan,
         shape: LoaderShape,
         work: OwnWork<B>,
         copy: CopyWith<B, D>,
-        warmup_steps: u64,
     ) -> Result<Loader<B, D>, PipelineError> {
+        let warmup_steps = settings.warmup_steps;
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         let waking = WakingCost::measure(&clock);
         let recording = RecordingCost::measure(&clock);
@@ -52,7 +53,7 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
             run_start: clock.now(),
             device_beside: false,
         };
-        let samples = work.samples;
+        let samples = settings.samples;
         let feed = start(&plan, Arc::new(work), copy, &clock, &recorder, &stop)?;
         let analysis =
             Analysis::new(rule, plan.in_flight()).with_epochs(plan.batches_per_epoch(samples));
@@ -66,9 +67,8 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
             collecting,
             recorder,
             clock,
-            plan,
+            settings,
             shape,
-            samples,
             waking,
             recording,
             cpu_before,
@@ -133,7 +133,8 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
             operating_system: std::env::consts::OS.to_owned(),
             architecture: std::env::consts::ARCH.into(),
         };
-        let mut report = Report::new("loader".to_owned(), machine, serde_json::Value::Null);
+        let config = serde_json::to_value(&self.settings).unwrap_or_default();
+        let mut report = Report::new("loader".to_owned(), machine, config);
         report.status = match (&self.error, self.over) {
             (Some(_), _) => Status::Failed,
             (None, true) => Status::Complete,
@@ -141,9 +142,9 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
         };
         report.error.clone_from(&self.error);
         report.data = DataReport {
-            samples: self.samples,
+            samples: self.settings.samples,
             sample_bytes: 0,
-            claim_samples: self.plan.claim_size,
+            claim_samples: 1,
         };
         report.pipeline = self.shape.pipeline;
         report.skipped = self.feed.skipped();

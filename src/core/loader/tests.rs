@@ -203,3 +203,71 @@ fn a_loader_that_is_dropped_ends_its_threads() {
     loader.next().unwrap().unwrap();
     assert_eq!(loader.finish().status, Status::Interrupted);
 }
+
+/// Where nobody else has the cores, as of tests that run beside.
+fn predictor(mut report: Report) -> Predictor {
+    report.profile.as_mut().unwrap().other_programs_cores = 0.0;
+    Predictor::from_report(&report).unwrap()
+}
+
+#[test]
+fn one_run_predicts_others_by_what_their_stages_wait() {
+    let rate = |predictor: &Predictor, sets: &[&str]| {
+        predictor.predict(sets).unwrap().samples_per_second.value
+    };
+    // A sample takes 3 ms in tokenize and a batch of 4 of them 2 ms in the loop, in whatever layout that was measured.
+    for builder in [planted(), planted().num_workers(1)] {
+        let report = run(builder);
+        let measured = report.samples_per_second;
+        let predictor = predictor(report);
+        let own = rate(&predictor, &[]);
+        assert!((own / measured - 1.0).abs() < 0.1, "{own} {measured}");
+        for (sets, of_one) in [
+            (&["num_workers=per-stage", "tokenize.workers=2"][..], 2.0),
+            (&["num_workers=per-stage", "tokenize.workers=4"], 4.0),
+            (&["num_workers=3"], 3.0),
+        ] {
+            let gain = rate(&predictor, sets) / measured;
+            assert!((0.8..1.15).contains(&(gain / of_one)), "{sets:?}: {gain}");
+        }
+        // The loop alone takes 2 ms for 4.
+        let most = rate(&predictor, &["num_workers=64"]);
+        assert!(most < 2_200.0, "{most}");
+    }
+}
+
+#[test]
+fn a_prediction_says_what_it_lacks() {
+    let report = run(planted());
+    let predictor = predictor(report.clone());
+    for set in [
+        "tokenise.workers=2",
+        "tokenize.worker=2",
+        "tokenize.workers",
+        "num_workers=x",
+    ] {
+        let text = predictor.predict(&[set]).unwrap_err().to_string();
+        assert!(
+            text.starts_with(&format!("`{set}` is no setting")),
+            "{text}"
+        );
+        assert!(text.contains("(fetch, tokenize, batch, copy)"), "{text}");
+    }
+    let text = predictor
+        .predict(&["batch.size=401"])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.starts_with("batches of 401 are more than the 400 samples"),
+        "{text}"
+    );
+    let other = Report {
+        config: serde_json::Value::Null,
+        ..report
+    };
+    let text = Predictor::from_report(&other).unwrap_err().to_string();
+    assert!(
+        text.starts_with("the report has no settings of a loader"),
+        "{text}"
+    );
+}

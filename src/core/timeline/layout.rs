@@ -1,7 +1,7 @@
 //! How a loader spends its workers: what the engine builds, the verdict judges and the simulation simulates.
 
 /// Worker threads of a stage and the capacity of its output queue.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct StageKnobs {
     pub workers: usize,
     /// In the engine samples for stages of samples (behind the last there is always room for one batch), in the

@@ -6,9 +6,9 @@ use crate::analysis::predict::{
     Background, BatchCosts, BatchSizes, Costs, Device, SampleCosts, Scenario, ServiceCosts,
 };
 use crate::config::{DeviceConfig, EmulatedConfig, Mode, Resolved};
+use crate::loader::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE};
 use crate::pipeline::Plan;
 use crate::pipeline::sampler::Batches;
-use crate::session::collector::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE};
 use crate::timeline::{Layout, Pipeline, Stage};
 
 /// Steps that are simulated at most; more of the same tell nothing new, once the collector has had some dozens of turns.

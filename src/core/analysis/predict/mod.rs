@@ -4,6 +4,7 @@
 //! analysis allows at most. Both are pure functions of what was measured. May use `timeline`.
 
 mod clock;
+mod correction;
 mod costs;
 mod forecast;
 mod heap;
@@ -16,6 +17,7 @@ mod tests;
 mod trainer;
 
 pub use super::bound::{Bound, Limit};
+pub use correction::corrected;
 pub use costs::Costs;
 pub use forecast::{Doubts, Estimate, Forecast, Relief, Resource, expected, forecast};
 pub use scenario::{

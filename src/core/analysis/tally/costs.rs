@@ -3,7 +3,7 @@
 use super::{StageTally, Tally, WorkerSummary, share};
 use crate::analysis::profile::{LENGTHS, Parts, Profile, ServiceProfile, UNKNOWN, equally_likely};
 use crate::analysis::waking::WakingProfile;
-use crate::timeline::{LaneKind, Nanos, Stage, StageKind};
+use crate::timeline::{LaneKind, Nanos, Pipeline, Stage, StageKind};
 
 /// A shorter window says nothing of how the machine varies.
 const SHORTEST_WINDOW: Nanos = Nanos::from_millis(100);
@@ -19,7 +19,10 @@ impl Tally {
         (steps, samples): (u64, u64),
     ) -> Profile {
         let served = self.stages.iter().filter(|(_, tally)| tally.items > 0);
-        let services = served.map(|(stage, tally)| service_profile(*stage, tally, workers, window));
+        let of_samples = served.clone().filter(|(stage, _)| !stage.per_batch());
+        let all = of_samples.map(|(_, tally)| tally.net.sum as f64).sum();
+        let services =
+            served.map(|(stage, tally)| service_profile(*stage, tally, all, workers, window));
         let mut services: Vec<ServiceProfile> = services.collect();
         within_cpu_time(&mut services, workers, window);
         let of_lanes = workers.iter().filter_map(|worker| cpu_of(worker, window));
@@ -37,6 +40,7 @@ impl Tally {
 fn service_profile(
     stage: Stage,
     tally: &StageTally,
+    all: f64,
     workers: &[WorkerSummary],
     window: Nanos,
 ) -> ServiceProfile {
@@ -54,7 +58,7 @@ fn service_profile(
         drift: tally.parts.drift(&lengths_ns),
         lengths_ns,
         cpu_share: match stage.kind() {
-            StageKind::Sample => cpu_share(stage, mean * tally.items as f64, workers, window),
+            StageKind::Sample => cpu_share(stage, tally.net.sum as f64, all, workers, window),
             _ => 1.0,
         },
         woke_share: (woke * at_once).min(1.0),
@@ -120,12 +124,21 @@ fn cpu_of(worker: &WorkerSummary, window: Nanos) -> Option<f64> {
     (usage.at > Nanos::ZERO).then(|| (usage.user + usage.system).0 as f64 * scale)
 }
 
-/// Of `net` nanoseconds of service at `stage`, the share that was computed and not waited. A thread that serves other
-/// stages as well tells it of all its time together, which is taken to have been waited at the first of them.
-fn cpu_share(stage: Stage, net: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
+/// Of `net` nanoseconds of service at `stage`, the share that was computed and not waited. A thread that serves several
+/// stages tells it of all its time together: of our own, reading is what waits; of others each is taken to have waited
+/// alike, with `all` nanoseconds at all of them.
+fn cpu_share(stage: Stage, net: f64, all: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
+    let of_images = stage.pipeline() == Pipeline::IMAGES;
     let serves = |worker: &&WorkerSummary| match worker.kind {
-        LaneKind::BatchWorker => stage.is_first(),
+        LaneKind::BatchWorker => stage.is_first() || !of_images,
         kind => kind == LaneKind::Worker(stage),
+    };
+    let shared = workers
+        .iter()
+        .any(|worker| worker.kind == LaneKind::BatchWorker);
+    let net = match shared && !of_images {
+        true => all,
+        false => net,
     };
     let own = |worker: &WorkerSummary| {
         let usage = &worker.usage;

@@ -1,0 +1,175 @@
+//! Prediction: what a pipeline of the user's own would do with other settings, from the report of one run.
+
+use super::settings::Settings;
+use crate::analysis::Profile;
+use crate::analysis::predict::{
+    BatchSizes, Costs, Device, Doubts, Forecast, Scenario, corrected, expected, forecast,
+};
+use crate::pipeline::sampler::Batches;
+use crate::report::Report;
+use crate::timeline::{Layout, Pipeline, Stage, StageKind};
+
+/// Why nothing can be predicted.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PredictError {
+    #[error(
+        "the report has no {0}\n  try: predict from a run of a loader that has measured some steps"
+    )]
+    Incomplete(&'static str),
+    /// A setting that is none.
+    #[error("`{0}` is no setting of this pipeline\n  try: {1}")]
+    Setting(String, String),
+    #[error(
+        "batches of {size} are more than the {samples} samples there are\n  try: a smaller batch.size"
+    )]
+    Batches { size: usize, samples: usize },
+}
+
+/// Steps that are simulated at most; more of the same tell nothing new.
+const MOST_STEPS: u64 = 4_000;
+/// The simulation is taken to be off by this much at least, the machine to be as much faster or slower in another run,
+/// and what waking threads takes to be known this well.
+const LEAST_DOUBT: f64 = 0.01;
+const MACHINE: f64 = 0.02;
+const WAKING: f64 = 0.25;
+
+/// Predicts from one report.
+#[derive(Clone, Debug)]
+pub struct Predictor {
+    pipeline: &'static Pipeline,
+    settings: Settings,
+    profile: Profile,
+    cores: f64,
+    /// What the loader's costs are multiplied with.
+    factor: f64,
+    /// What the simulation makes of the measured run, over what was measured.
+    bias: f64,
+    /// The share of a simulated step in which the device counts as busy.
+    busy_in_step: f64,
+}
+
+impl Predictor {
+    /// From the report of a [`Loader`](super::Loader).
+    ///
+    /// # Errors
+    /// A report of something else, or of a run that has measured nothing.
+    pub fn from_report(report: &Report) -> Result<Predictor, PredictError> {
+        let settings = serde_json::from_value(report.config.clone());
+        let settings = settings.map_err(|_| PredictError::Incomplete("settings of a loader"))?;
+        let profile = report.profile.clone();
+        let profile = profile.ok_or(PredictError::Incomplete("measured costs"))?;
+        let measured = report.samples_per_second;
+        if measured <= 0.0 {
+            return Err(PredictError::Incomplete("measured steps"));
+        }
+        let mut predictor = Predictor {
+            pipeline: report.pipeline,
+            settings,
+            profile,
+            cores: report.machine.cores,
+            factor: 1.0,
+            bias: 1.0,
+            busy_in_step: 1.0,
+        };
+        let (factor, (rate, busy)) = corrected(measured, |factor| {
+            predictor.factor = factor;
+            let own = predictor.scenario(&predictor.settings)?;
+            Ok::<_, PredictError>(expected(&own))
+        })?;
+        predictor.factor = factor;
+        predictor.bias = rate / measured;
+        let measured = report.device.as_ref().map(|device| device.busy_share);
+        if let Some(measured) = measured.filter(|_| busy > 0.0) {
+            predictor.busy_in_step = (measured / busy).clamp(0.0, 1.0);
+        }
+        Ok(predictor)
+    }
+
+    /// What a run with `sets` would measure: `tokenize.workers=4`, `tokenize.prefetch=32`, `num_workers=2`,
+    /// `prefetch_factor=4`, `batch.size=64`, `ordered=false`.
+    ///
+    /// # Errors
+    /// What is no setting, or batches that the samples do not fill.
+    pub fn predict(&self, sets: &[&str]) -> Result<Forecast, PredictError> {
+        let mut settings = self.settings.clone();
+        for set in sets {
+            settings
+                .set(set, self.pipeline)
+                .map_err(|valid| PredictError::Setting((*set).to_owned(), valid))?;
+        }
+        let mut forecast = forecast(&self.scenario(&settings)?, &self.doubts());
+        forecast.device_busy = forecast
+            .device_busy
+            .map(|busy| busy.scaled(self.busy_in_step));
+        Ok(forecast)
+    }
+
+    fn doubts(&self) -> Doubts {
+        let of = |stage: Stage| {
+            let service = self.profile.service(stage);
+            service.map_or(0.0, |service| service.relative_error)
+        };
+        Doubts {
+            samples: self.pipeline.samples().map(of).collect(),
+            batch: of(self.pipeline.the(StageKind::Batch)),
+            step: of(self.pipeline.the(StageKind::Step)),
+            machine: MACHINE.hypot((self.factor - 1.0) / 2.0),
+            waking: WAKING,
+            model: LEAST_DOUBT.max((self.bias - 1.0).abs()),
+        }
+    }
+
+    /// What is simulated for a run with `settings`.
+    fn scenario(&self, settings: &Settings) -> Result<Scenario, PredictError> {
+        let plan = settings.plan(self.pipeline);
+        let (size, samples) = (plan.batch_size, settings.samples);
+        let batches = Batches::new(samples, size.max(1), plan.drop_last);
+        let batches = batches.ok_or(PredictError::Batches { size, samples })?;
+        let left = samples % size.max(1);
+        let mut layout = plan.layout.clone();
+        if let Layout::PerStage { samples, .. } = &mut layout
+            && let Some(last) = samples.last_mut()
+        {
+            last.prefetch = plan.finished_samples(last.prefetch);
+        }
+        let mut costs = self.profile.costs(0.0);
+        for own in &mut costs.samples {
+            *own = own.scaled(self.factor, 1.0);
+        }
+        costs.batch = costs.batch.scaled(self.factor);
+        // All of the caller's thread is the step.
+        costs.host = Costs::default();
+        let step = self.pipeline.the(StageKind::Step);
+        let length = self.profile.service(step).map_or(0.0, |step| step.mean_ns);
+        let others = self.profile.other_cpu_ns_per_step / length.max(1.0);
+        let steps = plan.batches.saturating_sub(settings.warmup_steps);
+        Ok(Scenario {
+            pipeline: self.pipeline,
+            layout,
+            copy_ahead: (plan.copy.workers > 0).then_some(plan.copy.prefetch),
+            batches: BatchSizes {
+                size,
+                per_epoch: batches.per_epoch(),
+                last: match plan.drop_last || left == 0 {
+                    true => size,
+                    false => left,
+                },
+            },
+            claim: plan.claim_size,
+            ordered: plan.ordered,
+            outstanding: plan.outstanding(),
+            warmup: settings.warmup_steps.min(MOST_STEPS),
+            steps: steps.clamp(1, MOST_STEPS),
+            later: steps.saturating_sub(MOST_STEPS),
+            cores: self.cores,
+            others: self.profile.other_programs_cores,
+            storage: None,
+            costs,
+            device: Device::OnHost {
+                step: self.profile.in_proportion(step),
+                width: (1.0 + others).clamp(1.0, self.cores.max(1.0)),
+            },
+            waking: self.profile.waking(),
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! How a pipeline of the user's own is run: what stands in its report, and can be changed for a prediction.
+
+use crate::pipeline::sampler::{Batches, Order};
+use crate::pipeline::{OnError, Plan};
+use crate::timeline::{Layout, Pipeline, Stage, StageKnobs};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Everything but the work itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Settings {
+    pub(super) samples: usize,
+    /// Those that were given.
+    pub(super) stages: BTreeMap<String, StageKnobs>,
+    pub(super) num_workers: Option<usize>,
+    pub(super) prefetch_factor: usize,
+    pub(super) batch_size: usize,
+    #[serde(skip, default = "random")]
+    pub(super) order: Order,
+    pub(super) seed: u64,
+    pub(super) ordered: bool,
+    pub(super) drop_last: bool,
+    pub(super) on_error: OnError,
+    pub(super) epochs: u64,
+    pub(super) steps: Option<u64>,
+    pub(super) warmup_steps: u64,
+}
+
+fn random() -> Order {
+    Order::Random
+}
+
+/// What a stage has that nobody gave anything else.
+const USUAL: StageKnobs = StageKnobs {
+    workers: 1,
+    prefetch: 16,
+};
+const USUAL_OF_BATCHES: StageKnobs = StageKnobs {
+    workers: 1,
+    prefetch: 2,
+};
+
+impl Settings {
+    /// What is usual, for a source of so many samples.
+    pub(super) fn usual(samples: usize) -> Settings {
+        Settings {
+            samples,
+            stages: BTreeMap::new(),
+            num_workers: None,
+            prefetch_factor: 2,
+            batch_size: 32,
+            order: Order::Random,
+            seed: 0,
+            ordered: true,
+            drop_last: true,
+            on_error: OnError::Fail,
+            epochs: 1,
+            steps: None,
+            warmup_steps: 0,
+        }
+    }
+
+    fn knobs(&self, stage: &str) -> StageKnobs {
+        let usual = match stage {
+            "batch" | "copy" => USUAL_OF_BATCHES,
+            _ => USUAL,
+        };
+        self.stages.get(stage).copied().unwrap_or(usual)
+    }
+
+    /// Those of `stage`, to be changed.
+    pub(super) fn of(&mut self, stage: &str) -> &mut StageKnobs {
+        let now = self.knobs(stage);
+        self.stages.entry(stage.to_owned()).or_insert(now)
+    }
+
+    /// A stage that was given something and is none of `pipeline`'s.
+    pub(super) fn unknown(&self, pipeline: &'static Pipeline) -> Option<&str> {
+        let known = |name: &String| pipeline.loader().any(|stage| stage.name() == name);
+        let mut names = self.stages.keys();
+        names.find(|name| !known(name)).map(String::as_str)
+    }
+
+    /// Takes over `key=value`, of the pipeline that these are for.
+    ///
+    /// # Errors
+    /// What can be set, where this cannot.
+    pub(super) fn set(&mut self, set: &str, pipeline: &'static Pipeline) -> Result<(), String> {
+        let valid = || {
+            let stages: Vec<&str> = pipeline.loader().map(Stage::name).collect();
+            format!(
+                "num_workers, prefetch_factor, batch.size, ordered, or workers or prefetch of a stage ({}), with a value behind `=`",
+                stages.join(", ")
+            )
+        };
+        let (key, value) = set.split_once('=').ok_or_else(valid)?;
+        let count = || value.parse::<usize>().map_err(|_| valid());
+        match key {
+            "num_workers" if value == "per-stage" => self.num_workers = None,
+            "num_workers" => self.num_workers = Some(count()?),
+            "prefetch_factor" => self.prefetch_factor = count()?.max(1),
+            "batch.size" => self.batch_size = count()?.max(1),
+            "ordered" => self.ordered = value.parse().map_err(|_| valid())?,
+            _ => {
+                let (stage, knob) = key.rsplit_once('.').ok_or_else(valid)?;
+                let known = pipeline.loader().any(|known| known.name() == stage);
+                let knobs = known.then(|| self.of(stage)).ok_or_else(valid)?;
+                match knob {
+                    "workers" => knobs.workers = count()?,
+                    "prefetch" => knobs.prefetch = count()?.max(1),
+                    _ => return Err(valid()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the engine is asked for.
+    pub(super) fn plan(&self, pipeline: &'static Pipeline) -> Plan {
+        let batches = Batches::new(self.samples, self.batch_size.max(1), self.drop_last);
+        let epochs = batches.map_or(0, |batches| batches.per_epoch()) * self.epochs;
+        let own = |stage: Stage| self.knobs(stage.name());
+        Plan {
+            layout: match self.num_workers {
+                Some(num_workers) => Layout::WholeBatch {
+                    num_workers,
+                    prefetch_factor: self.prefetch_factor,
+                },
+                None => Layout::PerStage {
+                    samples: pipeline.samples().map(own).collect(),
+                    batch: self.knobs("batch"),
+                },
+            },
+            copy: self.knobs("copy"),
+            batch_size: self.batch_size,
+            claim_size: 1,
+            batches: self.steps.unwrap_or(epochs),
+            drop_last: self.drop_last,
+            order: self.order,
+            ordered: self.ordered,
+            seed: self.seed,
+            part: None,
+            on_error: self.on_error,
+            keep: None,
+        }
+    }
+}
