@@ -1,9 +1,9 @@
 //! A pipeline of your own: texts of very different length, that are fetched, tokenized and padded.
 //!
-//!     cargo run --release -p stallscope-core --example text
+//!     cargo run --release -p stallscope-core --example text [TRACE.json]
 //!
 //! Fetching waits as for a network, tokenizing computes. The first run says which stage starves the loop. What it
-//! measured predicts three other settings, which are then run.
+//! measured predicts four other settings, which are then run. The trace of the first run opens in Perfetto.
 
 use stallscope_core::loader::{LoaderBuilder, Predictor, source};
 use stallscope_core::pipeline::SampleKey;
@@ -68,7 +68,11 @@ fn train(builder: LoaderBuilder<Batch>) -> Result<Report, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let report = train(pipeline().workers("fetch", 1))?;
+    let mut first = pipeline().workers("fetch", 1);
+    if let Some(trace) = std::env::args().nth(1) {
+        first = first.trace(trace);
+    }
+    let report = train(first)?;
     print!("{}", render(&report));
     let predictor = Predictor::from_report(&report)?;
     println!(

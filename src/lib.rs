@@ -13,6 +13,8 @@ pub mod session;
 pub mod train;
 pub mod tune;
 
-pub use stallscope_core::{analysis, loader, machine, pipeline, report, timeline, trace};
+pub use stallscope_core::{
+    analysis, loader, machine, pipeline, report, timeline, trace, tracing_feed,
+};
 pub use stallscope_data as data;
 pub use stallscope_device as device;

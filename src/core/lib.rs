@@ -2,7 +2,7 @@
 //! analysis of where device idle time comes from, prediction, traces and reports.
 //!
 //! Modules may use only those below them: `loader` -> `report`, `pipeline`, `machine`; `report` -> `analysis` ->
-//! `timeline`; `pipeline` and `trace` -> `timeline`; `machine` uses nothing.
+//! `timeline`; `pipeline` and `trace` -> `timeline`; `tracing_feed` -> `trace`, `analysis`; `machine` uses nothing.
 
 // Some files of `tests` are compiled here, too, and name the program's crate as the tests there do.
 #[cfg(test)]
@@ -15,3 +15,4 @@ pub mod pipeline;
 pub mod report;
 pub mod timeline;
 pub mod trace;
+pub mod tracing_feed;

@@ -6,7 +6,6 @@ use super::error::SessionError;
 use super::gpu::GpuCollector;
 use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
-use super::tracing_feed::TracingFeed;
 use crate::analysis::{Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict};
 use crate::config::EmulatedConfig;
 use crate::loader::{
@@ -20,6 +19,7 @@ use crate::report::{
 };
 use crate::timeline::{Clock, Nanos, Record, Recorder, StageKind};
 use crate::trace::{HostSpans, SharedTrace};
+use crate::tracing_feed::TracingFeed;
 use nix::sys::resource::UsageWho;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -242,7 +242,7 @@ impl Collector {
             self.analysis.other_programs(others);
         }
         if let Some(gpu) = &mut self.gpu_timeline {
-            let (analysis, feed) = (&mut self.analysis, self.feed.as_mut());
+            let (analysis, feed) = (&mut self.analysis, self.feed.as_ref());
             gpu.collect(gpu_is_over, &mut records, analysis, feed);
         }
         let mut turn = Turn::of(drain.fullest);

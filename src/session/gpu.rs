@@ -5,7 +5,7 @@
 //! step as its CUDA event tells it; else (only where it is asked for) the host's timing with synchronisations.
 
 use super::error::SessionError;
-use super::tracing_feed::TracingFeed;
+use super::gpu_lanes::Lanes;
 use crate::analysis::{Analysis, WindowRule};
 use crate::config::{GpuConfig, GpuTimeline};
 use crate::device::cupti::{
@@ -15,6 +15,7 @@ use crate::device::gpu_steps::{GpuLanes, GpuStep, GpuSteps, LaunchedWork};
 use crate::device::probe::CudaProbe;
 use crate::report::{CopyReport, TimelineReport, TimelineSource};
 use crate::timeline::{Clock, LaneKind, LaneRecorder, Nanos, Record, Recorder};
+use crate::tracing_feed::TracingFeed;
 use crate::train::BurnTrainer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -230,7 +231,7 @@ impl GpuCollector {
         is_over: bool,
         records: &mut Vec<(u16, Record)>,
         analysis: &mut Analysis,
-        feed: Option<&mut TracingFeed>,
+        feed: Option<&TracingFeed>,
     ) {
         let Some(mut recording) = self.recording.take() else {
             return;
@@ -266,6 +267,7 @@ struct CollectedSteps {
     /// Steps put together so far.
     seen: u64,
     report: TimelineReport,
+    lanes: Lanes,
 }
 
 impl CollectedSteps {
@@ -275,6 +277,7 @@ impl CollectedSteps {
             rule,
             seen: 0,
             report,
+            lanes: Lanes::default(),
         }
     }
 
@@ -287,7 +290,7 @@ impl CollectedSteps {
         name_of: impl FnMut(&ApiCall) -> Arc<str>,
         records: &mut Vec<(u16, Record)>,
         analysis: &mut Analysis,
-        feed: Option<&mut TracingFeed>,
+        feed: Option<&TracingFeed>,
     ) {
         let done = self.steps.settle(is_over, records);
         for step in &done {
@@ -298,7 +301,7 @@ impl CollectedSteps {
             }
         }
         if let Some(feed) = feed {
-            feed.gpu(&done, name_of);
+            self.lanes.write(feed, &done, name_of);
         }
         self.report.records = count.read;
         self.report.lost = count.lost();

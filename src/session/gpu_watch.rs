@@ -2,7 +2,6 @@
 //!
 //! Invariant: whatever NVML lacks, the run goes on; the report says why there are no readings.
 
-use super::tracing_feed::TracingFeed;
 use crate::analysis::{BusyBy, GpuTally, UtilComparison};
 use crate::config::{DeviceConfig, Mode, Resolved};
 use crate::device::nvml::{self, GpuCounters, GpuSampler};
@@ -10,6 +9,7 @@ use crate::device::probe::{self, Missing};
 use crate::report::{DeviceReport, NvmlReport, TimelineSource};
 use crate::timeline::{Clock, GpuSample, Interval, Nanos};
 use crate::trace::{Number, TraceWriter};
+use crate::tracing_feed::TracingFeed;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -10,6 +10,7 @@ mod collector;
 mod error;
 mod evaluation;
 mod gpu;
+mod gpu_lanes;
 mod gpu_watch;
 mod images;
 mod memory;
@@ -22,7 +23,6 @@ mod source;
 #[cfg(test)]
 #[path = "../../tests/trace_files/mod.rs"]
 mod test_files;
-mod tracing_feed;
 mod trainee;
 
 pub use catalog::Catalog;

@@ -10,7 +10,6 @@ use super::memory::MemoryWatch;
 use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
 use super::predict::predict_suggested;
 use super::source::{Source, storage_report};
-use super::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use super::trainee::{Device, Ended, Trainee};
 use crate::analysis::{Analysis, WindowRule};
 use crate::config::{DeviceConfig, EmulatedConfig, GpuConfig, Mode, Resolved, TypedKey};
@@ -24,6 +23,7 @@ use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
 use crate::trace::{
     HostSpans, HostSpansError, SharedTrace, TraceClock, TraceOptions, TraceSummary, TraceWriter,
 };
+use crate::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use crate::train::{CopyOptions, DevicePreprocess, ModelSpec, TrainError, on_cpu, on_cuda};
 use nix::sys::resource::UsageWho;
 use std::convert::Infallible;

@@ -8,7 +8,10 @@ use crate::machine::usable_cores;
 use crate::pipeline::sampler::Order;
 use crate::pipeline::{OnError, PipelineError, SampleError, SampleKey};
 use crate::timeline::{Nanos, Pipeline, Stage, StageNameError};
+use crate::trace::TraceError;
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::path::PathBuf;
 
 /// Why a pipeline cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +23,8 @@ pub enum LoaderError {
     UnknownStage { name: String, stages: String },
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
 }
 
 /// Stages so far, the last of which makes a `T` of each sample.
@@ -175,6 +180,20 @@ impl<B: Send + 'static, D: Send + 'static> LoaderBuilder<B, D> {
         self
     }
 
+    /// Writes a trace for Perfetto to `path`, of the first 200 steps unless [`trace_steps`](Self::trace_steps) says
+    /// others.
+    pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
+        self.settings.trace = Some(path.into());
+        self
+    }
+
+    /// Steps that are in the trace, counted from 0 with those of the warm-up.
+    pub fn trace_steps(mut self, steps: Range<u64>) -> Self {
+        self.settings.trace_start_step = steps.start;
+        self.settings.trace_steps = steps.end.saturating_sub(steps.start);
+        self
+    }
+
     /// Brings each batch to where it is used, in a thread of its own that works ahead.
     pub fn copy_with<E: Send + 'static>(
         self,
@@ -193,8 +212,8 @@ impl<B: Send + 'static, D: Send + 'static> LoaderBuilder<B, D> {
     /// Starts its threads.
     ///
     /// # Errors
-    /// Names that are none, stages that there are not, batches that the samples do not fill, or a system that gives no
-    /// threads.
+    /// Names that are none, stages that there are not, batches that the samples do not fill, a trace that cannot be
+    /// written, or a system that gives no threads.
     pub fn start(self) -> Result<Loader<B, D>, LoaderError> {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let pipeline = Pipeline::of(&names)?;
@@ -225,6 +244,6 @@ impl<B: Send + 'static, D: Send + 'static> LoaderBuilder<B, D> {
             collate: self.collate,
         };
         let copy = CopyWith(self.copy);
-        Ok(Loader::start(self.settings, plan, shape, work, copy)?)
+        Loader::start(self.settings, plan, shape, work, copy)
     }
 }

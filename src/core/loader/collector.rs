@@ -5,6 +5,7 @@ use super::other_programs::OtherPrograms;
 use super::pause::{SHORTEST_PAUSE, pause_after};
 use crate::analysis::{Analysis, CpuReading, Summary};
 use crate::timeline::{Clock, Nanos, Recorder, StageKind};
+use crate::tracing_feed::TracingFeed;
 use nix::sys::resource::UsageWho;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +17,7 @@ struct Collector {
     recorder: Recorder,
     clock: Arc<dyn Clock>,
     analysis: Mutex<Analysis>,
+    feed: Mutex<Option<TracingFeed>>,
     others: Mutex<OtherPrograms>,
     over: AtomicBool,
     /// CPU time of this thread, in nanoseconds.
@@ -25,6 +27,10 @@ struct Collector {
 impl Collector {
     fn analysis(&self) -> MutexGuard<'_, Analysis> {
         self.analysis.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn feed(&self) -> MutexGuard<'_, Option<TracingFeed>> {
+        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes what is there, for the `last` time maybe; returns how many records the fullest lane had.
@@ -45,8 +51,13 @@ impl Collector {
             analysis.other_programs(others);
         }
         analysis.absorb(&records, drain.dropped, cpu, std::thread::yield_now);
-        if analysis.is_full() {
-            analysis.settle();
+        let mut feed = self.feed();
+        if let Some(feed) = feed.as_mut() {
+            feed.absorb(&records, &self.recorder.lanes(), at);
+        }
+        if analysis.is_full() || feed.is_some() {
+            let spans = analysis.settle();
+            feed.iter_mut().for_each(|feed| feed.idle(&spans));
         }
         drain.fullest
     }
@@ -67,11 +78,13 @@ impl Collecting {
         recorder: Recorder,
         clock: Arc<dyn Clock>,
         analysis: Analysis,
+        feed: Option<TracingFeed>,
     ) -> io::Result<Collecting> {
         let collector = Arc::new(Collector {
             recorder,
             clock,
             analysis: Mutex::new(analysis),
+            feed: Mutex::new(feed),
             others: Mutex::new(OtherPrograms::new()),
             over: AtomicBool::new(false),
             own_cpu: AtomicU64::new(0),
@@ -114,7 +127,16 @@ impl Collecting {
         thread.thread().unpark();
         thread.join().ok();
         self.collector.collect(true);
-        self.collector.analysis().finish();
+        let lanes = self.collector.recorder.lanes();
+        let mut analysis = self.collector.analysis();
+        let mut feed = self.collector.feed();
+        feed.iter_mut().for_each(TracingFeed::finish);
+        let spans = analysis.finish();
+        if let Some(feed) = feed.as_mut() {
+            feed.idle(&spans);
+            let summary = analysis.summary(&lanes);
+            summary.iter().for_each(|summary| feed.over_time(summary));
+        }
     }
 }
 

@@ -22,7 +22,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Samples and batches may be of any type and size. May use `report`, `analysis`, `pipeline`, `machine` and `timeline`.
+//! Samples and batches may be of any type and size. May use `report`, `analysis`, `pipeline`, `machine`, `tracing_feed`, `trace` and
+//! `timeline`.
 
 mod builder;
 mod collector;

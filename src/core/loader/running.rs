@@ -1,13 +1,16 @@
 //! A pipeline that runs, as the loop that trains on its batches sees it.
 
+use super::builder::LoaderError;
 use super::collector::Collecting;
 use super::measured::{cpu_of, recorder_report, waking_profile};
 use super::settings::Settings;
 use super::work::{CopyWith, OwnWork};
 use crate::analysis::{Analysis, Guard, LoaderShape, Verdict, WindowRule};
 use crate::pipeline::{Feed, PipelineError, Plan, RecordingCost, StopSignal, WakingCost, start};
-use crate::report::{DataReport, DeviceReport, Machine, Report, Status};
+use crate::report::{DataReport, DeviceReport, Machine, Report, Status, TraceReport};
 use crate::timeline::{Clock, DevicePhase, MonotonicClock, Nanos, Recorder, StageKind};
+use crate::trace::{SharedTrace, TraceOptions, TraceWriter};
+use crate::tracing_feed::{TracedSteps, TracingFeed};
 use nix::sys::resource::UsageWho;
 use std::sync::Arc;
 
@@ -28,7 +31,12 @@ pub struct Loader<B: Send + 'static, D: Send + 'static = B> {
     held: Option<(u64, Nanos, bool)>,
     error: Option<String>,
     over: bool,
+    trace: Option<SharedTrace>,
+    traced: Option<TraceReport>,
 }
+
+/// A trace may become as large.
+const MOST_TRACE_BYTES: u64 = 256 << 20;
 
 impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
     pub(super) fn start(
@@ -37,7 +45,7 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
         shape: LoaderShape,
         work: OwnWork<B>,
         copy: CopyWith<B, D>,
-    ) -> Result<Loader<B, D>, PipelineError> {
+    ) -> Result<Loader<B, D>, LoaderError> {
         let warmup_steps = settings.warmup_steps;
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         let waking = WakingCost::measure(&clock);
@@ -54,10 +62,25 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
             device_beside: false,
         };
         let samples = settings.samples;
+        let trace = settings.trace.as_ref().map(|path| {
+            let options = TraceOptions {
+                base: clock.now(),
+                max_bytes: MOST_TRACE_BYTES,
+                compress: false,
+            };
+            TraceWriter::create(path, options).map(SharedTrace::new)
+        });
+        let trace = trace.transpose()?;
+        let traced = TracedSteps {
+            first: settings.trace_start_step,
+            count: settings.trace_steps,
+        };
+        let tracing = trace.clone();
+        let tracing = tracing.map(|trace| TracingFeed::new(trace, traced, &rule, None));
         let feed = start(&plan, Arc::new(work), copy, &clock, &recorder, &stop)?;
         let analysis =
             Analysis::new(rule, plan.in_flight()).with_epochs(plan.batches_per_epoch(samples));
-        let collecting = Collecting::start(recorder.clone(), clock.clone(), analysis);
+        let collecting = Collecting::start(recorder.clone(), clock.clone(), analysis, tracing);
         let collecting = collecting.map_err(|error| PipelineError::Spawn {
             stage: shape.pipeline.the(StageKind::Step),
             reason: error.to_string(),
@@ -75,6 +98,8 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
             held: None,
             error: None,
             over: false,
+            trace,
+            traced: None,
         })
     }
 
@@ -148,6 +173,7 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
         };
         report.pipeline = self.shape.pipeline;
         report.skipped = self.feed.skipped();
+        report.trace.clone_from(&self.traced);
         let Some(summary) = self.collecting.summary() else {
             return report;
         };
@@ -175,6 +201,15 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
         self.end_step();
         self.feed.shut_down();
         self.collecting.finish();
+        let trace = self.trace.take().and_then(|trace| trace.finish());
+        self.traced = trace.map(|trace| TraceReport {
+            path: trace.path.display().to_string(),
+            events: trace.events,
+            bytes: trace.bytes,
+            left_out_events: trace.left_out_events,
+            error: trace.error,
+            ..TraceReport::default()
+        });
         let mut report = self.report();
         if report.status == Status::Running {
             report.status = Status::Interrupted;

@@ -5,6 +5,7 @@ use crate::pipeline::{OnError, Plan};
 use crate::timeline::{Layout, Pipeline, Stage, StageKnobs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Everything but the work itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +25,11 @@ pub(super) struct Settings {
     pub(super) epochs: u64,
     pub(super) steps: Option<u64>,
     pub(super) warmup_steps: u64,
+    /// Where the trace is written.
+    pub(super) trace: Option<PathBuf>,
+    /// First step of the trace, and how many.
+    pub(super) trace_start_step: u64,
+    pub(super) trace_steps: u64,
 }
 
 fn random() -> Order {
@@ -57,6 +63,9 @@ impl Settings {
             epochs: 1,
             steps: None,
             warmup_steps: 0,
+            trace: None,
+            trace_start_step: 0,
+            trace_steps: 200,
         }
     }
 

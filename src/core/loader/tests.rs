@@ -271,3 +271,37 @@ fn a_prediction_says_what_it_lacks() {
         "{text}"
     );
 }
+
+#[test]
+fn the_trace_has_lanes_and_slices_of_the_users_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let report = run(planted().steps(20).trace(&path).trace_steps(10..15));
+    let trace = report.trace.unwrap();
+    assert_eq!(
+        (trace.path, trace.error),
+        (path.display().to_string(), None)
+    );
+    let events = crate::trace::test_files::events(&path);
+    assert_eq!(trace.events, events.len() as u64);
+    let slices = |name: &str| {
+        let named = |event: &&serde_json::Value| event["ph"] == "X" && event["name"] == name;
+        events.iter().filter(named).count()
+    };
+    assert_eq!(
+        (
+            slices("fetch"),
+            slices("tokenize"),
+            slices("batch"),
+            slices("step")
+        ),
+        (20, 20, 5, 5)
+    );
+    assert!(slices("tokenize capacity") > 0, "device idle time by cause");
+    let text = refused_trace(planted().trace(folder.path().join("no/such/trace.json")));
+    assert!(text.contains("no/such/trace.json"), "{text}");
+}
+
+fn refused_trace(builder: LoaderBuilder<Vec<u32>>) -> String {
+    builder.start().err().unwrap().to_string()
+}

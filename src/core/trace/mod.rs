@@ -14,7 +14,7 @@ mod host_stream;
 mod shared;
 #[cfg(test)]
 #[path = "../../../tests/trace_files/mod.rs"]
-mod test_files;
+pub(crate) mod test_files;
 mod text;
 mod writer;
 

@@ -8,8 +8,8 @@ use crate::analysis::{Cause, IdleSpan, LoaderShape, Summary, Verdict};
 use crate::config::Settings;
 use crate::device::cupti::Activity;
 use crate::session::test_files::shared_trace;
-use crate::session::tracing_feed::TracedSteps;
 use crate::timeline::{HostWork, Stage};
+use crate::tracing_feed::TracedSteps;
 use proptest::prelude::*;
 use scripted::{BATCH_BYTES, Fate, GPU_LANES, Kernel, MS, Played, Script, US, lanes};
 use std::path::Path;
@@ -139,7 +139,7 @@ fn collect(played: &Played, passes: Vec<Pass>, trace: Option<&Path>) -> Outcome 
             named,
             records,
             &mut analysis,
-            feed.as_mut(),
+            feed.as_ref(),
         );
         analysis.absorb(records, 0, None, || ());
         if let Some(feed) = &mut feed {

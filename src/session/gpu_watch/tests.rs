@@ -1,10 +1,11 @@
-use super::super::tracing_feed::{TracedSteps, tests::all, tests::lanes};
 use super::*;
 use crate::analysis::WindowRule;
 use crate::config::Settings;
 use crate::device::nvml::PcieDirection;
+use crate::session::test_files::{all, lanes};
 use crate::session::test_files::{events, shared_trace};
 use crate::timeline::MonotonicClock;
+use crate::tracing_feed::TracedSteps;
 
 fn clock() -> Arc<dyn Clock> {
     Arc::new(MonotonicClock::new())

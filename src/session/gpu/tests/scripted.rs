@@ -6,7 +6,7 @@
 use crate::device::cupti::synthetic::{Buffer, CUDA_12_9};
 use crate::device::cupti::{Activity, RecordCount};
 use crate::device::gpu_steps::GpuLanes;
-use crate::session::tracing_feed::tests::lanes as host_lanes;
+use crate::session::test_files::lanes as host_lanes;
 use crate::timeline::{
     HostSpan, HostWork, Interval, IntervalSet, ItemId, LaneInfo, LaneKind, Nanos, Pipeline, Record,
     Stage, UnitRecord, UnitRef,

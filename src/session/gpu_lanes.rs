@@ -1,11 +1,11 @@
 //! What a GPU says of itself, as lanes: one for each of its streams, one for each thread that launched work, and an
 //! arrow from each launch to what it launched.
 
-use super::TracingFeed;
 use crate::device::cupti::{Api, ApiCall, DeviceWork, WorkKind};
 use crate::device::gpu_steps::{GpuStep, LaunchedWork};
 use crate::timeline::{Interval, Nanos};
 use crate::trace::{Arg, FlowPoint, TraceWriter};
+use crate::tracing_feed::TracingFeed;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -42,16 +42,18 @@ impl Lane {
     }
 }
 
-impl TracingFeed {
-    /// Writes what the GPU did in `steps`, as far as they are traced; `name_of` names the functions called.
-    pub(in crate::session) fn gpu(
+impl Lanes {
+    /// Writes what the GPU did in `steps` to `feed`'s trace, as far as they are traced; `name_of` names the functions
+    /// called.
+    pub(super) fn write(
         &mut self,
+        feed: &TracingFeed,
         steps: &[GpuStep],
         mut name_of: impl FnMut(&ApiCall) -> Arc<str>,
     ) {
-        let (lanes, traced, trace) = (&mut self.gpu, &self.steps, &self.trace);
-        for step in steps.iter().filter(|step| traced.holds(step.batch)) {
-            trace.with(|trace| {
+        let lanes = self;
+        for step in steps.iter().filter(|step| feed.holds(step.batch)) {
+            feed.with_trace(|trace, _| {
                 trace.group(|trace| {
                     let mut works: Vec<&LaunchedWork> =
                         step.works.iter().chain(&step.copies).collect();

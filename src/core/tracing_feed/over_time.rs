@@ -7,7 +7,7 @@ use crate::trace::{Arg, Number};
 
 impl TracingFeed {
     /// Writes the causes over time, once they are all known.
-    pub(in crate::session) fn over_time(&self, summary: &Summary) {
+    pub fn over_time(&self, summary: &Summary) {
         let (window, over_time) = (summary.window, &summary.over_time);
         let percent =
             |time: Nanos, part: &PartOfWindow| 100.0 * time.0 as f64 / part.length.0 as f64;

@@ -5,7 +5,6 @@
 //! arrows, as one group; so a trace that is cut shows whole batches only.
 
 mod batch;
-mod gpu;
 mod over_time;
 mod traced;
 
@@ -14,16 +13,17 @@ use crate::timeline::{
     Interval, LaneInfo, LaneKind, Nanos, Record, Service, Stage, StageKind, UnitRecord, UnitRef,
 };
 use crate::trace::{Arg, FlowPoint, Number, SharedTrace, TraceWriter};
-pub(super) use batch::TracedSteps;
+pub use batch::TracedSteps;
 use batch::{Batch, Ended};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+pub use traced::TracedPart;
 
 /// Process of the loader's workers.
 const LOADER: u32 = 1;
 /// Process of the trainer and its device.
 const TRAINER: u32 = 2;
 /// Process of the `tracing` spans.
-pub(super) const HOST: u32 = 3;
+pub const HOST: u32 = 3;
 const DEVICE_LANE: u32 = 100_001;
 const IDLE_LANE: u32 = 100_002;
 const EPOCH_LANE: u32 = 100_003;
@@ -35,13 +35,12 @@ const PATIENCE: Nanos = Nanos::from_millis(2_000);
 const PATIENCE_WITH_DEVICE: Nanos = Nanos::from_millis(60_000);
 
 /// Feeds one trace.
-pub(super) struct TracingFeed {
+pub struct TracingFeed {
     trace: SharedTrace,
     steps: TracedSteps,
     lanes: Vec<LaneInfo>,
     batches: BTreeMap<u64, Batch>,
     ended: VecDeque<Ended>,
-    gpu: gpu::Lanes,
     device_beside: bool,
     previous_step_end: Nanos,
     /// When the device ended the last step that was written.
@@ -51,13 +50,13 @@ pub(super) struct TracingFeed {
     /// A step after the traced ones has ended.
     past: bool,
     /// Units of work of decode in the steps written.
-    pub(super) decode_slices: u64,
-    pub(super) steps_written: u64,
+    pub decode_slices: u64,
+    pub steps_written: u64,
 }
 
 impl TracingFeed {
     /// Names the lanes that are known beforehand. `storage` names the emulated disk, where there is one.
-    pub(super) fn new(
+    pub fn new(
         trace: SharedTrace,
         steps: TracedSteps,
         rule: &WindowRule,
@@ -80,7 +79,6 @@ impl TracingFeed {
             lanes: Vec::new(),
             batches: BTreeMap::new(),
             ended: VecDeque::new(),
-            gpu: gpu::Lanes::default(),
             device_beside: rule.device_beside,
             previous_step_end: rule.run_start,
             device_free_at: rule.run_start,
@@ -91,8 +89,13 @@ impl TracingFeed {
         }
     }
 
+    /// Whether `batch` is traced.
+    pub fn holds(&self, batch: u64) -> bool {
+        self.steps.holds(batch)
+    }
+
     /// Takes one pass of the collector, made at `now`, and writes what is complete.
-    pub(super) fn absorb(&mut self, records: &[(u16, Record)], lanes: &[LaneInfo], now: Nanos) {
+    pub fn absorb(&mut self, records: &[(u16, Record)], lanes: &[LaneInfo], now: Nanos) {
         self.name_lanes(lanes);
         for (lane, record) in records {
             self.record(*lane, record, now);
@@ -125,7 +128,7 @@ impl TracingFeed {
     }
 
     /// Writes the batches whose steps have ended.
-    pub(super) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         for ended in std::mem::take(&mut self.ended) {
             self.write(&ended);
         }
@@ -361,7 +364,7 @@ impl TracingFeed {
     }
 
     /// Writes device idle time by cause, as far as it lies in the traced part.
-    pub(super) fn idle(&mut self, spans: &[IdleSpan]) {
+    pub fn idle(&mut self, spans: &[IdleSpan]) {
         // Spans are settled after their steps have ended, but perhaps before those were written.
         let Some(traced) = self.traced else { return };
         let whole = self.past || self.steps_written >= self.steps.count;
@@ -419,4 +422,4 @@ fn place(kind: LaneKind, lane: u16) -> (u32, u32) {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

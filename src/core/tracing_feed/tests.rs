@@ -1,62 +1,7 @@
 use super::*;
 use crate::analysis::Analysis;
-use crate::session::test_files::{events, shared_trace};
-use crate::timeline::{ItemId, Pipeline, Split};
-
-const LANES: [(&str, LaneKind); 6] = [
-    ("read 0", LaneKind::Worker(Stage::READ)),
-    ("decode 0", LaneKind::Worker(Stage::DECODE)),
-    ("preprocess 0", LaneKind::Worker(Stage::PREPROCESS)),
-    ("batch 0", LaneKind::Worker(Stage::BATCH)),
-    ("copy 0", LaneKind::Worker(Stage::COPY)),
-    ("trainer", LaneKind::Trainer),
-];
-
-pub(in crate::session) fn lanes() -> Vec<LaneInfo> {
-    let info = |(name, kind): (&str, LaneKind)| LaneInfo {
-        name: name.to_owned(),
-        kind,
-    };
-    LANES.map(info).to_vec()
-}
-
-/// The unit of `stage` in a batch of one sample: each stage has a lane of its own and takes 10 us.
-fn unit(stage: Stage, batch: u64) -> (u16, Record) {
-    let lane = stage.number() as u16;
-    let start = Nanos(100_000 * batch + 10_000 * u64::from(lane) + 10_000);
-    let before = lane.checked_sub(1);
-    let lineage = before.map_or(UnitRef::NONE, |lane| UnitRef::new(lane, batch));
-    let record = UnitRecord {
-        stage,
-        split: None,
-        ordinal: batch,
-        item: ItemId { batch, slot: 0 },
-        sample: 7,
-        samples: 1,
-        waited: true,
-        admitted: false,
-        skipped: false,
-        ready_at: start,
-        cause: lineage,
-        start,
-        end: start + Nanos(10_000),
-        pushed: start + Nanos(10_000),
-        room_from: UnitRef::NONE,
-        lineage,
-        wake_run_delay: 0,
-        run_delay: 0,
-        bytes_in: 1,
-        bytes_out: 1,
-        input_depth: 0,
-        output_depth: 0,
-    };
-    (lane, Record::Unit(record))
-}
-
-pub(in crate::session) fn all(batch: u64) -> Vec<(u16, Record)> {
-    let stages = Pipeline::IMAGES.loader().chain([Stage::STEP]);
-    stages.map(|stage| unit(stage, batch)).collect()
-}
+use crate::timeline::{Pipeline, Split};
+use crate::trace::test_files::{all, events, lanes, shared_trace, unit};
 
 /// Feeds `passes` to a trace of two steps and returns how many steps were written after each, and the
 /// number of decode slices and arrows in the file. A pass is made every tenth of a second.

@@ -7,15 +7,15 @@ use crate::trace::TraceWriter;
 /// The traced part of a run, as far as it is known. Before its first step is written it is empty, where the
 /// earliest traced step may yet begin.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(in crate::session) struct TracedPart {
-    pub(in crate::session) interval: Interval,
+pub struct TracedPart {
+    pub interval: Interval,
     /// No step will be added to it.
-    pub(in crate::session) whole: bool,
+    pub whole: bool,
 }
 
 impl TracingFeed {
     /// The traced part of the run, as far as its steps are written.
-    pub(in crate::session) fn traced_part(&self) -> TracedPart {
+    pub fn traced_part(&self) -> TracedPart {
         // The record of a step may be here long before the step is written.
         let waiting = self.ended.front().map(|ended| ended.since);
         let begins = match self.device_beside {
@@ -30,7 +30,7 @@ impl TracingFeed {
     }
 
     /// Writes into the trace, into the process of the trainer and its device.
-    pub(in crate::session) fn with_trace(&self, write: impl FnOnce(&mut TraceWriter, u32)) {
+    pub fn with_trace(&self, write: impl FnOnce(&mut TraceWriter, u32)) {
         self.trace.with(|trace| write(trace, TRAINER));
     }
 }

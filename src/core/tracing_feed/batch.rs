@@ -4,9 +4,9 @@ use crate::timeline::{BusySpan, HostSpan, Nanos, StageKind, UnitRecord, UnitRef}
 
 /// Batches of the run that are traced.
 #[derive(Copy, Clone, Debug)]
-pub(in crate::session) struct TracedSteps {
-    pub(in crate::session) first: u64,
-    pub(in crate::session) count: u64,
+pub struct TracedSteps {
+    pub first: u64,
+    pub count: u64,
 }
 
 impl TracedSteps {
