@@ -16,8 +16,8 @@ import readline from 'node:readline';
 import zlib from 'node:zlib';
 import { Engine, failShortly } from './perfetto-engine.mjs';
 
-const STAGES = ['read', 'decode', 'preprocess', 'batch', 'copy', 'step'];
-const SAMPLE_STAGES = ['read', 'decode', 'preprocess'];
+/** Stages behind those of samples, which are whatever the pipeline calls them. */
+const ENDS = ['batch', 'copy', 'step'];
 const DETAILS_SHOWN = 5;
 
 // ---- the raw file ----
@@ -161,12 +161,21 @@ function checkCount(engine, report, pointer, category) {
   return count === expected ? [] : [`${count} ${category} slices in the trace, the report expects ${expected}`];
 }
 
+/** The stages of samples, in the order of the data's way. */
+function sampleStages(engine) {
+  return engine
+    .objects(`select category, min(ts) as first from slice
+      where extract_arg(arg_set_id, 'args.sample') is not null and category != 'skipped'
+      group by category order by first`)
+    .map(({ category }) => category);
+}
+
 /** Which stages each batch has slices of: `batch` -> set of stages. */
-function stagesOfBatches(engine) {
+function stagesOfBatches(engine, names) {
   const stages = new Map();
   for (const { batch, category } of engine.objects(`
     select distinct extract_arg(arg_set_id, 'args.batch') as batch, category from slice
-    where category in (${quoted(STAGES)})`)) {
+    where category in (${quoted(names)})`)) {
     if (!stages.has(batch)) stages.set(batch, new Set());
     stages.get(batch).add(category);
   }
@@ -174,7 +183,9 @@ function stagesOfBatches(engine) {
 }
 
 function checkChains(engine, slices, bound) {
-  const stages = stagesOfBatches(engine);
+  const samples = sampleStages(engine);
+  const names = [...samples, ...ENDS];
+  const stages = stagesOfBatches(engine, names);
   const seen = new Set();
   const wrong = [];
   for (const step of slices.filter((slice) => slice.category === 'step')) {
@@ -184,22 +195,22 @@ function checkChains(engine, slices, bound) {
     else {
       seen.add(step.batch);
       const chain = bound.get(JSON.stringify(['batch', 'batch', step.batch + 1]));
-      const problem = chain ? chainProblem(step, chain, stages.get(step.batch)) : 'no whole flow chain leads to it';
+      const problem = chain ? chainProblem(step, chain, names, samples, stages.get(step.batch)) : 'no whole flow chain leads to it';
       if (problem) wrong.push(`${where}: ${problem}`);
     }
   }
   return wrong;
 }
 
-function chainProblem(step, chain, present) {
+function chainProblem(step, chain, names, samples, present) {
   const stray = chain.find((slice) => slice.batch !== step.batch);
   if (stray) return `its chain passes the ${stray.category} slice of batch ${stray.batch} at ${stray.ts} ns`;
-  const expected = STAGES.filter((stage) => present.has(stage));
+  const expected = names.filter((stage) => present.has(stage));
   const found = chain.map((slice) => slice.category);
   if (found.join() !== expected.join()) return `its chain goes ${found.join(' > ')}, the batch has ${expected.join(' > ')}`;
   if (chain.at(-1).id !== step.id) return 'its chain ends in another step slice';
   const collate = chain.find((slice) => slice.category === 'batch');
-  const single = chain.filter((slice) => SAMPLE_STAGES.includes(slice.category));
+  const single = chain.filter((slice) => samples.includes(slice.category));
   if (single.length === 0) return null;
   if (!Number.isInteger(collate?.last_sample)) return 'its batch slice has no arg last_sample';
   const last = collate.last_sample;
