@@ -49,7 +49,8 @@ pub struct Predictor {
 }
 
 impl Predictor {
-    /// From the report of a [`Loader`](super::Loader).
+    /// From the report of a [`Loader`](super::Loader). One whose caller's thread loaded (`num_workers` 0) does not tell
+    /// waiting from computing: what waited counts as computed, and more workers gain more than is predicted.
     ///
     /// # Errors
     /// A report of something else, or of a run that has measured nothing.

@@ -124,14 +124,16 @@ fn cpu_of(worker: &WorkerSummary, window: Nanos) -> Option<f64> {
     (usage.at > Nanos::ZERO).then(|| (usage.user + usage.system).0 as f64 * scale)
 }
 
-/// Of `net` nanoseconds of service at `stage`, the share that was computed and not waited. A thread that serves several
-/// stages tells it of all its time together: of our own, reading is what waits; of others each is taken to have waited
+/// Of `net` nanoseconds of service at `stage`, the share that was computed and not waited. In our own loader only reading
+/// waits. Elsewhere a thread that serves several stages tells it of all its time together: each is taken to have waited
 /// alike, with `all` nanoseconds at all of them.
 fn cpu_share(stage: Stage, net: f64, all: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
     let of_images = stage.pipeline() == Pipeline::IMAGES;
-    let serves = |worker: &&WorkerSummary| match worker.kind {
-        LaneKind::BatchWorker => stage.is_first() || !of_images,
-        kind => kind == LaneKind::Worker(stage),
+    if of_images && !stage.is_first() {
+        return 1.0;
+    }
+    let serves = |worker: &&WorkerSummary| {
+        worker.kind == LaneKind::BatchWorker || worker.kind == LaneKind::Worker(stage)
     };
     let shared = workers
         .iter()
