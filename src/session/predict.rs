@@ -133,6 +133,12 @@ impl Predictor {
     /// # Errors
     /// A report without the costs, or of a configuration that this version does not know.
     pub fn from_report(report: &Report) -> Result<Predictor, PredictError> {
+        if report.pipeline != Pipeline::IMAGES {
+            return Err(PredictError::Impossible(format!(
+                "the report is of a pipeline of one's own ({:?})\n  try: stallscope_core::loader::Predictor, in the program that has it",
+                report.pipeline
+            )));
+        }
         let typed = Vec::deserialize(&report.settings).map_err(|error| {
             let text = format!("`settings`: {error}");
             PredictError::Report(FormatError::Content(text))

@@ -80,7 +80,7 @@ impl StagedWork for Work {
     fn name(&self, index: u32) -> String {
         format!("sample {index}")
     }
-    fn scratch(&self) {}
+    fn scratch(&self, _: Stage) {}
     fn serve(
         &self,
         stage: Stage,

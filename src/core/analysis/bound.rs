@@ -189,8 +189,10 @@ impl Bound {
     /// Of what is simulated.
     pub fn of(scenario: &Scenario) -> Bound {
         let (samples, costs) = (scenario.batches.mean(), &scenario.costs);
-        let computed = costs.samples.iter().map(|cost| cost.computed.mean());
-        let computed: Vec<f64> = computed.map(|mean| samples * mean).collect();
+        let own = |place| costs.samples.get(place);
+        let computed = (0..scenario.pipeline.samples().count())
+            .map(|place| own(place).map_or(0.0, |own| samples * own.computed.mean()));
+        let computed: Vec<f64> = computed.collect();
         let (batch, copy) = (costs.batch.mean(samples), costs.copy.mean(samples));
         let waited = (0..computed.len()).map(|place| samples * scenario.mean_wait(place));
         let works = computed.iter().zip(waited).map(|(own, wait)| own + wait);

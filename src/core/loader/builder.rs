@@ -21,12 +21,23 @@ pub enum LoaderError {
     /// Workers or room of a stage that there is not.
     #[error("there is no stage `{name}`; the stages are {stages}")]
     UnknownStage { name: String, stages: String },
+    /// Settings of which one leaves another without effect.
+    #[error("set is {0}\n  try: leave one of them out")]
+    NoEffect(String),
+    #[error("{0} samples cannot be numbered, at most {most} can\n  try: fewer, larger samples", most = u32::MAX)]
+    TooManySamples(usize),
+    /// All steps are warm-up, or there are none.
+    #[error(
+        "{batches} steps are made, and the first {warmup} are not measured\n  try: more steps or epochs, or fewer warmup_steps"
+    )]
+    NothingMeasured { batches: u64, warmup: u64 },
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
     #[error(transparent)]
     Trace(#[from] TraceError),
 }
 
+#[must_use = "nothing runs before a loader is started"]
 /// Stages so far, the last of which makes a `T` of each sample.
 pub struct Stages<T> {
     names: Vec<String>,
@@ -91,6 +102,7 @@ impl<T: Send + 'static> Stages<T> {
     }
 }
 
+#[must_use = "nothing runs before it is started"]
 /// A pipeline that is not started yet: what it does, and how it is run.
 pub struct LoaderBuilder<B, D = B> {
     names: Vec<String>,
@@ -156,7 +168,8 @@ impl<B: Send + 'static, D: Send + 'static> LoaderBuilder<B, D> {
         self
     }
 
-    /// What becomes of a sample that a stage cannot serve; it fails the run if nothing else is given.
+    /// What becomes of a sample that a stage cannot serve, or panics on; it fails the run if nothing else is given. What
+    /// fails in collating or copying always does.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.settings.on_error = on_error;
         self
@@ -224,7 +237,20 @@ impl<B: Send + 'static, D: Send + 'static> LoaderBuilder<B, D> {
                 stages: stages.join(", "),
             });
         }
+        let given = self.settings.stages.keys().map(String::as_str);
+        if let Some(idle) = self.settings.idle(given) {
+            return Err(LoaderError::NoEffect(idle));
+        }
+        if self.settings.samples > u32::MAX as usize {
+            return Err(LoaderError::TooManySamples(self.settings.samples));
+        }
         let plan = self.settings.plan(pipeline);
+        plan.check(pipeline, self.settings.samples)?;
+        let (batches, warmup) = (plan.batches, self.settings.warmup_steps);
+        let fills = plan.batches_per_epoch(self.settings.samples).is_some();
+        if fills && batches <= warmup {
+            return Err(LoaderError::NothingMeasured { batches, warmup });
+        }
         let shape = LoaderShape {
             pipeline,
             layout: plan.layout.clone(),

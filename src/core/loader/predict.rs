@@ -19,6 +19,9 @@ pub enum PredictError {
     /// A setting that is none.
     #[error("`{0}` is no setting of this pipeline\n  try: {1}")]
     Setting(String, String),
+    /// What no run could be given.
+    #[error("{0}")]
+    Impossible(String),
     #[error(
         "batches of {size} are more than the {samples} samples there are\n  try: a smaller batch.size"
     )]
@@ -44,6 +47,8 @@ pub struct Predictor {
     factor: f64,
     /// What the simulation makes of the measured run, over what was measured.
     bias: f64,
+    /// Of the samples of a batch, the share that is not skipped.
+    kept: f64,
     /// The share of a simulated step in which the device counts as busy.
     busy_in_step: f64,
 }
@@ -70,8 +75,13 @@ impl Predictor {
             cores: report.machine.cores,
             factor: 1.0,
             bias: 1.0,
+            kept: 1.0,
             busy_in_step: 1.0,
         };
+        let own = predictor.scenario(&predictor.settings)?;
+        let a_step = report.samples as f64 / report.steps.max(1) as f64;
+        predictor.kept = (a_step / own.batches.mean()).clamp(f64::MIN_POSITIVE, 1.0);
+        let measured = measured / predictor.kept;
         let (factor, (rate, busy)) = corrected(measured, |factor| {
             predictor.factor = factor;
             let own = predictor.scenario(&predictor.settings)?;
@@ -93,12 +103,22 @@ impl Predictor {
     /// What is no setting, or batches that the samples do not fill.
     pub fn predict(&self, sets: &[&str]) -> Result<Forecast, PredictError> {
         let mut settings = self.settings.clone();
+        let mut stages = Vec::new();
         for set in sets {
             settings
                 .set(set, self.pipeline)
                 .map_err(|valid| PredictError::Setting((*set).to_owned(), valid))?;
+            let stage = set.rsplit_once('.').map(|(stage, _)| stage);
+            stages.extend(stage.filter(|_| !set.starts_with("batch.size")));
+        }
+        if let Some(idle) = settings.idle(stages) {
+            return Err(PredictError::Impossible(format!(
+                "set is {idle}\n  try: num_workers=per-stage beside it"
+            )));
         }
         let mut forecast = forecast(&self.scenario(&settings)?, &self.doubts());
+        forecast.samples_per_second = forecast.samples_per_second.scaled(self.kept);
+        forecast.bound_samples_per_second *= self.kept;
         forecast.device_busy = forecast
             .device_busy
             .map(|busy| busy.scaled(self.busy_in_step));
@@ -123,6 +143,8 @@ impl Predictor {
     /// What is simulated for a run with `settings`.
     fn scenario(&self, settings: &Settings) -> Result<Scenario, PredictError> {
         let plan = settings.plan(self.pipeline);
+        let checked = plan.check(self.pipeline, settings.samples);
+        checked.map_err(|error| PredictError::Impossible(error.to_string()))?;
         let (size, samples) = (plan.batch_size, settings.samples);
         let batches = Batches::new(samples, size.max(1), plan.drop_last);
         let batches = batches.ok_or(PredictError::Batches { size, samples })?;

@@ -12,10 +12,12 @@ use crate::timeline::{Clock, DevicePhase, MonotonicClock, Nanos, Recorder, Stage
 use crate::trace::{SharedTrace, TraceOptions, TraceWriter};
 use crate::tracing_feed::{TracedSteps, TracingFeed};
 use nix::sys::resource::UsageWho;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-/// A running pipeline of the user's own. It yields batches; what happens between two of them is a step, in which the
-/// device is busy: all of it, or only what [`step`](Self::step) is given. Dropping it stops the pipeline.
+/// A running pipeline of the user's own. It yields batches, in a `for` loop or with [`next`](Iterator::next); what happens
+/// between two of them is a step. All of it keeps the device busy, or, where [`step`](Self::step) is called, what that is
+/// given: it borrows the loader, so use it in `while let Some(batch) = loader.next()`. Once a sample has failed, batches
+/// that were not finished are not delivered. Dropping it stops the pipeline and waits for what its threads are doing.
 pub struct Loader<B: Send + 'static, D: Send + 'static = B> {
     feed: Feed<OwnWork<B>, CopyWith<B, D>>,
     collecting: Collecting,
@@ -23,14 +25,15 @@ pub struct Loader<B: Send + 'static, D: Send + 'static = B> {
     clock: Arc<dyn Clock>,
     settings: Settings,
     shape: LoaderShape,
-    waking: WakingCost,
-    recording: RecordingCost,
+    costs: &'static (WakingCost, RecordingCost),
     /// CPU time of the process before.
     cpu_before: Nanos,
     /// The batch that is trained on, since when, and whether it was said what of it keeps the device busy.
     held: Option<(u64, Nanos, bool)>,
-    error: Option<String>,
-    over: bool,
+    /// The caller has been told of a failure.
+    failed: bool,
+    /// Whether the caller says what keeps the device busy.
+    uses_step: bool,
     trace: Option<SharedTrace>,
     traced: Option<TraceReport>,
 }
@@ -48,8 +51,10 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
     ) -> Result<Loader<B, D>, LoaderError> {
         let warmup_steps = settings.warmup_steps;
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
-        let waking = WakingCost::measure(&clock);
-        let recording = RecordingCost::measure(&clock);
+        // What waking and recording cost is measured once in a process.
+        static COSTS: OnceLock<(WakingCost, RecordingCost)> = OnceLock::new();
+        let measure = || (WakingCost::measure(&clock), RecordingCost::measure(&clock));
+        let costs = COSTS.get_or_init(measure);
         let cpu_before = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
         let recorder = Recorder::new()
             .counting_after(warmup_steps)
@@ -92,20 +97,21 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
             clock,
             settings,
             shape,
-            waking,
-            recording,
+            costs,
             cpu_before,
             held: None,
-            error: None,
-            over: false,
+            failed: false,
+            uses_step: false,
             trace,
             traced: None,
         })
     }
 
     /// Does what keeps the device busy in this step, and returns what comes of it. What else happens until the next batch
-    /// is asked for is the caller's own time.
+    /// is asked for is the caller's own time, from the first call on also of batches for which this is not called. Work
+    /// that is only launched must be waited for in it.
     pub fn step<T>(&mut self, train: impl FnOnce() -> T) -> T {
+        self.uses_step = true;
         let began = self.clock.now();
         let result = train();
         self.busy(began);
@@ -123,7 +129,7 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
 
     /// Ends the step in progress.
     fn end_step(&mut self) {
-        if let Some((_, since, false)) = self.held {
+        if let Some((_, since, false)) = self.held.filter(|_| !self.uses_step) {
             self.busy(since);
         }
         self.held = None;
@@ -131,20 +137,11 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
 
     fn take(&mut self) -> Option<Result<D, PipelineError>> {
         self.end_step();
-        if self.over {
-            return None;
-        }
-        let next = self.feed.next();
-        let batch = match next {
-            Ok(Some(batch)) => batch,
-            Ok(None) => {
-                self.over = true;
-                return None;
-            }
+        let batch = match self.feed.next() {
+            Ok(batch) => batch?,
             Err(error) => {
-                self.over = true;
-                self.error = Some(error.to_string());
-                return Some(Err(error));
+                let told = std::mem::replace(&mut self.failed, true);
+                return (!told).then_some(Err(error));
             }
         };
         self.held = Some((batch.number, self.clock.now(), false));
@@ -160,12 +157,13 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
         };
         let config = serde_json::to_value(&self.settings).unwrap_or_default();
         let mut report = Report::new("loader".to_owned(), machine, config);
-        report.status = match (&self.error, self.over) {
+        let error = self.feed.failure();
+        report.status = match (&error, self.feed.is_complete()) {
             (Some(_), _) => Status::Failed,
             (None, true) => Status::Complete,
             (None, false) => Status::Running,
         };
-        report.error.clone_from(&self.error);
+        report.error = error.map(|error| error.to_string());
         report.data = DataReport {
             samples: self.settings.samples,
             sample_bytes: 0,
@@ -186,13 +184,13 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
         };
         report.measured(&summary, Some(device));
         if let Some(profile) = &mut report.profile {
-            profile.waking = waking_profile(&self.waking, self.recorder.wakings());
+            profile.waking = waking_profile(&self.costs.0, self.recorder.wakings());
         }
         report.verdict = Some(Verdict::of(&summary, &self.shape));
         report.guard = Guard::of(&summary, &self.shape);
         let process = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default() - self.cpu_before;
         let own = self.collecting.cpu();
-        report.recorder = recorder_report(&summary, &self.recording, own, process);
+        report.recorder = recorder_report(&summary, &self.costs.1, own, process);
         report
     }
 

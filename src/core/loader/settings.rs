@@ -2,7 +2,7 @@
 
 use crate::pipeline::sampler::{Batches, Order};
 use crate::pipeline::{OnError, Plan};
-use crate::timeline::{Layout, Pipeline, Stage, StageKnobs};
+use crate::timeline::{Layout, Pipeline, Stage, StageKind, StageKnobs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,6 +35,9 @@ pub(super) struct Settings {
 fn random() -> Order {
     Order::Random
 }
+
+/// More threads than anybody has.
+const MOST: usize = 1 << 14;
 
 /// What a stage has that nobody gave anything else.
 const USUAL: StageKnobs = StageKnobs {
@@ -90,6 +93,22 @@ impl Settings {
         names.find(|name| !known(name)).map(String::as_str)
     }
 
+    /// What is set and has no effect, of the `names` of stages that were given something.
+    pub(super) fn idle<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+        let mut names = names.into_iter();
+        let own = names.find(|name| *name != "copy");
+        let copies = self.knobs("copy").workers;
+        match (self.num_workers, own) {
+            _ if copies > 1 => Some(format!(
+                "{copies} workers of copy: there is one, or none to copy in the caller's thread"
+            )),
+            (Some(workers), Some(name)) => Some(format!(
+                "something of the stage `{name}` beside num_workers {workers}: its threads do all stages"
+            )),
+            _ => None,
+        }
+    }
+
     /// Takes over `key=value`, of the pipeline that these are for.
     ///
     /// # Errors
@@ -103,12 +122,15 @@ impl Settings {
             )
         };
         let (key, value) = set.split_once('=').ok_or_else(valid)?;
-        let count = || value.parse::<usize>().map_err(|_| valid());
+        let count = || match value.parse::<usize>() {
+            Ok(count @ ..=MOST) => Ok(count),
+            _ => Err(valid()),
+        };
         match key {
             "num_workers" if value == "per-stage" => self.num_workers = None,
             "num_workers" => self.num_workers = Some(count()?),
-            "prefetch_factor" => self.prefetch_factor = count()?.max(1),
-            "batch.size" => self.batch_size = count()?.max(1),
+            "prefetch_factor" => self.prefetch_factor = count()?,
+            "batch.size" => self.batch_size = count()?,
             "ordered" => self.ordered = value.parse().map_err(|_| valid())?,
             _ => {
                 let (stage, knob) = key.rsplit_once('.').ok_or_else(valid)?;
@@ -116,7 +138,7 @@ impl Settings {
                 let knobs = known.then(|| self.of(stage)).ok_or_else(valid)?;
                 match knob {
                     "workers" => knobs.workers = count()?,
-                    "prefetch" => knobs.prefetch = count()?.max(1),
+                    "prefetch" => knobs.prefetch = count()?,
                     _ => return Err(valid()),
                 }
             }
@@ -127,8 +149,17 @@ impl Settings {
     /// What the engine is asked for.
     pub(super) fn plan(&self, pipeline: &'static Pipeline) -> Plan {
         let batches = Batches::new(self.samples, self.batch_size.max(1), self.drop_last);
-        let epochs = batches.map_or(0, |batches| batches.per_epoch()) * self.epochs;
-        let own = |stage: Stage| self.knobs(stage.name());
+        let per_epoch = batches.map_or(0, |batches| batches.per_epoch());
+        let epochs = per_epoch.saturating_mul(self.epochs);
+        // More room than there are samples is none.
+        let most = self.samples.max(1);
+        let own = |stage: Stage| {
+            let knobs = self.knobs(stage.name());
+            StageKnobs {
+                prefetch: knobs.prefetch.min(most),
+                ..knobs
+            }
+        };
         Plan {
             layout: match self.num_workers {
                 Some(num_workers) => Layout::WholeBatch {
@@ -137,10 +168,10 @@ impl Settings {
                 },
                 None => Layout::PerStage {
                     samples: pipeline.samples().map(own).collect(),
-                    batch: self.knobs("batch"),
+                    batch: own(pipeline.the(StageKind::Batch)),
                 },
             },
-            copy: self.knobs("copy"),
+            copy: own(pipeline.the(StageKind::Copy)),
             batch_size: self.batch_size,
             claim_size: 1,
             batches: self.steps.unwrap_or(epochs),

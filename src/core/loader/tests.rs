@@ -305,3 +305,110 @@ fn the_trace_has_lanes_and_slices_of_the_users_names() {
 fn refused_trace(builder: LoaderBuilder<Vec<u32>>) -> String {
     builder.start().err().unwrap().to_string()
 }
+
+#[test]
+fn settings_without_effect_are_refused() {
+    let refused = |builder: LoaderBuilder<_>| builder.start().err().unwrap().to_string();
+    let text = refused(texts(10).num_workers(1).workers("tokenize", 4));
+    assert!(
+        text.starts_with("set is something of the stage `tokenize` beside num_workers 1"),
+        "{text}"
+    );
+    let text = refused(texts(10).workers("copy", 5));
+    assert!(
+        text.starts_with("set is 5 workers of copy: there is one"),
+        "{text}"
+    );
+    let text = refused(texts(10).steps(3).warmup_steps(3));
+    assert!(
+        text.starts_with("3 steps are made, and the first 3 are not measured"),
+        "{text}"
+    );
+    assert!(
+        texts(10)
+            .prefetch("tokenize", usize::MAX)
+            .epochs(u64::MAX)
+            .start()
+            .is_ok()
+    );
+    let report = run(planted().num_workers(1));
+    let predicted = predictor(report).predict(&["tokenize.workers=4"]);
+    let text = predicted.unwrap_err().to_string();
+    assert!(text.contains("try: num_workers=per-stage"), "{text}");
+}
+
+#[test]
+fn a_run_is_complete_once_all_its_batches_came() {
+    let mut loader = texts(10).start().unwrap();
+    loader.next().unwrap().unwrap();
+    assert_eq!(loader.report().status, Status::Running);
+    loader.next().unwrap().unwrap();
+    assert_eq!(loader.finish().status, Status::Complete);
+    // What fails while the caller has a batch is no secret of the loader's.
+    let mut loader = faulty(false)
+        .order(crate::pipeline::sampler::Order::Sequential)
+        .batch_size(2);
+    loader = loader.workers("tokenize", 1);
+    let mut loader = loader.start().unwrap();
+    let first = loader.next().unwrap();
+    while loader.report().status == Status::Running {
+        slow(1);
+    }
+    drop(first);
+    let report = loader.finish();
+    assert_eq!(report.status, Status::Failed);
+    assert!(report.error.unwrap().contains("no words"));
+}
+
+#[test]
+fn batches_without_a_step_keep_no_device_busy_once_there_was_one() {
+    let mut loader = planted().warmup_steps(0).steps(20).start().unwrap();
+    let mut number = 0;
+    while let Some(batch) = loader.next() {
+        batch.unwrap();
+        match number {
+            0 => loader.step(|| slow(2)),
+            _ => slow(2),
+        }
+        number += 1;
+    }
+    let device = loader.finish().device.unwrap();
+    assert!(device.busy_share < 0.25, "{}", device.busy_share);
+}
+
+#[test]
+fn what_is_skipped_is_not_predicted_to_come() {
+    let builder = source("fetch", 400, |key| Ok(key.index))
+        .then("parse", |_, index| {
+            slow(3);
+            if index % 2 == 0 {
+                Ok(index)
+            } else {
+                Err("odd".into())
+            }
+        })
+        .collate(Ok)
+        .batch_size(4)
+        .on_error(OnError::Skip)
+        .warmup_steps(5)
+        .steps(60);
+    let report = run(builder);
+    let measured = report.samples_per_second;
+    let own = predictor(report)
+        .predict(&[])
+        .unwrap()
+        .samples_per_second
+        .value;
+    assert!((own / measured - 1.0).abs() < 0.15, "{own} {measured}");
+}
+
+#[test]
+fn what_collate_refuses_is_of_its_batch() {
+    let mut loader = source("fetch", 10, |key| Ok(key.index))
+        .collate(|_| -> Result<(), _> { Err("ragged".into()) })
+        .batch_size(5)
+        .start()
+        .unwrap();
+    let text = loader.next().unwrap().unwrap_err().to_string();
+    assert_eq!(text, "batch failed on batch 0: ragged");
+}

@@ -56,7 +56,7 @@ impl<B: Send + 'static> StagedWork for OwnWork<B> {
         format!("sample {index}")
     }
 
-    fn scratch(&self) {}
+    fn scratch(&self, _: Stage) {}
 
     fn serve(
         &self,

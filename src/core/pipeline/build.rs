@@ -32,7 +32,7 @@ pub fn start<W: StagedWork, H: ToDevice<W::Batch>>(
     recorder: &Recorder,
     stop: &StopSignal,
 ) -> Result<Feed<W, H>, PipelineError> {
-    plan.check(&*work)?;
+    plan.check(work.pipeline(), work.samples())?;
     if work.pipeline() != recorder.pipeline() {
         let (own, others) = (work.pipeline(), recorder.pipeline());
         let what = format!("its stages are {own:?}, and those of the recorder {others:?}");
@@ -150,6 +150,7 @@ impl<W: StagedWork> Builder<'_, W> {
             buffers: self.buffers.clone(),
             control: self.control.clone(),
             pipeline: self.pipeline,
+            batch: self.pipeline.the(StageKind::Batch),
         }
     }
 
@@ -203,7 +204,9 @@ impl<W: StagedWork> Builder<'_, W> {
             }
             Layout::WholeBatch { num_workers: 0, .. } => {
                 let (sender, tickets) = self.queue(self.plan.outstanding());
-                let tools = caught(batch_stage, "making its tools", || Tools::new(&*self.work))?;
+                let tools = caught(batch_stage, "making its tools", || {
+                    Tools::new(&*self.work, batch_stage)
+                })?;
                 let source = HostSource::Inline {
                     tickets,
                     post: self.post(),

@@ -15,9 +15,10 @@ pub(super) struct Tools<W: StagedWork> {
 }
 
 impl<W: StagedWork> Tools<W> {
-    pub(super) fn new(work: &W) -> Tools<W> {
+    /// Those of a worker that does all up to `batch`.
+    pub(super) fn new(work: &W, batch: Stage) -> Tools<W> {
         Tools {
-            scratch: work.scratch(),
+            scratch: work.scratch(batch),
             services: Vec::new(),
         }
     }
@@ -36,9 +37,10 @@ impl<W: StagedWork> Post<W> {
         let mut next = Some(None);
         for stage in self.pipeline.samples() {
             let served = next.take().and_then(|input| {
-                let scratch = (&mut tools.scratch, W::scratch);
+                let renew = |work: &W| work.scratch(self.batch);
+                let scratch = (&mut tools.scratch, renew);
                 self.guarded(stage, &job.claim, scratch, |work, scratch| {
-                    serve(work, stage, &job.claim, input, scratch, job.slot.bytes())
+                    serve(work, stage, &job.claim, input, scratch, &mut job.slot)
                 })
             });
             let bytes = served.as_ref().map(|s| (s.bytes_in, s.bytes_out));

@@ -1,7 +1,7 @@
 //! What can go wrong in a pipeline, and the switch that stops it.
 
 use super::plan::OnError;
-use crate::timeline::{Clock, Nanos, Stage, WaitKey};
+use crate::timeline::{Clock, Nanos, Pipeline, Stage, WaitKey};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,12 +11,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// Why one sample could not be loaded; the loader's own error type, boxed.
 pub type SampleError = Box<dyn std::error::Error + Send + Sync>;
 
+/// What to do about a sample of our own loader, which lies in a file.
+fn of_files(stage: Stage) -> &'static str {
+    match stage.pipeline() == Pipeline::IMAGES {
+        true => "; fix or remove the file, or set on_error = \"skip\"",
+        false => "",
+    }
+}
+
+/// Whose fault a panic in our own loader is.
+fn of_ours(stage: Stage) -> &'static str {
+    match stage.pipeline() == Pipeline::IMAGES {
+        true => "; this is a bug and no fault of your data, please report it",
+        false => "",
+    }
+}
+
 /// Why a pipeline ended early.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum PipelineError {
     /// A sample failed and `on_error = "fail"`.
     #[error(
-        "{stage} failed on sample {sample} ({name}): {reason}; fix or remove the file, or set on_error = \"skip\""
+        "{stage} failed on sample {sample} ({name}): {reason}{}", of_files(*.stage)
     )]
     Sample {
         stage: Stage,
@@ -24,9 +40,16 @@ pub enum PipelineError {
         name: String,
         reason: String,
     },
+    /// What was made of samples could not be put together.
+    #[error("{stage} failed on batch {batch}: {reason}")]
+    Batch {
+        stage: Stage,
+        batch: u64,
+        reason: String,
+    },
     /// A worker panicked outside of a sample; the pipeline stopped.
     #[error(
-        "the {stage} stage panicked ({what}): {message}; this is a bug and no fault of your data, please report it"
+        "the {stage} stage panicked ({what}): {message}{}", of_ours(*.stage)
     )]
     Panic {
         stage: Stage,

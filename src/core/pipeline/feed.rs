@@ -199,6 +199,16 @@ impl<W: StagedWork, H: ToDevice<W::Batch>> Feed<W, H> {
         self.logbook.as_mut()
     }
 
+    /// What has failed so far, also where batches from before are still to come.
+    pub fn failure(&self) -> Option<PipelineError> {
+        self.control.failure()
+    }
+
+    /// Whether all batches of the plan came.
+    pub fn is_complete(&self) -> bool {
+        self.received >= self.planned
+    }
+
     /// Samples skipped so far.
     pub fn skipped(&self) -> Skipped {
         self.control.skipped()
@@ -262,12 +272,12 @@ fn host_batch<W: StagedWork>(
                 value: job,
             } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
-            let assembled = caught(post.batch(), "loading in the trainer's thread", || {
+            let assembled = caught(post.batch, "loading in the trainer's thread", || {
                 post.assemble(logbook, job, opening, tools)
             });
             let assembled = assembled.map_err(|panicked| post.control.fail(panicked));
             let (batch, opening, last) = assembled.ok()??;
-            let subject = batch_subject(post.batch(), &batch.host, last);
+            let subject = batch_subject(post.batch, &batch.host, last);
             let unit = logbook.current();
             let end = logbook.ended();
             logbook.close(subject, &opening, end, None);

@@ -3,8 +3,7 @@
 use super::buffers::buffers_in_turns;
 use super::error::PipelineError;
 use super::sampler::{BatchSpan, Batches, Order, epoch_order};
-use super::work::StagedWork;
-use crate::timeline::{ItemId, Layout, Place, StageKnobs};
+use crate::timeline::{ItemId, Layout, Pipeline, Place, StageKnobs};
 use std::sync::Arc;
 
 /// What becomes of a sample that cannot be loaded.
@@ -50,16 +49,18 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Refuses what would deliver nothing, of the data set of `work`.
-    pub(super) fn check<W: StagedWork>(&self, work: &W) -> Result<(), PipelineError> {
-        let samples = work.samples();
+    /// Refuses what would deliver nothing, of `samples` samples through the stages of `pipeline`.
+    ///
+    /// # Errors
+    /// Which figure cannot be, or which sample there is not.
+    pub fn check(&self, pipeline: &'static Pipeline, samples: usize) -> Result<(), PipelineError> {
         let mut counts = vec![
             ("batch_size".to_owned(), self.batch_size),
             ("claim_size".to_owned(), self.claim_size),
         ];
         match &self.layout {
             Layout::PerStage { samples, batch } => {
-                let stages = work.pipeline().assembly();
+                let stages = pipeline.assembly();
                 let (planned, named) = (samples.len() + 1, stages.clone().count());
                 if planned != named {
                     let what = format!("it has {planned} stages and the work {named}");

@@ -177,8 +177,8 @@ pub trait StagedWork: Send + Sync + 'static {
     fn label(&self, index: u32) -> u32;
     /// How to name a sample to the user, such as its path.
     fn name(&self, index: u32) -> String;
-    /// A worker's own buffers.
-    fn scratch(&self) -> Self::Scratch;
+    /// The own buffers of a worker of `stage`; where that is batch, of one that does all stages up to it.
+    fn scratch(&self, stage: Stage) -> Self::Scratch;
 
     /// Samples that a worker takes at a time, at most: more than one only where the work on a sample costs
     /// less than handing it on does.
@@ -224,7 +224,8 @@ pub enum Made<E, D> {
 
 impl<W: SampleWork> StagedWork for W {
     type Item = Made<W::Encoded, W::Decoded>;
-    type Scratch = W::Scratch;
+    /// Reading needs none.
+    type Scratch = Option<W::Scratch>;
     type Batch = ();
 
     fn pipeline(&self) -> &'static Pipeline {
@@ -247,8 +248,8 @@ impl<W: SampleWork> StagedWork for W {
         SampleWork::name(self, index)
     }
 
-    fn scratch(&self) -> W::Scratch {
-        SampleWork::scratch(self)
+    fn scratch(&self, stage: Stage) -> Option<W::Scratch> {
+        (!stage.is_first()).then(|| SampleWork::scratch(self))
     }
 
     fn claim_size(&self) -> usize {
@@ -260,19 +261,23 @@ impl<W: SampleWork> StagedWork for W {
         _: Stage,
         claim: &Claim,
         input: Option<Self::Item>,
-        scratch: &mut W::Scratch,
+        scratch: &mut Option<W::Scratch>,
         out: &mut [u8],
     ) -> Result<Option<Self::Item>, SampleError> {
-        Ok(match input {
-            None => Some(Made::Encoded(self.read(claim)?)),
-            Some(Made::Encoded(encoded)) => {
-                Some(Made::Decoded(self.decode(claim, encoded, scratch)?))
+        let Some(input) = input else {
+            return Ok(Some(Made::Encoded(self.read(claim)?)));
+        };
+        let scratch = scratch.as_mut().ok_or("a worker has no buffers")?;
+        match input {
+            Made::Encoded(encoded) => {
+                let decoded = self.decode(claim, encoded, scratch)?;
+                Ok(Some(Made::Decoded(decoded)))
             }
-            Some(Made::Decoded(decoded)) => {
+            Made::Decoded(decoded) => {
                 self.preprocess(claim, decoded, scratch, out)?;
-                None
+                Ok(None)
             }
-        })
+        }
     }
 
     fn collate(&self, batch: &mut HostBatch, _: Vec<Self::Item>) -> Result<(), SampleError> {

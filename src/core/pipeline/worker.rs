@@ -12,7 +12,7 @@ use super::queue::{Envelope, Handoff, Receiver, Sender};
 use super::resident::Resident;
 use super::service::{Served, serve};
 use super::work::{Claim, StagedWork, ToDevice};
-use crate::timeline::{ItemId, Nanos, Pipeline, Stage, StageKind, UnitRef};
+use crate::timeline::{ItemId, Nanos, Pipeline, Stage, UnitRef};
 use bytes::BytesMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,14 +23,11 @@ pub(super) struct Post<W> {
     pub(super) buffers: Arc<Buffers>,
     pub(super) control: Arc<Control>,
     pub(super) pipeline: &'static Pipeline,
+    /// The stage that puts batches together.
+    pub(super) batch: Stage,
 }
 
 impl<W: StagedWork> Post<W> {
-    /// The stage that puts batches together.
-    pub(super) fn batch(&self) -> Stage {
-        self.pipeline.the(StageKind::Batch)
-    }
-
     /// Runs one service with the worker's `tools`, turning its error or panic into what the error policy says.
     pub(super) fn guarded<T, O>(
         &self,
@@ -46,8 +43,13 @@ impl<W: StagedWork> Post<W> {
                 // The panic may have left them half changed.
                 *tools = new_tools(&self.work);
                 let message = panic_message(payload.as_ref());
-                format!("its code panicked: {message} (a bug; please report it with this sample)")
-                    .into()
+                match self.pipeline == Pipeline::IMAGES {
+                    true => format!(
+                        "its code panicked: {message} (a bug; please report it with this sample)"
+                    ),
+                    false => format!("it panicked: {message}"),
+                }
+                .into()
             }
         };
         for &index in claim.indices() {
@@ -67,7 +69,7 @@ impl<W: StagedWork> Post<W> {
         (input, begin): (&Receiver<Job<I>>, impl Fn(I) -> Option<W::Item>),
         (output, end): (&Sender<Job<O>>, impl Fn(Option<W::Item>) -> Option<O>),
     ) {
-        let mut scratch = self.work.scratch();
+        let mut scratch = self.work.scratch(stage);
         while let Ok(received) = input.recv(logbook.current()) {
             let Envelope {
                 handoff,
@@ -76,9 +78,10 @@ impl<W: StagedWork> Post<W> {
             let opening = logbook.open(handoff, received.waited, received.depth);
             let (payload, mut job) = job.split();
             let served = payload.and_then(|payload| {
-                let (tools, input) = ((&mut scratch, W::scratch), begin(payload));
+                let renew = |work: &W| work.scratch(stage);
+                let (tools, input) = ((&mut scratch, renew), begin(payload));
                 self.guarded(stage, &job.claim, tools, |work, scratch| {
-                    serve(work, stage, &job.claim, input, scratch, job.slot.bytes())
+                    serve(work, stage, &job.claim, input, scratch, &mut job.slot)
                 })
             });
             let bytes = served.as_ref().map(|s| (s.bytes_in, s.bytes_out));
@@ -103,7 +106,7 @@ impl<W: StagedWork> Post<W> {
         parts: Vec<Job<Option<W::Item>>>,
     ) -> Option<Collated<W::Batch>> {
         let what = format!("batch {number}");
-        let finished = caught(self.batch(), &what, || {
+        let finished = caught(self.batch, &what, || {
             let label = |index| self.work.label(index);
             let (mut host, items) = join(number, parts, self.work.sample_bytes(), label);
             let content = self.work.collate(&mut host, items);
@@ -111,10 +114,9 @@ impl<W: StagedWork> Post<W> {
         });
         let failure = match finished {
             Ok(Ok(batch)) => return Some(batch),
-            Ok(Err(error)) => PipelineError::Sample {
-                stage: self.batch(),
-                sample: number,
-                name: what,
+            Ok(Err(error)) => PipelineError::Batch {
+                stage: self.batch,
+                batch: number,
                 reason: error_chain(error.as_ref()),
             },
             Err(panicked) => panicked,
@@ -178,7 +180,7 @@ impl<W: StagedWork> Post<W> {
         outlet: &Outlet<W::Batch>,
         output: &Sender<Collated<W::Batch>>,
     ) -> bool {
-        let subject = batch_subject(self.batch(), &batch.host, last_sample);
+        let subject = batch_subject(self.batch, &batch.host, last_sample);
         let end = logbook.ended();
         let handoff = logbook.handoff(end);
         let sent = outlet.deliver(batch, handoff, output, logbook);
@@ -194,7 +196,7 @@ impl<W: StagedWork> Post<W> {
         outlet: &Outlet<W::Batch>,
         output: &Sender<Collated<W::Batch>>,
     ) {
-        let mut tools = Tools::new(&*self.work);
+        let mut tools = Tools::new(&*self.work, self.batch);
         while let Ok(received) = input.recv(logbook.current()) {
             let Envelope {
                 handoff,

@@ -379,7 +379,6 @@ impl Report {
         self.data_wait_share = summary.data_wait_share();
         self.step = summary.step;
         self.first_batch_ns = summary.first_batch;
-        self.pipeline = summary.profile.pipeline();
         self.stages = summary.stages.clone();
         self.slowest_samples = summary.slowest_samples.clone();
         self.workers = summary.workers.clone();

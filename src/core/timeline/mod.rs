@@ -30,7 +30,7 @@ pub use record::{
     UnitRecord, UnitRef,
 };
 pub use recorder::{Drain, LaneInfo, LaneKind, LaneRecorder, Recorder};
-pub use stage::{Pipeline, ServedBy, Stage, StageKind, StageNameError};
+pub use stage::{Pipeline, Stage, StageKind, StageNameError};
 pub use steps::{CountedSteps, StepCounts};
 pub use time::Nanos;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub enum LaneKind {
     /// A worker of one stage.
     Worker(Stage),
-    /// A worker that assembles whole batches, read to collate.
+    /// A worker that assembles whole batches, from the first stage to collate.
     BatchWorker,
     /// The trainer's own thread.
     Trainer,
@@ -103,8 +103,8 @@ impl Recorder {
         self.pipeline
     }
 
-    /// The steps so far of the `kind` step or device: of the trainer's thread, or of the device that runs beside it. They hold whatever
-    /// was dropped. Read before the records are taken they are no more than these tell of.
+    /// The steps so far of the `kind` step or device: of the trainer's thread, or of the device that runs beside it.
+    /// They hold whatever was dropped. Read before the records are taken they are no more than these tell of.
     pub fn steps(&self, kind: StageKind) -> CountedSteps {
         self.steps.read(kind)
     }

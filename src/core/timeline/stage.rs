@@ -36,6 +36,8 @@ pub struct Stage(&'static Info);
 struct Info {
     number: u8,
     kind: StageKind,
+    /// Of those of samples.
+    is_last: bool,
     name: &'static str,
     pipeline: &'static Pipeline,
 }
@@ -58,7 +60,7 @@ pub enum StageNameError {
     #[error("a pipeline has {0} stages, and at most {MOST_STAGES} can be told apart")]
     TooMany(usize),
     #[error(
-        "a stage is called {0:?}\n  try: lower-case letters, digits, `_` and `-`, a letter first"
+        "a stage cannot be called {0:?}\n  try: lower-case letters, digits, `_` and `-`, a letter first"
     )]
     Characters(String),
     #[error("two stages are called `{0}`\n  try: another name for one of them")]
@@ -93,7 +95,7 @@ const RESERVED: [&str; 6] = [
 
 macro_rules! known {
     ($pipeline:ident: $($number:literal $name:literal $kind:ident,)*) => {
-        [$(Info { number: $number, kind: StageKind::$kind, name: $name, pipeline: &$pipeline },)*]
+        [$(Info { number: $number, kind: StageKind::$kind, is_last: $number == 2, name: $name, pipeline: &$pipeline },)*]
     };
 }
 
@@ -156,6 +158,7 @@ impl Pipeline {
             .map(|((name, kind), number)| Info {
                 number,
                 kind,
+                is_last: usize::from(number) + 1 == names.len(),
                 name,
                 pipeline,
             });
@@ -268,8 +271,8 @@ impl Stage {
     }
 
     /// Whether it is the last that samples go through one by one.
-    pub fn finishes_samples(self) -> bool {
-        self.number() + 1 == self.other(StageKind::Batch).number()
+    pub const fn finishes_samples(self) -> bool {
+        self.0.is_last
     }
 
     /// Whether its unit of work is a whole batch rather than a sample.
@@ -367,7 +370,7 @@ impl<'de> serde::Deserialize<'de> for Stage {
 /// Where a stage is served, in a pipeline's table.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ServedBy {
+enum ServedBy {
     Loader,
     Copy,
     Trainer,
@@ -408,7 +411,14 @@ impl<'de> serde::Deserialize<'de> for &'static Pipeline {
         let rows = Vec::<Row>::deserialize(deserializer)?;
         let samples = rows.iter().filter(|row| row.unit == "sample");
         let names: Vec<&str> = samples.map(|row| &*row.name).collect();
-        Pipeline::of(&names).map_err(serde::de::Error::custom)
+        let pipeline = Pipeline::of(&names).map_err(serde::de::Error::custom)?;
+        let own = pipeline.all().map(Stage::name);
+        match own.eq(rows.iter().map(|row| &*row.name)) {
+            true => Ok(pipeline),
+            false => Err(serde::de::Error::custom(format!(
+                "a pipeline of {names:?} has the stages {pipeline:?}"
+            ))),
+        }
     }
 }
 
@@ -425,10 +435,14 @@ thread_local! {
 impl Pipeline {
     /// What `read` reads: stages are named as they are here. Elsewhere they are those of our own loader.
     pub fn reading<T>(&'static self, read: impl FnOnce() -> T) -> T {
-        let before = READ.replace(self);
-        let read = read();
-        READ.set(before);
-        read
+        struct Restore(&'static Pipeline);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                READ.set(self.0);
+            }
+        }
+        let _restore = Restore(READ.replace(self));
+        read()
     }
 }
 
@@ -473,6 +487,8 @@ mod tests {
             }
             let before: Vec<Option<Stage>> = all.iter().map(|stage| stage.before()).collect();
             let samples = pipeline.samples().count();
+            let last = all.iter().position(|stage| stage.finishes_samples());
+            assert_eq!(last, Some(samples - 1));
             assert_eq!(before[0], None);
             assert_eq!(
                 before[1..samples + 3],

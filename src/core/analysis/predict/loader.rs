@@ -168,7 +168,10 @@ impl Simulation<'_> {
     /// A whole-batch worker, or the trainer's thread in its place, begins a batch.
     pub(super) fn assemble(&mut self, thread: u32) {
         let samples = self.threads[thread as usize].item.samples;
-        self.threads[thread as usize].left = samples;
+        (
+            self.threads[thread as usize].left,
+            self.threads[thread as usize].stage,
+        ) = (samples, 0);
         if self.waits.contains(&true) {
             return self.load_claim(thread);
         }

@@ -233,20 +233,26 @@ impl<'a> Simulation<'a> {
         // Of an epoch, or of all that is simulated: that has the measured mean, too.
         let all = (scenario.warmup + scenario.steps) as usize * scenario.batches.size;
         let epoch = scenario.batches.samples().min(all) / scenario.claim.max(1);
-        let seed = |which: u64| seed.wrapping_mul(31).wrapping_add(which);
         let stages = scenario.pipeline.samples().count();
-        let each = |of: &dyn Fn(&SampleCosts) -> Costs, first: u64| {
-            let costs =
-                (0..stages).map(|place| costs.samples.get(place).map(of).unwrap_or_default());
-            let deals = costs
-                .zip(first..)
-                .map(|(costs, which)| costs.deal(seed(which), epoch));
-            deals.collect()
+        // The streams of one seed; of another all are others.
+        let streams = (2 * stages as u64 + 7).max(31);
+        let seed = |which: u64| seed.wrapping_mul(streams).wrapping_add(which);
+        let each = |of: &dyn Fn(&SampleCosts) -> Costs, which: &dyn Fn(u64) -> u64| {
+            let deal = |place: usize| {
+                let costs = costs.samples.get(place).map(of).unwrap_or_default();
+                costs.deal(seed(which(place as u64)), epoch)
+            };
+            (0..stages).map(deal).collect()
         };
-        let ends = stages as u64 + 1;
+        let first_wait = stages as u64;
+        let ends = first_wait + 1;
+        let wait = |place| match place {
+            0 => first_wait,
+            later => ends + 5 + later,
+        };
         let deals = Deals {
-            samples: each(&|own| own.computed.clone(), 0),
-            waits: each(&|own| own.waited.clone(), ends + 6),
+            samples: each(&|own| own.computed.clone(), &|place| place),
+            waits: each(&|own| own.waited.clone(), &wait),
             batch: costs.batch.factors.deal_factors(seed(ends)),
             copy: costs.copy.factors.deal_factors(seed(ends + 1)),
             launch: costs.launch.factors.deal_factors(seed(ends + 2)),

@@ -19,8 +19,9 @@ impl Tally {
         (steps, samples): (u64, u64),
     ) -> Profile {
         let served = self.stages.iter().filter(|(_, tally)| tally.items > 0);
-        let of_samples = served.clone().filter(|(stage, _)| !stage.per_batch());
-        let all = of_samples.map(|(_, tally)| tally.net.sum as f64).sum();
+        let assembly = served.clone();
+        let assembly = assembly.filter(|(stage, _)| stage.kind() <= StageKind::Batch);
+        let all = assembly.map(|(_, tally)| tally.net.sum as f64).sum();
         let services =
             served.map(|(stage, tally)| service_profile(*stage, tally, all, workers, window));
         let mut services: Vec<ServiceProfile> = services.collect();
