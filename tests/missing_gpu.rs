@@ -1,5 +1,7 @@
 //! A run on a GPU where there is none.
 
+#![cfg(feature = "cuda")]
+
 mod program;
 
 use program::stallscope;

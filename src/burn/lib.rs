@@ -2,28 +2,28 @@
 //!
 //! A package of its own, because burn's generic code takes minutes to compile for each backend: here
 //! that happens once, and not with every change of the profiler. Nothing of burn is visible outside.
+//!
+//! The features `cpu` and `cuda` are burn's backends. Without one its device is refused, with what to do; without
+//! both there is no burn.
 
-mod convolution;
-mod cuda;
-mod engine;
-mod layers;
-mod model;
-mod plain;
-mod preactivation;
-mod precision;
-mod preprocess;
-mod residual;
+#[cfg(any(feature = "cpu", feature = "cuda"))]
+mod models;
 mod timing;
-mod vgg;
 
-use burn::backend::flex::FlexDevice;
-use burn::backend::{Autodiff, Flex};
-use burn_cuda::{Cuda, CudaDevice};
-use engine::Training;
+#[cfg(not(feature = "cpu"))]
+#[path = "absent_cpu.rs"]
+mod cpu;
+#[cfg(not(feature = "cuda"))]
+#[path = "absent_cuda.rs"]
+mod cuda;
+#[cfg(feature = "cpu")]
+use models::cpu;
+#[cfg(feature = "cuda")]
+use models::cuda;
+
 use std::any::Any;
 use std::sync::Arc;
 
-pub use cuda::CopyOptions;
 pub use timing::{Kernels, PassTimes, TimedDevice, Times, time_model, time_products};
 
 /// What to train.
@@ -58,6 +58,11 @@ pub enum Architecture {
     Vgg19,
 }
 
+/// Least height and width of an image that something is left of after LeNet's second pooling.
+const LENET_LEAST_SIDE: usize = 12;
+/// The same of VGG, which halves the sides five times.
+const VGG_LEAST_SIDE: usize = 32;
+
 impl Architecture {
     /// Least height and width of an image, in pixels.
     pub fn least_side(&self) -> usize {
@@ -65,8 +70,8 @@ impl Architecture {
             Architecture::Linear | Architecture::Dense(_) => 1,
             Architecture::ResNet18 | Architecture::ResNet50 | Architecture::ResNet200 => 1,
             Architecture::SmallCnn => 4,
-            Architecture::LeNet => convolution::LENET_LEAST_SIDE,
-            Architecture::Vgg16 | Architecture::Vgg19 => vgg::VGG_LEAST_SIDE,
+            Architecture::LeNet => LENET_LEAST_SIDE,
+            Architecture::Vgg16 | Architecture::Vgg19 => VGG_LEAST_SIDE,
         }
     }
 }
@@ -102,7 +107,13 @@ pub struct Learned {
 
 /// A batch in the device's memory: tensors of some backend. A clone shares it.
 #[derive(Clone)]
-pub struct DeviceBatch(Arc<dyn Any + Send + Sync>);
+pub struct DeviceBatch(
+    #[cfg_attr(
+        not(any(feature = "cpu", feature = "cuda")),
+        expect(dead_code, reason = "no backend makes one")
+    )]
+    Arc<dyn Any + Send + Sync>,
+);
 
 /// A step that the device has been given: everything of it is launched, and it may still run.
 pub trait Pending: Send {
@@ -235,27 +246,57 @@ pub trait Trainer {
     fn parameters(&self) -> usize;
 }
 
+/// How batches are copied to the device.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct CopyOptions {
+    /// Through pinned memory, which the copy engine reads itself; pageable memory the driver stages.
+    pub pinned: bool,
+    /// Beside kernels; otherwise a copy waits until the device has done everything it was given.
+    pub overlap: bool,
+}
+
+const NO_CPU: &str = "this build has no CPU backend (feature \"cpu\")\n  \
+     try: cargo build --release --features cpu, or --set device=emulated:resnet50-a100";
+const NO_CUDA: &str =
+    "this build has no CUDA (feature \"cuda\")\n  try: cargo build --release --features cuda";
+
+/// That this build has burn's CPU backend.
+///
+/// # Errors
+/// It was left out, and what to do.
+pub fn require_cpu() -> Result<(), String> {
+    built(cfg!(feature = "cpu"), NO_CPU)
+}
+
+/// That this build has CUDA.
+///
+/// # Errors
+/// It was left out, and what to do.
+pub fn require_cuda() -> Result<(), String> {
+    built(cfg!(feature = "cuda"), NO_CUDA)
+}
+
+fn built(has: bool, or_else: &str) -> Result<(), String> {
+    has.then_some(()).ok_or_else(|| or_else.to_owned())
+}
+
 /// A trainer on the CPU.
 ///
 /// # Errors
-/// A precision that the CPU does not compute in.
+/// As [`require_cpu`], or a precision that the CPU does not compute in.
 pub fn cpu(spec: &ModelSpec) -> Result<Box<dyn Trainer>, String> {
-    precision::require::<Flex>(spec.precision, &FlexDevice)?;
-    let training = Training::<Autodiff<Flex>>::new(spec, FlexDevice);
-    Ok(Box::new(training))
+    cpu::trainer(spec)
 }
 
 /// A trainer on the CUDA device `ordinal`, whose batches are copied as `copies` says. Panics deep inside where a
 /// part of CUDA is missing: probe first.
 ///
 /// # Errors
-/// A precision that the device does not compute in.
+/// As [`require_cuda`], or a precision that the device does not compute in.
 pub fn cuda(
     ordinal: usize,
     spec: &ModelSpec,
     copies: CopyOptions,
 ) -> Result<Box<dyn Trainer>, String> {
-    let device = CudaDevice::new(ordinal);
-    precision::require::<Cuda>(spec.precision, &device)?;
-    Ok(Box::new(cuda::CudaTraining::new(spec, device, copies)))
+    cuda::trainer(ordinal, spec, copies)
 }

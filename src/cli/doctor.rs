@@ -3,7 +3,7 @@
 //! Invariants: never fails over what it finds, only over not being able to print it, but for planted kernels,
 //! which pass or fail; changes nothing; takes a few seconds at most.
 //!
-//! May use: `args`, `device`.
+//! May use: `args`, `device`, `train`.
 
 mod checklist;
 mod disk;
@@ -19,6 +19,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::args::DoctorArgs;
+use crate::train::backends;
 
 pub use checklist::{Checklist, Row, Section, Status};
 
@@ -49,9 +50,25 @@ pub fn examine(data: Option<&Path>) -> Checklist {
         memory::section(),
         storage::section(data),
         gpu::section(),
+        build(),
         measuring,
     ];
     Checklist { sections }
+}
+
+/// Which of burn's backends this program was built with.
+fn build() -> Section {
+    let row = |(backend, built): (&str, Result<(), String>)| match built {
+        Ok(()) => Row::ok(backend, "built in".to_owned()),
+        Err(said) => {
+            let (finding, remedy) = said.split_once("\n  try: ").unwrap_or((&said, ""));
+            Row::missing(backend, finding.to_owned(), remedy)
+        }
+    };
+    Section {
+        title: "Build",
+        rows: backends().into_iter().map(row).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +88,7 @@ mod tests {
         doctor(&args, &mut out).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let sections = json["sections"].as_array().unwrap();
-        assert_eq!(sections.len(), 5);
+        assert_eq!(sections.len(), 6);
         for row in sections
             .iter()
             .flat_map(|section| section["rows"].as_array().unwrap())

@@ -137,14 +137,18 @@ pub(super) fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Refuses a GPU that this machine lacks.
+/// Refuses a device that this build or this machine lacks.
 pub(super) fn require_device(config: &Resolved) -> Result<(), TrainError> {
-    let DeviceConfig::Cuda(ordinal) = config.device else {
-        return Ok(());
-    };
     if config.mode == Mode::LoaderOnly {
         return Ok(());
     }
+    match &config.emulated {
+        Some(emulated) if emulated.train => TrainError::require_built("cpu")?,
+        _ => TrainError::require_built(&config.device.to_string())?,
+    }
+    let DeviceConfig::Cuda(ordinal) = config.device else {
+        return Ok(());
+    };
     let probe = probe::cuda();
     let found = probe.require(ordinal);
     let missing =

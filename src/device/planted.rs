@@ -12,6 +12,7 @@
 //! kernel at a time; nothing is left on the device. May use: `timeline`, `cupti`, `probe`.
 
 mod comparison;
+#[cfg_attr(not(feature = "cuda"), path = "planted/driver_absent.rs")]
 mod driver;
 
 pub use comparison::{Comparison, TOLERANCE};
@@ -43,6 +44,10 @@ const LATE_WAKE_UP: Nanos = Nanos::from_micros(200);
 /// Why no planted kernel could be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum PlantedError {
+    #[error(
+        "this build has no CUDA (feature \"cuda\")\n  try: cargo build --release --features cuda"
+    )]
+    NotBuilt,
     #[error("planted kernels need what this machine lacks\n{}", lines(.0))]
     Missing(Vec<Missing>),
     #[error("the kernel timeline cannot be recorded: {0}\n  try: {advice}", advice = .0.advice())]
@@ -113,6 +118,9 @@ trait Planter {
 /// # Errors
 /// A piece that is missing, or what CUPTI or the driver refused. A timeline that is wrong is no error.
 pub fn measure(probe: &CudaProbe, ordinal: usize) -> Result<Comparison, PlantedError> {
+    if cfg!(not(feature = "cuda")) {
+        return Err(PlantedError::NotBuilt);
+    }
     let cupti = needed(probe, ordinal).map_err(PlantedError::Missing)?;
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
     let mut recording = Cupti::open(&cupti.path)

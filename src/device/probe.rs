@@ -9,10 +9,8 @@
 //!
 //! May use: nothing of this crate.
 
-mod libraries;
+pub(super) mod libraries;
 mod search;
-
-pub(super) use libraries::init_remedy;
 
 use std::fmt;
 use std::path::PathBuf;

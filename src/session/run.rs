@@ -262,10 +262,11 @@ impl Session {
         spec: &ModelSpec,
         pixels: Option<DevicePreprocess>,
     ) -> Result<Device, SessionError> {
+        let name = self.config.device.to_string();
+        TrainError::require_built(&name)?;
         let probe = probe::cuda();
-        let found = probe.require(ordinal).map_err(|missing| {
-            TrainError::device_missing(self.config.device.to_string(), &missing)
-        })?;
+        let found = probe.require(ordinal);
+        let found = found.map_err(|missing| TrainError::device_missing(name, &missing))?;
         self.memory.set_total(Some(found.memory_bytes));
         let mut timeline = Timeline::start(gpu, &probe, &self.clock, self.config.recorder)?;
         let copies = CopyOptions {

@@ -315,6 +315,7 @@ pub fn on_cuda(
 ) -> Result<BurnTrainer, TrainError> {
     require_size(spec)?;
     let device = format!("cuda:{ordinal}");
+    TrainError::require_built(&device)?;
     // burn panics deep inside where a part of CUDA is missing, so each is looked for first.
     probe
         .require(ordinal)

@@ -19,5 +19,5 @@ pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
 pub use gpu::{GpuTrainer, Launch};
 pub use memory::{DeviceMemory, NoRoomFor, OutOfMemory, TimedWork};
 pub use panics::FIRST_PANIC;
-pub use step::{Outcome, StepDone, TrainError, TrainStep, train};
+pub use step::{Outcome, StepDone, TrainError, TrainStep, backends, train};
 pub use timing::{Kernels, PassTimes, Timed, TimedDevice, Times, time_passes, time_products};

@@ -36,7 +36,29 @@ pub enum TrainError {
     OutOfMemory(Box<OutOfMemory>),
 }
 
+/// The backends that this build may lack: the device that needs each, and what to do where it is not there.
+pub fn backends() -> [(&'static str, Result<(), String>); 2] {
+    [
+        ("cpu", stallscope_burn::require_cpu()),
+        ("cuda", stallscope_burn::require_cuda()),
+    ]
+}
+
 impl TrainError {
+    /// Refuses a device, such as `cpu` or `cuda:0`, whose backend this build lacks.
+    ///
+    /// # Errors
+    /// What to do.
+    pub fn require_built(device: &str) -> Result<(), TrainError> {
+        let kind = device.split(':').next();
+        let backend = backends().into_iter().find(|(name, _)| Some(*name) == kind);
+        let built = backend.map_or(Ok(()), |(_, built)| built);
+        built.map_err(|reason| TrainError::Device {
+            device: device.to_owned(),
+            reason,
+        })
+    }
+
     /// A device that lacks these pieces.
     pub fn device_missing(device: String, missing: &[Missing]) -> TrainError {
         let count = missing.len();

@@ -57,9 +57,13 @@ fn timed<T>(
     body: impl FnOnce() -> Result<Vec<T>, String>,
 ) -> Result<Timed<T>, TrainError> {
     let (name, memory_bytes) = match device {
-        TimedDevice::Cpu => ("cpu".to_owned(), None),
+        TimedDevice::Cpu => {
+            TrainError::require_built("cpu")?;
+            ("cpu".to_owned(), None)
+        }
         TimedDevice::Cuda { ordinal, .. } => {
             let name = format!("cuda:{ordinal}");
+            TrainError::require_built(&name)?;
             // burn panics deep inside where a part of CUDA is missing, so each is looked for first.
             let probe = probe::cuda();
             let gpu = probe.require(ordinal);

@@ -1,5 +1,7 @@
 //! What a seed decides. In a process of its own: burn's random numbers are the process's, and other tests draw some.
 
+#![cfg(feature = "cpu")]
+
 use stallscope_burn::{Architecture, ModelSpec, OptimizerSpec, Precision, cpu};
 
 #[test]

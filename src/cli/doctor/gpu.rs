@@ -1,11 +1,12 @@
 //! What `--device cuda:N` needs, piece by piece.
 //!
-//! May use: `checklist`, `device`, `timeline`.
+//! May use: `checklist`, `device`, `timeline`, `train`.
 
 use super::checklist::{Row, Section, size};
 use crate::device::nvml;
 use crate::device::probe::{self, CudaProbe, Gpu, Missing, Piece};
 use crate::timeline::{GpuSample, Nanos};
+use crate::train::TrainError;
 use serde_json::json;
 
 pub fn section() -> Section {
@@ -106,6 +107,10 @@ fn absent(subject: &str, missing: &Missing) -> Row {
 }
 
 fn verdict(probe: &CudaProbe) -> Row {
+    if TrainError::require_built("cuda:0").is_err() {
+        let finding = "this build has no CUDA".to_owned();
+        return Row::missing("--device cuda:0", finding, "see Build, below");
+    }
     match probe.require(0) {
         Ok(gpu) => Row::ok("--device cuda:0", format!("ready ({})", gpu.name)),
         Err(missing) => {

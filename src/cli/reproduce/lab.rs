@@ -1,5 +1,5 @@
 //! The world that tables are measured in: this machine. May use: `config`, `device`, `report`, `reproduce`,
-//! `session`, `tune`.
+//! `session`, `train`, `tune`.
 
 use super::data::{self, refused};
 use super::small_sets;
@@ -10,6 +10,7 @@ use crate::device::probe;
 use crate::report::Report;
 use crate::reproduce::{Answer, DataNeed, DataPlace, KernelTimes, Lab, LabError, Question, Run};
 use crate::session::{FreeStages, Predictor, WhatIf};
+use crate::train::TrainError;
 use crate::tune::{Outcome, TrialRunner};
 use serde::Serialize;
 use serde_json::Value;
@@ -182,6 +183,9 @@ impl Lab for ThisMachine {
     }
 
     fn lacks(&self, device: &str) -> Option<String> {
+        if let Err(TrainError::Device { reason, .. }) = TrainError::require_built(device) {
+            return reason.lines().next().map(str::to_owned);
+        }
         let ordinal = device.strip_prefix("cuda:")?.parse().ok()?;
         let missing = probe::cuda().require(ordinal).err()?;
         // The first is what the others follow from; `stallscope doctor` has them all.

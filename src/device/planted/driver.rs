@@ -7,7 +7,7 @@
 //! May use: `planted` (its types), `timeline`.
 
 use super::{Planter, Stamp};
-use crate::probe::init_remedy;
+use crate::probe::libraries::init_remedy;
 use cudarc::driver::result::{self, stream::StreamKind};
 use cudarc::driver::sys;
 use stallscope_core::timeline::Nanos;

@@ -148,7 +148,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Unscale<'_, B> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cpu"))]
 mod tests {
     use super::*;
     use crate::{Architecture, ModelSpec, OptimizerSpec, cpu};

@@ -11,12 +11,18 @@
 //! pinned buffer belong to one `CudaCopying`.
 
 use super::engine::{Held, Images, Tensors, Training, learned, targets, wait};
-use super::plain::PlainCuda;
+use super::layers::Layers;
+use super::plain::{self, PlainCuda, Untuned};
+use super::precision;
 use super::preprocess::Pixels;
+use super::timing;
 use super::{
-    Copier, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, Pending, Phase, PixelPlan, Trainer,
+    Copier, CopyOptions, Crop, DeviceBatch, DeviceMemory, Kernels, Learned, ModelSpec, PassTimes,
+    Pending, Phase, PixelPlan, Times, Trainer,
 };
 use burn::backend::Autodiff;
+use burn::nn::Linear;
+use burn::nn::conv::Conv2d;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
@@ -35,17 +41,61 @@ use std::sync::Arc;
 
 type Learning = Autodiff<Cuda>;
 
-/// How batches are copied to the device.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct CopyOptions {
-    /// Through pinned memory, which the copy engine reads itself; pageable memory the driver stages.
-    pub pinned: bool,
-    /// Beside kernels; otherwise a copy waits until the device has done everything it was given.
-    pub overlap: bool,
+impl Layers for Cuda {}
+impl Layers for Autodiff<Cuda> {}
+
+impl Layers for Autodiff<PlainCuda> {
+    fn convolve(layer: &Conv2d<Self>, features: Tensor<Self, 4>) -> Tensor<Self, 4> {
+        plain::convolve(layer, features)
+    }
+
+    fn project(layer: &Linear<Self>, values: Tensor<Self, 2>) -> Tensor<Self, 2> {
+        plain::project(layer, values)
+    }
+}
+
+/// A trainer on the device `ordinal`.
+pub(crate) fn trainer(
+    ordinal: usize,
+    spec: &ModelSpec,
+    copies: CopyOptions,
+) -> Result<Box<dyn Trainer>, String> {
+    let device = CudaDevice::new(ordinal);
+    precision::require::<Cuda>(spec.precision, &device)?;
+    Ok(Box::new(CudaTraining::new(spec, device, copies)))
+}
+
+/// Times the passes of a model.
+pub(crate) fn passes(
+    ordinal: usize,
+    kernels: Kernels,
+    spec: &ModelSpec,
+    batch: usize,
+    times: Times,
+) -> Result<Vec<PassTimes>, String> {
+    let device = CudaDevice::new(ordinal);
+    match kernels {
+        Kernels::Optimised => timing::passes::<Learning>(device, spec, batch, times),
+        Kernels::Plain => timing::passes::<Autodiff<PlainCuda>>(device, spec, batch, times),
+    }
+}
+
+/// Times products of matrices.
+pub(crate) fn products(
+    ordinal: usize,
+    kernels: Kernels,
+    side: usize,
+    times: Times,
+) -> Result<Vec<u64>, String> {
+    let device = CudaDevice::new(ordinal);
+    match kernels {
+        Kernels::Optimised => timing::products(device, side, times, Tensor::<Cuda, 2>::matmul),
+        Kernels::Plain => timing::products(device, side, times, PlainCuda::product),
+    }
 }
 
 /// Training on CUDA.
-pub(super) struct CudaTraining {
+struct CudaTraining {
     training: Training<Learning>,
     device: CudaDevice,
     /// The runtime's own client, which a read that has not ended refers to. The runtime lives as long as the
@@ -56,7 +106,7 @@ pub(super) struct CudaTraining {
 }
 
 impl CudaTraining {
-    pub(super) fn new(spec: &ModelSpec, device: CudaDevice, copies: CopyOptions) -> CudaTraining {
+    fn new(spec: &ModelSpec, device: CudaDevice, copies: CopyOptions) -> CudaTraining {
         CudaTraining {
             training: Training::new(spec, device.clone()),
             client: Box::leak(Box::new(CudaRuntime::client(&device))),

@@ -69,9 +69,6 @@ pub(super) fn mean_over_image<B: Backend>(features: Tensor<B, 4>) -> Tensor<B, 2
     mean.reshape([batch, channels]).cast(computed_in)
 }
 
-/// Least height and width of an image that something is left of after LeNet's second pooling.
-pub(super) const LENET_LEAST_SIDE: usize = 12;
-
 /// LeNet-5 with rectifiers and max pooling, as it is taught today (LeCun et al. 1998 had tanh and
 /// trainable averages): 5x5 convolutions of 6 and 16 channels, then 120 and 84 units.
 #[derive(Module, Debug)]

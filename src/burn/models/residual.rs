@@ -213,7 +213,7 @@ impl<B: Layers> ResNet<B> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cpu"))]
 mod tests {
     use super::*;
     use burn::backend::Flex;

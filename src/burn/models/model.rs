@@ -6,8 +6,6 @@ use super::preactivation::PreactResNet;
 use super::residual::ResNet;
 use super::vgg::Vgg;
 use super::{Architecture, ModelSpec};
-use burn::backend::Flex;
-use burn::backend::flex::FlexDevice;
 use burn::module::{Initializer, Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::relu;
@@ -47,11 +45,13 @@ impl<B: Backend> Model<B> {
     }
 
     /// As [`new`](Self::new), with weights that are the same on every device: each backend draws other numbers from
-    /// the same seed, so they are drawn on the CPU.
+    /// the same seed, so they are drawn on the CPU. A build without the CPU's backend draws them on `device`, whose
+    /// seed is set.
     pub(super) fn drawn(spec: &ModelSpec, device: &B::Device) -> Model<B> {
-        Flex::seed(&FlexDevice, spec.seed);
+        #[cfg(feature = "cpu")]
+        let mut weights = Weights::on_cpu(spec);
+        #[cfg(not(feature = "cpu"))]
         let mut weights = Weights::default();
-        Model::<Flex>::new(spec, &FlexDevice).visit(&mut weights);
         Model::new(spec, device).map(&mut weights)
     }
 }
@@ -73,6 +73,17 @@ impl<B: Layers> Model<B> {
 /// The numbers of a model, in the order in which it is visited.
 #[derive(Default)]
 struct Weights(VecDeque<TensorData>);
+
+#[cfg(feature = "cpu")]
+impl Weights {
+    fn on_cpu(spec: &ModelSpec) -> Weights {
+        use burn::backend::{Flex, flex::FlexDevice};
+        Flex::seed(&FlexDevice, spec.seed);
+        let mut weights = Weights::default();
+        Model::<Flex>::new(spec, &FlexDevice).visit(&mut weights);
+        weights
+    }
+}
 
 impl<B: Backend> ModuleVisitor<B> for Weights {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
@@ -160,11 +171,12 @@ impl<B: Layers> Dense<B> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cpu"))]
 mod tests {
     use super::super::{OptimizerSpec, Precision};
     use super::*;
-    use burn::backend::Autodiff;
+    use burn::backend::flex::FlexDevice;
+    use burn::backend::{Autodiff, Flex};
     use burn::tensor::Distribution;
 
     fn spec(architecture: Architecture, seed: u64) -> ModelSpec {

@@ -113,10 +113,10 @@ impl<B: Layers> PreactResNet<B> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cpu"))]
 mod tests {
+    use super::super::model::trainable;
     use super::*;
-    use crate::model::trainable;
     use burn::backend::flex::FlexDevice;
     use burn::backend::{Autodiff, Flex};
     use burn::tensor::Distribution;

@@ -244,7 +244,7 @@ impl<B: Untuned> Backward<B, 2> for Product {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cpu"))]
 mod tests {
     use super::*;
     use burn::backend::Flex;

@@ -21,9 +21,6 @@ const CHANNELS: [usize; 5] = [64, 128, 256, 512, 512];
 const VGG16: [usize; 5] = [2, 2, 3, 3, 3];
 const VGG19: [usize; 5] = [2, 2, 4, 4, 4];
 
-/// Least height and width of an image that something is left of after the last pooling.
-pub(super) const VGG_LEAST_SIDE: usize = 1 << CHANNELS.len();
-
 /// Height and width to which the features are averaged before the linear layers.
 const POOLED: usize = 7;
 
@@ -119,10 +116,10 @@ fn linear<B: Backend>(from: usize, to: usize, device: &B::Device) -> Linear<B> {
     layer
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cpu"))]
 mod tests {
+    use super::super::model::trainable;
     use super::*;
-    use crate::model::trainable;
     use burn::backend::flex::FlexDevice;
     use burn::backend::{Autodiff, Flex};
 
