@@ -35,9 +35,13 @@ pub enum PipelineError {
         "{stage} failed on sample {sample} ({name}): {reason}{}", of_files(*.stage)
     )]
     Sample {
+        /// Where it failed.
         stage: Stage,
+        /// Index in the data set.
         sample: u64,
+        /// Path or record.
         name: String,
+        /// What the stage said.
         reason: String,
     },
     /// What was made of samples could not be put together.
@@ -52,27 +56,45 @@ pub enum PipelineError {
         "the {stage} stage panicked ({what}): {message}{}", of_ours(*.stage)
     )]
     Panic {
+        /// Whose worker it was.
         stage: Stage,
+        /// What the worker was doing.
         what: String,
+        /// Text of the panic.
         message: String,
     },
     /// The host-to-device copy failed.
     #[error("copying batch {batch} to the device failed: {reason}")]
-    Copy { batch: u64, reason: String },
+    Copy {
+        /// Number of the batch in the run, from zero.
+        batch: u64,
+        /// What the copy said.
+        reason: String,
+    },
     /// No sample of a whole epoch, or of the whole run, could be loaded.
     #[error(
         "{skipped} samples were skipped and none of the last {batches} batches had any left; the first was {name}, at {stage}: {reason}"
     )]
     NothingLeft {
+        /// Batches without a sample, one after another.
         batches: u64,
+        /// Samples left out so far.
         skipped: u64,
+        /// Where the first of them failed.
         stage: Stage,
+        /// Path or record of the first.
         name: String,
+        /// Why the first failed.
         reason: String,
     },
     /// The operating system gave no thread.
     #[error("cannot start the {stage} worker threads: {reason}; try fewer workers")]
-    Spawn { stage: Stage, reason: String },
+    Spawn {
+        /// Whose worker it was to be.
+        stage: Stage,
+        /// What the operating system said.
+        reason: String,
+    },
     /// The plan has no workers, no room or no samples where it needs some.
     #[error("the pipeline's plan cannot run: {0}")]
     Plan(String),
@@ -80,12 +102,22 @@ pub enum PipelineError {
     #[error(
         "the loader ended after {delivered} of {planned} batches, and nothing had failed or stopped it; this is a bug, please report it"
     )]
-    Lost { planned: u64, delivered: u64 },
+    Lost {
+        /// Batches to deliver in all.
+        planned: u64,
+        /// Batches that were delivered.
+        delivered: u64,
+    },
     /// The data set cannot fill one batch.
     #[error(
         "the data set has {samples} samples, fewer than one batch of {batch_size}; lower batch.size or set drop_last = false"
     )]
-    TooFewSamples { samples: usize, batch_size: usize },
+    TooFewSamples {
+        /// Samples of the data set.
+        samples: usize,
+        /// Samples that a batch needs.
+        batch_size: usize,
+    },
 }
 
 /// The text of a panic's payload.
@@ -111,9 +143,13 @@ pub(super) fn caught<T>(
 /// A sample left out, and why.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SkippedSample {
+    /// Index in the data set.
     pub sample: u64,
+    /// Path or record.
     pub name: String,
+    /// Where it failed.
     pub stage: Stage,
+    /// What that stage said.
     pub reason: String,
     /// How often: once in each epoch that came to it.
     pub times: u64,

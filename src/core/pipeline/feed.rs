@@ -16,9 +16,11 @@ use std::sync::Arc;
 pub struct Delivered<B> {
     /// Number of the batch in the run, from zero.
     pub number: u64,
+    /// The epoch it belongs to, from zero.
     pub epoch: u64,
     /// Samples in it; skipped ones are not.
     pub samples: usize,
+    /// What the copy made.
     pub batch: B,
 }
 

@@ -116,6 +116,7 @@ impl BatchJob {
 pub struct HostBatch {
     /// Number of the batch in the run, from zero.
     pub number: u64,
+    /// The epoch it belongs to, from zero.
     pub epoch: u64,
     /// The buffer: the samples' bytes, contiguous, and behind them whatever was there; [`bytes`](Self::bytes) has
     /// theirs alone.

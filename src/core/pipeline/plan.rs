@@ -22,27 +22,34 @@ pub enum OnError {
 pub struct Keep {
     /// Batches that are loaded.
     pub batches: u64,
+    /// Where they stay: in host memory or on the device.
     pub place: Place,
 }
 
 /// Everything a pipeline needs to know beside the work itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
+    /// How workers are spent, with the room of their queues.
     pub layout: Layout,
     /// `workers` 0 copies in the trainer's thread; otherwise one thread copies ahead.
     pub copy: StageKnobs,
+    /// Samples of a batch; the last of an epoch may have fewer.
     pub batch_size: usize,
     /// Samples of a batch that a worker takes at a time, at most.
     pub claim_size: usize,
     /// Batches to deliver in all; the epochs repeat until then.
     pub batches: u64,
+    /// Leave out an epoch's last batch where it is not full.
     pub drop_last: bool,
+    /// How an epoch goes through the samples.
     pub order: Order,
     /// Deliver batches in the sampler's order whatever the number of workers.
     pub ordered: bool,
+    /// Of the sampler's order and of the samples' random parameters.
     pub seed: u64,
     /// Indices of the samples to load; `None` is all of the data set.
     pub part: Option<Arc<[u32]>>,
+    /// What is done about a sample that fails.
     pub on_error: OnError,
     /// `None` loads every batch.
     pub keep: Option<Keep>,

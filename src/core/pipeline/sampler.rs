@@ -25,7 +25,12 @@ pub enum Order {
     /// Blocks of `block` neighbours in random order; of what that gives, `window` samples at a time at random.
     /// The longer the blocks, the less a disk has to seek; a window of more than one sample mixes better and gives
     /// that up within it.
-    Block { block: usize, window: usize },
+    Block {
+        /// Neighbours that stay together.
+        block: usize,
+        /// Samples that are mixed at a time.
+        window: usize,
+    },
 }
 
 /// The sample indices `0..len` in the order epoch `epoch` visits them. `len` is at most `u32::MAX` (a folder that
@@ -102,7 +107,9 @@ pub fn below(rng: &mut impl Rng, bound: u64) -> u64 {
 /// Which epoch a batch belongs to and which positions of that epoch's order it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchSpan {
+    /// From zero.
     pub epoch: u64,
+    /// Places in that epoch's order.
     pub positions: Range<usize>,
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 pub struct SampleKey {
     /// Index in the data set.
     pub index: u32,
+    /// From zero.
     pub epoch: u64,
     /// The run's seed.
     pub seed: u64,
@@ -19,6 +20,7 @@ pub struct SampleKey {
 /// What a worker takes at a time: consecutive samples of one batch, a single one unless samples are tiny.
 #[derive(Clone, Debug)]
 pub struct Claim {
+    /// From zero.
     pub epoch: u64,
     /// The run's seed.
     pub seed: u64,
@@ -218,7 +220,9 @@ pub trait StagedWork: Send + Sync + 'static {
 
 /// What reading, and decoding, made of samples.
 pub enum Made<E, D> {
+    /// What reading made.
     Encoded(E),
+    /// What decoding made.
     Decoded(D),
 }
 

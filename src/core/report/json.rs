@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Why JSON is not a report that this version reads.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FormatError {
+    /// JSON without this program's schema.
     #[error(
         "it is not a report of stallscope\n  try: the report.json in the folder that `stallscope run` printed last"
     )]
@@ -20,7 +21,11 @@ pub enum FormatError {
         "it is from another version of stallscope: its schema_version is {found}, and this version reads \
          {SCHEMA_VERSION}\n  try: measure again with this version, or use the version that wrote it"
     )]
-    Version { found: u32 },
+    Version {
+        /// Its `schema_version`.
+        found: u32,
+    },
+    /// A field is missing or has another type: what the parser said.
     #[error(
         "it is not a report with schema_version {SCHEMA_VERSION}: {0}\n  try: measure again with this version"
     )]

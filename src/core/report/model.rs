@@ -15,11 +15,14 @@ use std::borrow::Cow;
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
+    /// Steps are still to come.
     #[default]
     Running,
+    /// Every planned step is done.
     Complete,
     /// Stopped by the user; what was measured until then is whole.
     Interrupted,
+    /// Ended by an error.
     Failed,
 }
 
@@ -28,7 +31,9 @@ pub enum Status {
 pub struct Machine {
     /// CPU cores that the process may use; a quota may leave it a fraction of one.
     pub cores: f64,
+    /// Its name as it gives it itself.
     pub operating_system: String,
+    /// Of the CPU, as Rust names it.
     pub architecture: Cow<'static, str>,
 }
 
@@ -47,9 +52,11 @@ pub struct DataReport {
 /// a read takes the longer of the two.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StorageReport {
+    /// Name of the emulated disk.
     pub name: Cow<'static, str>,
     /// Where the figures of that name are from, and whether the configuration has changed any.
     pub source: Cow<'static, str>,
+    /// Whether the configuration has changed any figure of that name.
     pub changed: bool,
     /// From a request to its first byte. Requests of several workers overlap.
     pub latency_ns: Nanos,
@@ -66,14 +73,18 @@ pub struct CacheReport {
     pub asked: Cow<'static, str>,
     /// Why it is not known, where it is not.
     pub unknown: Option<String>,
+    /// One entry for each epoch that was looked at, in order.
     pub epochs: Vec<EpochCache>,
 }
 
 /// How much was in the page cache as an epoch began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochCache {
+    /// From zero.
     pub epoch: u64,
+    /// Bytes of the data in the page cache.
     pub resident_bytes: u64,
+    /// Bytes of the data in all.
     pub bytes: u64,
     /// 0 to 1.
     pub resident_share: f64,
@@ -84,8 +95,11 @@ pub struct EpochCache {
 /// The device over the window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReport {
+    /// As the run's configuration or the driver names it.
     pub name: String,
+    /// Union of the intervals in which it was busy.
     pub busy_ns: Nanos,
+    /// Window without them.
     pub idle_ns: Nanos,
     /// Busy / window, 0 to 1.
     pub busy_share: f64,
@@ -110,6 +124,7 @@ pub struct DeviceMemoryReport {
     pub reserved_bytes: u64,
     /// The most that was seen.
     pub peak_in_use_bytes: u64,
+    /// The most that the pools were seen to hold.
     pub peak_reserved_bytes: u64,
     /// Of the device in all; `None` where it is unknown or unlimited.
     pub total_bytes: Option<u64>,
@@ -125,6 +140,7 @@ pub struct EmulatedReport {
     pub trains: bool,
     /// Where its figures are from, and whether the configuration has changed any.
     pub source: Cow<'static, str>,
+    /// Whether the configuration has changed any figure.
     pub changed: bool,
 }
 
@@ -133,9 +149,11 @@ pub struct EmulatedReport {
 pub struct IdleCause {
     /// In words.
     pub cause: String,
+    /// For programs.
     pub kind: Cause,
     /// The stage it names, where it names one.
     pub stage: Option<Stage>,
+    /// Device idle time of this cause.
     pub ns: Nanos,
     /// Of device idle, 0 to 1.
     pub share: f64,
@@ -144,7 +162,9 @@ pub struct IdleCause {
 /// What the recorder cost and lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecorderReport {
+    /// Whether anything was recorded.
     pub on: bool,
+    /// Records taken in, over the whole run.
     pub records: u64,
     /// Records lost since their ring was full; the idle time that led to them is `unattributed`.
     pub dropped: u64,
@@ -152,6 +172,7 @@ pub struct RecorderReport {
     pub record_ns: Nanos,
     /// Questions to the kernel (CPU time, run delay, faults), and what one costs.
     pub readings: u64,
+    /// What one such question costs the thread that asks.
     pub reading_ns: Nanos,
     /// CPU time of all that and of the collector's own thread, over the whole run.
     pub cpu_ns: Nanos,
@@ -162,8 +183,11 @@ pub struct RecorderReport {
 /// The trace file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceReport {
+    /// The file as it now is, `.json` or `.json.gz`.
     pub path: String,
+    /// Events in the file.
     pub events: u64,
+    /// Bytes of the file.
     pub bytes: u64,
     /// Events that are not in the file, past its size limit or after an error.
     pub left_out_events: u64,
@@ -171,13 +195,16 @@ pub struct TraceReport {
     pub step_slices_expected: u64,
     /// Units of work of decode for those steps: one a sample, unless samples are tiny.
     pub decode_slices_expected: u64,
+    /// Why writing ended early.
     pub error: Option<String>,
 }
 
 /// What the training itself says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Training {
+    /// Of the first step; `None` where it is not known.
     pub first_loss: Option<f64>,
+    /// Of the last step; `None` where it is not known.
     pub last_loss: Option<f64>,
     /// Of each step from the first on, so many as [`Training::FIRST_LOSSES`]; `None` where it is not a number.
     pub losses: Vec<Option<f64>>,
@@ -224,6 +251,7 @@ impl Training {
 /// How the model did on samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Score {
+    /// How many it was measured on.
     pub samples: u64,
     /// Mean cross-entropy; `null` in JSON where it is not a number.
     #[serde(deserialize_with = "number")]
@@ -250,7 +278,9 @@ impl Score {
 /// One pass over the training samples, as far as it went.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
+    /// From zero.
     pub epoch: u64,
+    /// Steps done in it.
     pub steps: u64,
     /// Each sample before the step that learned from it.
     #[serde(flatten)]
@@ -262,6 +292,7 @@ pub struct EpochReport {
 pub struct Evaluation {
     /// "validation" or "test".
     pub part: Cow<'static, str>,
+    /// Over all its samples.
     #[serde(flatten)]
     pub score: Score,
     /// Samples that could not be loaded, as [`Report::skipped`].
@@ -273,15 +304,21 @@ pub struct Evaluation {
 /// Everything a report says. Times are in nanoseconds, shares from 0 to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// Says that this is a report of this program: `stallscope-report`.
     pub schema: Cow<'static, str>,
+    /// Raised when a field changes its meaning or goes away.
     pub schema_version: u32,
+    /// The version that wrote it.
     pub stallscope_version: Cow<'static, str>,
+    /// The run's name.
     pub name: String,
+    /// Whether the run is over, and how it ended.
     pub status: Status,
     /// Why the run ended early.
     pub error: Option<String>,
     /// Seconds since 1970, when this was written.
     pub written_at_unix_seconds: f64,
+    /// What it was measured on.
     pub machine: Machine,
     /// The whole resolved configuration.
     pub config: serde_json::Value,
@@ -293,9 +330,13 @@ pub struct Report {
     pub data: DataReport,
     /// Steps in the window.
     pub steps: u64,
+    /// Samples of those steps.
     pub samples: u64,
+    /// Length of the window.
     pub window_ns: Nanos,
+    /// Over the window.
     pub samples_per_second: f64,
+    /// `None` where the loader runs alone.
     pub device: Option<DeviceReport>,
     /// `None` where the data was read as fast as the machine can.
     pub storage: Option<StorageReport>,
@@ -305,27 +346,39 @@ pub struct Report {
     pub idle_causes: Vec<IdleCause>,
     /// The same in parts of the window: up to 200 bins, and by epoch.
     pub over_time: OverTime,
+    /// Device idle time without a cause / device idle time, 0 to 1.
     pub unattributed_share: f64,
+    /// How long the trainer's thread waited for a batch, per step.
     pub data_wait: LengthSummary,
+    /// Sum of those waits / window, 0 to 1.
     pub data_wait_share: f64,
+    /// The trainer's own time per step, without the wait.
     pub step: LengthSummary,
+    /// From the start of the pipeline to the first device batch in the trainer's hands.
     pub first_batch_ns: Option<Nanos>,
+    /// Those that did anything, in the order of the data's way.
     pub stages: Vec<StageSummary>,
     /// The slowest samples of each stage, longest first.
     pub slowest_samples: Vec<SlowSample>,
+    /// Each thread that did anything.
     pub workers: Vec<WorkerSummary>,
+    /// CPU time of the whole process in the window; `None` where it is not known.
     pub process_cpu_ns: Option<Nanos>,
     /// The costs, net, from which other runs are predicted.
     pub profile: Option<Profile>,
     /// Of other programs, on the cores that this process may use; `None` where it is not known.
     pub other_programs_cpu_ns: Option<Nanos>,
+    /// What binds the run; `None` until it can be said.
     pub verdict: Option<Verdict>,
     /// `None` where there are not too many workers.
     pub guard: Option<Guard>,
     /// Samples left out: how many, and the first of them.
     pub skipped: Skipped,
+    /// What recording cost, and what it lost.
     pub recorder: RecorderReport,
+    /// `None` where no trace is written.
     pub trace: Option<TraceReport>,
+    /// What the training says of itself.
     pub training: Training,
 }
 

@@ -14,7 +14,9 @@ pub struct NvmlReport {
     pub pci_bus_id: String,
     /// Between two readings, as asked for.
     pub period_ns: Nanos,
+    /// Of the GPU in all; `None` where the driver does not tell.
     pub memory_total_bytes: Option<u64>,
+    /// The counters.
     #[serde(flatten)]
     pub figures: GpuSummary,
     /// Why GPU-Util is not what device busy is, where they differ.

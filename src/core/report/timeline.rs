@@ -24,6 +24,7 @@ pub enum TimelineSource {
 /// How it is known what a GPU did, and what it did in the window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimelineReport {
+    /// Whose clock the times are from.
     pub source: TimelineSource,
     /// Why it is not the GPU's own timestamps, where it is not.
     pub fallback: Option<String>,
@@ -33,10 +34,13 @@ pub struct TimelineReport {
     pub version: Option<u32>,
     /// CUPTI's records over the whole run, those lost or unusable, and those that came too late for their step.
     pub records: u64,
+    /// Records lost or unusable.
     pub lost: u64,
+    /// Records that came too late for their step.
     pub late: u64,
     /// Kernels in the measured steps, and the sum of their times.
     pub kernels: u64,
+    /// Sum of the times of those kernels.
     pub kernel_ns: Nanos,
     /// Copies of batches to the device in the measured steps.
     pub copies: Option<CopyReport>,
@@ -47,10 +51,13 @@ pub struct TimelineReport {
 /// Copies to a GPU, as it reports them itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CopyReport {
+    /// How many.
     pub count: u64,
+    /// Bytes copied.
     pub bytes: u64,
     /// Of those from pinned memory.
     pub pinned_bytes: u64,
+    /// Sum of their times.
     pub ns: Nanos,
     /// While kernels ran.
     pub overlapped_ns: Nanos,

@@ -14,11 +14,15 @@ pub struct GpuSample {
     pub gpu_util_percent: Option<u32>,
     /// The same for reads and writes of the GPU's memory.
     pub memory_util_percent: Option<u32>,
+    /// Of the streaming multiprocessors, now.
     pub sm_clock_mhz: Option<u32>,
+    /// Of the GPU's memory, now.
     pub memory_clock_mhz: Option<u32>,
     /// Of all processes.
     pub memory_used_bytes: Option<u64>,
+    /// Drawn by the whole card.
     pub power_milliwatts: Option<u32>,
+    /// Of the GPU chip.
     pub temperature_celsius: Option<u32>,
     /// From the host to the GPU, over some 20 ms. Read less often than the others.
     pub pcie_rx_bytes_per_second: Option<u64>,

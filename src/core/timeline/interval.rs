@@ -5,7 +5,9 @@ use super::Nanos;
 /// A half-open interval `[start, end)` of time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Interval {
+    /// First nanosecond in it.
     pub start: Nanos,
+    /// First nanosecond behind it; never before `start`.
     pub end: Nanos,
 }
 

@@ -3,6 +3,7 @@
 /// Worker threads of a stage and the capacity of its output queue.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct StageKnobs {
+    /// Threads that serve the stage.
     pub workers: usize,
     /// In the engine samples for stages of samples (behind the last there is always room for one batch), in the
     /// simulation claims; batches for batch and copy.
@@ -17,13 +18,16 @@ pub enum Layout {
     PerStage {
         /// Of the stages of samples, in their order.
         samples: Vec<StageKnobs>,
+        /// Of the batch stage.
         batch: StageKnobs,
     },
     /// As PyTorch's DataLoader: each worker assembles whole batches, from the first stage to collate, and at most
     /// `num_workers * prefetch_factor` batches are outstanding. With 0 workers batches are assembled
     /// in the trainer's thread.
     WholeBatch {
+        /// Threads in all, each of which serves every stage up to batch.
         num_workers: usize,
+        /// Outstanding batches per worker, at most.
         prefetch_factor: usize,
     },
 }

@@ -8,7 +8,9 @@ use super::{Nanos, Stage, StageKind};
 /// A sample's place in the run: the batch it belongs to and its slot there. Whole batches use slot 0.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemId {
+    /// Number of the batch in the run, from zero.
     pub batch: u64,
+    /// Place in the batch, from zero.
     pub slot: u32,
 }
 
@@ -71,12 +73,17 @@ pub struct Split {
 /// What one stage did in a unit of work.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Service {
+    /// The stage that served.
     pub stage: Stage,
+    /// Start of service.
     pub start: Nanos,
+    /// End of service.
     pub end: Nanos,
     /// Time runnable but not running, in nanoseconds.
     pub run_delay: u32,
+    /// Bytes taken in.
     pub bytes_in: u64,
+    /// Bytes handed on.
     pub bytes_out: u64,
     /// Items left in the input queue after this one was taken; none where the same worker made the input.
     pub input_depth: u16,
@@ -91,6 +98,7 @@ pub struct UnitRecord {
     pub split: Option<Split>,
     /// Its number on its lane, from zero; a gap betrays a dropped record.
     pub ordinal: u64,
+    /// The first sample, where a worker took several.
     pub item: ItemId,
     /// Index of the sample in the data set, the first where a worker took several; for a batch, of the
     /// sample that completed it.
@@ -252,8 +260,11 @@ impl Split {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DevicePhase {
+    /// The model's output and the loss.
     Forward,
+    /// The gradients.
     Backward,
+    /// The update of the weights.
     Optimizer,
     /// A whole step of a device that does not tell its phases apart.
     Step,
@@ -280,9 +291,13 @@ impl DevicePhase {
 /// An interval in which the device was busy.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct BusySpan {
+    /// What the device computed.
     pub phase: DevicePhase,
+    /// Number of the batch in the run, from zero.
     pub batch: u64,
+    /// When the device became busy.
     pub start: Nanos,
+    /// When it was done.
     pub end: Nanos,
 }
 
@@ -292,8 +307,11 @@ pub struct BusySpan {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum HostWork {
+    /// Putting a step's work on the device.
     Launch,
+    /// Fetching the loss from the device.
     LossReadback,
+    /// Writing down how training goes.
     Logging,
     /// burn's training on the CPU beside an emulated device.
     Training,
@@ -317,22 +335,34 @@ impl HostWork {
 /// An interval of the trainer's own code.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct HostSpan {
+    /// What the code did.
     pub work: HostWork,
+    /// Number of the batch in the run, from zero.
     pub batch: u64,
+    /// When it began.
     pub start: Nanos,
+    /// When it was done.
     pub end: Nanos,
 }
 
 /// What the kernel has charged to a thread so far (`getrusage(RUSAGE_THREAD)`, schedstat).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ThreadUsage {
+    /// When the kernel was asked, on the run's clock.
     pub at: Nanos,
+    /// CPU time in the program's own code.
     pub user: Nanos,
+    /// CPU time in the kernel on the thread's behalf.
     pub system: Nanos,
+    /// Time runnable but not running.
     pub run_delay: Nanos,
+    /// Context switches since the thread waited for something.
     pub voluntary_switches: u64,
+    /// Context switches since the thread's core was given to another.
     pub involuntary_switches: u64,
+    /// Page faults that had to read from a disk.
     pub major_faults: u64,
+    /// Page faults that needed no disk.
     pub minor_faults: u64,
     /// How often the thread asked the kernel, which is what recording costs it beside its records.
     pub readings: u64,
@@ -341,9 +371,13 @@ pub struct ThreadUsage {
 /// Anything a lane records.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Record {
+    /// A unit of work.
     Unit(UnitRecord),
+    /// A time in which the device was busy.
     Busy(BusySpan),
+    /// A time of the trainer's own code.
     Host(HostSpan),
+    /// The thread's figures so far.
     Usage(ThreadUsage),
     /// Records of the lane before this place found no room and are lost. The recorder's own, written by no thread.
     Dropped,

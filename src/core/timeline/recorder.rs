@@ -34,7 +34,9 @@ impl LaneKind {
 /// A lane: one row of the timeline, written by one thread.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct LaneInfo {
+    /// As the timeline and reports show it.
     pub name: String,
+    /// What works on it.
     pub kind: LaneKind,
 }
 

@@ -55,16 +55,21 @@ enum Stages {
 /// Names that cannot be those of a pipeline's stages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StageNameError {
+    /// No sample stage is named.
     #[error("a pipeline needs a stage that makes samples\n  try: name at least one stage")]
     None,
+    /// More sample stages than a pipeline may have: how many.
     #[error("a pipeline has {0} stages, and at most {MOST_STAGES} can be told apart")]
     TooMany(usize),
+    /// A name with characters that it must not have, or none at all.
     #[error(
         "a stage cannot be called {0:?}\n  try: lower-case letters, digits, `_` and `-`, a letter first"
     )]
     Characters(String),
+    /// Two stages have this name.
     #[error("two stages are called `{0}`\n  try: another name for one of them")]
     Twice(String),
+    /// A name that every pipeline has for something else.
     #[error(
         "`{0}` cannot be the name of a stage: every pipeline has something that is called so\n  try: another name"
     )]
@@ -115,13 +120,21 @@ static STAGES_OF_IMAGES: [Info; 8] = known!(OF_IMAGES:
 
 /// The stages of our own loader.
 impl Stage {
+    /// Fetches a sample's encoded bytes.
     pub const READ: Stage = Stage(&STAGES_OF_IMAGES[0]);
+    /// Makes pixels of them.
     pub const DECODE: Stage = Stage(&STAGES_OF_IMAGES[1]);
+    /// Resizes and augments a decoded sample.
     pub const PREPROCESS: Stage = Stage(&STAGES_OF_IMAGES[2]);
+    /// Puts samples together to a batch.
     pub const BATCH: Stage = Stage(&STAGES_OF_IMAGES[3]);
+    /// Brings a batch to the device.
     pub const COPY: Stage = Stage(&STAGES_OF_IMAGES[4]);
+    /// One step, as the trainer's thread sees it.
     pub const STEP: Stage = Stage(&STAGES_OF_IMAGES[5]);
+    /// One batch on a copy engine.
     pub const TRANSFER: Stage = Stage(&STAGES_OF_IMAGES[6]);
+    /// One step on a device beside the trainer's thread.
     pub const DEVICE: Stage = Stage(&STAGES_OF_IMAGES[7]);
 }
 
@@ -243,6 +256,7 @@ impl Stage {
     pub const fn name(self) -> &'static str {
         self.0.name
     }
+    /// What is done in it, and by whom.
 
     pub const fn kind(self) -> StageKind {
         self.0.kind
@@ -371,9 +385,13 @@ impl<'de> serde::Deserialize<'de> for Stage {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ServedBy {
+    /// By the loader's workers.
     Loader,
+    /// By the thread that copies.
     Copy,
+    /// By the trainer's own thread.
     Trainer,
+    /// By the device or its copy engine.
     Device,
 }
 

@@ -6,7 +6,9 @@ use std::sync::{Mutex, PoisonError};
 /// Steps that are over.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepCounts {
+    /// How many, from the run's first step on.
     pub steps: u64,
+    /// Samples of those steps; skipped ones are not.
     pub samples: u64,
     /// Sum of the times between two of them.
     pub waited: Nanos,
@@ -17,7 +19,9 @@ pub struct StepCounts {
 /// Steps that are over by now, and those of the warm-up once that is.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CountedSteps {
+    /// Those of the warm-up; `None` until it is over.
     pub warm_up: Option<StepCounts>,
+    /// From the run's first step on, warm-up included.
     pub all: StepCounts,
 }
 

@@ -48,6 +48,7 @@ impl Sum {
 pub struct WakingSeen {
     /// How often both of the figures below were seen, at least.
     pub count: u64,
+    /// Nanoseconds that the other one had waited.
     pub waited_ns: f64,
     /// Time of the thread that woke the other one.
     pub cost_ns: f64,

@@ -10,9 +10,13 @@ use serde_json::Value;
 /// One argument of a span or an instant.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Arg<'a> {
+    /// A whole number.
     UInt(u64),
+    /// A number, which must be finite.
     Float(f64),
+    /// Text, escaped as JSON needs it.
     Text(&'a str),
+    /// Any JSON, as it is.
     Json(&'a Value),
 }
 
@@ -20,7 +24,9 @@ pub enum Arg<'a> {
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Number {
+    /// A whole number.
     UInt(u64),
+    /// Any number.
     Float(f64),
 }
 

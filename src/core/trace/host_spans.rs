@@ -34,10 +34,12 @@ const MOST_SPANS: u64 = 50_000;
 /// Why host spans are not recorded; the trace goes on without them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostSpansError {
+    /// Another trace of the process is recording them.
     #[error(
         "host spans are not recorded: another trace of this process is recording them; finish that one first"
     )]
     Busy,
+    /// The process has a tracing subscriber of its own.
     #[error("host spans are not recorded: this process has its own tracing subscriber")]
     SubscriberTaken,
 }

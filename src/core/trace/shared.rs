@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct SharedTrace(Arc<Mutex<Option<TraceWriter>>>);
 
 impl SharedTrace {
+    /// The first handle on the trace that `writer` writes.
     pub fn new(writer: TraceWriter) -> SharedTrace {
         SharedTrace(Arc::new(Mutex::new(Some(writer))))
     }

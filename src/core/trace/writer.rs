@@ -31,9 +31,13 @@ pub struct TraceOptions {
 /// The slice through which a flow passes: the lane it lies on and its interval.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct FlowPoint {
+    /// Process of the lane, as the trace numbers them.
     pub pid: u32,
+    /// The lane, as the trace numbers them.
     pub tid: u32,
+    /// Start of the slice.
     pub start: Nanos,
+    /// End of the slice.
     pub end: Nanos,
 }
 
