@@ -4,6 +4,8 @@
 //! Modules may use only those below them: `loader` -> `report`, `pipeline`, `machine`; `report` -> `analysis` ->
 //! `timeline`; `pipeline` and `trace` -> `timeline`; `tracing_feed` -> `trace`, `analysis`; `machine` uses nothing.
 
+#![warn(missing_docs)]
+
 // Some files of `tests` are compiled here, too, and name the program's crate as the tests there do.
 #[cfg(test)]
 extern crate self as stallscope;

@@ -15,7 +15,9 @@ use std::fmt;
 /// What the verdict must know of the pipeline beside its records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoaderShape {
+    /// Names the stages.
     pub pipeline: &'static Pipeline,
+    /// How workers are spent, with the room of their queues.
     pub layout: Layout,
     /// Without workers the trainer's thread copies. With `num_workers = 0` it does so in any case.
     pub copy: StageKnobs,
@@ -52,10 +54,15 @@ pub struct Disk {
 pub enum Limit {
     /// All whole-batch workers together.
     Workers,
+    /// The thread that copies, or the copy engine.
     Copy,
+    /// The trainer's own thread.
     Trainer,
+    /// The device that executes steps.
     Device,
+    /// The CPU cores that the process may use.
     Cores,
+    /// The disk that the first stage reads from.
     Disk,
     /// Workers that serve nothing but one stage.
     #[serde(untagged)]

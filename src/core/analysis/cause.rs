@@ -61,7 +61,9 @@ impl fmt::Display for Cause {
 /// A piece of device idle time with its cause.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct IdleSpan {
+    /// When the device was idle.
     pub interval: Interval,
+    /// Why it was.
     pub cause: Cause,
 }
 

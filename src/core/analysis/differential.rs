@@ -36,6 +36,7 @@ impl Part {
 /// Seconds a sample took with the data set's bytes in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cached {
+    /// One number for each run.
     Runs(Vec<f64>),
     /// They are in memory in normal runs, too: these are the same.
     Always,
@@ -46,15 +47,20 @@ pub enum Cached {
 /// Seconds a sample took, in each run of each mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleTimes {
+    /// Runs of the whole pipeline.
     pub normal: Vec<f64>,
+    /// Runs that read from memory.
     pub cached: Cached,
+    /// Runs whose batches stay in host memory.
     pub host_resident: Vec<f64>,
+    /// Runs whose batches stay on the device.
     pub device_only: Vec<f64>,
 }
 
 /// A share of the median time of the normal runs, as it is: below 0 where noise is larger.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Estimate {
+    /// From the medians of both modes.
     pub share: f64,
     /// From the fastest run of the one mode against the slowest of the other.
     pub low_share: f64,
@@ -154,14 +160,19 @@ pub struct Attributed {
     pub fetch_share: f64,
     /// Capacity and prefetch depth of the stages behind it, up to batch.
     pub preparation_share: f64,
+    /// Copy to the device.
     pub copy_share: f64,
+    /// The device at work.
     pub device_busy_share: f64,
     /// The trainer's own code.
     pub host_share: f64,
     /// The device idle although it had work.
     pub device_side_share: f64,
+    /// The cores taken by other threads or programs.
     pub cpu_contention_share: f64,
+    /// Threads woken too late.
     pub wake_up_share: f64,
+    /// No cause found.
     pub unattributed_share: f64,
 }
 

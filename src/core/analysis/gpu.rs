@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 pub struct Level {
     /// Weighted by time.
     pub mean: f64,
+    /// The largest reading in the window.
     pub max: f64,
 }
 
@@ -23,11 +24,17 @@ pub struct GpuSummary {
     pub samples: u64,
     /// GPU-Util as nvidia-smi prints it; not device busy.
     pub gpu_util: Option<Level>,
+    /// Time in which the GPU's memory was read or written.
     pub memory_util: Option<Level>,
+    /// Of the streaming multiprocessors.
     pub sm_clock_mhz: Option<Level>,
+    /// Of the GPU's memory.
     pub memory_clock_mhz: Option<Level>,
+    /// Of all processes.
     pub memory_used_bytes: Option<Level>,
+    /// Drawn by the whole card.
     pub power_watts: Option<Level>,
+    /// Of the GPU chip.
     pub temperature_celsius: Option<Level>,
     /// From the host to the GPU.
     pub pcie_rx_bytes_per_second: Option<Level>,

@@ -9,9 +9,11 @@ pub struct UtilComparison {
     pub gpu_util: f64,
     /// Device busy / window, 0 to 1.
     pub device_busy: f64,
+    /// Length of the window.
     pub window: Nanos,
     /// Mean length of the intervals in which the device was busy, where it is known.
     pub mean_busy_interval: Option<Nanos>,
+    /// What `device_busy` is made of.
     pub busy_by: BusyBy,
 }
 

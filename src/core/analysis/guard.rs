@@ -29,9 +29,11 @@ pub struct Guard {
     pub check: Cow<'static, str>,
     /// The stage; `None` where workers assemble whole batches (`num_workers`).
     pub stage: Option<Stage>,
+    /// Threads of the stage in this run.
     pub workers: usize,
     /// So many do the same work without starving the device.
     pub enough: usize,
+    /// CPU cores that the process may use; a quota may leave it a fraction of one.
     pub cores: f64,
     /// How many threads were running or ready to run on average, the trainer's among them.
     pub runnable_threads: f64,
@@ -42,7 +44,9 @@ pub struct Guard {
     pub lost_share: f64,
     /// The same for the time lost in all, to other programs and threads, too; 0 to 1.
     pub waited_share: f64,
+    /// What was found, with its figures, as the user reads it.
     pub message: String,
+    /// The number of workers to try.
     pub suggestion: Suggestion,
 }
 

@@ -52,6 +52,7 @@ impl WindowRule {
 /// How fast a run goes, over the window so far.
 #[derive(Copy, Clone, Debug)]
 pub struct Pace {
+    /// Samples per second over the window so far.
     pub samples_per_second: f64,
     /// Device busy / window, 0 to 1.
     pub device_busy: f64,

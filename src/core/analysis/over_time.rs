@@ -17,10 +17,13 @@ pub struct PartOfWindow {
     /// Since the window began.
     #[serde(rename = "start_ns")]
     pub start: Nanos,
+    /// How long the part is.
     #[serde(rename = "length_ns")]
     pub length: Nanos,
+    /// Device idle time in it.
     #[serde(rename = "idle_ns")]
     pub idle: Nanos,
+    /// That time by cause.
     pub causes: CauseTotals,
 }
 
@@ -29,7 +32,9 @@ pub struct PartOfWindow {
 pub struct EpochPart {
     /// From zero.
     pub first_epoch: u64,
+    /// From zero; the same for a single epoch.
     pub last_epoch: u64,
+    /// The time that these epochs take up of the window.
     #[serde(flatten)]
     pub part: PartOfWindow,
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Profile {
     /// Samples of a step, on average.
     pub samples_per_step: f64,
+    /// Of each stage that did anything.
     pub services: Vec<ServiceProfile>,
     /// What waiting costs.
     pub waking: WakingProfile,
@@ -26,6 +27,7 @@ pub struct Profile {
 /// What one stage did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServiceProfile {
+    /// The stage.
     pub stage: Stage,
     /// Samples, or batches.
     pub items: u64,

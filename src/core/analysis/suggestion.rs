@@ -10,7 +10,9 @@ use std::fmt;
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum SettingValue {
+    /// On or off.
     Flag(bool),
+    /// A number of workers, items or batches.
     Count(usize),
 }
 
@@ -26,7 +28,9 @@ impl fmt::Display for SettingValue {
 /// A key of the configuration with the value to give it; `key=value` in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
+    /// As `--set` takes it.
     pub key: String,
+    /// The value to give it.
     pub value: SettingValue,
     /// What it is in this run.
     pub now: SettingValue,
@@ -55,10 +59,15 @@ impl fmt::Display for Setting {
 pub enum Change {
     /// All of them at once.
     Set(Vec<Setting>),
+    /// Samples read in the order in which they are stored.
     ReadInOrder,
+    /// The loss fetched from the device every few steps.
     ReadLossLessOften,
+    /// Images stored at the size that is trained on.
     StoreAtTrainedSize,
+    /// Samples stored as preprocessing leaves them.
     StorePreprocessed,
+    /// Less to read, or to copy, for each sample.
     FewerBytes,
     /// Of any kind, at a stage of the user's own.
     LessWork(Stage),
@@ -86,6 +95,7 @@ impl fmt::Display for Change {
 /// A change to try, with what it can gain. As JSON it has its sentence in `text`, too.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Suggestion {
+    /// What to change.
     pub change: Change,
     /// The most it can speed up samples/s, as a factor.
     pub at_most: f64,
@@ -149,9 +159,11 @@ impl Serialize for Suggestion {
 /// How much faster a resource that binds may get.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slack {
+    /// The resource that binds.
     pub limit: Limit,
     /// So many times as fast until `next` binds; 1 where that is as slow.
     pub factor: f64,
+    /// What binds then.
     pub next: Limit,
 }
 

@@ -9,6 +9,7 @@ use crate::timeline::{Interval, Nanos, Stage};
 /// Everything measured over the window. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Summary {
+    /// From the end of the warm-up to the end of the last step so far.
     pub window: Interval,
     /// Steps in the window.
     pub steps: u64,
@@ -36,11 +37,13 @@ pub struct Summary {
     pub step_run_delay: Nanos,
     /// From the start of the pipeline to the first device batch in the trainer's hands.
     pub first_batch: Option<Nanos>,
+    /// Those that did anything, in the order of the data's way.
     pub stages: Vec<StageSummary>,
     /// The slowest samples of each stage, longest first.
     pub slowest_samples: Vec<SlowSample>,
     /// The costs, net, from which other runs are predicted.
     pub profile: Profile,
+    /// Each thread that did anything.
     pub workers: Vec<WorkerSummary>,
     /// CPU time of the whole process in the window, where it is known.
     pub process_cpu: Option<Nanos>,

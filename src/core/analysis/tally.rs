@@ -71,16 +71,21 @@ impl Lengths {
 /// How long something took, over many times.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LengthSummary {
+    /// How often.
     pub count: u64,
     /// In nanoseconds, as the percentiles; these to three significant digits.
     #[serde(rename = "mean_ns")]
     pub mean: Nanos,
+    /// Median.
     #[serde(rename = "p50_ns")]
     pub p50: Nanos,
+    /// 90th percentile.
     #[serde(rename = "p90_ns")]
     pub p90: Nanos,
+    /// 99th percentile.
     #[serde(rename = "p99_ns")]
     pub p99: Nanos,
+    /// The longest, exactly.
     #[serde(rename = "max_ns")]
     pub max: Nanos,
 }
@@ -304,10 +309,13 @@ impl Tally {
 /// What one thread did in the window.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct WorkerSummary {
+    /// Name of its lane.
     pub name: String,
+    /// Whose thread it is.
     pub kind: LaneKind,
     /// Units of work it ended.
     pub items: u64,
+    /// In service.
     #[serde(rename = "busy_ns")]
     pub busy: Nanos,
     /// Waiting for input; for the trainer, the data wait.
@@ -323,26 +331,33 @@ pub struct WorkerSummary {
 /// One stage in the window, all its workers together.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct StageSummary {
+    /// The stage.
     pub stage: Stage,
     /// Threads that serve this stage; 0 where the trainer's own thread does.
     pub workers: usize,
     /// Whether these threads serve other stages too; then starved cannot be told apart by stage.
     pub shared_workers: bool,
+    /// Samples, or batches, that it served.
     pub items: u64,
+    /// Of these, samples that failed and were left out.
     pub skipped: u64,
     /// Time per item.
     pub service: LengthSummary,
     /// Sums over the workers.
     #[serde(rename = "busy_ns")]
     pub busy: Nanos,
+    /// Waiting for input.
     #[serde(rename = "starved_ns")]
     pub starved: Nanos,
+    /// Waiting for room downstream.
     #[serde(rename = "blocked_ns")]
     pub blocked: Nanos,
     /// Part of the service time in which the thread was runnable but not running.
     #[serde(rename = "run_delay_ns")]
     pub run_delay: Nanos,
+    /// Bytes taken in.
     pub bytes_in: u64,
+    /// Bytes handed on.
     pub bytes_out: u64,
     /// Items left in the input queue when one was taken, on average.
     pub input_queue_mean: f64,

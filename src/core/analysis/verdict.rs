@@ -15,8 +15,11 @@ use crate::timeline::{Nanos, Place, Stage, StageKind};
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputBound {
+    /// 20 % and more.
     Highly,
+    /// 5 % to 20 %.
     Moderately,
+    /// Less than 5 %.
     #[default]
     Not,
 }
@@ -34,6 +37,7 @@ impl InputBound {
 /// What binds the run.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Verdict {
+    /// How much the run waits for input.
     pub input_bound: InputBound,
     /// Data wait of the trainer's thread / window, 0 to 1.
     pub data_wait_share: f64,
@@ -46,6 +50,7 @@ pub struct Verdict {
     pub evidence: Vec<String>,
     /// Where the loader binds: what of it is slowest, and how much faster that may get.
     pub slack: Vec<Slack>,
+    /// What to change; `None` where nothing is known to help.
     pub suggestion: Option<Suggestion>,
 }
 

@@ -10,10 +10,13 @@ pub struct WakingProfile {
     /// How long it was waited for another thread, shortest first; how long that one took to hand an item on, and how
     /// long it was from then until the thread that waited had it.
     pub waited_ns: Vec<f64>,
+    /// Of the thread that hands on, indexed as `waited_ns`.
     pub waking_by_wait_ns: Vec<f64>,
+    /// Until the thread that waited has the item, indexed as `waited_ns`.
     pub latency_ns: Vec<f64>,
     /// What handing on to a thread that waits takes on average, and CPU time of the one that waits.
     pub waking_ns: f64,
+    /// CPU time of the thread that waits, on average.
     pub switching_ns: f64,
 }
 

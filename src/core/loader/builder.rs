@@ -16,23 +16,37 @@ use std::path::PathBuf;
 /// Why a pipeline cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LoaderError {
+    /// A stage's name cannot be used.
     #[error(transparent)]
     Names(#[from] StageNameError),
     /// Workers or room of a stage that there is not.
     #[error("there is no stage `{name}`; the stages are {stages}")]
-    UnknownStage { name: String, stages: String },
+    UnknownStage {
+        /// The name that was given.
+        name: String,
+        /// The names that there are, as a list.
+        stages: String,
+    },
     /// Settings of which one leaves another without effect.
     #[error("set is {0}\n  try: leave one of them out")]
     NoEffect(String),
+    /// More samples than can be numbered: how many.
     #[error("{0} samples cannot be numbered, at most {most} can\n  try: fewer, larger samples", most = u32::MAX)]
     TooManySamples(usize),
     /// All steps are warm-up, or there are none.
     #[error(
         "{batches} steps are made, and the first {warmup} are not measured\n  try: more steps or epochs, or fewer warmup_steps"
     )]
-    NothingMeasured { batches: u64, warmup: u64 },
+    NothingMeasured {
+        /// Steps in all.
+        batches: u64,
+        /// Steps of the warm-up.
+        warmup: u64,
+    },
+    /// The pipeline cannot start as it is set up.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
+    /// The trace cannot be started.
     #[error(transparent)]
     Trace(#[from] TraceError),
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 /// Between two passes. How long is chosen such that the fullest ring is about a quarter full.
 pub const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// However full the fullest ring is.
 pub const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+/// Records of one ring.
 pub const A_QUARTER_FULL: u64 = Recorder::RECORDS_PER_LANE as u64 / 4;
 
 /// The pause after one of length `pause` in which the fullest ring took `records`. It grows slowly, since

@@ -12,6 +12,7 @@ use crate::timeline::{Layout, Pipeline, Stage, StageKind};
 /// Why nothing can be predicted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PredictError {
+    /// A part of the report is missing: which.
     #[error(
         "the report has no {0}\n  try: predict from a run of a loader that has measured some steps"
     )]
@@ -22,10 +23,16 @@ pub enum PredictError {
     /// What no run could be given.
     #[error("{0}")]
     Impossible(String),
+    /// Batches of more samples than the data has.
     #[error(
         "batches of {size} are more than the {samples} samples there are\n  try: a smaller batch.size"
     )]
-    Batches { size: usize, samples: usize },
+    Batches {
+        /// Samples that a batch would have.
+        size: usize,
+        /// Samples of the data.
+        samples: usize,
+    },
 }
 
 /// Steps that are simulated at most; more of the same tell nothing new.

@@ -47,8 +47,11 @@ pub enum PipelineError {
     /// What was made of samples could not be put together.
     #[error("{stage} failed on batch {batch}: {reason}")]
     Batch {
+        /// Where it failed.
         stage: Stage,
+        /// Number of the batch in the run, from zero.
         batch: u64,
+        /// What the stage said.
         reason: String,
     },
     /// A worker panicked outside of a sample; the pipeline stopped.

@@ -17,6 +17,7 @@ pub enum FormatError {
         "it is not a report of stallscope\n  try: the report.json in the folder that `stallscope run` printed last"
     )]
     NotAReport,
+    /// A report with another schema version.
     #[error(
         "it is from another version of stallscope: its schema_version is {found}, and this version reads \
          {SCHEMA_VERSION}\n  try: measure again with this version, or use the version that wrote it"

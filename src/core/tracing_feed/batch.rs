@@ -5,7 +5,9 @@ use crate::timeline::{BusySpan, HostSpan, Nanos, StageKind, UnitRecord, UnitRef}
 /// Batches of the run that are traced.
 #[derive(Copy, Clone, Debug)]
 pub struct TracedSteps {
+    /// Number of the first batch, from zero.
     pub first: u64,
+    /// How many, from the first on.
     pub count: u64,
 }
 

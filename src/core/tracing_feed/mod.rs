@@ -51,6 +51,7 @@ pub struct TracingFeed {
     past: bool,
     /// Units of work of decode in the steps written.
     pub decode_slices: u64,
+    /// Steps written.
     pub steps_written: u64,
 }
 

@@ -8,6 +8,7 @@ use crate::trace::TraceWriter;
 /// earliest traced step may yet begin.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TracedPart {
+    /// From the beginning of its first step to the end of the last one written.
     pub interval: Interval,
     /// No step will be added to it.
     pub whole: bool,

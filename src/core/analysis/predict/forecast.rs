@@ -9,8 +9,11 @@ use serde::{Deserialize, Serialize};
 /// A figure and the interval that it lies in with about 95 %.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
+    /// The likeliest.
     pub value: f64,
+    /// Lower end of the interval.
     pub low: f64,
+    /// Upper end of the interval.
     pub high: f64,
 }
 
@@ -57,7 +60,9 @@ impl Estimate {
 pub struct Doubts {
     /// Of the stages of samples, in their order.
     pub samples: Vec<f64>,
+    /// Of the batch stage.
     pub batch: f64,
+    /// Of a step.
     pub step: f64,
     /// Of everything that computes, together: another run finds the machine faster or slower.
     pub machine: f64,
@@ -70,6 +75,7 @@ pub struct Doubts {
 /// What doubling a resource would gain.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]
 pub struct Relief {
+    /// What there would be twice as much of.
     pub resource: Resource,
     /// Samples/s as a factor, from twice as much of it.
     pub gain: f64,
@@ -79,7 +85,9 @@ pub struct Relief {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(untagged)]
 pub enum Resource {
+    /// What operational analysis bounds throughput by.
     Limit(Limit),
+    /// Room of the queues.
     #[serde(serialize_with = "prefetch")]
     Prefetch,
 }
@@ -100,15 +108,19 @@ impl std::fmt::Display for Resource {
 /// What a run would measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Forecast {
+    /// Over the window.
     pub samples_per_second: Estimate,
     /// 0 to 1; none without a device.
     pub device_busy: Option<Estimate>,
     /// Of the trainer's thread.
     pub data_wait_p50_ns: Estimate,
+    /// Of the trainer's thread.
     pub data_wait_p99_ns: Estimate,
+    /// Until the trainer's thread has the first batch.
     pub first_batch_ns: Estimate,
     /// The most that operational analysis allows, and what allows no more.
     pub bound_samples_per_second: f64,
+    /// What allows no more.
     pub bound_by: Limit,
     /// What would gain most if there were twice as much of it; none where nothing gains 1 %.
     pub next_bottleneck: Option<Relief>,

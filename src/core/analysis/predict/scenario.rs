@@ -7,9 +7,11 @@ use crate::timeline::{Layout, Pipeline};
 /// Samples of each batch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct BatchSizes {
+    /// Samples of every batch but an epoch's last.
     pub size: usize,
     /// Batches in an epoch, and the samples of the last one.
     pub per_epoch: u64,
+    /// Samples of an epoch's last batch.
     pub last: usize,
 }
 
@@ -47,7 +49,9 @@ impl BatchSizes {
 /// What one batch costs, by its samples, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchCosts {
+    /// Whatever the number of samples.
     pub base: f64,
+    /// For each of its samples.
     pub per_sample: f64,
     /// What a cost is multiplied with, of mean 1; none is always 1.
     pub factors: Costs,
@@ -116,7 +120,9 @@ pub struct ServiceCosts {
     pub copy: BatchCosts,
     /// Of the trainer's thread before a step is on the device, and after it.
     pub launch: BatchCosts,
+    /// Of the trainer's thread after a step.
     pub host: Costs,
+    /// Of other threads of the process.
     pub background: Background,
 }
 
@@ -124,11 +130,14 @@ pub struct ServiceCosts {
 /// come together every now and then. Times are nanoseconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Background {
+    /// CPU time for each step.
     pub per_step: f64,
     /// They begin when there is as much to do as of so many steps, and not before they have rested so long; or when
     /// they have rested for the longest time.
     pub steps: f64,
+    /// They do not begin before they have rested so long.
     pub shortest_rest: f64,
+    /// They begin once they have rested so long.
     pub longest_rest: f64,
 }
 
@@ -137,6 +146,7 @@ pub struct Background {
 pub struct Storage {
     /// Nanoseconds of each request, side by side.
     pub latency: f64,
+    /// Requests for each sample, one after another.
     pub requests_per_sample: f64,
     /// Nanoseconds that the disk is taken up by each sample, one at a time.
     pub taken_per_sample: f64,
@@ -148,9 +158,15 @@ pub enum Device {
     /// Nothing: the loader runs alone.
     None,
     /// The trainer's thread, on so many cores.
-    OnHost { step: BatchCosts, width: f64 },
+    OnHost {
+        /// Of one step, as long as it has its cores.
+        step: BatchCosts,
+        /// CPU cores that a step uses.
+        width: f64,
+    },
     /// A device beside it.
     Beside {
+        /// Of one step on the device.
         step: BatchCosts,
         /// Time that launching a step takes without computing.
         launch_wait: f64,
@@ -169,7 +185,9 @@ pub struct Waking {
     /// How long is waited for another thread, shortest first; what that one computes to hand an item on, and how long it
     /// takes from then until the thread that waited runs, where a core is idle.
     pub waited: Vec<f64>,
+    /// To wake a thread that has waited so long, indexed as `waited`: time of the thread that hands on.
     pub costs: Vec<f64>,
+    /// From then until that thread runs, indexed as `waited`.
     pub latencies: Vec<f64>,
     /// CPU time of the thread that is woken.
     pub switching: f64,
@@ -193,11 +211,13 @@ impl Waking {
 /// Everything that is simulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
+    /// Names the stages.
     pub pipeline: &'static Pipeline,
     /// With queues that hold so many claims, and behind batch so many batches.
     pub layout: Layout,
     /// Batches that a thread copies ahead; `None` copies in the trainer's thread.
     pub copy_ahead: Option<usize>,
+    /// Samples of the batches.
     pub batches: BatchSizes,
     /// Samples that a worker takes at a time.
     pub claim: usize,
@@ -207,15 +227,21 @@ pub struct Scenario {
     pub outstanding: usize,
     /// Steps before the window, and in it.
     pub warmup: u64,
+    /// Steps in the window.
     pub steps: u64,
     /// Batches that are loaded for steps after the window, while it lasts.
     pub later: u64,
+    /// CPU cores that the process may use.
     pub cores: f64,
     /// Of these, what other programs use.
     pub others: f64,
+    /// The disk; `None` where the costs of the first stage have it.
     pub storage: Option<Storage>,
+    /// What each service costs.
     pub costs: ServiceCosts,
+    /// What executes steps.
     pub device: Device,
+    /// What waking a thread takes.
     pub waking: Waking,
 }
 

@@ -15,8 +15,11 @@ use std::collections::VecDeque;
 pub struct Simulated {
     /// From the end of the last warm-up step to that of the last step.
     pub window: f64,
+    /// Steps in the window.
     pub steps: u64,
+    /// Samples of those steps.
     pub samples: u64,
+    /// Time in which the device was busy, in the window.
     pub device_busy: f64,
     /// Of each step in the window, shortest first.
     pub data_waits: Vec<f32>,
@@ -27,6 +30,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
+    /// Over the window.
     pub fn samples_per_second(&self) -> f64 {
         self.samples as f64 * 1e9 / self.window.max(1.0)
     }

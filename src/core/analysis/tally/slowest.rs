@@ -9,6 +9,7 @@ const SLOWEST: usize = 10;
 /// What a stage took for one of its slowest samples, or for a few that a worker took together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SlowSample {
+    /// Where it took so long.
     pub stage: Stage,
     /// Place in the data set, of the first where there are several.
     pub index: u32,
