@@ -257,7 +257,6 @@ impl Stage {
         self.0.name
     }
     /// What is done in it, and by whom.
-
     pub const fn kind(self) -> StageKind {
         self.0.kind
     }
