@@ -37,13 +37,13 @@ pub struct Summary {
     pub step_run_delay: Nanos,
     /// From the start of the pipeline to the first device batch in the trainer's hands.
     pub first_batch: Option<Nanos>,
-    /// Those that did anything, in the order of the data's way.
+    /// Those of the loader and the copy engine that did anything, in the order of the data's way.
     pub stages: Vec<StageSummary>,
     /// The slowest samples of each stage, longest first.
     pub slowest_samples: Vec<SlowSample>,
     /// The costs, net, from which other runs are predicted.
     pub profile: Profile,
-    /// Each thread that did anything.
+    /// One for each thread with a lane.
     pub workers: Vec<WorkerSummary>,
     /// CPU time of the whole process in the window, where it is known.
     pub process_cpu: Option<Nanos>,

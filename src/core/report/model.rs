@@ -31,7 +31,7 @@ pub enum Status {
 pub struct Machine {
     /// CPU cores that the process may use; a quota may leave it a fraction of one.
     pub cores: f64,
-    /// Its name as it gives it itself.
+    /// Its name, with its release where that is known.
     pub operating_system: String,
     /// Of the CPU, as Rust names it.
     pub architecture: Cow<'static, str>,
@@ -149,7 +149,7 @@ pub struct EmulatedReport {
 pub struct IdleCause {
     /// In words.
     pub cause: String,
-    /// For programs.
+    /// The same for programs.
     pub kind: Cause,
     /// The stage it names, where it names one.
     pub stage: Option<Stage>,
@@ -356,11 +356,11 @@ pub struct Report {
     pub step: LengthSummary,
     /// From the start of the pipeline to the first device batch in the trainer's hands.
     pub first_batch_ns: Option<Nanos>,
-    /// Those that did anything, in the order of the data's way.
+    /// Those of the loader and the copy engine that did anything, in the order of the data's way.
     pub stages: Vec<StageSummary>,
     /// The slowest samples of each stage, longest first.
     pub slowest_samples: Vec<SlowSample>,
-    /// Each thread that did anything.
+    /// One for each thread with a lane.
     pub workers: Vec<WorkerSummary>,
     /// CPU time of the whole process in the window; `None` where it is not known.
     pub process_cpu_ns: Option<Nanos>,

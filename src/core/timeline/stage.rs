@@ -256,6 +256,7 @@ impl Stage {
     pub const fn name(self) -> &'static str {
         self.0.name
     }
+
     /// What is done in it, and by whom.
     pub const fn kind(self) -> StageKind {
         self.0.kind
