@@ -172,7 +172,7 @@ pub struct Attributed {
     pub cpu_contention_share: f64,
     /// Threads woken too late.
     pub wake_up_share: f64,
-    /// No cause found.
+    /// What dropped records hide.
     pub unattributed_share: f64,
 }
 
