@@ -75,9 +75,19 @@ pub(super) struct Fold {
 #[derive(Clone, Debug, Default)]
 struct Serving {
     /// How long each stage took.
-    parts: BTreeMap<Stage, Nanos>,
+    parts: Vec<(Stage, Nanos)>,
     /// Idle time, in order; what has a cause already is not shared out.
     idle: Vec<(Interval, Option<Cause>)>,
+}
+
+impl Serving {
+    /// `stage` took `length` more of it.
+    fn add(&mut self, stage: Stage, length: Nanos) {
+        match self.parts.iter_mut().find(|(known, _)| *known == stage) {
+            Some((_, part)) => *part += length,
+            None => self.parts.push((stage, length)),
+        }
+    }
 }
 
 /// A part of a lead that was used up.
@@ -163,7 +173,7 @@ impl Fold {
             if !segment.is_empty() {
                 self.cursor = segment.end;
                 if let Some(stage) = served(&visit.link).filter(|stage| stage.of_loader()) {
-                    *self.serving.parts.entry(stage).or_default() += segment.length();
+                    self.serving.add(stage, segment.length());
                 }
                 self.label(segment, &visit.link, device, &mut spans);
             }
@@ -199,14 +209,16 @@ impl Fold {
     /// Shares out the idle time of the service that is over: first latency that another order or a deeper queue would
     /// have hidden, then capacity, each among the stages by how long they took.
     fn end_service(&mut self, device: &DeviceActivity, spans: &mut Vec<IdleSpan>) {
-        let Serving { parts, idle } = std::mem::take(&mut self.serving);
-        if idle.is_empty() {
+        if self.serving.idle.is_empty() {
+            self.serving.parts.clear();
             return;
         }
+        let Serving { mut parts, idle } = std::mem::take(&mut self.serving);
+        parts.sort_unstable_by_key(|(stage, _)| *stage);
         let own = || idle.iter().filter(|(_, cause)| cause.is_none());
         let mut left: Nanos = own().map(|(interval, _)| interval.length()).sum();
         let mut held: Nanos = own().map(|(own, _)| device.held.covered_in(*own)).sum();
-        let last = parts.last_key_value().map(|(stage, _)| *stage);
+        let last = parts.last().map(|(stage, _)| *stage);
         let mut shares = Vec::new();
         while left > Nanos::ZERO
             && let Some(used) = last.and_then(|last| self.use_lead(last, left))
@@ -397,12 +409,12 @@ fn served(link: &Link) -> Option<Stage> {
 /// `total`, divided among the stages as `parts` are, to the nanosecond.
 fn shares_of(
     total: Nanos,
-    parts: &BTreeMap<Stage, Nanos>,
+    parts: &[(Stage, Nanos)],
     cause: fn(Stage) -> Cause,
 ) -> impl Iterator<Item = (Cause, Nanos)> {
-    let whole: Nanos = parts.values().copied().sum();
+    let whole: Nanos = parts.iter().map(|(_, part)| *part).sum();
     let (mut until, mut given) = (Nanos::ZERO, Nanos::ZERO);
-    let share = move |(stage, part): (&Stage, &Nanos)| {
+    let share = move |(stage, part): &(Stage, Nanos)| {
         until += *part;
         let length = total.share_of(until, whole) - given;
         given += length;

@@ -92,6 +92,7 @@ pub struct LengthSummary {
 
 /// One stage over the window, all its workers together.
 pub(super) struct StageTally {
+    pub(super) stage: Stage,
     /// It did anything at all.
     serves: bool,
     units: u64,
@@ -117,8 +118,9 @@ pub(super) struct StageTally {
 }
 
 impl StageTally {
-    fn new() -> StageTally {
+    fn new(stage: Stage) -> StageTally {
         StageTally {
+            stage,
             serves: false,
             units: 0,
             woken: 0,
@@ -194,8 +196,8 @@ impl LaneTally {
 /// All stages and lanes.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// None where nothing was seen.
-    stages: BTreeMap<Stage, StageTally>,
+    /// By [`Stage::number`]; none where nothing was seen.
+    stages: Vec<Option<StageTally>>,
     /// By number.
     lanes: Vec<LaneTally>,
     before_window: BTreeMap<u16, ThreadUsage>,
@@ -272,7 +274,11 @@ impl Tally {
     }
 
     fn stage(&mut self, stage: Stage) -> &mut StageTally {
-        self.stages.entry(stage).or_insert_with(StageTally::new)
+        let number = stage.number();
+        if self.stages.len() <= number {
+            self.stages.resize_with(number + 1, || None);
+        }
+        self.stages[number].get_or_insert_with(|| StageTally::new(stage))
     }
 
     fn lane(&mut self, lane: u16) -> &mut LaneTally {
@@ -387,7 +393,7 @@ impl Tally {
 
     /// The slowest samples of each stage, longest first; `epoch_of` is a batch's.
     pub(super) fn slowest(&self, epoch_of: impl Fn(u64) -> Option<u64>) -> Vec<SlowSample> {
-        let stages = self.stages.values();
+        let stages = self.stages.iter().flatten();
         let samples = stages.flat_map(|stage| stage.slowest.samples());
         let mut slowest: Vec<SlowSample> = samples
             .map(|slow| SlowSample {
@@ -425,7 +431,8 @@ impl Tally {
         window: Nanos,
     ) -> Vec<StageSummary> {
         let told = |stage: &Stage| stage.of_loader() || stage.kind() == StageKind::Transfer;
-        let seen = self.stages.iter().map(|(stage, tally)| (*stage, tally));
+        let seen = self.stages.iter().flatten();
+        let seen = seen.map(|tally| (tally.stage, tally));
         let seen = seen.filter(|(stage, tally)| told(stage) && tally.serves);
         seen.map(|(stage, tally)| match stage.kind() {
             StageKind::Transfer => StageSummary {

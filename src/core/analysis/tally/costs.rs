@@ -18,12 +18,12 @@ impl Tally {
         others_cpu: Option<Nanos>,
         (steps, samples): (u64, u64),
     ) -> Profile {
-        let served = self.stages.iter().filter(|(_, tally)| tally.items > 0);
+        let served = self.stages.iter().flatten().filter(|tally| tally.items > 0);
         let assembly = served.clone();
-        let assembly = assembly.filter(|(stage, _)| stage.kind() <= StageKind::Batch);
-        let all = assembly.map(|(_, tally)| tally.net.sum as f64).sum();
+        let assembly = assembly.filter(|tally| tally.stage.kind() <= StageKind::Batch);
+        let all = assembly.map(|tally| tally.net.sum as f64).sum();
         let services =
-            served.map(|(stage, tally)| service_profile(*stage, tally, all, workers, window));
+            served.map(|tally| service_profile(tally.stage, tally, all, workers, window));
         let mut services: Vec<ServiceProfile> = services.collect();
         within_cpu_time(&mut services, workers, window);
         let of_lanes = workers.iter().filter_map(|worker| cpu_of(worker, window));
