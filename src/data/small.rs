@@ -29,11 +29,13 @@ pub struct SmallImages {
 
 impl SmallImages {
     /// Channels, height and width.
+    #[inline]
     pub fn shape(&self) -> [usize; 3] {
         self.shape
     }
 
     /// Number of images, never zero.
+    #[inline]
     pub fn len(&self) -> usize {
         self.labels.len()
     }
@@ -50,12 +52,14 @@ impl SmallImages {
 
     /// Image `i`: one plane after another, each with its rows top to bottom. Panics when `i` is not below `len()`, as
     /// slice indexing does.
+    #[inline]
     pub fn pixels(&self, i: usize) -> &[u8] {
         let bytes = self.shape.iter().product::<usize>();
         &self.pixels[i * bytes..(i + 1) * bytes]
     }
 
     /// The label of image `i`. Panics when `i` is not below `len()`, as slice indexing does.
+    #[inline]
     pub fn label(&self, i: usize) -> u32 {
         u32::from(self.labels[i])
     }

@@ -133,6 +133,7 @@ pub struct HostBatch {
 
 impl HostBatch {
     /// Samples in the batch; skipped ones are not.
+    #[inline]
     pub fn len(&self) -> usize {
         self.labels.len()
     }
@@ -158,6 +159,7 @@ impl HostBatch {
     }
 
     /// The samples' bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.data[..self.len() * self.sample_bytes]
     }

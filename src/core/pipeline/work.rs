@@ -53,6 +53,7 @@ impl Claim {
     }
 
     /// Indices in the data set.
+    #[inline]
     pub fn indices(&self) -> &[u32] {
         &self.order[self.places.clone()]
     }
@@ -79,6 +80,7 @@ impl Claim {
     }
 
     /// The first sample's key; the only one's where samples are taken one by one.
+    #[inline]
     pub fn first(&self) -> SampleKey {
         SampleKey {
             index: self.order[self.places.start],
