@@ -80,7 +80,7 @@ impl Doc {
         self.lines.join("\n") + "\n"
     }
 
-    /// Lines of other code blocks that are no commands.
+    /// Lines of other code blocks that are no commands. Rust is no output.
     pub fn strangers(&self) -> Vec<String> {
         let (mut fence, mut continued) = (None, false);
         let mut strangers = Vec::new();
@@ -94,7 +94,7 @@ impl Doc {
             }
             let code = match fence {
                 None => line.strip_prefix("    "),
-                Some("console") => None,
+                Some("console" | "rust") => None,
                 Some(_) => Some(line.as_str()),
             };
             let Some(code) = code else { continue };
