@@ -61,6 +61,6 @@ fn the_cpu_is_refused_by_a_build_without_its_backend() {
     let lines = "error: device cpu is not usable here: this build has no CPU backend (feature \"cpu\")\n  \
          try: cargo build --release --features cpu, or --set device=emulated:resnet50-a100\n";
     refused("cpu", &[], lines);
-    let trained = ["--set", "emulated.train=true"];
+    let trained = ["--set", "train=true"];
     refused("emulated:resnet50-a100", &trained, lines);
 }
