@@ -11,10 +11,10 @@ mod suggested;
 pub(super) use suggested::predict_suggested;
 
 use super::plan::plan;
+use crate::analysis::Profile;
 use crate::analysis::predict::{
     Doubts, Forecast, Scenario, ServiceCosts, corrected, expected, forecast, simulate,
 };
-use crate::analysis::{Profile, ServiceProfile};
 use crate::config::{ConfigError, Mode, Resolved, Settings, TypedKey};
 use crate::pipeline::Plan;
 use crate::report::{DataReport, FormatError, Report};
@@ -121,11 +121,8 @@ pub struct MeasuredRun {
     pub first_batch_ns: Option<f64>,
 }
 
-/// The simulation is taken to be off by this much at least, and the machine to be faster or slower in another run.
-const LEAST_DOUBT: f64 = 0.01;
+/// The machine is taken to be faster or slower in another run by this much at least.
 const LEAST_MACHINE: f64 = 0.02;
-/// What waking threads takes depends on which cores they have, and is known this well.
-const WAKING: f64 = 0.25;
 
 impl Predictor {
     /// From a run's report.
@@ -233,11 +230,8 @@ impl Predictor {
     }
 
     /// `costs`, corrected by what the simulation of the measured run was off.
-    fn calibrated(&self, mut costs: ServiceCosts) -> ServiceCosts {
-        for own in &mut costs.samples {
-            *own = own.scaled(self.factor, 1.0);
-        }
-        costs.batch = costs.batch.scaled(self.factor);
+    fn calibrated(&self, costs: ServiceCosts) -> ServiceCosts {
+        let mut costs = costs.corrected(self.factor);
         costs.background.per_step = self.background;
         costs
     }
@@ -305,19 +299,9 @@ impl Predictor {
         Ok(self.memory(&self.plan(&config)))
     }
 
+    /// How well the costs are known.
     fn doubts(&self) -> Doubts {
-        let of = |stage| {
-            let service: Option<&ServiceProfile> = self.profile.service(stage);
-            service.map_or(0.0, |service| service.relative_error)
-        };
-        Doubts {
-            samples: Pipeline::IMAGES.samples().map(of).collect(),
-            batch: of(Stage::BATCH),
-            step: of(Stage::DEVICE).max(of(Stage::STEP)),
-            machine: self.machine_doubt(),
-            waking: WAKING,
-            model: LEAST_DOUBT.max((self.bias - 1.0).abs()),
-        }
+        self.profile.doubts(self.machine_doubt(), self.bias)
     }
 
     /// How much faster or slower the machine may be in another run: as it was in parts of this one.

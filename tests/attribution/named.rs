@@ -7,8 +7,9 @@ use crate::{MS, STEP, any_knobs, knobs};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use stallscope::analysis::predict::{BatchSizes, Costs, Device, Scenario, ServiceCosts, expected};
+use stallscope::analysis::predict::{Costs, Scenario, ServiceCosts, expected};
 use stallscope::analysis::{Analysis, LoaderShape, Summary, Verdict, WindowRule};
+use stallscope::loader::{batch_sizes, simulated_layout};
 use stallscope::pipeline::sampler::Order;
 use stallscope::pipeline::{
     Claim, HostBatch, HostToDevice, Layout, OnError, Plan, SampleError, StagedWork, StopSignal,
@@ -223,21 +224,11 @@ impl Named {
     /// What the run measured, to be simulated.
     fn scenario(&self, summary: &Summary) -> Scenario {
         let (plan, profile) = (self.plan(), &summary.profile);
-        let mut layout = plan.layout.clone();
-        if let Layout::PerStage { samples, .. } = &mut layout {
-            let last = samples.last_mut().unwrap();
-            last.prefetch = plan.finished_samples(last.prefetch);
-        }
-        let step = self.pipeline.the(StageKind::Step);
         Scenario {
             pipeline: self.pipeline,
-            layout,
+            layout: simulated_layout(&plan),
             copy_ahead: (plan.copy.workers > 0).then_some(plan.copy.prefetch),
-            batches: BatchSizes {
-                size: self.batch_size,
-                per_epoch: plan.batches_per_epoch(SAMPLES).unwrap(),
-                last: self.batch_size,
-            },
+            batches: batch_sizes(&plan, SAMPLES).unwrap(),
             claim: 1,
             ordered: true,
             outstanding: plan.outstanding(),
@@ -251,10 +242,7 @@ impl Named {
                 host: Costs::default(),
                 ..profile.costs(0.0)
             },
-            device: Device::OnHost {
-                step: profile.in_proportion(step),
-                width: 1.0,
-            },
+            device: profile.on_host(CORES),
             waking: profile.waking(),
         }
     }

@@ -33,6 +33,7 @@ mod pause;
 mod predict;
 mod running;
 mod settings;
+mod simulated;
 mod work;
 
 pub use builder::{LoaderBuilder, LoaderError, Stages, source};
@@ -41,6 +42,7 @@ pub use other_programs::OtherPrograms;
 pub use pause::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE, pause_after};
 pub use predict::{PredictError, Predictor};
 pub use running::Loader;
+pub use simulated::{batch_sizes, simulated_layout};
 
 #[cfg(test)]
 mod tests;

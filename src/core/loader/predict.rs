@@ -1,13 +1,11 @@
 //! Prediction: what a pipeline of the user's own would do with other settings, from the report of one run.
 
 use super::settings::Settings;
+use super::simulated::{batch_sizes, simulated_layout};
 use crate::analysis::Profile;
-use crate::analysis::predict::{
-    BatchSizes, Costs, Device, Doubts, Forecast, Scenario, corrected, expected, forecast,
-};
-use crate::pipeline::sampler::Batches;
+use crate::analysis::predict::{Costs, Doubts, Forecast, Scenario, corrected, expected, forecast};
 use crate::report::Report;
-use crate::timeline::{Layout, Pipeline, Stage, StageKind};
+use crate::timeline::Pipeline;
 
 /// Why nothing can be predicted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -37,11 +35,8 @@ pub enum PredictError {
 
 /// Steps that are simulated at most; more of the same tell nothing new.
 const MOST_STEPS: u64 = 4_000;
-/// The simulation is taken to be off by this much at least, the machine to be as much faster or slower in another run,
-/// and what waking threads takes to be known this well.
-const LEAST_DOUBT: f64 = 0.01;
+/// The machine is taken to be as much faster or slower in another run.
 const MACHINE: f64 = 0.02;
-const WAKING: f64 = 0.25;
 
 /// Predicts from one report.
 #[derive(Clone, Debug)]
@@ -132,19 +127,10 @@ impl Predictor {
         Ok(forecast)
     }
 
+    /// How well the costs are known.
     fn doubts(&self) -> Doubts {
-        let of = |stage: Stage| {
-            let service = self.profile.service(stage);
-            service.map_or(0.0, |service| service.relative_error)
-        };
-        Doubts {
-            samples: self.pipeline.samples().map(of).collect(),
-            batch: of(self.pipeline.the(StageKind::Batch)),
-            step: of(self.pipeline.the(StageKind::Step)),
-            machine: MACHINE.hypot((self.factor - 1.0) / 2.0),
-            waking: WAKING,
-            model: LEAST_DOUBT.max((self.bias - 1.0).abs()),
-        }
+        let machine = MACHINE.hypot((self.factor - 1.0) / 2.0);
+        self.profile.doubts(machine, self.bias)
     }
 
     /// What is simulated for a run with `settings`.
@@ -153,38 +139,17 @@ impl Predictor {
         let checked = plan.check(self.pipeline, settings.samples);
         checked.map_err(|error| PredictError::Impossible(error.to_string()))?;
         let (size, samples) = (plan.batch_size, settings.samples);
-        let batches = Batches::new(samples, size.max(1), plan.drop_last);
+        let batches = batch_sizes(&plan, samples);
         let batches = batches.ok_or(PredictError::Batches { size, samples })?;
-        let left = samples % size.max(1);
-        let mut layout = plan.layout.clone();
-        if let Layout::PerStage { samples, .. } = &mut layout
-            && let Some(last) = samples.last_mut()
-        {
-            last.prefetch = plan.finished_samples(last.prefetch);
-        }
-        let mut costs = self.profile.costs(0.0);
-        for own in &mut costs.samples {
-            *own = own.scaled(self.factor, 1.0);
-        }
-        costs.batch = costs.batch.scaled(self.factor);
+        let mut costs = self.profile.costs(0.0).corrected(self.factor);
         // All of the caller's thread is the step.
         costs.host = Costs::default();
-        let step = self.pipeline.the(StageKind::Step);
-        let length = self.profile.service(step).map_or(0.0, |step| step.mean_ns);
-        let others = self.profile.other_cpu_ns_per_step / length.max(1.0);
         let steps = plan.batches.saturating_sub(settings.warmup_steps);
         Ok(Scenario {
             pipeline: self.pipeline,
-            layout,
+            layout: simulated_layout(&plan),
             copy_ahead: (plan.copy.workers > 0).then_some(plan.copy.prefetch),
-            batches: BatchSizes {
-                size,
-                per_epoch: batches.per_epoch(),
-                last: match plan.drop_last || left == 0 {
-                    true => size,
-                    false => left,
-                },
-            },
+            batches,
             claim: plan.claim_size,
             ordered: plan.ordered,
             outstanding: plan.outstanding(),
@@ -195,10 +160,7 @@ impl Predictor {
             others: self.profile.other_programs_cores,
             storage: None,
             costs,
-            device: Device::OnHost {
-                step: self.profile.in_proportion(step),
-                width: (1.0 + others).clamp(1.0, self.cores.max(1.0)),
-            },
+            device: self.profile.on_host(self.cores),
             waking: self.profile.waking(),
         })
     }

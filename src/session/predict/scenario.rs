@@ -3,12 +3,11 @@
 use super::disk::storage;
 use super::{PredictError, Predictor, WhatIf};
 use crate::analysis::predict::{
-    Background, BatchCosts, BatchSizes, Costs, Device, SampleCosts, Scenario, ServiceCosts,
+    Background, BatchCosts, Costs, Device, SampleCosts, Scenario, ServiceCosts,
 };
 use crate::config::{DeviceConfig, EmulatedConfig, Mode, Resolved};
-use crate::loader::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE};
+use crate::loader::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE, batch_sizes, simulated_layout};
 use crate::pipeline::Plan;
-use crate::pipeline::sampler::Batches;
 use crate::timeline::{Layout, Pipeline, Stage};
 
 /// Steps that are simulated at most; more of the same tell nothing new, once the collector has had some dozens of turns.
@@ -30,19 +29,13 @@ pub(super) fn scenario(
             plan.batches
         )));
     }
-    let batches = Batches::new(samples, plan.batch_size, plan.drop_last).ok_or_else(|| {
+    let batches = batch_sizes(plan, samples).ok_or_else(|| {
         let size = plan.batch_size;
         PredictError::Impossible(format!(
             "batch.size = {size} is more than the {samples} samples of the data, and drop_last leaves nothing\n  \
              try: a smaller batch.size"
         ))
     })?;
-    let per_epoch = batches.per_epoch();
-    let left = samples % plan.batch_size;
-    let last = match plan.drop_last || left == 0 {
-        true => plan.batch_size,
-        false => left,
-    };
     let warmup = config.warmup_steps;
     let claims = plan.batch_size.div_ceil(plan.claim_size.max(1)) as u64;
     let most = (MOST_CLAIMS / claims).clamp(8, MOST_STEPS);
@@ -54,11 +47,7 @@ pub(super) fn scenario(
         pipeline: Pipeline::IMAGES,
         layout: simulated_layout(plan),
         copy_ahead: (!inline_copy).then_some(plan.copy.prefetch),
-        batches: BatchSizes {
-            size: plan.batch_size,
-            per_epoch,
-            last,
-        },
+        batches,
         claim: plan.claim_size,
         ordered: plan.ordered,
         outstanding: plan.outstanding(),
@@ -96,20 +85,6 @@ fn collector(config: &Resolved, plan: &Plan, per_step: f64) -> Background {
         shortest_rest: SHORTEST_PAUSE.as_nanos() as f64,
         longest_rest: LONGEST_PAUSE.as_nanos() as f64,
     }
-}
-
-/// The layout of `plan`, with queues that hold so many claims.
-fn simulated_layout(plan: &Plan) -> Layout {
-    let mut layout = plan.layout.clone();
-    if let Layout::PerStage { samples, .. } = &mut layout {
-        if let Some(last) = samples.last_mut() {
-            last.prefetch = plan.finished_samples(last.prefetch);
-        }
-        for knobs in samples {
-            knobs.prefetch = knobs.prefetch.div_ceil(plan.claim_size);
-        }
-    }
-    layout
 }
 
 fn costs_and_device(
@@ -187,14 +162,7 @@ fn costs_and_device(
         }
         _ => {
             costs.host = Costs::default();
-            let step = profile
-                .service(Stage::STEP)
-                .map_or(0.0, |step| step.mean_ns);
-            let others = profile.other_cpu_ns_per_step / step.max(1.0);
-            Device::OnHost {
-                step: profile.in_proportion(Stage::STEP).scaled(speed),
-                width: (1.0 + others).clamp(1.0, from.cores.max(1.0)),
-            }
+            profile.on_host(from.cores).with_step(speed)
         }
     };
     (costs, device)

@@ -194,7 +194,7 @@ fn costlier(scenario: &Scenario, doubts: &Doubts, reach: f64) -> Scenario {
             .iter_mut()
             .for_each(|cost| *cost *= factor(doubts.waking));
     }
-    other.device = with_step(&other.device, (reach * doubts.step).exp());
+    other.device = other.device.with_step((reach * doubts.step).exp());
     other
 }
 
@@ -207,15 +207,6 @@ fn threads_a_core(scenario: &Scenario) -> f64 {
         }
     };
     threads as f64 / scenario.cores.max(1.0)
-}
-
-fn with_step(device: &Device, factor: f64) -> Device {
-    let mut device = device.clone();
-    match &mut device {
-        Device::None => {}
-        Device::OnHost { step, .. } | Device::Beside { step, .. } => *step = step.scaled(factor),
-    }
-    device
 }
 
 /// What would gain most if there were twice as much of it.
@@ -239,7 +230,7 @@ fn doubled(scenario: &Scenario, resource: Resource) -> Option<Scenario> {
         Resource::Limit(Limit::Disk) => other.storage.as_mut()?.taken_per_sample /= 2.0,
         Resource::Limit(Limit::Device) => {
             other.device = match other.device {
-                Device::Beside { .. } | Device::OnHost { .. } => with_step(&other.device, 0.5),
+                Device::Beside { .. } | Device::OnHost { .. } => other.device.with_step(0.5),
                 Device::None => return None,
             }
         }

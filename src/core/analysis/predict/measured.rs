@@ -1,13 +1,19 @@
 //! From what a run measured to the costs of a simulation.
 
 use super::costs::Costs;
-use super::scenario::{Background, BatchCosts, SampleCosts, ServiceCosts, Waking};
+use super::forecast::Doubts;
+use super::scenario::{Background, BatchCosts, Device, SampleCosts, ServiceCosts, Waking};
 use crate::analysis::profile::{Profile, ServiceProfile, mean_of};
 use crate::timeline::{Stage, StageKind};
 
 /// Of what a batch costs beside its samples, the part that does not depend on their number: collating and
 /// copying a batch do a little for each sample and a little in all, and one run does not tell them apart.
 const FIXED_PART: f64 = 0.5;
+
+/// The simulation is taken to be off by this much at least. What waking threads takes depends on which cores they have,
+/// and is known that well.
+const LEAST_DOUBT: f64 = 0.01;
+const WAKING_DOUBT: f64 = 0.25;
 
 impl Profile {
     /// What services cost; of the trainer's end only its own code, in [`host`](ServiceCosts::host), of which
@@ -28,6 +34,36 @@ impl Profile {
             launch: BatchCosts::default(),
             host: host.unwrap_or_default(),
             background: Background::default(),
+        }
+    }
+
+    /// How well the costs are known, where the machine may be `machine` faster or slower in another run and the
+    /// simulation of the measured run came to `bias` times what was measured.
+    pub fn doubts(&self, machine: f64, bias: f64) -> Doubts {
+        let of = |stage: Stage| {
+            let service = self.service(stage);
+            service.map_or(0.0, |service| service.relative_error)
+        };
+        let pipeline = self.pipeline();
+        let of_the = |kind| of(pipeline.the(kind));
+        Doubts {
+            samples: pipeline.samples().map(of).collect(),
+            batch: of_the(StageKind::Batch),
+            step: of_the(StageKind::Device).max(of_the(StageKind::Step)),
+            machine,
+            waking: WAKING_DOUBT,
+            model: LEAST_DOUBT.max((bias - 1.0).abs()),
+        }
+    }
+
+    /// Steps on the host as they were measured, on `cores` cores; everything of the trainer's thread is in them.
+    pub fn on_host(&self, cores: f64) -> Device {
+        let step = self.pipeline().the(StageKind::Step);
+        let length = self.service(step).map_or(0.0, |step| step.mean_ns);
+        let others = self.other_cpu_ns_per_step / length.max(1.0);
+        Device::OnHost {
+            step: self.in_proportion(step),
+            width: (1.0 + others).clamp(1.0, cores.max(1.0)),
         }
     }
 

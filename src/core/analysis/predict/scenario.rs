@@ -126,6 +126,17 @@ pub struct ServiceCosts {
     pub background: Background,
 }
 
+impl ServiceCosts {
+    /// The same with what the loader computes `factor` times as long; what it waits for it waits all the same.
+    pub fn corrected(mut self, factor: f64) -> ServiceCosts {
+        for own in &mut self.samples {
+            *own = own.scaled(factor, 1.0);
+        }
+        self.batch = self.batch.scaled(factor);
+        self
+    }
+}
+
 /// Other threads of the process, such as the collector: nothing waits for them, they only need cores. They do what has
 /// come together every now and then. Times are nanoseconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -177,6 +188,19 @@ pub enum Device {
         /// Copies that may be under way before the thread that copies waits; with 0 for each.
         copies_ahead: usize,
     },
+}
+
+impl Device {
+    /// The same with steps `factor` times as long.
+    pub fn with_step(mut self, factor: f64) -> Device {
+        match &mut self {
+            Device::None => {}
+            Device::OnHost { step, .. } | Device::Beside { step, .. } => {
+                *step = step.scaled(factor);
+            }
+        }
+        self
+    }
 }
 
 /// What it takes to wake a thread, in nanoseconds.
