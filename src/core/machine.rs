@@ -1,4 +1,4 @@
-//! Cores and memory that this process may use: the machine's, and what a container or a service manager leaves it of
+//! The operating system, and the cores and memory that this process may use: the machine's, and what a container or a service manager leaves it of
 //! them, cgroup v1 and v2.
 //!
 //! Invariant: a limit counts wherever it stands between the process's own group and the root, and
@@ -11,6 +11,15 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/sys/fs/cgroup";
 const OWN: &str = "/proc/self/cgroup";
+
+/// Its name and release: `Linux 6.12.8`.
+pub fn operating_system() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.map_or_else(
+        |_| std::env::consts::OS.to_owned(),
+        |release| format!("Linux {}", release.trim()),
+    )
+}
 
 /// The tightest CPU quota, in cores.
 pub fn cpu_quota_cores() -> Option<f64> {

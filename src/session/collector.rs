@@ -6,18 +6,17 @@ use super::error::SessionError;
 use super::gpu::GpuCollector;
 use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
-use crate::analysis::{Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict};
+use crate::analysis::{Analysis, Guard, LoaderShape, Summary, Verdict};
 use crate::config::EmulatedConfig;
 use crate::loader::{
-    A_QUARTER_FULL, OtherPrograms, SHORTEST_PAUSE, cpu_of, pause_after, recorder_report,
-    waking_profile,
+    A_QUARTER_FULL, Intake, SHORTEST_PAUSE, cpu_of, pause_after, recorder_report, waking_profile,
 };
 use crate::pipeline::{RecordingCost, StopSignal, WakingCost, panic_message};
 use crate::report::{
     DeviceReport, EmulatedReport, RecorderReport, Report, Status, TimelineReport, Training,
     write_json,
 };
-use crate::timeline::{Clock, Nanos, Record, Recorder, StageKind};
+use crate::timeline::{Clock, Nanos, Recorder};
 use crate::trace::{HostSpans, SharedTrace};
 use crate::tracing_feed::TracingFeed;
 use nix::sys::resource::UsageWho;
@@ -89,8 +88,7 @@ pub(super) struct Collector {
     pub(super) on_progress: OnProgress,
     /// Steps to do in all.
     pub(super) steps: u64,
-    /// Room for the records of one pass.
-    pub(super) records: Vec<(u16, Record)>,
+    pub(super) intake: Intake,
     /// Stops the run where nobody collects any more.
     pub(super) stop: StopSignal,
     /// What its own code panicked with; what it holds cannot be gone on with.
@@ -105,7 +103,6 @@ pub(super) struct Collector {
     /// CPU time of the process before the run, or otherwise apart from it, and of the collector's thread so far.
     pub(super) process_cpu_before: Nanos,
     pub(super) own_cpu: Nanos,
-    pub(super) others: OtherPrograms,
 }
 
 /// A pass of the collector, which lasts milliseconds: a thread of the pipeline that is woken on the same core would
@@ -224,40 +221,30 @@ impl Collector {
 
     /// Takes what was recorded, for the `last` time maybe; returns how many records the fullest lane had.
     fn drain(&mut self, last: bool) -> u64 {
-        let mut records = std::mem::take(&mut self.records);
         let gpu_is_over = self
             .gpu_timeline
             .as_ref()
             .is_some_and(GpuCollector::is_over);
-        let [trainer, device] =
-            [StageKind::Step, StageKind::Device].map(|kind| self.recorder.steps(kind));
-        self.analysis.counted(trainer, device);
-        let drain = self
-            .recorder
-            .drain(|lane, record| records.push((lane, record)));
-        let at = self.clock.now();
-        let cpu = cpu_of(UsageWho::RUSAGE_SELF).map(|used| CpuReading { at, used });
-        let others = cpu.and_then(|cpu| self.others.read(at, cpu.used, last));
-        if let Some(others) = others {
-            self.analysis.other_programs(others);
-        }
+        let analysis = &mut self.analysis;
+        let mut pass = self
+            .intake
+            .pass(&self.recorder, &*self.clock, analysis, last);
         if let Some(gpu) = &mut self.gpu_timeline {
-            let (analysis, feed) = (&mut self.analysis, self.feed.as_ref());
-            gpu.collect(gpu_is_over, &mut records, analysis, feed);
+            let feed = self.feed.as_ref();
+            gpu.collect(gpu_is_over, &mut pass.records, analysis, feed);
         }
-        let mut turn = Turn::of(drain.fullest);
-        self.analysis
-            .absorb(&records, drain.dropped, cpu, || turn.give_way());
+        let (fullest, dropped) = (pass.drain.fullest, pass.drain.dropped);
+        let mut turn = Turn::of(fullest);
+        analysis.absorb(&pass.records, dropped, pass.cpu, || turn.give_way());
         if let Some(feed) = &mut self.feed {
-            feed.absorb(&records, &self.recorder.lanes(), at);
+            feed.absorb(&pass.records, &self.recorder.lanes(), pass.at);
         }
         self.gpu.drain(self.feed.as_ref());
-        records.clear();
-        self.records = records;
+        self.intake.reuse(pass);
         if self.analysis.is_full() {
             self.settle();
         }
-        drain.fullest
+        fullest
     }
 
     /// At the start of an epoch, as the trainer's thread sees it.
@@ -418,13 +405,13 @@ impl CollectorThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::WindowRule;
-    use crate::timeline::{BusySpan, DevicePhase};
+    use crate::session::test_files::whole_run;
+    use crate::timeline::{BusySpan, DevicePhase, Record};
 
     #[test]
     fn other_threads_are_given_way_now_and_then() {
         let ways = |count: usize| {
-            let rule = WindowRule::of_all(true);
+            let rule = whole_run(true);
             let mut analysis = Analysis::new(rule, 1);
             let span = Record::Busy(BusySpan {
                 phase: DevicePhase::Step,

@@ -15,14 +15,12 @@ use crate::analysis::{Analysis, WindowRule};
 use crate::config::{DeviceConfig, EmulatedConfig, GpuConfig, Mode, Resolved, TypedKey};
 use crate::data::Parts;
 use crate::device::probe;
-use crate::loader::{OtherPrograms, cpu_of};
+use crate::loader::{Intake, cpu_of, note_trace, this_machine};
 use crate::machine::usable_cores;
 use crate::pipeline::{Plan, RecordingCost, Skipped, Skips, StopSignal, WakingCost, panic_message};
-use crate::report::{DataReport, Machine, Report, Status, TraceReport, Training};
+use crate::report::{DataReport, Report, Status, TraceReport, Training};
 use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
-use crate::trace::{
-    HostSpans, HostSpansError, SharedTrace, TraceClock, TraceOptions, TraceSummary, TraceWriter,
-};
+use crate::trace::{HostSpans, HostSpansError, SharedTrace, TraceClock, TraceOptions, TraceWriter};
 use crate::tracing_feed::{HOST, TracedSteps, TracingFeed};
 use crate::train::{CopyOptions, DevicePreprocess, ModelSpec, TrainError, on_cpu, on_cuda};
 use nix::sys::resource::UsageWho;
@@ -179,8 +177,10 @@ impl Session {
         collector.process_cpu_before += ended.evaluation_cpu;
         collector.finish();
         drop(collector.host_spans.take());
-        if let Some(summary) = collector.trace.take().and_then(|trace| trace.finish()) {
-            note_trace(&mut collector.report, &summary);
+        if let Some(summary) = collector.trace.take().and_then(|trace| trace.finish())
+            && let Some(trace) = &mut collector.report.trace
+        {
+            note_trace(trace, &summary);
         }
         let error = self.note_end(&mut collector, ended);
         let report = &mut collector.report;
@@ -330,15 +330,7 @@ impl Session {
     }
 
     fn report(&self, trace: Option<&SharedTrace>) -> Report {
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease");
-        let machine = Machine {
-            cores: self.cores,
-            operating_system: release.map_or_else(
-                |_| std::env::consts::OS.to_owned(),
-                |release| format!("Linux {}", release.trim()),
-            ),
-            architecture: std::env::consts::ARCH.into(),
-        };
+        let machine = this_machine(self.cores);
         let config = serde_json::to_value(&self.config).unwrap_or_default();
         let mut report = Report::new(self.config.name.clone(), machine, config);
         report.settings = serde_json::to_value(&self.options.settings).unwrap_or_default();
@@ -441,7 +433,7 @@ impl Session {
             training,
             on_progress,
             steps: plan.batches,
-            records: Vec::new(),
+            intake: Intake::new(),
             stop: self.stop.clone(),
             broken: None,
             cache: self.cache.take(),
@@ -450,18 +442,6 @@ impl Session {
             waking,
             process_cpu_before: cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default(),
             own_cpu: Nanos::ZERO,
-            others: OtherPrograms::new(),
         }
-    }
-}
-
-/// What became of the trace, into the report.
-fn note_trace(report: &mut Report, summary: &TraceSummary) {
-    if let Some(trace) = &mut report.trace {
-        trace.path = summary.path.display().to_string();
-        trace.events = summary.events;
-        trace.bytes = summary.bytes;
-        trace.left_out_events = summary.left_out_events;
-        trace.error = summary.error.clone();
     }
 }

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 use serde_json::Value;
+use stallscope::analysis::WindowRule;
 use stallscope::timeline::{
     ItemId, LaneInfo, LaneKind, Nanos, Pipeline, Record, Stage, UnitRecord, UnitRef,
 };
@@ -92,4 +93,14 @@ pub fn unit(stage: Stage, batch: u64) -> (u16, Record) {
 pub fn all(batch: u64) -> Vec<(u16, Record)> {
     let stages = Pipeline::IMAGES.loader().chain([Stage::STEP]);
     stages.map(|stage| unit(stage, batch)).collect()
+}
+
+/// Measures a run from its beginning.
+pub fn whole_run(device_beside: bool) -> WindowRule {
+    WindowRule {
+        warmup_steps: 0,
+        steps: None,
+        run_start: Nanos::ZERO,
+        device_beside,
+    }
 }

@@ -4,17 +4,15 @@ use crate::cli::doctor::proc_file;
 use crate::device::probe;
 use crate::machine;
 use crate::reproduce::Hardware;
-use std::fs;
 
 /// This machine.
 pub fn hardware() -> Hardware {
     let processor = proc_file::field("/proc/cpuinfo", "model name").unwrap_or_default();
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Hardware {
         processor: processor.trim_start_matches([':', ' ', '\t']).to_owned(),
         cores: machine::usable_cores(),
         memory_bytes: machine::memory_total_bytes(),
-        operating_system: format!("Linux {}", release.trim()),
+        operating_system: machine::operating_system(),
         gpu: probe::cuda().device(0).ok().map(|gpu| gpu.name.clone()),
     }
 }

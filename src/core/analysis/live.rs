@@ -32,16 +32,6 @@ pub struct WindowRule {
 }
 
 impl WindowRule {
-    /// Measures all steps of a run that begins at 0.
-    pub fn of_all(device_beside: bool) -> WindowRule {
-        WindowRule {
-            warmup_steps: 0,
-            steps: None,
-            run_start: Nanos::ZERO,
-            device_beside,
-        }
-    }
-
     /// Whether the step of this number, counted from one, is in the window.
     pub fn measures(&self, number: u64) -> bool {
         let last = self.steps.map(|steps| self.warmup_steps + steps);

@@ -1,10 +1,10 @@
 //! The thread that takes what was recorded and analyses it while the pipeline runs.
 
+use super::intake::Intake;
 use super::measured::cpu_of;
-use super::other_programs::OtherPrograms;
 use super::pause::{SHORTEST_PAUSE, pause_after};
-use crate::analysis::{Analysis, CpuReading, Summary};
-use crate::timeline::{Clock, Nanos, Recorder, StageKind};
+use crate::analysis::{Analysis, IdleSpan, Summary};
+use crate::timeline::{Clock, Nanos, Recorder};
 use crate::tracing_feed::TracingFeed;
 use nix::sys::resource::UsageWho;
 use std::io;
@@ -12,60 +12,79 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+/// What is shared with the thread.
+struct Shared {
+    collector: Mutex<Collector>,
+    over: AtomicBool,
+    /// CPU time of the thread, in nanoseconds.
+    own_cpu: AtomicU64,
+}
+
+impl Shared {
+    fn collector(&self) -> MutexGuard<'_, Collector> {
+        self.collector
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Takes records.
 struct Collector {
     recorder: Recorder,
     clock: Arc<dyn Clock>,
-    analysis: Mutex<Analysis>,
-    feed: Mutex<Option<TracingFeed>>,
-    others: Mutex<OtherPrograms>,
-    over: AtomicBool,
-    /// CPU time of this thread, in nanoseconds.
-    own_cpu: AtomicU64,
+    analysis: Analysis,
+    feed: Option<TracingFeed>,
+    intake: Intake,
 }
 
 impl Collector {
-    fn analysis(&self) -> MutexGuard<'_, Analysis> {
-        self.analysis.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn feed(&self) -> MutexGuard<'_, Option<TracingFeed>> {
-        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes what is there, for the `last` time maybe; returns how many records the fullest lane had.
-    fn collect(&self, last: bool) -> u64 {
-        let mut analysis = self.analysis();
-        let [trainer, device] =
-            [StageKind::Step, StageKind::Device].map(|kind| self.recorder.steps(kind));
-        analysis.counted(trainer, device);
-        let mut records = Vec::new();
-        let drain = self
-            .recorder
-            .drain(|lane, record| records.push((lane, record)));
-        let at = self.clock.now();
-        let cpu = cpu_of(UsageWho::RUSAGE_SELF).map(|used| CpuReading { at, used });
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = cpu.and_then(|cpu| others.read(at, cpu.used, last));
-        if let Some(others) = others {
-            analysis.other_programs(others);
+    fn collect(&mut self, last: bool) -> u64 {
+        let analysis = &mut self.analysis;
+        let pass = self
+            .intake
+            .pass(&self.recorder, &*self.clock, analysis, last);
+        let (fullest, dropped) = (pass.drain.fullest, pass.drain.dropped);
+        analysis.absorb(&pass.records, dropped, pass.cpu, std::thread::yield_now);
+        if let Some(feed) = &mut self.feed {
+            feed.absorb(&pass.records, &self.recorder.lanes(), pass.at);
         }
-        analysis.absorb(&records, drain.dropped, cpu, std::thread::yield_now);
-        let mut feed = self.feed();
-        if let Some(feed) = feed.as_mut() {
-            feed.absorb(&records, &self.recorder.lanes(), at);
+        self.intake.reuse(pass);
+        if self.analysis.is_full() || self.feed.is_some() {
+            let spans = self.analysis.settle();
+            self.idle(&spans);
         }
-        if analysis.is_full() || feed.is_some() {
-            let spans = analysis.settle();
-            feed.iter_mut().for_each(|feed| feed.idle(&spans));
+        fullest
+    }
+
+    /// Writes idle spans to the trace, where there is one.
+    fn idle(&mut self, spans: &[IdleSpan]) {
+        if let Some(feed) = &mut self.feed {
+            feed.idle(spans);
         }
-        drain.fullest
+    }
+
+    fn summary(&self) -> Option<Summary> {
+        self.analysis.summary(&self.recorder.lanes())
+    }
+
+    /// Analyses the rest, once nothing is recorded any more.
+    fn finish(&mut self) {
+        self.collect(true);
+        if let Some(feed) = &mut self.feed {
+            feed.finish();
+        }
+        let spans = self.analysis.finish();
+        self.idle(&spans);
+        if let (Some(feed), Some(summary)) = (&self.feed, self.summary()) {
+            feed.over_time(&summary);
+        }
     }
 }
 
 /// The thread, as its loader sees it.
 pub(super) struct Collecting {
-    collector: Arc<Collector>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -80,42 +99,43 @@ impl Collecting {
         analysis: Analysis,
         feed: Option<TracingFeed>,
     ) -> io::Result<Collecting> {
-        let collector = Arc::new(Collector {
-            recorder,
-            clock,
-            analysis: Mutex::new(analysis),
-            feed: Mutex::new(feed),
-            others: Mutex::new(OtherPrograms::new()),
+        let shared = Arc::new(Shared {
+            collector: Mutex::new(Collector {
+                recorder,
+                clock,
+                analysis,
+                feed,
+                intake: Intake::new(),
+            }),
             over: AtomicBool::new(false),
             own_cpu: AtomicU64::new(0),
         });
-        let own = collector.clone();
+        let own = shared.clone();
         let thread = std::thread::Builder::new()
             .name("collector".to_owned())
             .spawn(move || {
                 let mut pause = SHORTEST_PAUSE;
                 while !own.over.load(Ordering::Acquire) {
                     std::thread::park_timeout(pause);
-                    pause = pause_after(pause, own.collect(false));
+                    pause = pause_after(pause, own.collector().collect(false));
                     let cpu = cpu_of(UsageWho::RUSAGE_THREAD).unwrap_or_default();
                     own.own_cpu.store(cpu.0, Ordering::Relaxed);
                 }
             })?;
         Ok(Collecting {
-            collector,
+            shared,
             thread: Some(thread),
         })
     }
 
     /// What was found so far; `None` before the first measured step.
     pub(super) fn summary(&self) -> Option<Summary> {
-        let lanes = self.collector.recorder.lanes();
-        self.collector.analysis().summary(&lanes)
+        self.shared.collector().summary()
     }
 
     /// CPU time of the thread so far.
     pub(super) fn cpu(&self) -> Nanos {
-        Nanos(self.collector.own_cpu.load(Ordering::Relaxed))
+        Nanos(self.shared.own_cpu.load(Ordering::Relaxed))
     }
 
     /// Ends it, once nothing is recorded any more, and analyses the rest.
@@ -123,20 +143,10 @@ impl Collecting {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        self.collector.over.store(true, Ordering::Release);
+        self.shared.over.store(true, Ordering::Release);
         thread.thread().unpark();
         thread.join().ok();
-        self.collector.collect(true);
-        let lanes = self.collector.recorder.lanes();
-        let mut analysis = self.collector.analysis();
-        let mut feed = self.collector.feed();
-        feed.iter_mut().for_each(TracingFeed::finish);
-        let spans = analysis.finish();
-        if let Some(feed) = feed.as_mut() {
-            feed.idle(&spans);
-            let summary = analysis.summary(&lanes);
-            summary.iter().for_each(|summary| feed.over_time(summary));
-        }
+        self.shared.collector().finish();
     }
 }
 

@@ -1,9 +1,11 @@
-//! What is read beside the records: CPU time, and what waking a thread costs.
+//! What stands in a report beside what the records say: the machine, what recording and waking cost, the trace.
 
 use crate::analysis::{Summary, WakingProfile};
+use crate::machine::operating_system;
 use crate::pipeline::{RecordingCost, WakingCost};
-use crate::report::RecorderReport;
+use crate::report::{Machine, RecorderReport, TraceReport};
 use crate::timeline::{Nanos, Wakings};
+use crate::trace::TraceSummary;
 use nix::sys::resource::{UsageWho, getrusage};
 use std::sync::Arc;
 
@@ -54,4 +56,22 @@ pub fn recorder_report(
         cpu_ns: cpu,
         cpu_share: cpu.0 as f64 / process.0.max(1) as f64,
     }
+}
+
+/// This machine, of which the process may use `cores` cores.
+pub fn this_machine(cores: f64) -> Machine {
+    Machine {
+        cores,
+        operating_system: operating_system(),
+        architecture: std::env::consts::ARCH.into(),
+    }
+}
+
+/// What became of the trace.
+pub fn note_trace(trace: &mut TraceReport, summary: &TraceSummary) {
+    trace.path = summary.path.display().to_string();
+    trace.events = summary.events;
+    trace.bytes = summary.bytes;
+    trace.left_out_events = summary.left_out_events;
+    trace.error.clone_from(&summary.error);
 }

@@ -27,6 +27,7 @@
 
 mod builder;
 mod collector;
+mod intake;
 mod measured;
 mod other_programs;
 mod pause;
@@ -37,8 +38,8 @@ mod simulated;
 mod work;
 
 pub use builder::{LoaderBuilder, LoaderError, Stages, source};
-pub use measured::{cpu_of, recorder_report, waking_profile};
-pub use other_programs::OtherPrograms;
+pub use intake::{Intake, Pass};
+pub use measured::{cpu_of, note_trace, recorder_report, this_machine, waking_profile};
 pub use pause::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE, pause_after};
 pub use predict::{PredictError, Predictor};
 pub use running::Loader;

@@ -2,12 +2,12 @@
 
 use super::builder::LoaderError;
 use super::collector::Collecting;
-use super::measured::{cpu_of, recorder_report, waking_profile};
+use super::measured::{cpu_of, note_trace, recorder_report, this_machine, waking_profile};
 use super::settings::Settings;
 use super::work::{CopyWith, OwnWork};
 use crate::analysis::{Analysis, Guard, LoaderShape, Verdict, WindowRule};
 use crate::pipeline::{Feed, PipelineError, Plan, RecordingCost, StopSignal, WakingCost, start};
-use crate::report::{DataReport, DeviceReport, Machine, Report, Status, TraceReport};
+use crate::report::{DataReport, DeviceReport, Report, Status, TraceReport};
 use crate::timeline::{Clock, DevicePhase, MonotonicClock, Nanos, Recorder, StageKind};
 use crate::trace::{SharedTrace, TraceOptions, TraceWriter};
 use crate::tracing_feed::{TracedSteps, TracingFeed};
@@ -28,8 +28,8 @@ pub struct Loader<B: Send + 'static, D: Send + 'static = B> {
     costs: &'static (WakingCost, RecordingCost),
     /// CPU time of the process before.
     cpu_before: Nanos,
-    /// The batch that is trained on, since when, and whether it was said what of it keeps the device busy.
-    held: Option<(u64, Nanos, bool)>,
+    /// The batch that is trained on, and since when.
+    held: Option<(u64, Nanos)>,
     /// The caller has been told of a failure.
     failed: bool,
     /// Whether the caller says what keeps the device busy.
@@ -120,41 +120,23 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
 
     /// The device was busy since `began`.
     fn busy(&mut self, began: Nanos) {
-        if let (Some((number, _, said)), Some(logbook)) = (&mut self.held, self.feed.logbook()) {
-            *said = true;
+        if let (Some((number, _)), Some(logbook)) = (self.held, self.feed.logbook()) {
             let now = logbook.now();
-            logbook.busy(DevicePhase::Step, *number, began, now);
+            logbook.busy(DevicePhase::Step, number, began, now);
         }
     }
 
     /// Ends the step in progress.
     fn end_step(&mut self) {
-        if let Some((_, since, false)) = self.held.filter(|_| !self.uses_step) {
+        if let Some((_, since)) = self.held.filter(|_| !self.uses_step) {
             self.busy(since);
         }
         self.held = None;
     }
 
-    fn take(&mut self) -> Option<Result<D, PipelineError>> {
-        self.end_step();
-        let batch = match self.feed.next() {
-            Ok(batch) => batch?,
-            Err(error) => {
-                let told = std::mem::replace(&mut self.failed, true);
-                return (!told).then_some(Err(error));
-            }
-        };
-        self.held = Some((batch.number, self.clock.now(), false));
-        batch.batch.take().map(Ok)
-    }
-
     /// What was measured so far: the verdict, where idle time comes from, and what each stage takes.
     pub fn report(&self) -> Report {
-        let machine = Machine {
-            cores: self.shape.cores,
-            operating_system: std::env::consts::OS.to_owned(),
-            architecture: std::env::consts::ARCH.into(),
-        };
+        let machine = this_machine(self.shape.cores);
         let config = serde_json::to_value(&self.settings).unwrap_or_default();
         let mut report = Report::new("loader".to_owned(), machine, config);
         let error = self.feed.failure();
@@ -199,15 +181,9 @@ impl<B: Send + 'static, D: Send + 'static> Loader<B, D> {
         self.end_step();
         self.feed.shut_down();
         self.collecting.finish();
-        let trace = self.trace.take().and_then(|trace| trace.finish());
-        self.traced = trace.map(|trace| TraceReport {
-            path: trace.path.display().to_string(),
-            events: trace.events,
-            bytes: trace.bytes,
-            left_out_events: trace.left_out_events,
-            error: trace.error,
-            ..TraceReport::default()
-        });
+        if let Some(summary) = self.trace.take().and_then(|trace| trace.finish()) {
+            note_trace(self.traced.get_or_insert_default(), &summary);
+        }
         let mut report = self.report();
         if report.status == Status::Running {
             report.status = Status::Interrupted;
@@ -220,6 +196,15 @@ impl<B: Send + 'static, D: Send + 'static> Iterator for Loader<B, D> {
     type Item = Result<D, PipelineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.take()
+        self.end_step();
+        let batch = match self.feed.next() {
+            Ok(batch) => batch?,
+            Err(error) => {
+                let told = std::mem::replace(&mut self.failed, true);
+                return (!told).then_some(Err(error));
+            }
+        };
+        self.held = Some((batch.number, self.clock.now()));
+        batch.batch.take().map(Ok)
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::analysis::Analysis;
 use crate::timeline::{Pipeline, Split};
-use crate::trace::test_files::{all, events, lanes, shared_trace, unit};
+use crate::trace::test_files::{all, events, lanes, shared_trace, unit, whole_run};
 
 /// Feeds `passes` to a trace of two steps and returns how many steps were written after each, and the
 /// number of decode slices and arrows in the file. A pass is made every tenth of a second.
@@ -9,7 +9,7 @@ fn feed(passes: &[Vec<(u16, Record)>]) -> (Vec<u64>, usize, usize) {
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 0, count: 2 };
-    let rule = WindowRule::of_all(false);
+    let rule = whole_run(false);
     let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let mut written = Vec::new();
     for (number, records) in (0..).zip(passes) {
@@ -75,7 +75,7 @@ fn a_trace_that_starts_late_begins_with_the_step_before_it() {
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 2, count: 1 };
-    let rule = WindowRule::of_all(true);
+    let rule = whole_run(true);
     let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let records: Vec<_> = (0..4)
         .flat_map(|batch| {
@@ -145,7 +145,7 @@ fn a_batch_waits_for_its_device_until_that_tells_of_a_later_one() {
     let folder = tempfile::tempdir().unwrap();
     let (_, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 0, count: 3 };
-    let rule = WindowRule::of_all(true);
+    let rule = whole_run(true);
     let mut feed = TracingFeed::new(trace, steps, &rule, None);
     let mut pass = |records: &[(u16, Record)], seconds: u64| {
         feed.absorb(records, &lanes(), Nanos::from_millis(1_000 * seconds));
@@ -166,7 +166,7 @@ fn causes_over_time_are_counters_and_epochs_are_slices() {
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 0, count: 2 };
-    let rule = WindowRule::of_all(false);
+    let rule = whole_run(false);
     let feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let mut analysis = Analysis::new(rule, 1).with_epochs(Some(20));
     let records: Vec<_> = (0..40).flat_map(all).collect();
@@ -207,7 +207,7 @@ fn queues(threads: [u16; 6]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 0, count: 1 };
-    let rule = WindowRule::of_all(false);
+    let rule = whole_run(false);
     let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let served = all(0).into_iter().map(|(lane, record)| match record {
         Record::Unit(mut unit) => {

@@ -1,8 +1,7 @@
 use super::*;
-use crate::analysis::WindowRule;
 use crate::config::Settings;
 use crate::device::nvml::PcieDirection;
-use crate::session::test_files::{all, lanes};
+use crate::session::test_files::{all, lanes, whole_run};
 use crate::session::test_files::{events, shared_trace};
 use crate::timeline::MonotonicClock;
 use crate::tracing_feed::TracedSteps;
@@ -153,7 +152,7 @@ fn counters_in_trace(
     let folder = tempfile::tempdir().unwrap();
     let (path, trace) = shared_trace(folder.path(), "trace.json");
     let steps = TracedSteps { first: 1, count: 2 };
-    let rule = WindowRule::of_all(false);
+    let rule = whole_run(false);
     let mut feed = TracingFeed::new(trace.clone(), steps, &rule, None);
     let mut gpu = GpuWatch::new(State::Off);
     watch(&mut gpu, &mut feed);
