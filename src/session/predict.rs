@@ -132,7 +132,7 @@ impl Predictor {
     pub fn from_report(report: &Report) -> Result<Predictor, PredictError> {
         if report.pipeline != Pipeline::IMAGES {
             return Err(PredictError::Impossible(format!(
-                "the report is of a pipeline of one's own ({:?})\n  try: stallscope_core::loader::Predictor, in the program that has it",
+                "the report is from a pipeline of your own ({:?}), which `predict` does not know\n  try: stallscope_core::loader::Predictor, in your program",
                 report.pipeline
             )));
         }

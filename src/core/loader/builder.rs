@@ -28,14 +28,14 @@ pub enum LoaderError {
         stages: String,
     },
     /// Settings of which one leaves another without effect.
-    #[error("set is {0}\n  try: leave one of them out")]
+    #[error("{0}\n  try: leave one of them out")]
     NoEffect(String),
     /// More samples than can be numbered: how many.
-    #[error("{0} samples cannot be numbered, at most {most} can\n  try: fewer, larger samples", most = u32::MAX)]
+    #[error("a source of {0} samples is too large: at most {most} can be numbered\n  try: fewer, larger samples", most = u32::MAX)]
     TooManySamples(usize),
     /// All steps are warm-up, or there are none.
     #[error(
-        "{batches} steps are made, and the first {warmup} are not measured\n  try: more steps or epochs, or fewer warmup_steps"
+        "nothing would be measured: the run has {batches} steps, and warmup_steps is {warmup}\n  try: more steps or epochs, or fewer warmup_steps"
     )]
     NothingMeasured {
         /// Steps in all.
@@ -51,8 +51,8 @@ pub enum LoaderError {
     Trace(#[from] TraceError),
 }
 
-#[must_use = "nothing runs before a loader is started"]
 /// Stages so far, the last of which makes a `T` of each sample.
+#[must_use = "nothing runs before a loader is started"]
 pub struct Stages<T> {
     names: Vec<String>,
     samples: usize,
@@ -116,8 +116,8 @@ impl<T: Send + 'static> Stages<T> {
     }
 }
 
-#[must_use = "nothing runs before it is started"]
 /// A pipeline that is not started yet: what it does, and how it is run.
+#[must_use = "nothing runs before it is started"]
 pub struct LoaderBuilder<B, D = B> {
     names: Vec<String>,
     stages: Vec<Serve>,

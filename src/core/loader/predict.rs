@@ -16,7 +16,7 @@ pub enum PredictError {
     )]
     Incomplete(&'static str),
     /// A setting that is none.
-    #[error("`{0}` is no setting of this pipeline\n  try: {1}")]
+    #[error("`{0}` is not a setting of this pipeline\n  try: {1}")]
     Setting(String, String),
     /// What no run could be given.
     #[error("{0}")]
@@ -115,7 +115,7 @@ impl Predictor {
         }
         if let Some(idle) = settings.idle(stages) {
             return Err(PredictError::Impossible(format!(
-                "set is {idle}\n  try: num_workers=per-stage beside it"
+                "{idle}\n  try: num_workers=per-stage beside it"
             )));
         }
         let mut forecast = forecast(&self.scenario(&settings)?, &self.doubts());

@@ -100,10 +100,10 @@ impl Settings {
         let copies = self.knobs("copy").workers;
         match (self.num_workers, own) {
             _ if copies > 1 => Some(format!(
-                "{copies} workers of copy: there is one, or none to copy in the caller's thread"
+                "copy has {copies} workers, but one thread copies, or with 0 the caller's"
             )),
             (Some(workers), Some(name)) => Some(format!(
-                "something of the stage `{name}` beside num_workers {workers}: its threads do all stages"
+                "the stage `{name}` has settings of its own, but with num_workers = {workers} each thread does all stages"
             )),
             _ => None,
         }

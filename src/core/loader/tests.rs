@@ -248,7 +248,7 @@ fn a_prediction_says_what_it_lacks() {
     ] {
         let text = predictor.predict(&[set]).unwrap_err().to_string();
         assert!(
-            text.starts_with(&format!("`{set}` is no setting")),
+            text.starts_with(&format!("`{set}` is not a setting")),
             "{text}"
         );
         assert!(text.contains("(fetch, tokenize, batch, copy)"), "{text}");
@@ -311,17 +311,19 @@ fn settings_without_effect_are_refused() {
     let refused = |builder: LoaderBuilder<_>| builder.start().err().unwrap().to_string();
     let text = refused(texts(10).num_workers(1).workers("tokenize", 4));
     assert!(
-        text.starts_with("set is something of the stage `tokenize` beside num_workers 1"),
+        text.starts_with(
+            "the stage `tokenize` has settings of its own, but with num_workers = 1 each"
+        ),
         "{text}"
     );
     let text = refused(texts(10).workers("copy", 5));
     assert!(
-        text.starts_with("set is 5 workers of copy: there is one"),
+        text.starts_with("copy has 5 workers, but one thread copies"),
         "{text}"
     );
     let text = refused(texts(10).steps(3).warmup_steps(3));
     assert!(
-        text.starts_with("3 steps are made, and the first 3 are not measured"),
+        text.starts_with("nothing would be measured: the run has 3 steps, and warmup_steps is 3"),
         "{text}"
     );
     assert!(

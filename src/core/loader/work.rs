@@ -19,7 +19,7 @@ pub(super) type Copy<B, D> = Box<dyn FnMut(B) -> Result<D, SampleError> + Send>;
 pub(super) fn unboxed<T: 'static>(item: Item) -> Result<T, SampleError> {
     let item = item.downcast::<T>();
     item.map(|item| *item)
-        .map_err(|_| format!("it is no {}", std::any::type_name::<T>()).into())
+        .map_err(|_| format!("it is not a {}", std::any::type_name::<T>()).into())
 }
 
 /// The stages of a user's pipeline.

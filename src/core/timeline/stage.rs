@@ -4,7 +4,8 @@
 //! and trained on. A [`Stage`] is one of these and knows its pipeline, but is no larger than a pointer, so that every
 //! record carries it. Pipelines of the same names are one, and live as long as the process.
 
-use std::cell::Cell;
+mod written;
+
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -71,7 +72,7 @@ pub enum StageNameError {
     Twice(String),
     /// A name that every pipeline has for something else.
     #[error(
-        "`{0}` cannot be the name of a stage: every pipeline has something that is called so\n  try: another name"
+        "a stage cannot be called `{0}`, which means something else in every pipeline\n  try: another name"
     )]
     Reserved(String),
 }
@@ -363,212 +364,11 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// As its name.
-impl serde::Serialize for Stage {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
-/// By its name, in the pipeline that is [read](Pipeline::reading).
-impl<'de> serde::Deserialize<'de> for Stage {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Stage, D::Error> {
-        let name = std::borrow::Cow::<str>::deserialize(deserializer)?;
-        let pipeline = READ.get();
-        pipeline
-            .named(&name)
-            .ok_or_else(|| serde::de::Error::custom(format!("{pipeline:?} has no stage `{name}`")))
-    }
-}
-
-/// Where a stage is served, in a pipeline's table.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ServedBy {
-    /// By the loader's workers.
-    Loader,
-    /// By the thread that copies.
-    Copy,
-    /// By the trainer's own thread.
-    Trainer,
-    /// By the device or its copy engine.
-    Device,
-}
-
-/// A row of a pipeline's table.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct Row<'a> {
-    name: std::borrow::Cow<'a, str>,
-    /// Of work: a sample, or a batch.
-    unit: std::borrow::Cow<'a, str>,
-    #[serde(rename = "where")]
-    served_by: ServedBy,
-}
-
-/// As a table of its stages.
-impl serde::Serialize for Pipeline {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.infos().iter().map(|info| Row {
-            name: info.name.into(),
-            unit: match info.kind {
-                StageKind::Sample => "sample".into(),
-                _ => "batch".into(),
-            },
-            served_by: match info.kind {
-                StageKind::Sample | StageKind::Batch => ServedBy::Loader,
-                StageKind::Copy => ServedBy::Copy,
-                StageKind::Step => ServedBy::Trainer,
-                StageKind::Transfer | StageKind::Device => ServedBy::Device,
-            },
-        }))
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for &'static Pipeline {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let rows = Vec::<Row>::deserialize(deserializer)?;
-        let samples = rows.iter().filter(|row| row.unit == "sample");
-        let names: Vec<&str> = samples.map(|row| &*row.name).collect();
-        let pipeline = Pipeline::of(&names).map_err(serde::de::Error::custom)?;
-        let own = pipeline.all().map(Stage::name);
-        match own.eq(rows.iter().map(|row| &*row.name)) {
-            true => Ok(pipeline),
-            false => Err(serde::de::Error::custom(format!(
-                "a pipeline of {names:?} has the stages {pipeline:?}"
-            ))),
-        }
-    }
-}
-
 impl Default for &'static Pipeline {
     fn default() -> Self {
         Pipeline::IMAGES
     }
 }
 
-thread_local! {
-    static READ: Cell<&'static Pipeline> = const { Cell::new(Pipeline::IMAGES) };
-}
-
-impl Pipeline {
-    /// What `read` reads: stages are named as they are here. Elsewhere they are those of our own loader.
-    pub fn reading<T>(&'static self, read: impl FnOnce() -> T) -> T {
-        struct Restore(&'static Pipeline);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                READ.set(self.0);
-            }
-        }
-        let _restore = Restore(READ.replace(self));
-        read()
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pipelines_of_the_same_names_are_one() {
-        let names = ["fetch", "tokenize", "pad"];
-        let pipeline = Pipeline::of(&names).unwrap();
-        assert_eq!(Pipeline::of(&names), Ok(pipeline));
-        assert_ne!(Pipeline::of(&names[..2]), Ok(pipeline));
-        let images = Pipeline::of(&["read", "decode", "preprocess"]).unwrap();
-        assert_eq!(images, Pipeline::IMAGES);
-        let all: Vec<Stage> = images.all().collect();
-        let known = [
-            Stage::READ,
-            Stage::DECODE,
-            Stage::PREPROCESS,
-            Stage::BATCH,
-            Stage::COPY,
-            Stage::STEP,
-            Stage::TRANSFER,
-            Stage::DEVICE,
-        ];
-        assert_eq!(all, known);
-    }
-
-    #[test]
-    fn each_stage_knows_its_place() {
-        for pipeline in [
-            Pipeline::IMAGES,
-            Pipeline::of(&["fetch"]).unwrap(),
-            Pipeline::of(&["a", "b", "c", "d", "e"]).unwrap(),
-        ] {
-            let all: Vec<Stage> = pipeline.all().collect();
-            assert!(all.is_sorted());
-            for (number, stage) in all.iter().enumerate() {
-                assert_eq!((stage.number(), stage.pipeline()), (number, pipeline));
-                assert_eq!(pipeline.named(stage.name()), Some(*stage));
-            }
-            let before: Vec<Option<Stage>> = all.iter().map(|stage| stage.before()).collect();
-            let samples = pipeline.samples().count();
-            let last = all.iter().position(|stage| stage.finishes_samples());
-            assert_eq!(last, Some(samples - 1));
-            assert_eq!(before[0], None);
-            assert_eq!(
-                before[1..samples + 3],
-                all[..samples + 2]
-                    .iter()
-                    .copied()
-                    .map(Some)
-                    .collect::<Vec<_>>()
-            );
-            assert_eq!(before[samples + 3..], [None, None]);
-        }
-    }
-
-    #[test]
-    fn names_must_be_words_of_their_own() {
-        let refused = |names: &[&str]| Pipeline::of(names).unwrap_err();
-        assert_eq!(refused(&[]), StageNameError::None);
-        assert_eq!(
-            refused(&["a", "b", "a"]),
-            StageNameError::Twice("a".to_owned())
-        );
-        for reserved in ["batch", "device", "workers", "num_workers"] {
-            assert_eq!(
-                refused(&[reserved]),
-                StageNameError::Reserved(reserved.to_owned())
-            );
-        }
-        for odd in ["", "Read", "2nd", "a.b", "a b", "é"] {
-            assert_eq!(refused(&[odd]), StageNameError::Characters(odd.to_owned()));
-        }
-        assert!(matches!(refused(&["a"; 65]), StageNameError::TooMany(65)));
-    }
-
-    #[test]
-    fn a_stage_is_read_back_by_its_name() {
-        let pipeline = Pipeline::of(&["fetch", "tokenize"]).unwrap();
-        let stage = pipeline.named("tokenize").unwrap();
-        let json = serde_json::to_string(&stage).unwrap();
-        assert_eq!(json, "\"tokenize\"");
-        let read = || serde_json::from_str::<Stage>(&json);
-        assert_eq!(pipeline.reading(read).unwrap(), stage);
-        assert!(
-            read()
-                .unwrap_err()
-                .to_string()
-                .contains("no stage `tokenize`")
-        );
-    }
-
-    #[test]
-    fn a_pipeline_is_read_back_as_it_was_written() {
-        for pipeline in [Pipeline::IMAGES, Pipeline::of(&["fetch"]).unwrap()] {
-            let json = serde_json::to_value(pipeline).unwrap();
-            let read: &'static Pipeline = serde_json::from_value(json.clone()).unwrap();
-            assert_eq!(read, pipeline);
-            let first = serde_json::json!({"name": pipeline.all().next().unwrap().name(), "unit": "sample", "where": "loader"});
-            assert_eq!(json[0], first);
-        }
-    }
-
-    #[test]
-    fn a_stage_is_as_small_as_a_pointer() {
-        assert_eq!(size_of::<Option<Stage>>(), size_of::<usize>());
-    }
-}
+mod tests;
