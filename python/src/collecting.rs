@@ -1,0 +1,55 @@
+//! The collector's process, in an interpreter of its own.
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use serde::Deserialize;
+use stallscope_core::report::{Status, render};
+use stallscope_torch::collector::{CollectOptions, Outcome, collect as collect_from};
+use stallscope_torch::ring::Rings;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// What the hooks ask for.
+#[derive(Deserialize)]
+struct Asked {
+    #[serde(flatten)]
+    options: CollectOptions,
+    /// Print the report as JSON.
+    #[serde(default)]
+    json: bool,
+}
+
+/// Takes what the rings at `path` get until their process has said all, or has ended, writes report and trace, and prints
+/// the verdict; returns the exit status.
+#[pyfunction]
+pub fn collect(py: Python<'_>, path: PathBuf, options: String) -> PyResult<u8> {
+    let rings = Rings::open(&path)?;
+    let asked: Asked = serde_json::from_str(&options)
+        .map_err(|error| PyValueError::new_err(format!("options of the collector: {error}")))?;
+    let outcome = py.detach(|| collect_from(&rings, asked.options));
+    let outcome = outcome.map_err(|error| PyOSError::new_err(error.to_string()))?;
+    // Whoever reads the output may be gone.
+    print(&outcome, asked.json).ok();
+    Ok(0)
+}
+
+fn print(outcome: &Outcome, json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, &outcome.report)?;
+        return writeln!(out);
+    }
+    write!(out, "\n{}", render(&outcome.report))?;
+    if let (Status::Failed, Some(error)) = (outcome.report.status, &outcome.report.error) {
+        writeln!(out, "\nthe script ended with an error: {error}")?;
+    }
+    writeln!(out, "\nreport   {}", outcome.path.display())?;
+    if let Some(trace) = &outcome.report.trace {
+        writeln!(
+            out,
+            "trace    {} (open it at https://ui.perfetto.dev)",
+            trace.path
+        )?;
+    }
+    out.flush()
+}

@@ -1,0 +1,139 @@
+//! What a thread is at: its batch, its sample, and the named parts open in it, each with the time that those inside it
+//! do not take.
+
+use stallscope_torch::event::{Batch, PartTime, Span};
+use stallscope_torch::ring::{now, thread_cpu, thread_id};
+use std::cell::RefCell;
+
+thread_local! {
+    static DESK: RefCell<Desk> = RefCell::default();
+}
+
+/// One thread's.
+#[derive(Default)]
+pub struct Desk {
+    tid: u32,
+    /// A sample or the collating of a batch is under way, so that parts are added up.
+    collects: bool,
+    open: Vec<Open>,
+    /// What the sample's or the collating's parts took.
+    pub parts: Vec<PartTime>,
+    pub fetch: Option<Fetch>,
+}
+
+struct Open {
+    part: u16,
+    since: u64,
+    /// Of that, in parts inside it.
+    inside: u64,
+}
+
+/// A batch being made.
+#[derive(Default)]
+pub struct Fetch {
+    pub batch: Batch,
+    pub worker: u32,
+    pub samples: u32,
+    pub wait: Span,
+    pub cpu: u64,
+    pub collate: Span,
+    pub parts: Vec<PartTime>,
+    /// The next sample's place.
+    pub place: u32,
+    /// The thread's CPU time when the last sample ended.
+    pub sample_cpu: u64,
+}
+
+/// Lets `work` look at this thread's desk; it must not call Python. Nothing where the thread is ending.
+pub fn with<T>(work: impl FnOnce(&mut Desk) -> T) -> Option<T> {
+    let at = |desk: &RefCell<Desk>| desk.try_borrow_mut().ok().map(|mut desk| work(&mut desk));
+    DESK.try_with(at).ok().flatten()
+}
+
+impl Desk {
+    /// This thread's number in the system.
+    pub fn tid(&mut self) -> u32 {
+        if self.tid == 0 {
+            self.tid = thread_id();
+        }
+        self.tid
+    }
+
+    /// Whether parts are added up now.
+    pub fn collects(&self) -> bool {
+        self.collects
+    }
+
+    /// A sample or collating begins.
+    pub fn collect(&mut self) {
+        self.collects = true;
+        self.open.clear();
+        self.parts.clear();
+    }
+
+    /// It is over; `parts` has what was in it.
+    pub fn stop_collecting(&mut self) {
+        self.close(0);
+        self.collects = false;
+    }
+
+    /// A part begins; [`Desk::close`] wants what this returns.
+    pub fn open(&mut self, part: u16) -> usize {
+        self.open.push(Open {
+            part,
+            since: now(),
+            inside: 0,
+        });
+        self.open.len() - 1
+    }
+
+    /// The part at `depth` ends, and those inside it that did not end by themselves; returns since when it was open.
+    pub fn close(&mut self, depth: usize) -> Option<(u64, u64)> {
+        if self.open.len() <= depth {
+            return None;
+        }
+        let (until, mut since) = (now(), 0);
+        while self.open.len() > depth
+            && let Some(open) = self.open.pop()
+        {
+            let took = until.saturating_sub(open.since);
+            if let Some(around) = self.open.last_mut() {
+                around.inside += took;
+            }
+            since = open.since;
+            if self.collects {
+                self.add(open.part, took.saturating_sub(open.inside));
+            }
+        }
+        Some((since, until))
+    }
+
+    fn add(&mut self, part: u16, length: u64) {
+        let known = self.parts.iter_mut().find(|time| time.part == part);
+        match known {
+            Some(time) => {
+                time.count = time.count.saturating_add(1);
+                time.length += length;
+            }
+            None => self.parts.push(PartTime {
+                part,
+                count: 1,
+                length,
+            }),
+        }
+    }
+
+    /// A batch begins.
+    pub fn begin(&mut self, batch: Batch, worker: u32, samples: u32, wait: Span) {
+        let cpu = thread_cpu();
+        self.fetch = Some(Fetch {
+            batch,
+            worker,
+            samples,
+            wait,
+            cpu,
+            sample_cpu: cpu,
+            ..Fetch::default()
+        });
+    }
+}

@@ -1,0 +1,234 @@
+//! Callables that take the time of what they call as a part of the sample that is being made.
+
+use crate::desk;
+use crate::process;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use stallscope_torch::event::{Event, Span};
+
+/// Calls `wrapped`, whose time is the part `name`. It has the attributes of what it wraps, is a method where that is one,
+/// and is pickled as the name under which it is found.
+#[pyclass(frozen, weakref, module = "stallscope._native")]
+pub struct Timed {
+    wrapped: Py<PyAny>,
+    name: String,
+    part: u16,
+    /// A part of its user's, which is told outside of samples, too.
+    is_stage: bool,
+}
+
+/// Opens the part where this thread makes a sample, or tells its stages.
+fn open(part: u16, is_stage: bool) -> Option<usize> {
+    if !process::is_active() {
+        return None;
+    }
+    desk::with(|desk| (is_stage || desk.collects()).then(|| desk.open(part))).flatten()
+}
+
+fn close(part: u16, is_stage: bool, depth: Option<usize>) {
+    let Some(depth) = depth else { return };
+    desk::with(|desk| {
+        let span = desk.close(depth);
+        if let Some((start, end)) = span
+            && is_stage
+            && !desk.collects()
+        {
+            let span = Span { start, end };
+            let tid = desk.tid();
+            process::write_as(tid, &Event::Stage { part, span });
+        }
+    });
+}
+
+#[pymethods]
+impl Timed {
+    #[new]
+    #[pyo3(signature = (wrapped, name, is_stage = false))]
+    fn new(wrapped: Py<PyAny>, name: String, is_stage: bool) -> Timed {
+        let part = process::part(&name);
+        Timed {
+            wrapped,
+            name,
+            part,
+            is_stage,
+        }
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let depth = open(self.part, self.is_stage);
+        let result = self.wrapped.bind(args.py()).call(args, kwargs);
+        close(self.part, self.is_stage, depth);
+        result
+    }
+
+    /// As a function does: bound to the instance it is looked up on.
+    fn __get__<'py>(
+        slf: &Bound<'py, Self>,
+        instance: Option<&Bound<'py, PyAny>>,
+        owner: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _owner = owner;
+        let py = slf.py();
+        let wrapped = slf.get().wrapped.bind(py);
+        // What binds to nothing (a class, a built-in function) does not here, either.
+        let binds = wrapped.get_type().hasattr("__get__")?;
+        match instance {
+            Some(instance) if binds => py
+                .import("types")?
+                .getattr("MethodType")?
+                .call1((slf, instance)),
+            _ => Ok(slf.clone().into_any()),
+        }
+    }
+
+    fn __getattr__<'py>(
+        &self,
+        py: Python<'py>,
+        name: &Bound<'py, PyString>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.wrapped.bind(py).getattr(name)
+    }
+
+    #[getter]
+    fn __wrapped__(&self, py: Python<'_>) -> Py<PyAny> {
+        self.wrapped.clone_ref(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.wrapped.bind(py).repr()?.to_string())
+    }
+
+    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
+        self.wrapped.bind(py).hash()
+    }
+
+    /// It is what it wraps, to sets and dictionaries that know that.
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let wrapped = self.wrapped.bind(py);
+        match other.cast::<Timed>() {
+            Ok(other) => wrapped.eq(&other.get().wrapped),
+            Err(_) => wrapped.eq(other),
+        }
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        if let Some(name) = found_as(slf) {
+            // What was pickled is found without stallscope, too.
+            let resolve = py.import("pkgutil")?.getattr("resolve_name")?;
+            return Ok((resolve, (name,)).into_pyobject(py)?.into_any());
+        }
+        let timed = slf.get();
+        let arguments = (timed.wrapped.bind(py), &timed.name, timed.is_stage);
+        let call = (py.get_type::<Timed>(), arguments.into_pyobject(py)?);
+        Ok(call.into_pyobject(py)?.into_any())
+    }
+}
+
+/// The name under which the module of `timed` has it, if it has, as `pkgutil.resolve_name` finds it.
+fn found_as(timed: &Bound<'_, Timed>) -> Option<String> {
+    let py = timed.py();
+    let wrapped = timed.get().wrapped.bind(py);
+    let text = |name: &str| wrapped.getattr(name).ok()?.extract::<String>().ok();
+    let (module, name) = (text("__module__")?, text("__qualname__")?);
+    let modules = py.import("sys").ok()?.getattr("modules").ok()?;
+    let mut at = modules.get_item(&module).ok()?;
+    for step in name.split('.') {
+        at = at.getattr(step).ok()?;
+    }
+    at.is(timed).then(|| format!("{module}:{name}"))
+}
+
+/// What `stage()` gives: a context, and a decorator.
+#[pyclass(frozen, module = "stallscope._native")]
+pub struct Stage {
+    name: Py<PyString>,
+}
+
+/// Names the time of a `with` block, or of a decorated function, as a part of the sample that is being made.
+#[pyfunction]
+pub fn stage(name: Bound<'_, PyString>) -> Stage {
+    Stage {
+        name: name.unbind(),
+    }
+}
+
+/// Parts open through `with`, in the order in which they were opened by this thread.
+fn open_with(name: &str) {
+    let part = process::part(name);
+    let depth = open(part, true);
+    WITH.with_borrow_mut(|with| with.push((part, depth)));
+}
+
+thread_local! {
+    static WITH: std::cell::RefCell<Vec<(u16, Option<usize>)>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+#[pymethods]
+impl Stage {
+    fn __enter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        if process::is_active() {
+            open_with(&slf.get().name.bind(slf.py()).to_cow()?);
+        }
+        Ok(slf.clone())
+    }
+
+    #[pyo3(signature = (_kind, _error, _traceback, /))]
+    fn __exit__(
+        &self,
+        _kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> bool {
+        let last = WITH.with_borrow_mut(|with| with.pop());
+        if let Some((part, depth)) = last {
+            close(part, true, depth);
+        }
+        false
+    }
+
+    /// Decorates a function, or a class's method.
+    fn __call__(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<Timed> {
+        if !function.bind(py).is_callable() {
+            return Err(PyTypeError::new_err("stage(name) decorates a function"));
+        }
+        let name = self.name.bind(py).to_cow()?.into_owned();
+        Ok(Timed::new(function, name, true))
+    }
+}
+
+/// Whether this thread makes a sample, or puts samples together.
+#[pyfunction]
+pub fn collects() -> bool {
+    process::is_active() && desk::with(|desk| desk.collects()).unwrap_or(false)
+}
+
+/// Opens the part with the number `part`; `leave` wants what this returns.
+#[pyfunction]
+pub fn enter(part: u16) -> Option<usize> {
+    open(part, false)
+}
+
+/// Closes what `enter` opened.
+#[pyfunction]
+pub fn leave(part: u16, depth: Option<usize>) {
+    close(part, false, depth);
+}
+
+/// The number of the part called `name`.
+#[pyfunction]
+pub fn part(name: &str) -> u16 {
+    process::part(name)
+}
+
+/// What a part called `name` is called.
+#[pyfunction]
+pub fn part_name(name: &str) -> String {
+    process::part_name(name)
+}

@@ -1,0 +1,5 @@
+"""``python -m stallscope``: the command line."""
+
+from stallscope._cli import main
+
+main()

@@ -1,0 +1,113 @@
+"""Hooks on what computes: modules, gradients, optimizers, copies to the device."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import types
+from typing import Any, Callable, List
+
+from stallscope import _native
+from stallscope.torch._place import put
+from stallscope.torch._state import STATE, problem
+
+_now = _native.now
+
+
+def _counts() -> bool:
+    """Whether this is the training's thread, and not within what is counted already."""
+    return not STATE.within and _native.is_active() and threading.get_ident() == STATE.thread
+
+
+def _call(original: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+
+    is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Compilers see nothing but the call.
+        if is_compiling() or STATE.within or not _counts():
+            return original(self, *args, **kwargs)
+        begun = _now()
+        STATE.within += 1
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            STATE.within -= 1
+            _native.compute("forward" if is_grad_enabled() else "inference", (begun, _now()))
+
+    return __call__
+
+
+def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if not _counts():
+            return original(*args, **kwargs)
+        begun = _now()
+        STATE.within += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            STATE.within -= 1
+            _native.compute("backward", (begun, _now()))
+
+    return backward
+
+
+_STEPS: List[int] = []
+
+
+def _step_begins(*_: Any) -> None:
+    _STEPS[:] = [_now()] if _counts() else []
+
+
+def _step_ends(*_: Any) -> None:
+    if _STEPS and _counts():
+        _native.compute("optimizer", (_STEPS.pop(), _now()))
+
+
+class _Copy:
+    """Stands for a method of tensors; it is that method to whatever compares it, as `__torch_function__` does."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not _counts():
+            return self._original(*args, **kwargs)
+        begun = _now()
+        try:
+            return self._original(*args, **kwargs)
+        finally:
+            _native.main_work("copy", (0, 0), 0, (begun, _now()))
+
+    def __eq__(self, other: Any) -> bool:
+        return bool(self._original == getattr(other, "_original", other))
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+def place() -> None:
+    """Put all of them in place; torch is imported."""
+    import torch
+
+    put(torch.nn.Module, "__call__", _call, "forward passes")
+    put(torch.autograd, "backward", _backward, "backward passes")
+    try:
+        if not getattr(place, "done", False):
+            place.done = True  # type: ignore[attr-defined]
+            # Newer versions have it as no attribute of `torch.optim`.
+            optimizer = importlib.import_module("torch.optim.optimizer")
+            optimizer.register_optimizer_step_pre_hook(_step_begins)
+            optimizer.register_optimizer_step_post_hook(_step_ends)
+            for name in ("to", "cuda"):
+                setattr(torch.Tensor, name, _Copy(getattr(torch.Tensor, name)))
+    except Exception as error:
+        problem(f"optimizer steps and copies cannot be measured: {error}")

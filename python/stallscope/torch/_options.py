@@ -1,0 +1,109 @@
+"""What the user asked for, and how it reaches processes that are started later."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from typing import Optional, Union
+
+#: Has the options, as JSON, in processes that the script starts.
+VARIABLE = "STALLSCOPE_TORCH"
+
+
+@dataclasses.dataclass
+class Options:
+    """As the command line has them."""
+
+    run_dir: str
+    steps: Optional[int] = None
+    warmup_steps: int = 3
+    json: bool = False
+    #: The process that the command started; others write into folders within its own.
+    first: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        run_dir: Union[str, "os.PathLike[str]", None],
+        steps: Optional[int],
+        warmup_steps: int,
+        as_json: bool,
+        script: str = "",
+    ) -> "Options":
+        """Those of this process, which is the first."""
+        script = script or sys.argv[0] or "python"
+        folder = os.fspath(run_dir) if run_dir is not None else default_run_dir(script)
+        return cls(os.path.abspath(folder), steps, warmup_steps, as_json, os.getpid())
+
+    def to_environment(self) -> None:
+        """Have processes that are started from now on be profiled, too."""
+        os.environ[VARIABLE] = json.dumps(dataclasses.asdict(self))
+
+
+def from_environment() -> Optional[Options]:
+    """What the process that started this one was asked for."""
+    try:
+        return Options(**json.loads(os.environ[VARIABLE]))
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def default_run_dir(script: str) -> str:
+    """``traces/SCRIPT-TIMESTAMP``; for the ranks of a launcher it is the same one."""
+    begun = time.time()
+    if "LOCAL_RANK" in os.environ:
+        # The launcher's start, which all its ranks see alike.
+        try:
+            begun = os.stat(f"/proc/{os.getppid()}").st_ctime
+        except OSError:
+            pass
+    name = os.path.splitext(os.path.basename(script))[0] or "python"
+    stem = os.path.join("traces", f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(begun))}")
+    if "LOCAL_RANK" in os.environ:
+        return stem
+    numbered = (f"{stem}-{number}" for number in range(2, 100))
+    return next((path for path in (stem, *numbered) if not os.path.exists(path)), stem)
+
+
+def rank() -> Optional[int]:
+    """This process's rank, where it is one of several."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_initialized():
+            return int(distributed.get_rank()) if distributed.get_world_size() > 1 else None
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            return int(os.environ["RANK"])
+    except Exception:
+        pass
+    return None
+
+
+def world_size() -> int:
+    """How many ranks there are."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_initialized():
+            return int(distributed.get_world_size())
+        return int(os.environ.get("WORLD_SIZE", "1"))
+    except Exception:
+        return 1
+
+
+def folder_of(options: Options) -> str:
+    """Where this process's report goes: never one that another process writes into."""
+    number = rank()
+    if number is not None:
+        return os.path.join(options.run_dir, f"rank-{number}")
+    if options.first == os.getpid():
+        return options.run_dir
+    for place in range(1000):
+        folder = os.path.join(options.run_dir, f"process-{place}")
+        try:
+            os.makedirs(folder)
+            return folder
+        except FileExistsError:
+            continue
+    return os.path.join(options.run_dir, f"process-{os.getpid()}")

@@ -1,0 +1,171 @@
+"""Names the parts of a sample: transforms by their class, reading, decoding, locks."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import weakref
+from typing import Any, Callable, Dict, List
+
+from stallscope import _native
+from stallscope.torch._place import put
+
+
+def _time(owner: Any, **parts: str) -> None:
+    """Take the time of the functions `parts` of a module or class as parts of these names."""
+    for name, part in parts.items():
+        there = owner.__dict__.get(name)
+        if callable(there) and not isinstance(there, (_native.Timed, type)):
+            setattr(owner, name, _native.Timed(there, part))
+
+
+class _Stand:
+    """Stands for a Compose, with transforms that are timed."""
+
+    def __init__(self, compose: Any) -> None:
+        self._compose = weakref.ref(compose)
+        self.known: List[Any] = list(compose.transforms)
+        names: Dict[str, int] = {}
+        self.transforms = []
+        for transform in self.known:
+            name = getattr(transform, "__name__", None) or type(transform).__name__
+            name = "function" if name == "<lambda>" else name
+            names[name] = names.get(name, 0) + 1
+            number = f"-{names[name]}" if names[name] > 1 else ""
+            self.transforms.append(_native.Timed(transform, _native.part_name(name) + number))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compose(), name)
+
+
+_STANDS: "weakref.WeakKeyDictionary[Any, _Stand]" = weakref.WeakKeyDictionary()
+
+
+def _compose(original: Callable[..., Any]) -> Callable[..., Any]:
+    def composed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _native.collects():
+            return original(self, *args, **kwargs)
+        try:
+            stand = _STANDS.get(self)
+            if stand is None or stand.known != self.transforms:
+                stand = _STANDS[self] = _Stand(self)
+        except Exception:
+            return original(self, *args, **kwargs)
+        return original(stand, *args, **kwargs)
+
+    return composed
+
+
+def _decoders(image: Any) -> None:
+    names = [name for name in vars(image) if name.startswith("decode_")]
+    _time(image, read_file="read", **{name: "decode" for name in names})
+
+
+def _decoders_again(package: Any) -> None:
+    """The package's own names for what its module `image` has."""
+    for name, there in list(vars(package).items()):
+        timed = getattr(package.image, name, None)
+        if isinstance(timed, _native.Timed) and timed.__wrapped__ is there:
+            setattr(package, name, timed)
+
+
+def _semaphores(module: Any) -> None:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _make_methods(self: Any) -> None:
+            original(self)
+            self.acquire = _native.Timed(self.acquire, "lock")
+
+        return _make_methods
+
+    put(module.SemLock, "_make_methods", make, "waiting for locks")
+    _time(module.SemLock, __enter__="lock")
+
+
+def _pictures(module: Any) -> None:
+    _time(module, open="open-image")
+    _time(module.Image, convert="convert")
+
+
+#: What is done with which module once it is imported.
+PLACES: Dict[str, Callable[[Any], None]] = {
+    "torchvision.transforms.transforms": lambda module: put(module.Compose, "__call__", _compose, "transforms"),
+    "torchvision.transforms.v2._container": lambda module: put(module.Compose, "forward", _compose, "transforms"),
+    "torchvision.io.image": _decoders,
+    "torchvision.io": _decoders_again,
+    "PIL.Image": _pictures,
+    # Pictures are decoded when they are first looked at.
+    "PIL.ImageFile": lambda module: _time(module.ImageFile, load="decode"),
+    "cv2": lambda module: _time(module, imread="decode", imdecode="decode"),
+    "numpy": lambda module: _time(module, load="load-array"),
+    "fcntl": lambda module: _time(module, flock="lock", lockf="lock"),
+    "multiprocessing.synchronize": _semaphores,
+}
+
+
+_READ = _native.part("read")
+
+
+class _Raw(io.FileIO):
+    """A file whose reads are timed; what reads from a buffer does not come here."""
+
+    def readinto(self, buffer: Any) -> Any:
+        depth = _native.enter(_READ)
+        try:
+            return super().readinto(buffer)
+        finally:
+            _native.leave(_READ, depth)
+
+    def readall(self) -> Any:
+        depth = _native.enter(_READ)
+        try:
+            return super().readall()
+        finally:
+            _native.leave(_READ, depth)
+
+
+def _opened(file: Any, mode: str, encoding: Any, errors: Any, newline: Any, closefd: bool) -> Any:
+    depth = _native.enter(_READ)
+    try:
+        raw = _Raw(file, "r", closefd)
+    finally:
+        _native.leave(_READ, depth)
+    try:
+        size = getattr(raw, "_blksize", io.DEFAULT_BUFFER_SIZE)
+        buffered = io.BufferedReader(raw, size if size > 1 else io.DEFAULT_BUFFER_SIZE)
+        if "b" in mode:
+            return buffered
+        text = io.TextIOWrapper(buffered, encoding, errors, newline)
+        setattr(text, "mode", mode)
+        return text
+    except BaseException:
+        raw.close()
+        raise
+
+
+def place_open() -> None:
+    """Take the time of files that are read while a sample is made."""
+    original = builtins.open
+    if getattr(original, "_stallscope_original", None) is not None:
+        return
+
+    def open(
+        file: Any,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: Any = None,
+        errors: Any = None,
+        newline: Any = None,
+        closefd: bool = True,
+        opener: Any = None,
+    ) -> Any:
+        plain = buffering == -1 and opener is None and mode in ("r", "rb", "rt")
+        if plain and _native.collects() and not ("b" in mode and (encoding or errors or newline)):
+            return _opened(file, mode, encoding, errors, newline, closefd)
+        return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
+
+    open.__doc__ = original.__doc__
+    open.__qualname__ = "open"
+    # Where pickle finds it.
+    open.__module__ = "io"
+    open._stallscope_original = original  # type: ignore[attr-defined]
+    builtins.open = io.open = open

@@ -1,0 +1,41 @@
+//! What `stallscope torch` is given.
+
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, Args, serde::Serialize)]
+#[command(after_help = "\
+Examples:
+  stallscope torch train.py --epochs 2
+  stallscope torch --steps 200 -m mypackage.train --lr 0.1
+  torchrun --nproc-per-node 2 -m stallscope torch train.py   (a report for each rank)")]
+pub struct TorchArgs {
+    /// Training steps to measure, after the warm-up [default: all].
+    #[arg(long, value_name = "N")]
+    pub steps: Option<u64>,
+
+    /// Training steps to leave out at the beginning.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub warmup_steps: u64,
+
+    /// The folder for report and trace [default: traces/SCRIPT-TIMESTAMP].
+    #[arg(long, visible_alias = "out", value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub json: bool,
+
+    /// Run a module, as `python -m` does.
+    #[arg(short)]
+    pub module: bool,
+
+    /// The script, or with `-m` the module, and its arguments.
+    #[arg(
+        value_name = "SCRIPT",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub script: Vec<String>,
+}

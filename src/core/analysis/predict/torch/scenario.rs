@@ -1,0 +1,326 @@
+//! What is simulated: the measured costs, cut into the batches that other settings make of them.
+
+use super::replay::{BatchCost, Cost, LoaderSettings, PassCosts, Replay};
+
+/// Nanoseconds that something waits, and that it computes.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(super) struct Work {
+    pub(super) wait: f64,
+    pub(super) cpu: f64,
+}
+
+impl Work {
+    fn of(cost: Cost) -> Work {
+        Work {
+            wait: cost.wall.saturating_sub(cost.cpu) as f64,
+            cpu: cost.cpu as f64,
+        }
+    }
+
+    fn mean(cost: Cost, count: u64) -> Work {
+        Work::of(cost).scaled(1.0 / count.max(1) as f64)
+    }
+
+    pub(super) fn scaled(self, factor: f64) -> Work {
+        Work {
+            wait: self.wait * factor,
+            cpu: self.cpu * factor,
+        }
+    }
+
+    fn plus(self, other: Work) -> Work {
+        Work {
+            wait: self.wait + other.wait,
+            cpu: self.cpu + other.cpu,
+        }
+    }
+
+    pub(super) fn length(self) -> f64 {
+        self.wait + self.cpu
+    }
+}
+
+/// What a batch costs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Batch {
+    pub(super) samples: f64,
+    /// Its samples, a few of them at a time.
+    pub(super) fetch: Vec<Work>,
+    pub(super) collate: Work,
+    pub(super) pickle: Work,
+    pub(super) bytes: f64,
+    pub(super) receive: Work,
+    pub(super) sampler: Work,
+    /// On `width` cores at a time.
+    pub(super) step: Work,
+    pub(super) width: f64,
+    /// Nanoseconds of the step in which the device is busy.
+    pub(super) busy: f64,
+}
+
+/// What is paid beside batches.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(super) struct Starts {
+    /// For each worker: making its process, in the main one; its own start; what its first sample opens.
+    pub(super) process: Work,
+    pub(super) own: Work,
+    pub(super) lazy: Work,
+    pub(super) stop: Work,
+    /// For each pass: the rest of `iter()`, and what the script does until the next.
+    pub(super) iter: Work,
+    pub(super) between: Work,
+}
+
+/// A training to simulate.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Scenario {
+    pub(super) loader: LoaderSettings,
+    /// Workers that get work: of an iterable data set with fewer shards, as many.
+    pub(super) live: usize,
+    pub(super) cores: f64,
+    pub(super) others: f64,
+    pub(super) starts: Starts,
+    /// The batches of each pass that is simulated, one after another.
+    pub(super) passes: Vec<Vec<Batch>>,
+    /// Batches that each pass has in truth, and passes that the training has.
+    pub(super) batches: u64,
+    pub(super) count: u64,
+}
+
+/// Parts of a batch's fetching, between which others get their turn.
+const PARTS: usize = 16;
+/// Batches that are simulated at most, in all passes.
+const MOST_BATCHES: usize = 4_000;
+
+impl Scenario {
+    /// The training of `replay` with its loader set as `loader` says.
+    pub(super) fn new(replay: &Replay, loader: &LoaderSettings) -> Scenario {
+        let kept = replay.batches();
+        let lazy = lazy(replay, &kept);
+        let passes = passes_of(replay, &kept);
+        let own = passes.first().map_or(0, |pass| pass.len());
+        let recut = |pass: &[&BatchCost]| cut(pass, replay, loader, lazy);
+        let mut passes: Vec<Vec<Batch>> = passes.iter().map(|pass| recut(pass)).collect();
+        let count = replay.passes.iter().map(|pass| u64::from(pass.number) + 1);
+        let count = count.max().unwrap_or(1);
+        let ahead = loader.num_workers * loader.prefetch_factor;
+        let made = passes.first().map_or(0, Vec::len);
+        // As many batches as the pass of the measured run had, cut anew.
+        let known = replay.loader.batches.unwrap_or(own as u64).max(1);
+        let cut_short = known as usize > own && replay.passes.len() < 2;
+        let batches = match (cut_short, made) {
+            (true, 1..) => (known as f64 * made as f64 / own as f64).round() as u64,
+            _ => made as u64,
+        };
+        for pass in &mut passes {
+            lengthen(pass, (batches as usize).min(4 * ahead));
+        }
+        let most = (MOST_BATCHES / made.max(1)).max(2);
+        passes.truncate(most.min(usize::try_from(count).unwrap_or(most)));
+        if let (1, Some(only)) = (passes.len(), passes.first().filter(|_| count > 1)) {
+            passes.push(only.clone());
+        }
+        let used: std::collections::BTreeSet<u32> = kept.iter().map(|batch| batch.worker).collect();
+        let too_few = loader.iterable && used.len() < replay.loader.num_workers;
+        Scenario {
+            live: match too_few {
+                true => used.len().clamp(1, loader.num_workers.max(1)),
+                false => loader.num_workers,
+            },
+            loader: loader.clone(),
+            cores: replay.cores.max(1.0),
+            others: replay.others,
+            starts: starts(replay, lazy),
+            passes,
+            batches,
+            count,
+        }
+    }
+
+    /// With `factor` times the time that workers wait without computing, and that the main process does.
+    pub(super) fn with_waits(mut self, workers: f64, main: f64) -> Scenario {
+        for batch in self.passes.iter_mut().flatten() {
+            let all = batch.fetch.iter_mut();
+            all.chain([&mut batch.collate, &mut batch.pickle])
+                .for_each(|work| work.wait *= workers);
+            for work in [&mut batch.receive, &mut batch.step] {
+                work.wait *= main;
+            }
+        }
+        self.starts.own.wait *= workers;
+        self
+    }
+
+    /// With all that workers do `factor` times as long.
+    pub(super) fn with_work(mut self, factor: f64) -> Scenario {
+        for Batch {
+            fetch,
+            collate,
+            pickle,
+            ..
+        } in self.passes.iter_mut().flatten()
+        {
+            let all = fetch.iter_mut().chain([collate, pickle]);
+            all.for_each(|work| *work = work.scaled(factor));
+        }
+        self
+    }
+
+    /// With all that computes or waits so many times as long.
+    pub(super) fn slower(mut self, factor: f64) -> Scenario {
+        for batch in self.passes.iter_mut().flatten() {
+            let Batch {
+                collate,
+                pickle,
+                receive,
+                sampler,
+                step,
+                ..
+            } = batch;
+            let all = [collate, pickle, receive, sampler, step].into_iter();
+            all.chain(&mut batch.fetch)
+                .for_each(|work| *work = work.scaled(factor));
+            batch.busy *= factor;
+        }
+        self
+    }
+}
+
+/// Repeats the batches of `pass` until there are `length`.
+fn lengthen(pass: &mut Vec<Batch>, length: usize) {
+    let own = pass.len();
+    for place in own..length {
+        pass.push(pass[place % own.max(1)].clone());
+    }
+}
+
+/// The passes of which all batches are kept; where there is none, all that are kept as one. A single pass that was left
+/// early is no whole one; where there are several, leaving them is what the script does.
+pub(super) fn passes_of<'a>(replay: &Replay, kept: &'a [BatchCost]) -> Vec<Vec<&'a BatchCost>> {
+    let several = replay.passes.len() > 1;
+    let ended = replay.passes.iter().filter(|pass| pass.whole || several);
+    let whole = ended.filter_map(|pass| {
+        let own = kept.iter().filter(|batch| batch.pass == pass.number);
+        let own: Vec<&BatchCost> = own.collect();
+        (own.len() as u64 == pass.batches && !own.is_empty()).then_some(own)
+    });
+    let whole: Vec<_> = whole.collect();
+    match whole.is_empty() {
+        true => vec![kept.iter().collect()],
+        false => whole,
+    }
+}
+
+/// What the first sample of a worker costs beyond others, where all first samples do.
+fn lazy(replay: &Replay, kept: &[BatchCost]) -> Work {
+    let mut all: Vec<Cost> = kept
+        .iter()
+        .flat_map(|batch| batch.samples.iter().copied())
+        .collect();
+    all.sort_unstable_by_key(|sample| sample.wall);
+    let typical = all.get(all.len() / 2).copied().unwrap_or_default();
+    let firsts = replay.passes.iter().flat_map(|pass| &pass.firsts);
+    let least = firsts.min_by_key(|first| first.wall);
+    least.map_or_else(Work::default, |first| {
+        Work::of(Cost {
+            wall: first.wall.saturating_sub(typical.wall),
+            cpu: first.cpu.saturating_sub(typical.cpu),
+        })
+    })
+}
+
+fn starts(replay: &Replay, lazy: Work) -> Starts {
+    let passes = &replay.passes;
+    let count = passes.len() as u64;
+    let sum = |of: fn(&PassCosts) -> Cost| {
+        passes.iter().map(of).fold(Cost::default(), |a, b| Cost {
+            wall: a.wall + b.wall,
+            cpu: a.cpu + b.cpu,
+        })
+    };
+    let started = passes.iter().map(|pass| u64::from(pass.started)).sum();
+    let stopping = passes.iter().filter(|pass| pass.stop.wall > 0);
+    let stopped = stopping.count() * replay.loader.num_workers;
+    Starts {
+        process: Work::mean(sum(|pass| pass.process), started),
+        own: Work::mean(sum(|pass| pass.own), started),
+        lazy,
+        stop: Work::mean(sum(|pass| pass.stop), stopped as u64),
+        iter: Work::mean(sum(|pass| pass.iter), count),
+        between: Work::mean(sum(|pass| pass.between), count),
+    }
+}
+
+/// A sample, and its share of what its batch costs beside.
+struct Slice<'a> {
+    own: Work,
+    batch: &'a BatchCost,
+}
+
+/// The batches that `loader` makes of the samples of `pass`.
+fn cut<'a>(
+    pass: &[&'a BatchCost],
+    replay: &Replay,
+    loader: &LoaderSettings,
+    lazy: Work,
+) -> Vec<Batch> {
+    let same = loader.batch_size == replay.loader.batch_size;
+    let size = loader.batch_size.filter(|_| !same);
+    let number = pass.first().map_or(0, |first| first.pass);
+    let costs = replay.passes.iter().find(|pass| pass.number == number);
+    // The first batches of a pass are its workers' first.
+    let firsts = costs.map_or(0, |costs| costs.firsts.len());
+    let slices = |(place, batch): (usize, &&'a BatchCost)| -> Vec<Slice<'a>> {
+        let batch: &'a BatchCost = batch;
+        let own = batch.samples.iter().enumerate().map(|(at, cost)| {
+            let own = Work::of(*cost);
+            match place < firsts && at == 0 {
+                true => Work {
+                    wait: (own.wait - lazy.wait).max(0.0),
+                    cpu: (own.cpu - lazy.cpu).max(0.0),
+                },
+                false => own,
+            }
+        });
+        own.map(|own| Slice { own, batch }).collect()
+    };
+    let all: Vec<Vec<Slice<'_>>> = pass.iter().enumerate().map(slices).collect();
+    let Some(size) = size.map(|size| size.max(1)) else {
+        return all.iter().map(|batch| assembled(batch)).collect();
+    };
+    let all: Vec<Slice<'_>> = all.into_iter().flatten().collect();
+    let full = |batch: &&[Slice<'_>]| batch.len() == size || !loader.drop_last;
+    all.chunks(size).filter(full).map(assembled).collect()
+}
+
+fn assembled(slices: &[Slice<'_>]) -> Batch {
+    let chunk = slices.len().div_ceil(PARTS).max(1);
+    let fetch = slices.chunks(chunk).map(|part| {
+        let works = part.iter().map(|slice| slice.own);
+        works.fold(Work::default(), Work::plus)
+    });
+    let mut batch = Batch {
+        samples: slices.len() as f64,
+        fetch: fetch.collect(),
+        ..Batch::default()
+    };
+    let mut step = Cost::default();
+    for Slice { batch: from, .. } in slices {
+        let share = 1.0 / from.samples.len().max(1) as f64;
+        let add = |work: &mut Work, cost| *work = work.plus(Work::of(cost).scaled(share));
+        add(&mut batch.collate, from.collate);
+        add(&mut batch.pickle, from.pickle);
+        add(&mut batch.receive, from.receive);
+        add(&mut batch.sampler, from.sampler);
+        batch.bytes += from.bytes as f64 * share;
+        batch.busy += from.busy as f64 * share;
+        step.wall += (from.step.wall as f64 * share) as u64;
+        step.cpu += (from.step.cpu as f64 * share) as u64;
+    }
+    batch.width = (step.cpu as f64 / step.wall.max(1) as f64).max(1.0);
+    batch.step = Work {
+        wait: step.wall.saturating_sub(step.cpu) as f64,
+        cpu: step.cpu as f64 / batch.width,
+    };
+    batch
+}

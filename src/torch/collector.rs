@@ -1,0 +1,403 @@
+//! The process beside a training: takes what hooks record, analyses it, and writes report and trace.
+//!
+//! It ends when the training says so, or has ended without saying anything, and then ends workers that were left behind.
+
+use crate::advice::{advise, predict};
+use crate::event::Event;
+use crate::proc;
+use crate::ring::{RingReader, Rings, is_alive, now};
+use crate::translation::{Translation, Wanted};
+use nix::sys::resource::UsageWho;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Deserialize;
+use stallscope_core::analysis::{
+    Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict, WindowRule,
+};
+use stallscope_core::loader::{cpu_of, note_trace, this_machine};
+use stallscope_core::machine::usable_cores;
+use stallscope_core::report::{
+    DataReport, DeviceReport, RecorderReport, Report, Status, TorchReport, TraceReport, write_json,
+};
+use stallscope_core::timeline::{Layout, Nanos, Pipeline, StageKnobs};
+use stallscope_core::trace::{SharedTrace, TraceError, TraceOptions, TraceWriter};
+use stallscope_core::tracing_feed::{TracedSteps, TracingFeed};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{fs, io, thread};
+
+/// Between two looks at the rings; in that time none gets full.
+const PAUSE: Duration = Duration::from_millis(25);
+/// Between two looks at what the kernel says.
+const READ_EVERY: u64 = 200_000_000;
+/// How long workers of a training that has ended may take to end, too.
+const GRACE: Duration = Duration::from_secs(3);
+/// A trace may become as large.
+const MOST_TRACE_BYTES: u64 = 256 << 20;
+/// Claims of a batch, about, for what must be remembered.
+const CLAIMS: usize = 64;
+
+/// What is asked for.
+#[derive(Clone, Debug, Deserialize)]
+pub struct CollectOptions {
+    /// Where report and trace are written.
+    pub run_dir: PathBuf,
+    /// Steps after the warm-up; `None` for all.
+    #[serde(default)]
+    pub steps: Option<u64>,
+    /// First steps that are not measured.
+    #[serde(default)]
+    pub warmup_steps: u64,
+    /// Steps that are in the trace, from the first.
+    #[serde(default = "usual_trace")]
+    pub trace_steps: u64,
+}
+
+fn usual_trace() -> u64 {
+    200
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectError {
+    /// The folder or a file in it cannot be written.
+    #[error("cannot write {path}: {source}\n  try: another --run-dir")]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The trace cannot be started.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+}
+
+/// What came of it.
+pub struct Outcome {
+    /// The report, as it was written.
+    pub report: Report,
+    /// Where.
+    pub path: PathBuf,
+}
+
+struct Collector {
+    options: CollectOptions,
+    main: u32,
+    translation: Translation,
+    measuring: Option<Measuring>,
+    events: u64,
+    dropped: HashMap<usize, u64>,
+    lost: u64,
+    read_at: u64,
+    workers: Vec<u32>,
+}
+
+/// From the first training pass on.
+struct Measuring {
+    analysis: Analysis,
+    feed: TracingFeed,
+    trace: SharedTrace,
+}
+
+/// Takes what the rings get until their training is over, and reports on it.
+///
+/// # Errors
+/// A folder that cannot be written.
+pub fn collect(rings: &Rings, options: CollectOptions) -> Result<Outcome, CollectError> {
+    let folder = options.run_dir.clone();
+    let write = |source| CollectError::Write {
+        path: folder.clone(),
+        source,
+    };
+    fs::create_dir_all(&folder).map_err(write)?;
+    let main = rings.made_by();
+    let steps = options.steps.map(|steps| steps + options.warmup_steps);
+    let mut collector = Collector {
+        options,
+        main,
+        translation: Translation::new(Wanted { main, steps }),
+        measuring: None,
+        events: 0,
+        dropped: HashMap::new(),
+        lost: 0,
+        read_at: 0,
+        workers: Vec::new(),
+    };
+    let mut reader = rings.reader();
+    let said = loop {
+        let (said, ended) = (rings.is_finished(), !is_alive(main));
+        collector.drain(&mut reader);
+        if said || ended {
+            break said;
+        }
+        collector.read_kernel(false);
+        collector.work(false)?;
+        reader.free_ended();
+        thread::sleep(PAUSE);
+    };
+    collector.read_kernel(true);
+    collector.work(true)?;
+    let outcome = collector.report(said);
+    if !said {
+        collector.end_workers();
+    }
+    outcome
+}
+
+impl Collector {
+    fn drain(&mut self, reader: &mut RingReader) {
+        let translation = &mut self.translation;
+        let mut events = 0;
+        reader.drain(|_, pid, tid, words| {
+            events += 1;
+            if let Some(event) = Event::read(words) {
+                translation.take(pid, tid, event);
+            }
+        });
+        self.events += events;
+        for slot in reader.slots() {
+            if slot.pid != self.main && !self.workers.contains(&slot.pid) {
+                self.workers.push(slot.pid);
+            }
+            let dropped = reader.dropped(slot.number);
+            let before = self.dropped.insert(slot.number, dropped).unwrap_or(0);
+            if dropped > before {
+                self.lost += dropped - before;
+                self.translation.dropped(slot.pid);
+            }
+        }
+    }
+
+    /// Asks the kernel what the threads have used, now and then or for the `last` time.
+    fn read_kernel(&mut self, last: bool) {
+        let at = now();
+        if !last && at - self.read_at < READ_EVERY {
+            return;
+        }
+        self.read_at = at;
+        for (pid, tid) in self.translation.threads() {
+            if let Some(usage) = proc::thread(pid, tid, Nanos(at)) {
+                self.translation.usage(pid, tid, usage);
+            }
+        }
+        self.workers.retain(|pid| is_alive(*pid));
+    }
+
+    /// CPU time of the training's processes.
+    fn cpu(&self) -> Option<CpuReading> {
+        let workers = self.workers.iter().filter_map(|pid| proc::cpu(*pid));
+        Some(CpuReading {
+            at: Nanos(now()),
+            used: proc::cpu(self.main)? + workers.sum(),
+        })
+    }
+
+    /// Analyses what is there.
+    fn work(&mut self, last: bool) -> Result<(), CollectError> {
+        let at = now();
+        let chunks = self.translation.translate(at, last);
+        if self.measuring.is_none() {
+            self.measuring = self.begin()?;
+        }
+        let cpu = self.cpu();
+        let Some(measuring) = &mut self.measuring else {
+            return Ok(());
+        };
+        for chunk in &chunks {
+            measuring
+                .analysis
+                .absorb(&chunk.records, self.lost, cpu, || {});
+            measuring
+                .feed
+                .absorb(&chunk.records, &chunk.lanes, Nanos(at));
+        }
+        let spans = measuring.analysis.settle();
+        measuring.feed.idle(&spans);
+        if last {
+            measuring.feed.finish();
+            let spans = measuring.analysis.finish();
+            measuring.feed.idle(&spans);
+            if let Some(summary) = measuring.analysis.summary(self.translation.lanes()) {
+                measuring.feed.over_time(&summary);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self) -> Result<Option<Measuring>, CollectError> {
+        let (Some(run_start), Some(_)) = (self.translation.begun(), self.translation.pipeline())
+        else {
+            return Ok(None);
+        };
+        let rule = WindowRule {
+            warmup_steps: self.options.warmup_steps,
+            steps: self.options.steps,
+            run_start,
+            device_beside: false,
+        };
+        let options = TraceOptions {
+            base: run_start,
+            max_bytes: MOST_TRACE_BYTES,
+            compress: false,
+        };
+        let trace = SharedTrace::new(TraceWriter::create(
+            self.options.run_dir.join("trace.json"),
+            options,
+        )?);
+        let traced = TracedSteps {
+            first: 0,
+            count: self.options.trace_steps,
+        };
+        let loaders = self.translation.loaders().map(|loader| &loader.settings);
+        let out = loaders
+            .map(|own| own.num_workers * own.prefetch_factor)
+            .max();
+        let epochs = &self.translation.replay().loader;
+        let analysis = Analysis::new(rule, CLAIMS * out.unwrap_or(1).max(1));
+        Ok(Some(Measuring {
+            analysis: analysis.with_epochs(epochs.batches),
+            feed: TracingFeed::new(trace.clone(), traced, &rule, None),
+            trace,
+        }))
+    }
+
+    fn report(&mut self, said: bool) -> Result<Outcome, CollectError> {
+        let summary = self.measuring.as_ref();
+        let summary = summary.and_then(|own| own.analysis.summary(self.translation.lanes()));
+        let mut report = self.standing(said);
+        if let Some(summary) = &summary {
+            self.measured(&mut report, summary);
+        }
+        if let Some(closed) = self.measuring.as_ref().and_then(|own| own.trace.finish()) {
+            note_trace(report.trace.insert(TraceReport::default()), &closed);
+        }
+        let path = self.options.run_dir.join("report.json");
+        write_json(&mut report, &path).map_err(|source| CollectError::Write {
+            path: path.clone(),
+            source,
+        })?;
+        Ok(Outcome { report, path })
+    }
+
+    /// How the training stands, and what it is.
+    fn standing(&self, said: bool) -> Report {
+        let translation = &self.translation;
+        let session = &translation.session;
+        let name = session.command.first().map_or("python", String::as_str);
+        let mut report = Report::new(
+            name.to_owned(),
+            this_machine(usable_cores()),
+            serde_json::Value::Null,
+        );
+        let failed = translation.failed.as_deref();
+        report.status = match failed {
+            Some(error) if error.starts_with("KeyboardInterrupt") => Status::Interrupted,
+            Some(_) => Status::Failed,
+            None if said => Status::Complete,
+            None => Status::Interrupted,
+        };
+        let silent = (!said && failed.is_none())
+            .then(|| "the training's process was killed, or ended by os._exit".to_owned());
+        let problems = translation.problems.iter().cloned();
+        let error: Vec<String> = { failed.map(str::to_owned) }
+            .into_iter()
+            .chain(silent)
+            .chain(problems)
+            .collect();
+        report.error = (!error.is_empty()).then(|| error.join("\n"));
+        let loaders: Vec<_> = translation.loaders().cloned().collect();
+        let mut costs = translation.replay().clone();
+        costs.cores = usable_cores();
+        report.data = DataReport {
+            samples: costs.loader.samples.unwrap_or(0) as usize,
+            sample_bytes: 0,
+            claim_samples: 1,
+        };
+        report.undeclared_parts = translation.late_parts();
+        if let Some(pipeline) = translation.pipeline() {
+            report.pipeline = pipeline;
+        }
+        report.torch = Some(TorchReport {
+            costs,
+            session: session.clone(),
+            loaders,
+        });
+        report
+    }
+
+    fn measured(&self, report: &mut Report, summary: &Summary) {
+        let settings = &self.translation.replay().loader;
+        let shape = shape(
+            report.pipeline,
+            settings.num_workers,
+            settings.prefetch_factor,
+        );
+        let device = DeviceReport {
+            name: "your training".to_owned(),
+            busy_ns: summary.device_busy,
+            idle_ns: summary.device_idle(),
+            busy_share: summary.busy_share(),
+            ..DeviceReport::default()
+        };
+        report.measured(summary, Some(device));
+        let mut verdict = Verdict::of(summary, &shape);
+        advise(&mut verdict, &summary.causes, summary.time(), settings);
+        if let Some(torch) = &mut report.torch {
+            let others = summary.others_cpu.unwrap_or_default();
+            torch.costs.others = others.0 as f64 / summary.time().0.max(1) as f64;
+            predict(&mut verdict, &torch.costs);
+        }
+        report.verdict = Some(verdict);
+        report.guard = Guard::of(summary, &shape);
+        let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
+        let all = self.cpu().map_or(own, |reading| reading.used + own);
+        report.recorder = RecorderReport {
+            on: true,
+            records: self.events,
+            dropped: self.lost,
+            cpu_ns: own,
+            cpu_share: own.0 as f64 / all.0.max(1) as f64,
+            ..RecorderReport::default()
+        };
+    }
+
+    /// Ends workers that a training has left behind.
+    fn end_workers(&self) {
+        let alive = || {
+            let own = self.workers.iter().copied();
+            own.filter(|pid| is_alive(*pid) && proc::has_rings(*pid))
+        };
+        for _ in 0..GRACE.as_millis() / PAUSE.as_millis() {
+            if alive().next().is_none() {
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
+        for pid in alive() {
+            kill(Pid::from_raw(pid as i32), Signal::SIGKILL).ok();
+        }
+    }
+}
+
+fn shape(pipeline: &'static Pipeline, num_workers: usize, prefetch_factor: usize) -> LoaderShape {
+    LoaderShape {
+        pipeline,
+        layout: Layout::WholeBatch {
+            num_workers,
+            prefetch_factor: prefetch_factor.max(1),
+        },
+        copy: StageKnobs {
+            workers: num_workers,
+            prefetch: 1,
+        },
+        has_device: true,
+        resident: None,
+        device_beside: false,
+        disk: None,
+        copy_latency: Nanos::ZERO,
+        value_bytes: 1,
+        cores: usable_cores(),
+    }
+}

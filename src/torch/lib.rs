@@ -1,0 +1,14 @@
+//! A PyTorch training that hooks in its processes record: what they write ([`event`]), the shared memory that it goes
+//! through, and the process beside them that makes records of it, analyses them and reports.
+//!
+//! The hooks themselves are Python (`python/`). Everything is stamped with CLOCK_MONOTONIC, which all processes of a
+//! machine share.
+
+#![warn(missing_docs)]
+
+mod advice;
+pub mod collector;
+pub mod event;
+mod proc;
+pub mod ring;
+pub mod translation;

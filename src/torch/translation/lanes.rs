@@ -1,0 +1,187 @@
+//! The lanes of a training, and the records written on them.
+
+use stallscope_core::timeline::{
+    BusySpan, DevicePhase, ForeignThread, HostSpan, HostWork, Interval, ItemId, LaneInfo, LaneKind,
+    Nanos, Record, Stage, ThreadUsage, UnitRecord, UnitRef,
+};
+
+/// The lane of the thread that trains.
+pub(super) const MAIN: u16 = 0;
+
+/// Records that follow each other while no lane changes its thread.
+pub struct Chunk {
+    /// The lanes, by number.
+    pub lanes: Vec<LaneInfo>,
+    /// Each with its lane, each lane's in order.
+    pub records: Vec<(u16, Record)>,
+}
+
+#[derive(Default)]
+struct Lane {
+    units: u64,
+    free_at: Nanos,
+    /// Run delay that was read and is yet to be said.
+    delay: Nanos,
+    usage: Option<ThreadUsage>,
+    /// What the threads that had the lane before had used.
+    before: ThreadUsage,
+}
+
+/// All lanes.
+#[derive(Default)]
+pub(super) struct Lanes {
+    infos: Vec<LaneInfo>,
+    lanes: Vec<Lane>,
+    records: Vec<(u16, Record)>,
+    chunks: Vec<Chunk>,
+}
+
+/// A unit of work of `stage`, of which no more is known.
+pub(super) fn unit(stage: Stage, batch: u64, start: Nanos, end: Nanos) -> UnitRecord {
+    UnitRecord {
+        item: ItemId { batch, slot: 0 },
+        ..UnitRecord::of_device(stage, batch, UnitRef::NONE, false, start, end)
+    }
+}
+
+impl Lanes {
+    /// A new lane.
+    pub(super) fn add(&mut self, name: String, kind: LaneKind) -> u16 {
+        self.infos.push(LaneInfo {
+            name,
+            kind,
+            thread: None,
+        });
+        self.lanes.push(Lane::default());
+        self.lanes.len() as u16 - 1
+    }
+
+    /// From now on the lane is that of this thread.
+    pub(super) fn set_thread(&mut self, lane: u16, process: u32, thread: u32, name: &str) {
+        let is = Some(ForeignThread {
+            process,
+            process_name: name.to_owned(),
+            thread,
+        });
+        let place = usize::from(lane);
+        if self.infos[place].thread != is {
+            self.close_chunk();
+            self.infos[place].thread = is;
+            let lane = &mut self.lanes[place];
+            if let Some(usage) = lane.usage.take() {
+                lane.before = usage;
+            }
+        }
+    }
+
+    /// The lane of a thread.
+    pub(super) fn of_thread(&self, process: u32, thread: u32) -> Option<u16> {
+        let mut threads = self.infos.iter().map(|info| info.thread.as_ref());
+        let place = threads
+            .position(|own| own.is_some_and(|own| (own.process, own.thread) == (process, thread)));
+        place.map(|place| place as u16)
+    }
+
+    /// The threads behind the lanes.
+    pub(super) fn threads(&self) -> Vec<(u32, u32)> {
+        let threads = self.infos.iter().filter_map(|info| info.thread.as_ref());
+        threads.map(|own| (own.process, own.thread)).collect()
+    }
+
+    fn close_chunk(&mut self) {
+        if !self.records.is_empty() {
+            self.chunks.push(Chunk {
+                lanes: self.infos.clone(),
+                records: std::mem::take(&mut self.records),
+            });
+        }
+    }
+
+    /// What was written since the last call.
+    pub(super) fn take(&mut self) -> Vec<Chunk> {
+        self.close_chunk();
+        std::mem::take(&mut self.chunks)
+    }
+
+    pub(super) fn infos(&self) -> &[LaneInfo] {
+        &self.infos
+    }
+
+    /// When the lane's last unit was over.
+    pub(super) fn free_at(&self, lane: u16) -> Nanos {
+        self.lanes[usize::from(lane)].free_at
+    }
+
+    /// The lane's last unit.
+    pub(super) fn latest(&self, lane: u16) -> UnitRef {
+        let units = self.lanes[usize::from(lane)].units;
+        units
+            .checked_sub(1)
+            .map_or(UnitRef::NONE, |last| UnitRef::new(lane, last))
+    }
+
+    /// Writes the lane's next unit; returns its name.
+    pub(super) fn unit(&mut self, lane: u16, unit: UnitRecord) -> UnitRef {
+        let own = &mut self.lanes[usize::from(lane)];
+        let delay = std::mem::take(&mut own.delay);
+        let unit = UnitRecord {
+            ordinal: own.units,
+            run_delay: u32::try_from(delay.0).unwrap_or(u32::MAX),
+            ..unit
+        };
+        own.units += 1;
+        own.free_at = own.free_at.max(unit.pushed);
+        self.records.push((lane, Record::Unit(unit)));
+        self.latest(lane)
+    }
+
+    /// A unit of the lane whose record is lost; returns its name.
+    pub(super) fn lost(&mut self, lane: u16) -> UnitRef {
+        self.lanes[usize::from(lane)].units += 1;
+        self.write(lane, Record::Dropped);
+        self.latest(lane)
+    }
+
+    pub(super) fn write(&mut self, lane: u16, record: Record) {
+        self.records.push((lane, record));
+    }
+
+    /// The trainer's thread did `work`.
+    pub(super) fn host(&mut self, work: HostWork, batch: u64, part: Interval) {
+        if !part.is_empty() {
+            let span = HostSpan {
+                work,
+                batch,
+                start: part.start,
+                end: part.end,
+            };
+            self.write(MAIN, Record::Host(span));
+        }
+    }
+
+    /// The device was busy.
+    pub(super) fn busy(&mut self, batch: u64, part: Interval) {
+        if !part.is_empty() {
+            let span = BusySpan {
+                phase: DevicePhase::Step,
+                batch,
+                start: part.start,
+                end: part.end,
+            };
+            self.write(MAIN, Record::Busy(span));
+        }
+    }
+
+    /// What a thread has used since it began.
+    pub(super) fn usage(&mut self, process: u32, thread: u32, usage: ThreadUsage) {
+        let Some(lane) = self.of_thread(process, thread) else {
+            return;
+        };
+        let own = &mut self.lanes[usize::from(lane)];
+        let all = own.before.plus(&usage);
+        if let Some(before) = own.usage.replace(all) {
+            own.delay += all.run_delay - before.run_delay;
+        }
+        self.write(lane, Record::Usage(all));
+    }
+}

@@ -1,0 +1,541 @@
+//! From what hooks saw to records: a state machine that knows no process, file or clock.
+//!
+//! Events of different threads come interleaved and late. Each thread's are taken in their order, and wait for what
+//! they refer to: a worker's batch for its being dealt, its transport for its being made, its being received for its
+//! transport. What does not come within `PATIENCE` is taken to be lost. All wait until the parts of samples are
+//! known, since the table of stages must be, and until it is known which loader trains.
+
+mod bench;
+mod lanes;
+mod main_thread;
+mod table;
+mod typical;
+mod workers;
+
+#[cfg(test)]
+mod tests;
+
+use crate::event::{Batch, Compute, Event, PartTime, Pass, TextKind};
+use bench::{Bench, Usual};
+pub use lanes::Chunk;
+use lanes::{Lanes, MAIN};
+use main_thread::Main;
+use stallscope_core::analysis::predict::torch::{BatchCost, LoaderSettings, PassCosts, Replay};
+use stallscope_core::report::{TorchLoader, TorchSession};
+use stallscope_core::timeline::{LaneKind, Nanos, Pipeline, Stage, ThreadUsage, UnitRef};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use table::Table;
+use workers::Worker;
+
+const MAIN_PROCESS: &str = "main process";
+/// How long an event waits for what it refers to.
+const PATIENCE: u64 = 2_000_000_000;
+/// Events that are held back, at most.
+const MOST_HELD: usize = 200_000;
+/// Samples, and batches, of which the parts are looked at before the table is made.
+const SAMPLES_SEEN: usize = 64;
+const BATCHES_SEEN: usize = 4;
+/// Steps of a pass after which it is known whether it trains.
+const STEPS_SEEN: usize = 3;
+
+/// The thread that says something.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Source {
+    Main,
+    Worker(u32),
+    Feeder(u32),
+    Pin,
+}
+
+/// What a pass over a loader is for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Purpose {
+    Training,
+    Validation,
+}
+
+struct PassState {
+    purpose: Purpose,
+    number: u32,
+    /// The run's number of its first batch.
+    base: u64,
+    begun: Nanos,
+    over: bool,
+    dealt: u64,
+    taken: u64,
+    /// The units in which workers were started, with the worker where that is known.
+    started: Vec<(u32, UnitRef, Nanos)>,
+    /// The work of the trainer's thread that made the pass begin.
+    begins: Option<(UnitRef, Nanos)>,
+    /// Workers that have made something in it, and those that have nothing more to make.
+    active: HashSet<u32>,
+    ended: HashSet<u32>,
+    costs: PassCosts,
+    wall_until: Nanos,
+}
+
+/// A batch between its indices and its step.
+#[derive(Default)]
+struct InFlight {
+    number: u64,
+    worker: u32,
+    samples: u32,
+    dealt: Option<(UnitRef, Nanos)>,
+    made: Option<(UnitRef, Nanos)>,
+    /// Sent to the main process, or pinned.
+    sent: Option<(UnitRef, Nanos)>,
+    pinned: Option<(UnitRef, Nanos)>,
+    received: Option<UnitRef>,
+    parked: Option<Nanos>,
+    costs: BatchCost,
+}
+
+/// Which part of a training is looked at.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Wanted {
+    /// The process that trains.
+    pub main: u32,
+    /// Steps, warm-up included; `None` for all.
+    pub steps: Option<u64>,
+}
+
+/// The state machine.
+pub struct Translation {
+    wanted: Wanted,
+    queues: BTreeMap<Source, VecDeque<Event>>,
+    held: usize,
+    texts: HashMap<(u32, u32, u8), Vec<u8>>,
+    part_names: HashMap<(u32, u16), String>,
+    part_rows: HashMap<(u32, u16), Option<Stage>>,
+    settings: HashMap<u32, LoaderSettings>,
+    /// What the hooks said of the training.
+    pub session: TorchSession,
+    /// What could not be measured.
+    pub problems: Vec<String>,
+    /// The exception that ended the script.
+    pub failed: Option<String>,
+    table: Option<Table>,
+    lanes: Lanes,
+    usual: Usual,
+    main: Main,
+    workers: HashMap<u32, Worker>,
+    /// For each worker's number, its lanes and the iterator that has them.
+    desks: Vec<(u32, u32, [u16; 2])>,
+    pin_lane: Option<u16>,
+    /// The threads that send what workers made, by process, and the one that pins.
+    feeders: HashMap<u32, u32>,
+    pin_thread: Option<u32>,
+    inline: Bench,
+    passes: HashMap<Pass, PassState>,
+    batches: HashMap<Batch, InFlight>,
+    /// Gradients were computed at all, some pass records them, any computing was seen.
+    trains: bool,
+    records_gradients: bool,
+    computes: bool,
+    /// Iterators that were seen to train.
+    trainers: HashSet<u32>,
+    next_base: u64,
+    steps: u64,
+    /// No more is wanted.
+    over: bool,
+    last: bool,
+    forced: bool,
+    /// When the first training pass began.
+    begun: Option<Nanos>,
+    /// By iterator, in order.
+    loaders: BTreeMap<u32, TorchLoader>,
+    replay: Replay,
+    /// The iterator's settings that the costs are those of.
+    replayed: Option<u32>,
+    stuck_since: Option<u64>,
+}
+
+impl Translation {
+    /// One that has seen nothing.
+    pub fn new(wanted: Wanted) -> Translation {
+        let mut lanes = Lanes::default();
+        lanes.add("main".to_owned(), LaneKind::Trainer);
+        lanes.set_thread(MAIN, wanted.main, wanted.main, MAIN_PROCESS);
+        Translation {
+            wanted,
+            queues: BTreeMap::new(),
+            held: 0,
+            texts: HashMap::new(),
+            part_names: HashMap::new(),
+            part_rows: HashMap::new(),
+            settings: HashMap::new(),
+            session: TorchSession::default(),
+            problems: Vec::new(),
+            failed: None,
+            table: None,
+            lanes,
+            usual: Usual::default(),
+            main: Main::default(),
+            workers: HashMap::new(),
+            desks: Vec::new(),
+            pin_lane: None,
+            feeders: HashMap::new(),
+            pin_thread: None,
+            inline: Bench::default(),
+            passes: HashMap::new(),
+            batches: HashMap::new(),
+            trains: false,
+            records_gradients: false,
+            computes: false,
+            trainers: HashSet::new(),
+            next_base: 0,
+            steps: 0,
+            over: false,
+            last: false,
+            forced: false,
+            begun: None,
+            loaders: BTreeMap::new(),
+            replay: Replay::default(),
+            replayed: None,
+            stuck_since: None,
+        }
+    }
+
+    /// Takes an event of a thread, each thread's in order.
+    pub fn take(&mut self, pid: u32, tid: u32, event: Event) {
+        let of_main = pid == self.wanted.main;
+        let source = match &event {
+            Event::Text { .. } => return self.text(pid, tid, event),
+            Event::Pin { .. } => Source::Pin,
+            Event::Transport { .. } => Source::Feeder(pid),
+            _ if of_main => Source::Main,
+            _ => Source::Worker(pid),
+        };
+        if self.over {
+            return;
+        }
+        match &event {
+            Event::Transport { .. } => drop(self.feeders.insert(pid, tid)),
+            Event::Pin { .. } => self.pin_thread = Some(tid),
+            Event::Compute { phase, .. } if of_main => {
+                self.computes = true;
+                self.trains |= matches!(phase, Compute::Backward | Compute::Optimizer);
+            }
+            Event::PassBegins { grad, .. } | Event::NextEnds { grad, .. } => {
+                self.records_gradients |= *grad;
+            }
+            _ => {}
+        }
+        self.held += 1;
+        self.queues.entry(source).or_default().push_back(event);
+    }
+
+    fn text(&mut self, pid: u32, tid: u32, event: Event) {
+        let Event::Text {
+            kind,
+            subject,
+            more,
+            bytes,
+        } = event
+        else {
+            return;
+        };
+        let key = (pid, tid, kind as u8);
+        let whole = self.texts.entry(key).or_default();
+        whole.extend(bytes);
+        if more {
+            return;
+        }
+        let whole = self.texts.remove(&key).unwrap_or_default();
+        let text = String::from_utf8_lossy(&whole).into_owned();
+        match kind {
+            TextKind::Session => self.session = serde_json::from_str(&text).unwrap_or_default(),
+            TextKind::Loader => {
+                // A key that is null is as if it were not there.
+                let settings = serde_json::from_str::<serde_json::Value>(&text).ok();
+                let settings = settings.map(|mut json| {
+                    if let Some(map) = json.as_object_mut() {
+                        map.retain(|key, value| !value.is_null() || key == "batch_size");
+                    }
+                    json
+                });
+                let settings = settings.and_then(|json| serde_json::from_value(json).ok());
+                self.settings.insert(subject, settings.unwrap_or_default());
+            }
+            TextKind::Part => {
+                self.part_names.insert((pid, subject as u16), text);
+                self.part_rows.remove(&(pid, subject as u16));
+            }
+            TextKind::Problem if !self.problems.contains(&text) => self.problems.push(text),
+            TextKind::Problem => {}
+            TextKind::Failed => self.failed = Some(text),
+        }
+    }
+
+    /// Events of the process found no room.
+    pub fn dropped(&mut self, pid: u32) {
+        let lanes = match pid == self.wanted.main {
+            true => vec![MAIN],
+            false => self
+                .workers
+                .get(&pid)
+                .map_or(Vec::new(), |worker| worker.lanes.to_vec()),
+        };
+        for lane in lanes {
+            self.lanes
+                .write(lane, stallscope_core::timeline::Record::Dropped);
+        }
+    }
+
+    /// What a thread has used since it began.
+    pub fn usage(&mut self, pid: u32, tid: u32, usage: ThreadUsage) {
+        self.lanes.usage(pid, tid, usage);
+    }
+
+    /// The threads behind lanes, as process and thread.
+    pub fn threads(&self) -> Vec<(u32, u32)> {
+        self.lanes.threads()
+    }
+
+    /// The rows, once they are known.
+    pub fn pipeline(&self) -> Option<&'static Pipeline> {
+        self.table.as_ref().map(|table| table.pipeline)
+    }
+
+    /// When the first training pass began.
+    pub fn begun(&self) -> Option<Nanos> {
+        self.begun
+    }
+
+    /// Steps that are over.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Parts that got no row, since they were named too late.
+    pub fn late_parts(&self) -> Vec<(Stage, String)> {
+        let table = self.table.as_ref();
+        let late = table.map(|table| table.late.iter().map(|name| (table.fetch, name.clone())));
+        late.map_or(Vec::new(), Iterator::collect)
+    }
+
+    /// The loaders that were iterated, in order.
+    pub fn loaders(&self) -> impl Iterator<Item = &TorchLoader> {
+        self.loaders.values()
+    }
+
+    /// The costs of the loader that trains, in order, and how it is set.
+    pub fn replay(&self) -> &Replay {
+        &self.replay
+    }
+
+    /// Lanes so far.
+    pub fn lanes(&self) -> &[stallscope_core::timeline::LaneInfo] {
+        self.lanes.infos()
+    }
+
+    /// Makes records of what is there, as of `now`; `last` where nothing follows.
+    pub fn translate(&mut self, now: u64, last: bool) -> Vec<Chunk> {
+        self.last |= last;
+        if self.table.is_none() && !self.begin() {
+            return Vec::new();
+        }
+        loop {
+            let moved = self.pass_over_queues();
+            if moved {
+                self.stuck_since = None;
+                continue;
+            }
+            if self.queues.values().all(VecDeque::is_empty) {
+                self.stuck_since = None;
+                break;
+            }
+            let since = *self.stuck_since.get_or_insert(now);
+            if !self.last && now.saturating_sub(since) < PATIENCE && self.held < MOST_HELD {
+                break;
+            }
+            self.forced = true;
+            let moved = self.pass_over_queues();
+            self.forced = false;
+            if !moved {
+                break;
+            }
+            self.stuck_since = None;
+        }
+        if self.last {
+            self.end();
+        }
+        self.lanes.take()
+    }
+
+    /// Takes what can be taken from each thread's events; whether that was anything. Where it is forced, only one.
+    fn pass_over_queues(&mut self) -> bool {
+        let sources: Vec<Source> = self.queues.keys().copied().collect();
+        let mut moved = false;
+        for source in sources {
+            while let Some(event) = self.queues.get_mut(&source).and_then(VecDeque::pop_front) {
+                if self.over {
+                    self.held -= 1;
+                    continue;
+                }
+                if let Err(event) = self.event(source, event) {
+                    if let Some(queue) = self.queues.get_mut(&source) {
+                        queue.push_front(event);
+                    }
+                    break;
+                }
+                self.held -= 1;
+                moved = true;
+                if self.forced {
+                    return true;
+                }
+            }
+        }
+        self.queues.retain(|_, queue| !queue.is_empty());
+        moved
+    }
+
+    /// Translates an event, or gives it back where it has to wait.
+    fn event(&mut self, source: Source, event: Event) -> Result<(), Event> {
+        match source {
+            Source::Main => self.of_main(event),
+            Source::Worker(pid) => self.of_worker(pid, event),
+            Source::Feeder(pid) => self.of_feeder(pid, event),
+            Source::Pin => self.of_pin(event),
+        }
+    }
+
+    /// Makes the table, where enough is known for it.
+    fn begin(&mut self) -> bool {
+        let events = || self.queues.values().flatten();
+        let samples = events()
+            .filter(|event| matches!(event, Event::Sample { .. }))
+            .count();
+        let batches = events()
+            .filter(|event| matches!(event, Event::Fetch { .. }))
+            .count();
+        let enough = self.trains && samples >= SAMPLES_SEEN && batches >= BATCHES_SEEN;
+        if !enough && !self.last && self.held < MOST_HELD {
+            return false;
+        }
+        let queue = self.queues.get(&Source::Main).into_iter().flatten();
+        let begins: Vec<(Pass, bool, u64)> = queue
+            .filter_map(|event| match event {
+                Event::PassBegins { pass, grad, at } => Some((*pass, *grad, *at)),
+                _ => None,
+            })
+            .collect();
+        let trains = |(pass, grad, _): &&(Pass, bool, u64)| {
+            self.purpose(*pass, *grad) == Some(Purpose::Training)
+        };
+        let Some((_, _, at)) = begins.iter().find(trains) else {
+            return false;
+        };
+        let at = *at;
+        let mut names: Vec<String> = Vec::new();
+        for (source, queue) in &self.queues {
+            let pid = match source {
+                Source::Worker(pid) => *pid,
+                _ => self.wanted.main,
+            };
+            for part in queue.iter().flat_map(parts_of) {
+                if let Some(name) = self.part_name(pid, part.part)
+                    && !names.iter().any(|known| known == name)
+                {
+                    names.push(name.to_owned());
+                }
+            }
+        }
+        let pins = self.queues.contains_key(&Source::Pin);
+        self.table = Table::of(&names, pins);
+        self.begun = Some(Nanos(at));
+        self.table.is_some()
+    }
+
+    fn part_name(&self, pid: u32, part: u16) -> Option<&str> {
+        let own = self.part_names.get(&(pid, part));
+        let name = own.or_else(|| self.part_names.get(&(self.wanted.main, part)));
+        name.map(String::as_str)
+    }
+
+    /// What parts took, by row.
+    fn rows(&mut self, pid: u32, parts: &[PartTime]) -> Vec<(Stage, Nanos)> {
+        let mut rows = Vec::with_capacity(parts.len());
+        for part in parts {
+            let row = match self.part_rows.get(&(pid, part.part)) {
+                Some(row) => *row,
+                None => {
+                    let name = self.part_name(pid, part.part).map(str::to_owned);
+                    let table = self.table.as_mut();
+                    let row = name.zip(table).and_then(|(name, table)| table.part(&name));
+                    self.part_rows.insert((pid, part.part), row);
+                    row
+                }
+            };
+            if let Some(row) = row {
+                rows.push((row, Nanos(part.length)));
+            }
+        }
+        rows
+    }
+
+    /// What a pass is for, as far as its first steps say; `None` where these have not been seen.
+    fn purpose(&self, pass: Pass, grad: bool) -> Option<Purpose> {
+        if self.trainers.contains(&pass.iterator) {
+            return Some(Purpose::Training);
+        }
+        let (mut steps, mut within, mut ended, mut records) = (0, false, false, grad);
+        for event in self.queues.get(&Source::Main).into_iter().flatten() {
+            match event {
+                Event::NextEnds {
+                    batch,
+                    is_some: true,
+                    grad,
+                    ..
+                } if batch.pass == pass => {
+                    steps += 1;
+                    within = true;
+                    records &= *grad;
+                    if steps > STEPS_SEEN || !grad {
+                        ended = true;
+                        break;
+                    }
+                }
+                Event::NextEnds { batch, .. } if batch.pass == pass => {
+                    // One that fetches ahead trains on its last batch after that.
+                    ended = true;
+                }
+                Event::PassEnds { pass: over, .. } if *over == pass => {
+                    ended = true;
+                    break;
+                }
+                Event::PassBegins { .. } if ended => break,
+                Event::Compute {
+                    phase: Compute::Backward | Compute::Optimizer,
+                    ..
+                } if within => return Some(Purpose::Training),
+                _ => {}
+            }
+        }
+        if !ended && !self.last && self.held < MOST_HELD {
+            return None;
+        }
+        let instead = match (self.trains, self.records_gradients) {
+            (true, _) => false,
+            (false, true) => records,
+            (false, false) => true,
+        };
+        Some(match instead {
+            true => Purpose::Training,
+            false => Purpose::Validation,
+        })
+    }
+
+    /// The pass of an event, where it trains and is not over.
+    fn training(&self, pass: Pass) -> Option<&PassState> {
+        let state = self.passes.get(&pass);
+        state.filter(|state| state.purpose == Purpose::Training && !state.over)
+    }
+}
+
+fn parts_of(event: &Event) -> &[PartTime] {
+    match event {
+        Event::Sample { parts, .. } | Event::Fetch { parts, .. } => parts,
+        _ => &[],
+    }
+}

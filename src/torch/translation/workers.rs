@@ -1,0 +1,412 @@
+//! Workers, their feeder threads and the pinning thread.
+
+use super::bench::{Bench, Bound, Made, Sampled};
+use super::lanes::unit;
+use super::{InFlight, MAIN_PROCESS, Source, Translation};
+use crate::event::{Batch, Event, Pass, Span};
+use stallscope_core::analysis::predict::torch::Cost;
+use stallscope_core::timeline::{LaneKind, Nanos, UnitRecord, UnitRef};
+
+/// A worker's process.
+pub(super) struct Worker {
+    pub(super) lanes: [u16; 2],
+    number: u32,
+    bench: Bench,
+    /// When it was ready for its first work.
+    ready: Nanos,
+    /// The pass that it made something for last.
+    latest: Option<Pass>,
+}
+
+impl Translation {
+    /// The lanes of worker `number`, and of its feeder: those of one that has ended, or new ones.
+    fn desk(&mut self, number: u32, iterator: u32) -> [u16; 2] {
+        let ended = |iterator: u32| {
+            let mut passes = self.passes.iter();
+            !passes.any(|(pass, state)| pass.iterator == iterator && !state.over)
+        };
+        let free = self
+            .desks
+            .iter()
+            .position(|(own, of, _)| *own == number && (*of == iterator || ended(*of)));
+        if let Some(place) = free {
+            self.desks[place].1 = iterator;
+            return self.desks[place].2;
+        }
+        let transport = self.table.as_ref().map(|table| table.transport);
+        let worker = self
+            .lanes
+            .add(format!("worker {number}"), LaneKind::BatchWorker);
+        let feeder = transport.map_or(LaneKind::BatchWorker, LaneKind::Worker);
+        let feeder = self.lanes.add(format!("feeder {number}"), feeder);
+        self.desks.push((number, iterator, [worker, feeder]));
+        [worker, feeder]
+    }
+
+    /// The process `pid` works as `number` in `pass`.
+    fn works(&mut self, pid: u32, pass: Pass, number: u32, ready: Nanos, fresh: bool) {
+        let lanes = self.desk(number, pass.iterator);
+        let name = process_name(number);
+        self.lanes.set_thread(lanes[0], pid, pid, &name);
+        let bench = Bench::of(fresh);
+        self.workers.retain(|_, worker| worker.lanes != lanes);
+        self.workers.insert(
+            pid,
+            Worker {
+                lanes,
+                number,
+                bench,
+                ready,
+                latest: None,
+            },
+        );
+    }
+
+    /// Whether what a worker says of `pass` is of interest; `Err` where that is not known yet.
+    fn follows(&self, pass: Pass) -> Result<bool, ()> {
+        match self.passes.contains_key(&pass) {
+            true => Ok(self.training(pass).is_some()),
+            false if self.forced => Ok(false),
+            false => Err(()),
+        }
+    }
+
+    pub(super) fn of_worker(&mut self, pid: u32, event: Event) -> Result<(), Event> {
+        let pass = match &event {
+            Event::WorkerBegins { pass, .. } | Event::WorkerEnds { pass, .. } => *pass,
+            Event::Sample { batch, .. } | Event::Fetch { batch, .. } => batch.pass,
+            _ => return Ok(()),
+        };
+        match self.follows(pass) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(()) => return Err(event),
+        }
+        match event {
+            Event::WorkerBegins { worker, span, .. } => {
+                let ready = Nanos(span.end);
+                self.works(pid, pass, worker, ready, true);
+                if let Some(state) = self.passes.get_mut(&pass) {
+                    state.costs.started += 1;
+                    let own = &mut state.costs.own;
+                    own.wall += span.end.saturating_sub(span.start);
+                }
+            }
+            Event::Sample { .. } => self.sample(pid, &event),
+            Event::Fetch { batch, worker, .. } => {
+                let known = self
+                    .batches
+                    .get(&batch)
+                    .is_some_and(|one| one.dealt.is_some());
+                if !known && !self.forced {
+                    return Err(event);
+                }
+                if !self.workers.contains_key(&pid) {
+                    self.works(pid, pass, worker, Nanos::ZERO, false);
+                }
+                let more = || {
+                    let queue = self.queues.get(&Source::Worker(pid)).into_iter().flatten();
+                    queue
+                        .filter(|event| matches!(event, Event::Fetch { .. }))
+                        .count()
+                };
+                let knows = self.workers[&pid].bench.knows_usual(&self.usual);
+                if !knows && more() == 0 && !self.forced {
+                    return Err(event);
+                }
+                self.fetched(pid, &event);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A sample, of a worker or of the main thread.
+    pub(super) fn sample(&mut self, pid: u32, event: &Event) {
+        let Event::Sample {
+            index,
+            samples,
+            span,
+            cpu,
+            parts,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let parts = self.rows(pid, parts);
+        let bench = match pid == self.wanted.main {
+            true => Some(&mut self.inline),
+            false => self.workers.get_mut(&pid).map(|worker| &mut worker.bench),
+        };
+        if let (Some(bench), Some(table)) = (bench, &self.table) {
+            let sampled = Sampled {
+                span: *span,
+                cpu: *cpu,
+                samples: *samples,
+                index: *index,
+                parts: &parts,
+            };
+            bench.sample(&sampled, table, &mut self.usual);
+        }
+    }
+
+    /// A worker has made a batch.
+    fn fetched(&mut self, pid: u32, event: &Event) {
+        let Event::Fetch {
+            batch,
+            worker: number,
+            samples,
+            wait,
+            span,
+            collate,
+            cpu,
+            parts,
+            ended,
+        } = event
+        else {
+            return;
+        };
+        let parts = self.rows(pid, parts);
+        let known = self.batches.get(batch).and_then(|one| one.dealt);
+        let Some(mut worker) = self.workers.remove(&pid) else {
+            return;
+        };
+        let lane = worker.lanes[0];
+        if *ended {
+            if let Some(state) = self.passes.get_mut(&batch.pass) {
+                state.ended.insert(*number);
+            }
+            self.note_live(batch.pass, Nanos(span.end));
+            worker.bench = Bench::default();
+            self.workers.insert(pid, worker);
+            return;
+        }
+        let bound = self.bound(&worker, batch.pass, known, *wait);
+        let first = worker.latest.replace(batch.pass) != Some(batch.pass);
+        if let Some(state) = self.passes.get_mut(&batch.pass) {
+            state.active.insert(*number);
+            if first && worker.bench.fresh {
+                state
+                    .costs
+                    .firsts
+                    .extend(worker.bench.costs.samples.first());
+            }
+        }
+        let base = self.passes.get(&batch.pass).map_or(0, |state| state.base);
+        let made = Made {
+            lane,
+            number: base + batch.number,
+            samples: *samples,
+            span: *span,
+            collate: *collate,
+            parts: &parts,
+        };
+        if let Some(table) = &self.table {
+            let last = worker
+                .bench
+                .made(&made, bound, table, &self.usual, &mut self.lanes);
+            let mut costs = std::mem::take(&mut worker.bench.costs);
+            fetch_costs(&mut costs, *span, *collate, *cpu, *samples);
+            let one = self.batch(*batch);
+            one.made = Some((last, Nanos(span.end)));
+            one.worker = *number;
+            one.samples = *samples;
+            costs.sampler = one.costs.sampler;
+            costs.worker = *number;
+            one.costs = costs;
+        }
+        self.workers.insert(pid, worker);
+    }
+
+    /// The batch as far as it is known.
+    pub(super) fn batch(&mut self, batch: Batch) -> &mut InFlight {
+        let base = self.passes.get(&batch.pass).map_or(0, |state| state.base);
+        self.batches.entry(batch).or_insert_with(|| InFlight {
+            number: base + batch.number,
+            ..InFlight::default()
+        })
+    }
+
+    /// What bound a worker's start on a batch that was dealt as `known`.
+    fn bound(
+        &self,
+        worker: &Worker,
+        pass: Pass,
+        known: Option<(UnitRef, Nanos)>,
+        wait: Span,
+    ) -> Bound {
+        let state = self.passes.get(&pass);
+        let (cause, put) = known.unwrap_or((UnitRef::NONE, Nanos::ZERO));
+        if worker.latest != Some(pass) {
+            let mut started = state.into_iter().flat_map(|state| &state.started);
+            let own = started
+                .clone()
+                .rfind(|(number, ..)| *number == worker.number);
+            let own = own
+                .or(started.next_back())
+                .map(|(_, unit, at)| (*unit, *at));
+            let begins = own.or(state.and_then(|state| state.begins));
+            return match begins {
+                Some((cause, at)) if worker.ready > put && worker.bench.fresh => {
+                    Bound::Started { cause, at }
+                }
+                _ if cause.is_some() => Bound::Started { cause, at: put },
+                _ => Bound::Before,
+            };
+        }
+        match put > Nanos(wait.start) && cause.is_some() {
+            true => Bound::Dealt { cause, at: put },
+            false => Bound::Before,
+        }
+    }
+
+    pub(super) fn of_feeder(&mut self, pid: u32, event: Event) -> Result<(), Event> {
+        let Event::Transport {
+            batch,
+            pickle,
+            sent: _,
+            bytes,
+            cpu,
+            worker,
+        } = event
+        else {
+            return Ok(());
+        };
+        match self.follows(batch.pass) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(()) => return Err(event),
+        }
+        let made = self.batches.get(&batch).and_then(|one| one.made);
+        let ended = self.is_ended(pid, batch.pass);
+        if made.is_none() && !self.forced && !ended {
+            return Err(event);
+        }
+        let lanes = self.workers.get(&pid).map(|worker| worker.lanes);
+        let (Some([_, lane]), Some(table), Some((cause, at))) = (lanes, &self.table, made) else {
+            return Ok(());
+        };
+        let stage = table.transport;
+        if let Some(tid) = self.feeders.get(&pid) {
+            self.lanes
+                .set_thread(lane, pid, *tid, &process_name(worker));
+        }
+        let free = self.lanes.free_at(lane);
+        let start = Nanos(pickle.start).max(free);
+        let end = Nanos(pickle.end).max(start);
+        let number = self.batch(batch).number;
+        let sent = self.lanes.unit(
+            lane,
+            UnitRecord {
+                samples: 1,
+                waited: at >= free,
+                ready_at: at.min(start),
+                cause,
+                lineage: cause,
+                bytes_in: bytes,
+                bytes_out: bytes,
+                ..unit(stage, number, start, end)
+            },
+        );
+        let one = self.batch(batch);
+        one.sent = Some((sent, end));
+        one.costs.bytes = bytes;
+        one.costs.pickle = Cost {
+            wall: (end - start).0,
+            cpu,
+        };
+        Ok(())
+    }
+
+    /// Whether the worker has told that it has nothing more.
+    fn is_ended(&self, pid: u32, pass: Pass) -> bool {
+        let number = self.workers.get(&pid).map(|worker| worker.number);
+        let state = self.passes.get(&pass).zip(number);
+        state.is_some_and(|(state, number)| state.ended.contains(&number))
+    }
+
+    pub(super) fn of_pin(&mut self, event: Event) -> Result<(), Event> {
+        let Event::Pin {
+            batch,
+            receive,
+            pin,
+        } = event
+        else {
+            return Ok(());
+        };
+        match self.follows(batch.pass) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(()) => return Err(event),
+        }
+        let sent = self.batches.get(&batch).and_then(|one| one.sent);
+        if sent.is_none() && !self.forced {
+            return Err(event);
+        }
+        let (Some(stage), Some((cause, at))) =
+            (self.table.as_ref().and_then(|table| table.pin), sent)
+        else {
+            return Ok(());
+        };
+        let lane = match self.pin_lane {
+            Some(lane) => lane,
+            None => {
+                let lane = self
+                    .lanes
+                    .add("pinning".to_owned(), LaneKind::Worker(stage));
+                *self.pin_lane.insert(lane)
+            }
+        };
+        if let Some(tid) = self.pin_thread {
+            self.lanes
+                .set_thread(lane, self.wanted.main, tid, MAIN_PROCESS);
+        }
+        let free = self.lanes.free_at(lane);
+        let start = Nanos(receive.start).max(free);
+        let end = Nanos(pin.end).max(start);
+        let number = self.batch(batch).number;
+        let pinned = self.lanes.unit(
+            lane,
+            UnitRecord {
+                samples: 1,
+                waited: at >= free,
+                ready_at: at.min(start),
+                cause,
+                lineage: cause,
+                ..unit(stage, number, start, end)
+            },
+        );
+        self.batch(batch).pinned = Some((pinned, end));
+        Ok(())
+    }
+}
+
+/// What making a batch took, beside its samples.
+pub(super) fn fetch_costs(
+    costs: &mut stallscope_core::analysis::predict::torch::BatchCost,
+    span: Span,
+    collate: Span,
+    cpu: u64,
+    samples: u32,
+) {
+    let length = |span: Span| span.end.saturating_sub(span.start);
+    let collating = length(collate).min(length(span));
+    let of_samples: u64 = costs.samples.iter().map(|sample| sample.cpu).sum();
+    if costs.samples.is_empty() {
+        costs.fetched(samples, Cost::computing(0));
+    }
+    let collated = cpu.saturating_sub(of_samples).min(collating);
+    costs.collate = Cost {
+        wall: collating,
+        cpu: collated,
+    };
+    costs.fetch(Cost {
+        wall: length(span) - collating,
+        cpu: cpu - collated,
+    });
+}
+
+fn process_name(worker: u32) -> String {
+    format!("DataLoader worker {worker}")
+}
