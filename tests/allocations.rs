@@ -6,7 +6,7 @@ use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer
 use stallscope::config::{Settings, SourceKind};
 use stallscope::data::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer};
 use stallscope::data::{GenerateOptions, generate};
-use stallscope::pipeline::sampler::Order;
+use stallscope::pipeline::sampler::{Order, Share};
 use stallscope::pipeline::{Discard, Layout, OnError, Plan, StageKnobs, StopSignal, start};
 use stallscope::session::{Catalog, ImageWork, PackRequest};
 use stallscope::timeline::{Clock, MonotonicClock, Recorder};
@@ -80,6 +80,9 @@ fn allocations(work: &Arc<ImageWork>, layout: Layout, size: usize, epochs: u64) 
         batches: epochs * per_epoch,
         drop_last: true,
         order: Order::Random,
+        first_epoch: 0,
+        first_batch: 0,
+        share: Share::WHOLE,
         ordered: true,
         seed: 0,
         part: None,

@@ -24,6 +24,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tracing_feed",
         ],
     ),
+    (
+        "attach",
+        &[
+            "loader", "report", "analysis", "pipeline", "machine", "timeline",
+        ],
+    ),
     ("report", &["analysis", "pipeline", "timeline"]),
     ("config", &["data", "pipeline"]),
     ("charts", &[]),
@@ -72,7 +78,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Packages of their own; the modules of the core are those of the program, too.
-const PACKAGES: [&str; 3] = ["data", "device", "burn"];
+const PACKAGES: [&str; 4] = ["data", "device", "burn", "torch"];
 
 fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -144,7 +150,7 @@ fn only_train_names_burn() {
     rust_files(&src, &mut files);
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        let names_burn = text.contains("use burn") || text.contains("use stallscope_burn");
+        let names_burn = text.contains("use burn") || text.contains("use stallscope_trainer");
         let in_train = ["train", "burn"].map(|name| file.starts_with(src.join(name)));
         assert!(
             !names_burn || in_train.contains(&true),

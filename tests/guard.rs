@@ -1,20 +1,21 @@
 //! The guard against too many workers, on the program itself: training on the CPU of the machine at hand, with real
 //! images. Two of its cores are enough: on many more a loader of images as small as these crowds nobody.
 //!
-//! Other programs on the same cores hide what the loader does, so the best of three runs counts.
+//! Other programs on the same cores hide what the loader does, so the best of three runs counts. How much decoding
+//! costs beside training differs from machine to machine: the model's images are made as large as it takes here.
 
 mod program;
 
 use program::with_deadline;
 use stallscope::report::Report;
+use stallscope::timeline::LaneKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex};
 use tempfile::TempDir;
 
-/// Training a batch takes some 50 ms of one core, decoding it some 40.
 const CONFIG: &str = "pipeline = \"jpeg-folder.toml\"\ndevice = \"cpu\"\nwarmup_steps = 5\nsteps = 60\n\
-                      preprocess.size = 96\ntrace.enabled = false\n\
+                      trace.enabled = false\n\
                       [model]\nkind = \"small-cnn\"\n\
                       [generate]\nimages = 600\nclasses = 10\nformat = \"jpeg\"\n";
 const LATENCY: [&str; 2] = ["storage.emulate=\"custom\"", "storage.latency=\"10ms\""];
@@ -26,6 +27,33 @@ static PLACE: LazyLock<TempDir> = LazyLock::new(|| {
     std::fs::copy(pipeline, place.path().join("jpeg-folder.toml")).unwrap();
     std::fs::write(place.path().join("run.toml"), CONFIG).unwrap();
     place
+});
+
+/// CPU time of the loader over that of the trainer: more, and two cores have no time left; much less, and the
+/// workers keep the trainer from nothing.
+const LOADER_PER_TRAINER: f64 = 0.9;
+
+/// Width of the images that the model is given, so that the two are so; one worker a stage tells what they cost.
+static WIDTH: LazyLock<usize> = LazyLock::new(|| {
+    let mut width = 96.0;
+    for _ in 0..3 {
+        let report = report_at(width as usize, &[]);
+        let cpu = |trainer: bool| -> f64 {
+            let threads = report.workers.iter();
+            let threads = threads.filter(|worker| (worker.kind == LaneKind::Trainer) == trainer);
+            threads
+                .map(|worker| (worker.usage.user + worker.usage.system).seconds())
+                .sum()
+        };
+        let found = cpu(false) / cpu(true);
+        println!("images of {width:.0}: the loader takes {found:.2} of the trainer's CPU time");
+        if (found / LOADER_PER_TRAINER - 1.0).abs() < 0.1 {
+            break;
+        }
+        // Both costs of the model's images grow with their area.
+        width = (width * (found / LOADER_PER_TRAINER).sqrt()).clamp(32.0, 256.0);
+    }
+    width as usize
 });
 
 /// Held by whoever runs.
@@ -50,12 +78,18 @@ fn cores() -> Vec<String> {
 
 /// The report of a run with `sets`.
 fn report(sets: &[String]) -> Report {
+    report_at(*WIDTH, sets)
+}
+
+/// The same on images of that width.
+fn report_at(width: usize, sets: &[String]) -> Report {
     let out: PathBuf = PLACE.path().join("out");
     let mut command = with_deadline(Command::new("taskset"));
     command.args(["-c", &cores().join(",")]);
     command.arg(env!("CARGO_BIN_EXE_stallscope"));
     command.current_dir(PLACE.path()).args(["run", "run.toml"]);
     command.arg("--run-dir").arg(&out);
+    command.args(["--set", &format!("preprocess.size={width}")]);
     command.args(sets.iter().flat_map(|set| ["--set", set]));
     let ran = command.output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);

@@ -6,7 +6,7 @@ mod virtual_clock;
 mod work;
 
 use stallscope::data::stages::storage::{EmulatedStorage, StorageSpec, Stored};
-use stallscope::pipeline::sampler::{Batches, Order, epoch_order};
+use stallscope::pipeline::sampler::{Batches, Order, Share, epoch_order};
 use stallscope::pipeline::{
     Discard, Layout, OnError, Plan, SampleWork, StageKnobs, StopSignal, start,
 };
@@ -87,6 +87,9 @@ impl Run {
             batches: self.batches,
             drop_last: false,
             order: self.order,
+            first_epoch: 0,
+            first_batch: 0,
+            share: Share::WHOLE,
             ordered: true,
             seed: SEED,
             part: self.part.clone(),

@@ -9,6 +9,7 @@
 mod data;
 mod reproduce;
 mod timing;
+mod torch;
 mod tuning;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use clap_complete::Shell;
 pub use data::{DataCommand, DataSetArg, FetchArgs, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
 pub use reproduce::ReproduceArgs;
 pub use timing::{KernelsArg, TimeKernelsArgs, TimedModel};
+pub use torch::TorchArgs;
 pub use tuning::{
     BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, SweepArgs, TuneArgs,
 };
@@ -82,6 +84,8 @@ pub enum Command {
     },
     /// Check what this machine has and can measure: cores, memory, disk, GPU.
     Doctor(DoctorArgs),
+    /// Profile a PyTorch training script, unchanged (with the Python package).
+    Torch(TorchArgs),
     /// Print every key of a configuration with its value and where that was written.
     Config(ConfigArgs),
     /// Print the reference of all configuration keys, as Markdown.

@@ -31,12 +31,15 @@ pub(super) fn become_fit_search(args: &RunArgs, report: Option<&Path>, too_large
     if !too_large.smaller_batch_helps() {
         return;
     }
-    let (Ok(program), Ok(error)) = (std::env::current_exe(), serde_json::to_string(too_large))
+    let (Ok(program), Ok(error)) = (crate::tune::program(), serde_json::to_string(too_large))
     else {
         return;
     };
-    let mut command = Command::new(program);
-    command.arg("fit-search").arg(&args.config);
+    let mut command = Command::new(&program[0]);
+    command
+        .args(&program[1..])
+        .arg("fit-search")
+        .arg(&args.config);
     command.arg("--error").arg(error);
     if let Some(report) = report {
         command.arg("--report").arg(report);

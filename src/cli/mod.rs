@@ -8,6 +8,7 @@ pub mod completions;
 pub mod config;
 pub mod data;
 pub mod diagnose;
+mod dispatch;
 pub mod doctor;
 mod exit_status;
 mod fetch;
@@ -24,4 +25,5 @@ pub mod time_kernels;
 pub mod tune;
 
 pub use crate::pipeline::error_chain;
-pub use exit_status::failure;
+pub use dispatch::{command_line, torch_arguments};
+use exit_status::failure;

@@ -2,6 +2,8 @@
 //!
 //! May use: `report`, `session`.
 
+mod torch;
+
 use super::args::{PredictArgs, word};
 use crate::analysis::predict::Estimate;
 use crate::report::{Report, percent};
@@ -22,6 +24,11 @@ pub fn predict(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
     let path = report_path(&args.report);
     let from = || format!("cannot predict from {}", path.display());
     let report = Report::from_json(&read(&path)?).with_context(from)?;
+    if let Some(of_torch) = &report.torch {
+        torch::predict(args, of_torch, out).with_context(from)?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let predictor = Predictor::from_report(&report).with_context(from)?;
     let what_if = WhatIf {
         cores: args.cores,
@@ -110,7 +117,16 @@ fn print(out: &mut dyn Write, from: &Predictor, prediction: &Prediction) -> std:
             "\nnext bottleneck: none; twice as much of anything gives less than 1 %"
         )?,
     }
-    let bias = 100.0 * (from.bias() - 1.0);
+    doubtful(out, from.bias())?;
+    for assumption in assumptions {
+        writeln!(out, "assumed: {assumption}")?;
+    }
+    Ok(())
+}
+
+/// Says how much the simulation of the measured run is off.
+fn doubtful(out: &mut dyn Write, bias: f64) -> std::io::Result<()> {
+    let bias = 100.0 * (bias - 1.0);
     writeln!(
         out,
         "the simulation of the measured run itself is {bias:+.1} % off"
@@ -120,9 +136,6 @@ fn print(out: &mut dyn Write, from: &Predictor, prediction: &Prediction) -> std:
             out,
             "warning: that is much; a longer run on a machine that does nothing else predicts better"
         )?;
-    }
-    for assumption in assumptions {
-        writeln!(out, "assumed: {assumption}")?;
     }
     Ok(())
 }

@@ -15,10 +15,10 @@ use super::error::Problem;
 use super::lookup::Lookup;
 use super::presets::{self, CUSTOM};
 use super::resolved::{
-    BatchConfig, DecodeConfig, DeviceConfig, EmulatedConfig, GenerateConfig, GpuConfig, Mode,
-    ModelConfig, ModelKind, Optimizer, OrderConfig, PartSize, PipelineConfig, PreprocessConfig,
-    PreprocessStageConfig, ReadConfig, ReadMode, Resolved, SourceConfig, Spatial, SplitConfig,
-    StageConfig, StorageConfig, TraceConfig,
+    BatchConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig, GpuConfig,
+    Mode, ModelConfig, ModelKind, Optimizer, OrderConfig, PartSize, PipelineConfig,
+    PreprocessConfig, PreprocessStageConfig, ReadConfig, ReadMode, Resolved, SourceConfig, Spatial,
+    SplitConfig, StageConfig, StorageConfig, TraceConfig,
 };
 use super::schema::{self, Default};
 use super::settings::Settings;
@@ -211,7 +211,11 @@ impl Reader<'_> {
             },
             decode: DecodeConfig {
                 stage: self.stage("decode.workers", "decode.prefetch"),
-                decoder: self.choice("decode.decoder"),
+                decoder: match self.optional("decode.decoder", Self::choice) {
+                    Some(chosen) => chosen,
+                    None if cfg!(feature = "turbojpeg") => Decoder::Turbojpeg,
+                    None => Decoder::Image,
+                },
                 whole: self.says("decode.part", "whole"),
                 exif_orientation: self.flag("decode.exif_orientation"),
             },

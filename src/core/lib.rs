@@ -1,7 +1,7 @@
 //! What stallscope is made of, without burn, CUDA, TLS or a command line: records of time, the pipeline engine, the
 //! analysis of where device idle time comes from, prediction, traces and reports.
 //!
-//! Modules may use only those below them: `loader` -> `report`, `pipeline`, `machine`; `report` -> `analysis` ->
+//! Modules may use only those below them: `attach` -> `loader`; `loader` -> `report`, `pipeline`, `machine`; `report` -> `analysis` ->
 //! `timeline`; `pipeline` and `trace` -> `timeline`; `tracing_feed` -> `trace`, `analysis`; `machine` uses nothing.
 
 #![warn(missing_docs)]
@@ -11,6 +11,7 @@
 extern crate self as stallscope;
 
 pub mod analysis;
+pub mod attach;
 pub mod loader;
 pub mod machine;
 pub mod pipeline;
@@ -18,3 +19,5 @@ pub mod report;
 pub mod timeline;
 pub mod trace;
 pub mod tracing_feed;
+
+pub use pipeline::part;

@@ -74,17 +74,6 @@ impl CopyEngine {
     }
 }
 
-/// What a step waited for last.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum BoundBy {
-    /// The end of the step before.
-    Device,
-    /// The host, which had not launched it.
-    Launch,
-    /// The copy of its batch.
-    Copy,
-}
-
 /// One step on the device.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct EmulatedStep {
@@ -92,7 +81,6 @@ pub struct EmulatedStep {
     /// When preprocessing on the device ended and the step proper began.
     pub preprocessed: Nanos,
     pub end: Nanos,
-    pub bound_by: BoundBy,
 }
 
 /// The compute queue: one step at a time, in order.
@@ -120,11 +108,6 @@ impl ComputeQueue {
     /// device from `copied` on.
     pub fn step(&mut self, launched: Nanos, copied: Nanos, samples: u64) -> EmulatedStep {
         let start = launched.max(copied).max(self.free_at);
-        let bound_by = match start {
-            start if start == self.free_at => BoundBy::Device,
-            start if start == launched => BoundBy::Launch,
-            _ => BoundBy::Copy,
-        };
         let preprocessed = start + self.spec.preprocess_per_sample.times(samples);
         let end = preprocessed + self.spec.step_base + self.spec.step_per_sample.times(samples);
         self.free_at = end;
@@ -132,7 +115,6 @@ impl ComputeQueue {
             start,
             preprocessed,
             end,
-            bound_by,
         }
     }
 }
@@ -175,11 +157,11 @@ mod tests {
         let mut queue = ComputeQueue::new(spec());
         let mut step = |launched, copied| {
             let step = queue.step(Nanos(launched), Nanos(copied), 4);
-            (step.start.0, step.preprocessed.0, step.end.0, step.bound_by)
+            (step.start.0, step.preprocessed.0, step.end.0)
         };
-        assert_eq!(step(50, 20), (50, 54, 194, BoundBy::Launch));
-        assert_eq!(step(60, 70), (194, 198, 338, BoundBy::Device));
-        assert_eq!(step(340, 400), (400, 404, 544, BoundBy::Copy));
+        assert_eq!(step(50, 20), (50, 54, 194));
+        assert_eq!(step(60, 70), (194, 198, 338));
+        assert_eq!(step(340, 400), (400, 404, 544));
     }
 
     #[test]

@@ -71,6 +71,9 @@ pub enum SessionError {
     Panicked(String),
     #[error("cannot start the collector's thread: {0}")]
     Collector(io::Error),
+    /// What no loader that hands out finished batches can do.
+    #[error("{0}")]
+    HostLoader(String),
     #[error("the collector's thread ended without a word; this is a bug, please report it")]
     CollectorGone,
 }

@@ -40,6 +40,7 @@ impl<W: SampleWork> HeldOut<W> {
             order: Order::Sequential,
             part: Some(self.samples.clone()),
             keep: None,
+            first_epoch: 0,
             ..plan.clone()
         };
         let began = clock.now();

@@ -9,7 +9,7 @@ use crate::config::{
 };
 use crate::data::{Amount, Parts, Split};
 use crate::device::emulated::{EmulatedMemory, EmulatedSpec};
-use crate::pipeline::sampler::{Batches, Order};
+use crate::pipeline::sampler::{Batches, Order, Share};
 use crate::pipeline::{Keep, Plan};
 use crate::timeline::{Layout, Nanos, Pipeline, Place, StageKnobs};
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision};
@@ -94,6 +94,9 @@ pub fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -> Plan 
         batches: asked.min(most),
         drop_last: pipeline.drop_last,
         order: order(pipeline.order),
+        first_epoch: 0,
+        first_batch: 0,
+        share: Share::WHOLE,
         ordered: pipeline.ordered,
         seed: config.seed,
         part: Some(training),

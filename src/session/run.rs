@@ -20,8 +20,10 @@ use crate::machine::usable_cores;
 use crate::pipeline::{Plan, RecordingCost, Skipped, Skips, StopSignal, WakingCost, panic_message};
 use crate::report::{DataReport, Report, Status, TraceReport, Training};
 use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
-use crate::trace::{HostSpans, HostSpansError, SharedTrace, TraceClock, TraceOptions, TraceWriter};
-use crate::tracing_feed::{HOST, TracedSteps, TracingFeed};
+use crate::trace::{
+    HostSpans, HostSpansError, SharedTrace, TraceOptions, TraceWriter, install_layer,
+};
+use crate::tracing_feed::{TracedSteps, TracingFeed};
 use crate::train::{CopyOptions, DevicePreprocess, ModelSpec, TrainError, on_cpu, on_cuda};
 use nix::sys::resource::UsageWho;
 use std::convert::Infallible;
@@ -130,7 +132,7 @@ impl Session {
         warnings.extend(self.unfinished());
         let trace = self.open_trace()?;
         let host_spans = trace.as_ref().and_then(|trace| {
-            let spans = self.host_spans(trace);
+            let spans = self.host_spans(trace, &recorder);
             spans.map_err(|error| warnings.push(error.to_string())).ok()
         });
         let training = Arc::new(Mutex::new(Training::default()));
@@ -367,10 +369,15 @@ impl Session {
         Ok(Some(SharedTrace::new(writer)))
     }
 
-    fn host_spans(&self, trace: &SharedTrace) -> Result<HostSpans, HostSpansError> {
-        let clock = self.clock.clone();
-        let now: TraceClock = Arc::new(move || clock.now());
-        HostSpans::record(trace.clone(), HOST, now)
+    fn host_spans(
+        &self,
+        trace: &SharedTrace,
+        recorder: &Recorder,
+    ) -> Result<HostSpans, HostSpansError> {
+        install_layer()?;
+        let first = self.config.trace.start_step;
+        let steps = first..first.saturating_add(self.config.trace.steps);
+        HostSpans::record(trace.clone(), recorder.clone(), self.clock.clone(), steps)
     }
 
     fn collector(

@@ -120,7 +120,8 @@ impl Trainee<'_> {
                 let on_cpu = burn.as_ref().map(BurnTrainer::copy);
                 let copy =
                     EmulatedCopy::new(&spec, clock.clone(), stop.clone(), self.recorder, on_cpu);
-                let mut trainer = EmulatedTrainer::new(spec, stop.clone(), self.recorder, burn);
+                let mut trainer =
+                    EmulatedTrainer::new(spec, clock.clone(), stop.clone(), self.recorder, burn);
                 let ended = self.run(work, copy, &mut trainer);
                 match trainer.into_burn() {
                     Some(mut burn) => self.evaluated(ended, held_out, &mut burn),
@@ -195,22 +196,13 @@ impl Trainee<'_> {
             Err(error) => return Ended::of(Err(error.into())),
         };
         self.session.skips.set(feed.skips()).ok();
-        let mut epoch = Some(tracing::info_span!("epoch", epoch = 0u64).entered());
-        let mut current = 0;
         let result = train(&mut feed, trainer, |done| {
-            if done.epoch != current {
-                current = done.epoch;
-                // The old one is left before the new one is entered, so that they do not nest.
-                drop(epoch.take());
-                epoch = Some(tracing::info_span!("epoch", epoch = current).entered());
-            }
             self.session.memory.note(done.memory);
             self.note(done);
         });
         if result.is_ok() {
             self.session.memory.note(trainer.memory());
         }
-        drop(epoch);
         let stopped = stop.is_stopped();
         feed.shut_down();
         Ended {

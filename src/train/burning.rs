@@ -9,11 +9,11 @@ use crate::pipeline::{
     Delivered, HostBatch, HostToDevice, Logbook, SampleError, SampleKey, panic_message,
 };
 use crate::timeline::{Bytes, DevicePhase, HostWork, UnitRef};
-pub use stallscope_burn::{
+pub use stallscope_trainer::{
     Architecture, CopyOptions, Crop, DeviceBatch, Learned, ModelSpec, OptimizerSpec, PixelLayout,
     PixelPlan, Precision,
 };
-use stallscope_burn::{Copier, Pending, Phase, Trainer};
+use stallscope_trainer::{Copier, Pending, Phase, Trainer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -294,7 +294,7 @@ pub fn on_cpu(
     pixels: Option<DevicePreprocess>,
 ) -> Result<BurnTrainer, TrainError> {
     require_size(spec)?;
-    let trainer = stallscope_burn::cpu(spec).map_err(|reason| TrainError::Device {
+    let trainer = stallscope_trainer::cpu(spec).map_err(|reason| TrainError::Device {
         device: "cpu".to_owned(),
         reason,
     })?;
@@ -320,7 +320,7 @@ pub fn on_cuda(
     probe
         .require(ordinal)
         .map_err(|missing| TrainError::device_missing(device.clone(), &missing))?;
-    let trainer = guarded(|| Ok(stallscope_burn::cuda(ordinal, spec, copies)));
+    let trainer = guarded(|| Ok(stallscope_trainer::cuda(ordinal, spec, copies)));
     let refuse = |reason| TrainError::Device { device, reason };
     let trainer = match trainer {
         Ok(trainer) => trainer.map_err(refuse)?,
@@ -363,7 +363,7 @@ mod tests {
         fn parameters(&self) -> usize {
             0
         }
-        fn memory(&self) -> Option<stallscope_burn::DeviceMemory> {
+        fn memory(&self) -> Option<stallscope_trainer::DeviceMemory> {
             None
         }
     }
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_device_that_panics_is_an_error_of_its_step() {
-        let mut copier = stallscope_burn::cpu(&spec(Architecture::SmallCnn))
+        let mut copier = stallscope_trainer::cpu(&spec(Architecture::SmallCnn))
             .unwrap()
             .copier();
         let batch = Delivered {

@@ -5,14 +5,16 @@ use super::burning::{BurnCopy, BurnTrainer, DeviceBatch};
 use super::memory::DeviceMemory;
 use super::step::{TrainError, TrainStep};
 use crate::device::emulated::{
-    BoundBy, ComputeQueue, CopyEngine, EmulatedMemory, EmulatedSpec, EmulatedStep,
+    ComputeQueue, CopyEngine, EmulatedMemory, EmulatedSpec, EmulatedStep,
 };
-use crate::pipeline::{Delivered, HostBatch, HostToDevice, Logbook, SampleError, StopSignal};
+use crate::pipeline::{
+    Delivered, DeviceQueues, HostBatch, HostToDevice, Logbook, SampleError, StopSignal, Work,
+};
 use crate::timeline::{
-    BusySpan, Bytes, Clock, DevicePhase, HostWork, LaneKind, LaneRecorder, Nanos, Record, Recorder,
+    Bytes, Clock, DevicePhase, HostWork, Interval, LaneKind, LaneRecorder, Nanos, Recorder,
     StageKind, UnitRecord, UnitRef,
 };
-use stallscope_burn::Learned;
+use stallscope_trainer::Learned;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -97,11 +99,9 @@ impl HostToDevice for EmulatedCopy {
 pub struct EmulatedTrainer {
     queue: ComputeQueue,
     stop: StopSignal,
-    lane: LaneRecorder,
+    device: DeviceQueues,
     /// Ends of the steps that have not ended, and their units of work.
     unfinished: VecDeque<(Nanos, UnitRef)>,
-    /// The last step's record, which is written after that of the thread that launched it.
-    unwritten: Option<UnitRecord>,
     /// Steps launched so far, and the most samples in one.
     steps: u64,
     most_samples: u64,
@@ -109,19 +109,20 @@ pub struct EmulatedTrainer {
 }
 
 impl EmulatedTrainer {
-    /// A device of that `spec`; `burn` trains beside it. Nothing is waited for once `stop` is given.
+    /// A device of that `spec`, on `clock`; `burn` trains beside it. Nothing is waited for once `stop` is given.
     pub fn new(
         spec: EmulatedSpec,
+        clock: Arc<dyn Clock>,
         stop: StopSignal,
         recorder: &Recorder,
         burn: Option<BurnTrainer>,
     ) -> EmulatedTrainer {
+        let lane = recorder.lane("device (emulated)", LaneKind::Device);
         EmulatedTrainer {
             queue: ComputeQueue::new(spec),
             stop,
-            lane: recorder.lane("device (emulated)", LaneKind::Device),
+            device: DeviceQueues::new(clock, vec![lane], true),
             unfinished: VecDeque::new(),
-            unwritten: None,
             steps: 0,
             most_samples: 0,
             burn,
@@ -149,45 +150,27 @@ impl EmulatedTrainer {
         Ok(())
     }
 
-    fn busy(&mut self, phase: DevicePhase, batch: u64, start: Nanos, end: Nanos) {
-        if end > start {
-            self.lane.write(&Record::Busy(BusySpan {
-                phase,
-                batch,
-                start,
-                end,
-            }));
-        }
-    }
-
     /// Puts a step on the device.
-    fn submit(&mut self, batch: &Delivered<EmulatedBatch>, launched: Nanos, logbook: &Logbook) {
-        let (number, on_device) = (batch.number, &batch.batch);
-        let step = self
-            .queue
-            .step(launched, on_device.copied, batch.samples as u64);
+    fn submit(&mut self, batch: &Delivered<EmulatedBatch>, launched: Nanos, host: UnitRef) {
+        let EmulatedBatch { copied, by, .. } = batch.batch;
         let EmulatedStep {
             start,
             preprocessed,
             end,
-            bound_by,
-        } = step;
-        self.busy(DevicePhase::Preprocess, number, start, preprocessed);
-        self.busy(DevicePhase::Step, number, preprocessed, end);
-        let host = logbook.current();
-        let cause = if bound_by == BoundBy::Copy {
-            on_device.by
-        } else {
-            host
-        };
-        let waited = bound_by != BoundBy::Device;
-        let stage = self.lane.stage(StageKind::Device);
-        self.unfinished.push_back((end, self.lane.current()));
-        self.unwritten = Some(UnitRecord {
+        } = self.queue.step(launched, copied, batch.samples as u64);
+        let work = Work {
+            batch: batch.number,
             samples: batch.samples as u32,
-            lineage: host,
-            ..UnitRecord::of_device(stage, number, cause, waited, start, end)
-        });
+            at: launched.max(copied),
+            cause: if copied > launched { by } else { host },
+            host,
+        };
+        let phases = [
+            (DevicePhase::Preprocess, Interval::new(start, preprocessed)),
+            (DevicePhase::Step, Interval::new(preprocessed, end)),
+        ];
+        let unit = self.device.submit(0, work).ran_in(&phases);
+        self.unfinished.push_back((end, unit));
     }
 }
 
@@ -207,7 +190,7 @@ impl TrainStep for EmulatedTrainer {
             self.stop.sleep_until(launched);
             logbook.host(HostWork::Launch, batch.number, began, logbook.now());
         }
-        self.submit(&batch, launched, logbook);
+        self.submit(&batch, launched, logbook.current());
         let Some((burn, on_cpu)) = self.burn.as_mut().zip(batch.batch.burn) else {
             return Ok(None);
         };
@@ -230,9 +213,7 @@ impl TrainStep for EmulatedTrainer {
     }
 
     fn step_closed(&mut self) {
-        if let Some(unit) = self.unwritten.take() {
-            self.lane.unit(&unit);
-        }
+        self.device.step_closed();
     }
 
     fn finish(&mut self) -> Result<(), TrainError> {

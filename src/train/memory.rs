@@ -7,7 +7,7 @@ use super::step::TrainError;
 use crate::pipeline::PipelineError;
 use crate::timeline::Bytes;
 use serde::{Deserialize, Serialize};
-pub use stallscope_burn::DeviceMemory;
+pub use stallscope_trainer::DeviceMemory;
 use std::fmt;
 
 /// What there was no room for.

@@ -5,7 +5,7 @@ use super::memory::{DeviceMemory, OutOfMemory, TimedWork};
 use crate::device::probe::Missing;
 use crate::pipeline::{Delivered, Feed, HostToDevice, Logbook, PipelineError, SampleWork};
 use crate::timeline::{HostWork, Nanos, UnitRef};
-use stallscope_burn::Learned;
+use stallscope_trainer::Learned;
 use std::collections::VecDeque;
 
 /// Why training stopped.
@@ -39,8 +39,8 @@ pub enum TrainError {
 /// The backends that this build may lack: the device that needs each, and what to do where it is not there.
 pub fn backends() -> [(&'static str, Result<(), String>); 2] {
     [
-        ("cpu", stallscope_burn::require_cpu()),
-        ("cuda", stallscope_burn::require_cuda()),
+        ("cpu", stallscope_trainer::require_cpu()),
+        ("cuda", stallscope_trainer::require_cuda()),
     ]
 }
 

@@ -7,7 +7,7 @@ use super::memory::TimedWork;
 use super::panics::FIRST_PANIC;
 use super::step::TrainError;
 use crate::device::probe;
-pub use stallscope_burn::{Kernels, PassTimes, TimedDevice, Times};
+pub use stallscope_trainer::{Kernels, PassTimes, TimedDevice, Times};
 use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub fn time_passes(
 ) -> Result<Timed<PassTimes>, TrainError> {
     require_size(spec)?;
     timed(device, TimedWork::Passes, batch, || {
-        stallscope_burn::time_model(device, spec, batch, times)
+        stallscope_trainer::time_model(device, spec, batch, times)
     })
 }
 
@@ -46,7 +46,7 @@ pub fn time_products(
     times: Times,
 ) -> Result<Timed<u64>, TrainError> {
     timed(device, TimedWork::Product(side), 1, || {
-        stallscope_burn::time_products(device, side, times)
+        stallscope_trainer::time_products(device, side, times)
     })
 }
 

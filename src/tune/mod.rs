@@ -7,6 +7,7 @@
 mod fit;
 mod grid;
 mod noise;
+mod program;
 mod search;
 pub mod sweep;
 mod trial;
@@ -14,5 +15,6 @@ pub mod tuning;
 
 pub use fit::{MOST_FIT_TRIALS, batch_size_that_fits};
 pub use noise::{of_the_knee, run_spread};
+pub use program::{program, set_program};
 pub use search::{BatchSizes, Bounds, Confirmed, LimitedBy, batch_sizes};
 pub use trial::{Measured, MemoryUse, OUT_OF_MEMORY, Outcome, Trial, TrialError, TrialRunner};

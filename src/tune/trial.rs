@@ -171,10 +171,10 @@ impl TrialRunner {
         folder: TempDir,
         stop: Arc<AtomicBool>,
     ) -> Result<TrialRunner, TrialError> {
-        let program = std::env::current_exe();
-        let program = program.map_err(|error| failed_to("find", Path::new("stallscope"), error))?;
+        let program =
+            super::program().map_err(|error| failed_to("find", Path::new("stallscope"), error))?;
         Ok(TrialRunner {
-            program: vec![program.into()],
+            program,
             experiment: config.to_owned(),
             evaluates: false,
             overrides,

@@ -8,7 +8,7 @@ use stallscope::analysis::Cause;
 use stallscope::pipeline::Layout;
 use stallscope::timeline::{Clock, Nanos, Stage};
 use stallscope::train::{Launch, Learned, TrainError};
-use stallscope_burn::Pending;
+use stallscope_trainer::Pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 

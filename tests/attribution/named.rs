@@ -8,15 +8,15 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use stallscope::analysis::predict::{Costs, Scenario, ServiceCosts, expected};
-use stallscope::analysis::{Analysis, LoaderShape, Summary, Verdict, WindowRule};
+use stallscope::analysis::{Analysis, LoaderShape, ServiceProfile, Summary, Verdict, WindowRule};
 use stallscope::loader::{batch_sizes, simulated_layout};
-use stallscope::pipeline::sampler::Order;
+use stallscope::pipeline::sampler::{Order, Share};
 use stallscope::pipeline::{
-    Claim, HostBatch, HostToDevice, Layout, OnError, Plan, SampleError, StagedWork, StopSignal,
-    start,
+    Claim, HostBatch, HostToDevice, Layout, OnError, PartDesk, Plan, SampleError, StagedWork,
+    StopSignal, UndeclaredParts, part, start,
 };
 use stallscope::timeline::{
-    Clock, DevicePhase, IntervalSet, Nanos, Pipeline, Recorder, Stage, StageKind, StageKnobs,
+    Clock, DevicePhase, IntervalSet, Nanos, Pipeline, Recorder, Role, Stage, StageKind, StageKnobs,
     UnitRef,
 };
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Work {
 impl StagedWork for Work {
     /// The stage that made it.
     type Item = Stage;
-    type Scratch = ();
+    type Scratch = PartDesk;
     type Batch = ();
 
     fn pipeline(&self) -> &'static Pipeline {
@@ -81,21 +81,33 @@ impl StagedWork for Work {
     fn name(&self, index: u32) -> String {
         format!("sample {index}")
     }
-    fn scratch(&self, _: Stage) {}
+    fn scratch(&self, _: Stage) -> PartDesk {
+        PartDesk::new(self.clock.clone(), UndeclaredParts::default())
+    }
+    fn parts<'a>(&self, desk: &'a PartDesk) -> &'a [(Stage, Nanos)] {
+        desk.parts()
+    }
     fn serve(
         &self,
         stage: Stage,
         claim: &Claim,
         input: Option<Stage>,
-        (): &mut (),
+        desk: &mut PartDesk,
         out: &mut [u8],
     ) -> Result<Option<Stage>, SampleError> {
-        assert_eq!(input, stage.before(), "each gets what the one before made");
-        let keys = claim.keys();
-        self.wait(
-            stage,
-            keys.map(|key| key.epoch << 32 | u64::from(key.index)),
-        );
+        let before = stage.first_row().before();
+        assert_eq!(input, before, "each gets what the one before made");
+        let wait = |row| {
+            let keys = claim.keys();
+            self.wait(row, keys.map(|key| key.epoch << 32 | u64::from(key.index)));
+        };
+        desk.serve(stage, || {
+            for own in stage.parts() {
+                let _part = part(own.name());
+                wait(own);
+            }
+            wait(stage);
+        });
         if !stage.finishes_samples() {
             return Ok(Some(stage));
         }
@@ -137,6 +149,9 @@ impl Named {
             batches: WARMUP + STEPS,
             drop_last: true,
             order: Order::Random,
+            first_epoch: 0,
+            first_batch: 0,
+            share: Share::WHOLE,
             ordered: true,
             seed: self.seed,
             part: None,
@@ -248,23 +263,32 @@ impl Named {
     }
 }
 
-/// Two to nine stages that assemble a batch, the last of which is batch itself.
-fn any_named() -> impl Strategy<Value = Named> {
-    let names = prop::collection::vec("[a-z][a-z0-9_-]{0,9}", 1..=8);
+/// Two to nine stages that assemble a batch, the last of which is batch itself; the others have up to `parts` parts.
+fn any_named(parts: usize) -> impl Strategy<Value = Named> {
+    let names = prop::collection::vec(("[a-z][a-z0-9_-]{0,9}", 0..=parts), 1..=8);
     let stages = prop::collection::vec((any_knobs(3), 0.05..2.5f64), 9);
     let whole = prop::option::weighted(0.4, (0usize..4, 1usize..4));
     let sizes = (0usize..2, 1usize..4, 1usize..6);
     let rest = (0.05..2.5f64, 0.0..0.3f64, any::<u64>());
     (names, stages, whole, sizes, rest).prop_map(
-        |(mut names, stages, whole, (copies, ahead, batch_size), (batch, spread, seed))| {
-            for (place, name) in names.iter_mut().enumerate() {
-                name.push_str(&format!("{place}"));
-            }
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let pipeline = Pipeline::of(&names).unwrap();
+        |(names, stages, whole, (copies, ahead, batch_size), (batch, spread, seed))| {
+            let mut rows: Vec<(String, Role)> = Vec::new();
+            let mut means: Vec<u64> = Vec::new();
             let need = |steps: f64, units: usize| (steps * STEP as f64) as u64 / units as u64;
             let own = &stages[..names.len()];
-            let mut means: Vec<u64> = own.iter().map(|own| need(own.1, batch_size)).collect();
+            for ((place, (name, parts)), (_, steps)) in names.iter().enumerate().zip(own) {
+                let part = |number| (format!("{name}-p{place}{number}"), Role::Part);
+                rows.extend((0..*parts).map(part));
+                rows.push((format!("{name}{place}"), Role::Stage));
+                // The later part takes twice as long as the one before.
+                let all = (2 << parts) - 1;
+                means.extend(
+                    (0..=*parts)
+                        .map(|row| need(steps * f64::from(1 << row) / f64::from(all), batch_size)),
+                );
+            }
+            let rows: Vec<(&str, Role)> = rows.iter().map(|row| (&*row.0, row.1)).collect();
+            let pipeline = Pipeline::of_rows(&rows).unwrap();
             means.extend([need(batch, 1), need(stages[8].1 / 4.0, 1), STEP]);
             let layout = match whole {
                 Some((num_workers, prefetch_factor)) => Layout::WholeBatch {
@@ -311,14 +335,21 @@ fn check(run: &Named) -> Checked {
     let now = idle(&base, run);
     let mut worst = (now - summary.device_idle().0 as f64).abs() / window;
     let mut gains: Vec<(Stage, f64)> = Vec::new();
-    for stage in run.pipeline.assembly() {
+    let rows = run.pipeline.all();
+    for stage in rows.filter(|row| row.kind() <= StageKind::Batch) {
         let faster = run.faster(stage, 2).run();
         let gained = summary.device_idle().0 as f64 - faster.device_idle().0 as f64;
-        let mut twice = base.clone();
-        match twice.costs.samples.get_mut(stage.number()) {
-            Some(own) => *own = own.scaled(0.5, 0.5),
-            None => twice.costs.batch = twice.costs.batch.scaled(0.5),
+        let mut twice = summary.clone();
+        // With half the cost of this row alone.
+        let own = |service: &&mut ServiceProfile| service.stage == stage;
+        for service in twice.profile.services.iter_mut().filter(own) {
+            service.mean_ns *= 0.5;
+            service
+                .lengths_ns
+                .iter_mut()
+                .for_each(|length| *length *= 0.5);
         }
+        let twice = run.scenario(&twice);
         let predicted = now - idle(&twice, run);
         worst = worst.max((predicted - gained).abs() / window);
         gains.push((stage, gained / window));
@@ -341,20 +372,44 @@ fn check(run: &Named) -> Checked {
     Checked { worst, named_right }
 }
 
-/// 200 random pipelines, always the same ones.
-#[test]
-fn any_stages_are_named_and_predicted_as_our_own() {
+/// So many random pipelines whose stages have up to `parts` parts, always the same ones.
+fn random(count: usize, parts: usize) -> Vec<Named> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[11; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let cases: Vec<Named> = (0..200)
-        .map(|_| any_named().new_tree(&mut runner).unwrap().current())
-        .collect();
+    let any = any_named(parts);
+    let one = |_| any.new_tree(&mut runner).unwrap().current();
+    (0..count).map(one).collect()
+}
+
+/// 200 random pipelines.
+#[test]
+fn any_stages_are_named_and_predicted_as_our_own() {
+    let cases = random(200, 0);
     let stages = |count| {
         cases
             .iter()
             .any(|run| run.pipeline.assembly().count() == count)
     };
     assert!((2..=9).all(stages), "of each length");
+    check_all(&cases, 50);
+}
+
+/// What parts of a stage take is told apart as what stages take, whether a worker serves one stage or all.
+#[test]
+fn parts_of_stages_are_named_and_predicted_as_stages() {
+    let cases = random(40, 2);
+    let has_parts = |run: &Named| run.pipeline.all().any(Stage::is_part);
+    let whole = |run: &Named| run.layout.num_workers().is_some();
+    let (whole, per_stage): (Vec<_>, Vec<_>) = cases
+        .iter()
+        .filter(|run| has_parts(run))
+        .partition(|run| whole(run));
+    assert!(whole.len() >= 8 && per_stage.len() >= 8);
+    check_all(&cases, 8);
+}
+
+/// Checks each, of which at least so many have a stage that alone gives back most.
+fn check_all(cases: &[Named], at_least: usize) {
     let (one, other) = cases.split_at(cases.len() / 2);
     let checked: Vec<Checked> = std::thread::scope(|scope| {
         let other = scope.spawn(|| other.iter().map(check).collect::<Vec<_>>());
@@ -368,7 +423,7 @@ fn any_stages_are_named_and_predicted_as_our_own() {
         "{right} of {} named right, worst {worst:.4} of the window",
         judged.len()
     );
-    assert!(judged.len() >= 50, "the cases do not tell");
+    assert!(judged.len() >= at_least, "the cases do not tell");
     assert_eq!(right, judged.len());
     assert!(worst <= 0.01, "{worst}");
 }

@@ -8,6 +8,7 @@ use stallscope::analysis::{
 };
 use stallscope::config::{Resolved, Settings};
 use stallscope::device::emulated::EmulatedSpec;
+use stallscope::pipeline::sampler::Share;
 use stallscope::pipeline::{
     Delivered, HostBatch, HostToDevice, Keep, Layout, Logbook, Place, Plan, SampleError,
     StageKnobs, StopSignal, start,
@@ -226,6 +227,9 @@ impl Planted {
         Plan {
             batches: self.warmup + self.steps,
             keep: rig.keep,
+            first_epoch: 0,
+            first_batch: 0,
+            share: Share::WHOLE,
             ..loader_plan(&self.config(rig), training, self.claim_size)
         }
     }
@@ -293,8 +297,8 @@ impl Planted {
             return self.train(rig, test_clock, &recorder, device, step);
         };
         let stop = StopSignal::new(clock.clone());
-        let copy = EmulatedCopy::new(spec, clock, stop.clone(), &recorder, None);
-        let step = EmulatedTrainer::new(spec.clone(), stop, &recorder, None);
+        let copy = EmulatedCopy::new(spec, clock.clone(), stop.clone(), &recorder, None);
+        let step = EmulatedTrainer::new(spec.clone(), clock, stop, &recorder, None);
         self.train(rig, test_clock, &recorder, copy, step)
     }
 

@@ -94,7 +94,7 @@ impl Doc {
             }
             let code = match fence {
                 None => line.strip_prefix("    "),
-                Some("console" | "rust") => None,
+                Some("console" | "rust" | "python" | "diff" | "toml") => None,
                 Some(_) => Some(line.as_str()),
             };
             let Some(code) = code else { continue };

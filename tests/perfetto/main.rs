@@ -8,6 +8,7 @@ mod engine;
 #[path = "../program/mod.rs"]
 mod program;
 mod refusals;
+mod spans;
 mod synthetic;
 
 use engine::{check, engine, query, said};

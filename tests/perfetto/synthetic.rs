@@ -1,17 +1,15 @@
 //! A synthetic run written with the trace writer, in the form `scripts/check-trace.sh` holds a trace to.
 
-use stallscope::timeline::Nanos;
+use stallscope::timeline::{Clock, MonotonicClock, Nanos, Recorder};
 use stallscope::trace::{
-    Arg, FlowPoint, HostSpans, Number, SharedTrace, TraceClock, TraceOptions, TraceWriter,
+    Arg, FlowPoint, HostSpans, Number, SharedTrace, TraceOptions, TraceWriter, install_layer,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub const LOADER: u32 = 1;
 pub const TRAINER: u32 = 2;
-pub const HOST: u32 = 3;
 /// Stage, its lane, its start in the batch and its length in nanoseconds; samples go one after another.
 pub const SAMPLE_STAGES: [(&str, u32, u64, u64); 3] = [
     ("read", 1, 0, 1_001),
@@ -145,14 +143,17 @@ pub fn write_batch(trace: &mut TraceWriter, base: Nanos, batch: u64) -> bool {
     })
 }
 
+/// One trace of this process at a time records host spans.
+pub static SPANS: Mutex<()> = Mutex::new(());
+
 /// A good trace with host spans from tracing-chrome.
 pub fn write_good(path: &Path, compress: bool) -> PathBuf {
-    let start = Instant::now();
-    let clock: TraceClock = Arc::new(move || Nanos(start.elapsed().as_nanos() as u64 + 1_000_000));
-    let base = Nanos(500_000);
+    let _one = SPANS.lock().unwrap_or_else(PoisonError::into_inner);
+    let clock = Arc::new(MonotonicClock::new());
+    let base = clock.now();
     let trace = SharedTrace::new(create(path, base, compress));
-    // One trace of this process at a time records host spans; the others go without.
-    let host = HostSpans::record(trace.clone(), HOST, clock);
+    install_layer().unwrap();
+    let host = HostSpans::record(trace.clone(), Recorder::new(), clock, 0..1).unwrap();
     tracing::info_span!("epoch", number = 1).in_scope(|| {
         for batch in 0..BATCHES {
             let _step = tracing::info_span!("train step", batch).entered();
@@ -163,9 +164,7 @@ pub fn write_good(path: &Path, compress: bool) -> PathBuf {
             tracing::info!("a \"quoted\" event");
         }
     });
-    let _open = host
-        .is_ok()
-        .then(|| tracing::info_span!("left open").entered());
+    let _open = tracing::info_span!("left open").entered();
     drop(host);
     let summary = trace.finish().unwrap();
     assert_eq!(

@@ -53,6 +53,7 @@ pub fn lanes() -> Vec<LaneInfo> {
     let info = |(name, kind): (&str, LaneKind)| LaneInfo {
         name: name.to_owned(),
         kind,
+        thread: None,
     };
     LANES.map(info).to_vec()
 }

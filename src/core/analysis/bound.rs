@@ -86,7 +86,7 @@ impl fmt::Display for Limit {
 impl Limit {
     /// Workers that serve nothing but `stage`.
     pub(super) fn workers_of(stage: Stage) -> Option<Limit> {
-        (stage.kind() <= StageKind::Batch).then_some(Limit::Stage(stage))
+        (stage.kind() <= StageKind::Batch).then_some(Limit::Stage(stage.owner()))
     }
 
     /// The stage whose own workers these are.
@@ -113,7 +113,8 @@ pub struct Bound {
     samples: f64,
     /// What the trainer's thread does itself, loading and copying left out.
     trainer: f64,
-    /// What makes batches in host memory: what one worker would take, without the time it waits for a core.
+    /// What makes batches in host memory, parts each of their own: what one worker would take, without the time it waits
+    /// for a core.
     assembly: Vec<StageDemand>,
     /// Workers that assemble whole batches, where that is how they are spent.
     num_workers: Option<usize>,
@@ -141,6 +142,12 @@ impl Bound {
             .stage(shape.pipeline.the(StageKind::Transfer))
             .map_or(Nanos::ZERO, |row| row.busy);
         let delay = summary.step_run_delay.0 / steps;
+        let main = shape
+            .pipeline
+            .all()
+            .find(|stage| stage.kind() == StageKind::Main);
+        let main = main.and_then(|stage| summary.stage(stage));
+        let main = main.map_or(0, |row| (row.busy - row.run_delay).0 / steps);
         // Items of a stage that a step takes: batches ahead may have been served before the window, or be served in
         // it for steps after it.
         let served = |stage: Stage, row: &StageSummary| {
@@ -166,10 +173,11 @@ impl Bound {
         let a_step = |time: Option<Nanos>| time.map_or(0.0, |time| time.0 as f64 * of_reads);
         Bound {
             samples: summary.samples as f64 / steps as f64,
-            trainer: summary.step.mean.0.saturating_sub(delay) as f64,
+            trainer: (summary.step.mean.0.saturating_sub(delay) + main) as f64,
             assembly: shape
                 .pipeline
-                .assembly()
+                .all()
+                .filter(|stage| stage.kind() <= StageKind::Batch)
                 .map(|stage| StageDemand {
                     stage,
                     work: work(stage),
@@ -273,10 +281,11 @@ impl Bound {
             Some(0) => trainer += assembly,
             Some(workers) => demands.push((Limit::Workers, assembly / workers as f64)),
             None => {
-                let each = self.assembly.iter();
-                demands.extend(
-                    each.map(|own| (Limit::Stage(own.stage), own.work / own.workers as f64)),
-                );
+                let owners = self.assembly.iter().filter(|own| !own.stage.is_part());
+                demands.extend(owners.map(|own| {
+                    let work = self.work(own.stage);
+                    (Limit::Stage(own.stage), work / own.workers as f64)
+                }));
             }
         }
         let copy = match self.copy_ahead && !inline {
@@ -318,8 +327,11 @@ impl Bound {
         self.assembly.iter().find(|own| own.stage == stage)
     }
 
+    /// That at `stage`, with its parts.
     pub(super) fn work(&self, stage: Stage) -> f64 {
-        self.of_stage(stage).map_or(0.0, |own| own.work)
+        let rows = self.assembly.iter();
+        let rows = rows.filter(|own| own.stage.is_within(stage));
+        rows.map(|own| own.work).sum()
     }
 
     /// The work at all stages that make batches.
@@ -376,7 +388,7 @@ impl Bound {
             self.disk_bytes *= left;
         }
         for own in &mut self.assembly {
-            if stages.contains(&own.stage) {
+            if stages.iter().any(|stage| own.stage.is_within(*stage)) {
                 self.computed = (self.computed - own.work * (1.0 - left)).max(0.0);
                 own.work *= left;
             }

@@ -18,6 +18,10 @@ pub enum Cause {
     /// A stage's latency while a later batch was ready, or while its worker could have worked on a later one, if
     /// batches were not handed on in order.
     HeadOfLine(Stage),
+    /// A worker that was started anew, as at the beginning of an epoch, up to its first work.
+    StartUp,
+    /// Workers that have nothing to load while others have: the data has fewer shards than there are workers.
+    TooFewShards,
     /// The trainer's own code.
     Host(HostWork),
     /// The device itself, between two pieces of work it already had.
@@ -49,6 +53,11 @@ impl fmt::Display for Cause {
             Cause::Capacity(stage) => f.pad(&format!("{stage} capacity")),
             Cause::PrefetchDepth(stage) => f.pad(&format!("prefetch depth ({stage})")),
             Cause::HeadOfLine(stage) => f.pad(&format!("head-of-line blocking ({stage})")),
+            Cause::StartUp => f.pad("worker start-up"),
+            Cause::TooFewShards => f.pad("too few shards"),
+            Cause::Host(work @ (HostWork::Validation | HostWork::ValidationStart)) => {
+                f.pad(work.name())
+            }
             Cause::Host(work) => f.pad(&format!("host: {}", work.name())),
             Cause::DeviceSide => f.pad("device side"),
             Cause::CpuContention => f.pad("CPU contention"),

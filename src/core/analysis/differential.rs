@@ -204,7 +204,8 @@ impl Attributed {
             return &mut self.fetch_share;
         }
         match (stage.map(Stage::kind), cause) {
-            (Some(StageKind::Sample | StageKind::Batch), _) => &mut self.preparation_share,
+            (Some(StageKind::Part | StageKind::Sample | StageKind::Batch), _)
+            | (_, Cause::StartUp) => &mut self.preparation_share,
             (Some(StageKind::Copy | StageKind::Transfer), _) => &mut self.copy_share,
             (Some(StageKind::Step), _) | (_, Cause::Host(_)) => &mut self.host_share,
             (Some(StageKind::Device), _) | (_, Cause::DeviceSide) => &mut self.device_side_share,

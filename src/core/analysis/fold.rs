@@ -28,9 +28,25 @@ pub(super) struct DeviceActivity {
     pub(super) host_hidden: IntervalSet,
     /// When a batch was ready that had to wait for an earlier one.
     pub(super) held: IntervalSet,
+    /// From when on which share of the loader's workers had nothing to load.
+    lacking: VecDeque<(Nanos, f64)>,
 }
 
 impl DeviceActivity {
+    /// From `at` on so many `workers` of all have something to load.
+    pub(super) fn live(&mut self, at: Nanos, workers: u32, of: u32) {
+        let lacking = 1.0 - f64::from(workers) / f64::from(of.max(1));
+        self.lacking.push_back((at, lacking));
+    }
+
+    fn lacking_at(&self, time: Nanos) -> f64 {
+        let after = self.lacking.partition_point(|(at, _)| *at <= time);
+        let known = after
+            .checked_sub(1)
+            .and_then(|place| self.lacking.get(place));
+        known.map_or(0.0, |(_, lacking)| *lacking)
+    }
+
     /// Forgets what was before `time`.
     pub(super) fn forget_before(&mut self, time: Nanos) {
         let sets = [
@@ -44,6 +60,8 @@ impl DeviceActivity {
         self.held.forget_before(time - LONGEST_WAIT);
         let host = self.host.partition_point(|span| span.end <= time);
         self.host.drain(..host);
+        let past = self.lacking.partition_point(|(at, _)| *at <= time);
+        self.lacking.drain(..past.saturating_sub(1));
     }
 }
 
@@ -220,6 +238,15 @@ impl Fold {
         let mut held: Nanos = own().map(|(own, _)| device.held.covered_in(*own)).sum();
         let last = parts.last().map(|(stage, _)| *stage);
         let mut shares = Vec::new();
+        // With all workers at work, as many more services would have been done meanwhile.
+        let whole: Nanos = parts.iter().map(|(_, part)| *part).sum();
+        let lacking = own().map(|(own, _)| own.length().0 as f64 * device.lacking_at(own.start));
+        let lacking = lacking.sum::<f64>() / left.0.max(1) as f64;
+        let lacking = Nanos((whole.0 as f64 * lacking) as u64).min(left);
+        if lacking > Nanos::ZERO {
+            shares.push((Cause::TooFewShards, lacking));
+            left = left - lacking;
+        }
         while left > Nanos::ZERO
             && let Some(used) = last.and_then(|last| self.use_lead(last, left))
         {
@@ -339,9 +366,9 @@ impl Fold {
             Link::Service { run_delay, .. } if run_delay > 0 => {
                 idle.share_of(Nanos(run_delay), segment.length()).min(idle)
             }
-            Link::Woken { run_delay } | Link::SlotFreed { run_delay, .. } => {
-                Nanos(run_delay).min(idle)
-            }
+            Link::Woken { run_delay }
+            | Link::Started { run_delay }
+            | Link::SlotFreed { run_delay, .. } => Nanos(run_delay).min(idle),
             _ => Nanos::ZERO,
         };
         let mut sorter = Sorter {
@@ -439,10 +466,11 @@ impl Sorter<'_> {
         self.left = self.left - own.length();
         match *link {
             Link::Service { stage, .. } | Link::WorkerFreed { stage } => match stage.kind() {
-                StageKind::Step => self.host(own, device),
+                StageKind::Step | StageKind::Main => self.host(own, device),
                 StageKind::Device => self.device_side(own, device),
                 _ => self.fold.serving.idle.push((own, None)),
             },
+            Link::Started { .. } => self.fold.add(own, Cause::StartUp, self.spans),
             Link::Woken { .. } | Link::SlotFreed { .. } | Link::Began => {
                 self.fold.add(own, Cause::WakeUp, self.spans);
             }

@@ -112,7 +112,7 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     fn of<'a>(summary: &'a Summary, shape: &'a LoaderShape) -> Watch<'a> {
-        let window = summary.window.length();
+        let window = summary.time();
         let threads = summary.workers.iter();
         let (trainer, loader): (Vec<_>, Vec<_>) =
             threads.partition(|thread| thread.kind == LaneKind::Trainer);

@@ -58,7 +58,10 @@ impl Gaps {
             Record::Unit(unit) => (unit.start, unit.pushed),
             Record::Busy(busy) => (busy.start, busy.end),
             Record::Host(host) => (host.start, host.end),
+            Record::Pause(pause) => (pause.start, pause.end),
             Record::Usage(usage) => (usage.at, usage.at),
+            Record::Loaded { at, .. } => (*at, *at),
+            Record::Held(_) | Record::Live { .. } => return None,
             Record::Dropped => {
                 lane.dropped = true;
                 return None;

@@ -9,8 +9,8 @@ use super::summary::Summary;
 use super::tally::{Lengths, Tally, share};
 use super::units::{Link, MEETING_PATIENCE, Moment, Point, Units};
 use crate::timeline::{
-    CountedSteps, DevicePhase, Interval, LaneInfo, Nanos, Record, StageKind, StepCounts,
-    UnitRecord, UnitRef,
+    CountedSteps, DevicePhase, Interval, IntervalSet, LaneInfo, Nanos, Record, StageKind,
+    StepCounts, UnitRecord, UnitRef,
 };
 use std::borrow::Cow;
 
@@ -94,6 +94,8 @@ pub struct Analysis {
     units: Units,
     device: DeviceActivity,
     fold: Fold,
+    /// What of the run is not measured.
+    pauses: IntervalSet,
     tally: Tally,
     /// Units that reach past the end of the last step, to be counted once that is known not to be the
     /// end of the window.
@@ -155,6 +157,7 @@ impl Analysis {
             units: Units::default(),
             device: DeviceActivity::default(),
             fold,
+            pauses: IntervalSet::default(),
             tally: Tally::default(),
             ahead: Vec::new(),
             gaps: Gaps::default(),
@@ -193,8 +196,11 @@ impl Analysis {
         // The trainer's steps say where the window begins and ends, so they come first.
         self.begin_window();
         for (lane, record) in records {
-            if let Record::Unit(unit) = record {
-                self.step(*lane, unit);
+            match record {
+                Record::Unit(unit) => self.step(*lane, unit),
+                // So do pauses, which workers may have waited through.
+                Record::Pause(pause) => self.pauses.insert(*pause),
+                _ => {}
             }
         }
         if let Some(reading) = cpu {
@@ -256,18 +262,18 @@ impl Analysis {
         if unit.pushed > self.steps.ended.all.until {
             self.ahead.push((lane, *unit));
         } else if let Some(window) = self.open_window() {
-            self.tally.unit(lane, unit, window);
+            self.tally.unit(lane, unit, window, &self.pauses);
         }
     }
 
     /// Counts the units that ended until `end`.
     fn count_until(&mut self, end: Nanos) {
         let window = self.open_window();
-        let tally = &mut self.tally;
+        let (tally, pauses) = (&mut self.tally, &self.pauses);
         self.ahead.retain(|(lane, unit)| {
             let is_ahead = unit.pushed > end;
             if let Some(window) = window.filter(|_| !is_ahead) {
-                tally.unit(*lane, unit, window);
+                tally.unit(*lane, unit, window, pauses);
             }
             is_ahead
         });
@@ -300,14 +306,31 @@ impl Analysis {
                 self.device.busy.insert(interval);
                 self.device_time(busy.phase, interval);
             }
+            Record::Pause(pause) => self.pause(*pause),
             Record::Host(host) => self.device.host.push_back(*host),
+            Record::Live { at, workers, of } => self.device.live(*at, *workers, *of),
+            Record::Held(held) => self.device.held.insert(*held),
             Record::Usage(usage) => self.tally.usage(lane, *usage, self.open_window()),
+            Record::Loaded { at, cpu } => {
+                let window = self.open_window();
+                if window.is_some_and(|window| *at > window.start && *at <= window.end) {
+                    self.tally.loaded(*cpu);
+                }
+            }
             Record::Dropped => {
                 self.run_delays.gap(lane);
                 if self.steps.lane.is_none_or(|own| own == lane) {
                     self.steps.free_at = None;
                 }
             }
+        }
+    }
+
+    /// Leaves a pause out of what is measured: as busy as it is long, and taken off again.
+    fn pause(&mut self, pause: Interval) {
+        self.device.busy.insert(pause);
+        if self.steps.free_at.is_some() {
+            self.steps.free_at = Some(pause.end);
         }
     }
 
@@ -410,6 +433,7 @@ impl Analysis {
             samples: all.samples - before.samples,
             waited: all.waited - before.waited,
             until: all.until,
+            paused: all.paused,
         }
     }
 
@@ -501,11 +525,13 @@ impl Analysis {
         let start = self.fold.window_start()?;
         let measured = self.measured()?;
         let window = Interval::new(start, self.window_end.unwrap_or(measured.until));
+        let paused = self.pauses.covered_in(window);
+        let time = window.length() - paused;
         let unfolded = Interval::new(self.fold.cursor().max(start), window.end);
-        let busy = self.fold.busy() + self.device.busy.covered_in(unfolded);
+        let busy = self.fold.busy() + self.device.busy.covered_in(unfolded) - paused;
         Some(Pace {
-            samples_per_second: measured.samples as f64 / window.length().seconds().max(1e-9),
-            device_busy: share(busy, window.length()),
+            samples_per_second: measured.samples as f64 / time.seconds().max(1e-9),
+            device_busy: share(busy, time),
         })
     }
 
@@ -534,27 +560,30 @@ impl Analysis {
         }
         fold.close(measured.until, &device);
         let window = Interval::new(start, fold.cursor().max(start));
-        let workers = self.tally.workers(lanes, window.length());
+        let paused = self.pauses.covered_in(window);
+        let time = window.length() - paused;
+        let workers = self.tally.workers(lanes, time);
         Some(Summary {
             window,
+            paused,
             steps: measured.steps,
             samples: measured.samples,
-            device_busy: fold.busy(),
+            device_busy: fold.busy() - paused,
             busy_intervals: fold.busy_intervals(),
             compute: self.steps.compute,
             utilized_from: self.utilized_from(start),
             causes: fold.totals().ranked(),
-            over_time: fold.over_time(window),
+            over_time: fold.over_time(window).without(&self.pauses, start),
             data_wait: self.steps.data_wait.summary(),
             data_wait_total: self.data_wait_total(),
             step: self.steps.service.summary(),
             step_run_delay: self.steps.run_delay,
             first_batch: self.steps.first_batch,
-            stages: self.tally.stage_summaries(&workers, window.length()),
+            stages: self.tally.stage_summaries(&workers, time),
             slowest_samples: self.tally.slowest(|batch| self.epoch_of(batch)),
             profile: self.tally.profile(
                 &workers,
-                window.length(),
+                time,
                 self.cpu.used(),
                 self.others_cpu.used(),
                 (measured.steps, measured.samples),

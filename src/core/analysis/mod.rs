@@ -40,5 +40,5 @@ pub use profile::{Profile, ServiceProfile};
 pub use suggestion::{Change, Setting, SettingValue, Slack, Suggestion};
 pub use summary::Summary;
 pub use tally::{LengthSummary, SlowSample, StageSummary, WorkerSummary};
-pub use verdict::{InputBound, Verdict};
+pub use verdict::{InputBound, Verdict, WORTH_TRYING};
 pub use waking::WakingProfile;

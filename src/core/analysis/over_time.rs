@@ -4,7 +4,7 @@
 //! nanosecond; so do those of all epochs. There are at most 200 bins and 200 epochs: past that, neighbours are merged.
 
 use super::cause::{Cause, CauseTotals};
-use crate::timeline::{Interval, Nanos};
+use crate::timeline::{Interval, IntervalSet, Nanos};
 use serde::{Deserialize, Serialize};
 
 const MOST_PARTS: usize = 200;
@@ -17,7 +17,7 @@ pub struct PartOfWindow {
     /// Since the window began.
     #[serde(rename = "start_ns")]
     pub start: Nanos,
-    /// How long the part is.
+    /// How long the part is, without pauses.
     #[serde(rename = "length_ns")]
     pub length: Nanos,
     /// Device idle time in it.
@@ -56,6 +56,19 @@ pub struct OverTime {
     pub bins: Vec<PartOfWindow>,
     /// None where nothing passes over the data.
     pub epochs: Vec<EpochPart>,
+}
+
+impl OverTime {
+    /// The same where each part is shorter by the `pauses` in it; the window began at `start`.
+    pub(super) fn without(mut self, pauses: &IntervalSet, start: Nanos) -> OverTime {
+        let epochs = self.epochs.iter_mut().map(|epoch| &mut epoch.part);
+        for part in self.bins.iter_mut().chain(epochs) {
+            let begins = start + part.start;
+            let whole = Interval::new(begins, begins + part.length);
+            part.length = part.length - pauses.covered_in(whole);
+        }
+        self
+    }
 }
 
 /// Both kinds of parts, as they come.

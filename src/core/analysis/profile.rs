@@ -67,6 +67,17 @@ impl Profile {
         self.services.iter().find(|service| service.stage == stage)
     }
 
+    /// The same, where `stage` and its parts take `factor` times as long.
+    pub fn with_cost(mut self, stage: Stage, factor: f64) -> Profile {
+        let within = |service: &&mut ServiceProfile| service.stage.is_within(stage);
+        for service in self.services.iter_mut().filter(within) {
+            service.mean_ns *= factor;
+            let lengths = service.lengths_ns.iter_mut();
+            lengths.for_each(|length| *length *= factor);
+        }
+        self
+    }
+
     /// Bytes of `samples` samples as `stage` hands them on, if they are the largest that were measured.
     pub fn bytes_at_most(&self, stage: Stage, samples: usize) -> f64 {
         let Some(service) = self.service(stage) else {

@@ -63,6 +63,8 @@ pub enum Change {
     ReadInOrder,
     /// The loss fetched from the device every few steps.
     ReadLossLessOften,
+    /// Metrics that cost less, or are computed less often.
+    FewerMetrics,
     /// Images stored at the size that is trained on.
     StoreAtTrainedSize,
     /// Samples stored as preprocessing leaves them.
@@ -71,6 +73,10 @@ pub enum Change {
     FewerBytes,
     /// Of any kind, at a stage of the user's own.
     LessWork(Stage),
+    /// Arguments of a DataLoader, all of them at once.
+    Arguments(Vec<Setting>),
+    /// What no setting does, in words.
+    Words(String),
 }
 
 impl fmt::Display for Change {
@@ -80,9 +86,24 @@ impl fmt::Display for Change {
                 let sets = settings.iter().map(|setting| format!("--set {setting}"));
                 return f.write_str(&sets.collect::<Vec<_>>().join(" "));
             }
+            Change::Arguments(settings) => {
+                let set = settings
+                    .iter()
+                    .map(|Setting { key, value, .. }| match value {
+                        SettingValue::Flag(true) => format!("{key}=True"),
+                        SettingValue::Flag(false) => format!("{key}=False"),
+                        SettingValue::Count(count) => format!("{key}={count}"),
+                    });
+                let set: Vec<String> = set.collect();
+                return write!(f, "DataLoader(..., {})", set.join(", "));
+            }
+            Change::Words(words) => words,
             Change::LessWork(stage) => return write!(f, "less work at {stage}"),
             Change::ReadInOrder => "reading samples in the order in which they lie on the disk",
             Change::ReadLossLessOften => "reading the loss back less often",
+            Change::FewerMetrics => {
+                "cheaper or rarer metrics and logging (what the loop does once the device is done)"
+            }
             Change::StoreAtTrainedSize => {
                 "images stored at the size they are trained at, which decode faster"
             }

@@ -11,6 +11,8 @@ use crate::timeline::{Interval, Nanos, Stage};
 pub struct Summary {
     /// From the end of the warm-up to the end of the last step so far.
     pub window: Interval,
+    /// Of the window, what does not count: the trainer's thread did other things than training.
+    pub paused: Nanos,
     /// Steps in the window.
     pub steps: u64,
     /// Samples of those steps.
@@ -60,14 +62,19 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Window minus device busy.
-    pub fn device_idle(&self) -> Nanos {
-        self.window.length() - self.device_busy
+    /// The window's length without pauses.
+    pub fn time(&self) -> Nanos {
+        self.window.length() - self.paused
     }
 
-    /// Device busy / window, 0 to 1.
+    /// The window's time minus device busy.
+    pub fn device_idle(&self) -> Nanos {
+        self.time() - self.device_busy
+    }
+
+    /// Device busy / the window's time, 0 to 1.
     pub fn busy_share(&self) -> f64 {
-        share(self.device_busy, self.window.length())
+        share(self.device_busy, self.time())
     }
 
     /// Mean length of the intervals in which the device was busy; `None` where there was none.
@@ -79,25 +86,28 @@ impl Summary {
     /// Accelerator utilization, 0 to 1, as MLPerf Storage defines it: time in steps / time, without the I/O
     /// of the run's first step.
     pub fn accelerator_utilization(&self) -> f64 {
-        share(self.compute, self.window.end - self.utilized_from)
+        share(
+            self.compute,
+            self.window.end - self.utilized_from - self.paused,
+        )
     }
 
     /// Data wait / window, 0 to 1: the share of the step time spent waiting for input.
     pub fn data_wait_share(&self) -> f64 {
-        share(self.data_wait_total, self.window.length())
+        share(self.data_wait_total, self.time())
     }
 
     /// Samples per second over the window.
     pub fn samples_per_second(&self) -> f64 {
-        if self.window.is_empty() {
+        if self.time() == Nanos::ZERO {
             return 0.0;
         }
-        self.samples as f64 / self.window.length().seconds()
+        self.samples as f64 / self.time().seconds()
     }
 
     /// Time per step, waits included; zero where there was none.
     pub fn period(&self) -> Nanos {
-        Nanos(self.window.length().0 / self.steps.max(1))
+        Nanos(self.time().0 / self.steps.max(1))
     }
 
     /// The row of one loader stage.

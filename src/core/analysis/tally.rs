@@ -5,7 +5,8 @@ mod slowest;
 
 use super::profile::{LARGEST, Parts};
 use crate::timeline::{
-    Interval, LaneInfo, LaneKind, Nanos, Service, Stage, StageKind, ThreadUsage, UnitRecord,
+    Interval, IntervalSet, LaneInfo, LaneKind, Nanos, Service, Stage, StageKind, ThreadUsage,
+    UnitRecord,
 };
 use hdrhistogram::Histogram;
 pub use slowest::SlowSample;
@@ -205,6 +206,8 @@ pub(super) struct Tally {
     readings: BTreeMap<u16, u64>,
     /// Workers assemble whole batches.
     whole_batches: bool,
+    /// What the trainer's thread computed to load batches itself, where it did.
+    inline_cpu: Option<Nanos>,
 }
 
 /// The stage whose next unit of work has the time that waking the thread of `unit` took: handing on comes after
@@ -215,37 +218,58 @@ fn woken_by(unit: &UnitRecord, whole_batches: bool) -> Option<Stage> {
     }
     match unit.stage.kind() {
         _ if unit.admitted => Some(unit.stage.other(StageKind::Copy)),
-        StageKind::Copy if whole_batches => Some(unit.stage.other(StageKind::Sample)),
-        _ => unit.stage.before(),
+        StageKind::Copy if whole_batches => Some(unit.stage.other(StageKind::Sample).first_row()),
+        _ => unit.stage.before().map(Stage::first_row),
     }
 }
 
 /// Whether a thread made the input of `unit` on `lane` itself, as those do that assemble whole batches.
 fn is_of_whole_batches(lane: u16, unit: &UnitRecord) -> bool {
-    let assembles = unit.stage.kind() <= StageKind::Batch && !unit.stage.is_first();
+    let before = unit.stage.before().filter(|before| !before.is_part());
+    let assembles = unit.stage.kind() <= StageKind::Batch && before.is_some();
     let own = unit.lineage.is_some() && unit.lineage.lane() == lane;
     unit.split.is_some() || assembles && own
 }
 
 impl Tally {
-    /// Counts the part of a unit that lies in `window`; its item counts where it ended.
-    pub(super) fn unit(&mut self, lane: u16, unit: &UnitRecord, window: Interval) {
+    /// Counts the part of a unit that lies in `window` and in none of the `pauses`; its item counts where it ended.
+    pub(super) fn unit(
+        &mut self,
+        lane: u16,
+        unit: &UnitRecord,
+        window: Interval,
+        pauses: &IntervalSet,
+    ) {
         self.whole_batches |= is_of_whole_batches(lane, unit);
         if let Some(payer) = woken_by(unit, self.whole_batches) {
             self.stage(payer).woken += 1;
         }
         for service in unit.services() {
-            self.service(lane, unit, &service, window);
+            self.service(lane, unit, &service, window, pauses);
         }
-        let blocked = Interval::new(unit.end, unit.pushed).clip(window).length();
+        let blocked = Interval::new(unit.end, unit.pushed).clip(window);
+        let blocked = blocked.length() - pauses.covered_in(blocked);
         self.stage(unit.stage).blocked += blocked;
         self.lane(lane).blocked += blocked;
     }
 
+    /// The trainer's thread has computed for `cpu` to load a batch itself.
+    pub(super) fn loaded(&mut self, cpu: Nanos) {
+        *self.inline_cpu.get_or_insert_default() += cpu;
+    }
+
     /// Counts what one stage did in `unit`.
-    fn service(&mut self, lane: u16, unit: &UnitRecord, service: &Service, window: Interval) {
+    fn service(
+        &mut self,
+        lane: u16,
+        unit: &UnitRecord,
+        service: &Service,
+        window: Interval,
+        pauses: &IntervalSet,
+    ) {
         let Service { start, end, .. } = *service;
-        let busy = Interval::new(start, end).clip(window).length();
+        let busy = Interval::new(start, end).clip(window);
+        let busy = busy.length() - pauses.covered_in(busy);
         let counts = end > window.start && end <= window.end;
         let items = u64::from(unit.items());
         let delay = Nanos(service.run_delay.into());
@@ -341,7 +365,7 @@ pub struct StageSummary {
     pub stage: Stage,
     /// Threads that serve this stage; 0 where the trainer's own thread does.
     pub workers: usize,
-    /// Whether these threads serve other stages too; then starved cannot be told apart by stage.
+    /// Whether these threads serve other stages, or parts, too; then starved cannot be told apart by stage.
     pub shared_workers: bool,
     /// Samples, or batches, that it served.
     pub items: u64,
@@ -430,7 +454,9 @@ impl Tally {
         workers: &[WorkerSummary],
         window: Nanos,
     ) -> Vec<StageSummary> {
-        let told = |stage: &Stage| stage.of_loader() || stage.kind() == StageKind::Transfer;
+        let told = |stage: &Stage| {
+            stage.of_loader() || matches!(stage.kind(), StageKind::Main | StageKind::Transfer)
+        };
         let seen = self.stages.iter().flatten();
         let seen = seen.map(|tally| (tally.stage, tally));
         let seen = seen.filter(|(stage, tally)| told(stage) && tally.serves);
@@ -448,19 +474,20 @@ impl Tally {
 }
 
 fn stage_summary(stage: Stage, tally: &StageTally, workers: &[WorkerSummary]) -> StageSummary {
+    let has_parts = stage.is_part() || stage.parts().next().is_some();
     let own: Vec<&WorkerSummary> = workers
         .iter()
-        .filter(|worker| worker.kind == LaneKind::Worker(stage))
+        .filter(|worker| worker.kind == LaneKind::Worker(stage.owner()))
         .collect();
     let shared = workers
         .iter()
-        .filter(|worker| worker.kind == LaneKind::BatchWorker && stage.kind() != StageKind::Copy)
+        .filter(|worker| worker.kind == LaneKind::BatchWorker && stage.kind() <= StageKind::Batch)
         .count();
     let sum = |of: fn(&WorkerSummary) -> Nanos| own.iter().map(|worker| of(worker)).sum();
     StageSummary {
         stage,
         workers: if own.is_empty() { shared } else { own.len() },
-        shared_workers: own.is_empty() && shared > 0,
+        shared_workers: own.is_empty() && shared > 0 || has_parts && !own.is_empty(),
         items: tally.items,
         skipped: tally.skipped,
         service: tally.service.summary(),

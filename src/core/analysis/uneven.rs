@@ -34,10 +34,15 @@ impl OverTime {
     /// What differs most over the window of a run with so much time a step, in words; `None` where nothing does
     /// beyond noise.
     pub fn uneven(&self, period: Nanos) -> Option<String> {
-        let width = self.bins.first()?.length;
-        // The last bin may be narrower.
-        let whole = self.bins.iter().take_while(|bin| bin.length == width);
-        let whole = &self.bins[..whole.count()];
+        let [first, rest @ ..] = &self.bins[..] else {
+            return None;
+        };
+        let width = rest.first().map_or(first.length, |next| next.start);
+        // The last bin may be narrower; others are shorter only by pauses.
+        let whole = match self.bins.last() {
+            Some(last) if last.length < width => &self.bins[..self.bins.len() - 1],
+            _ => &self.bins[..],
+        };
         let ranked = self.bins.iter().flat_map(|bin| bin.causes.ranked());
         let causes: BTreeSet<Cause> = ranked.map(|(cause, _)| cause).collect();
         let steps = period.0.div_ceil(width.0) as usize;
@@ -46,13 +51,16 @@ impl OverTime {
             return None;
         }
         let parts = causes.into_iter().map(Some).chain([None]);
-        let parts = parts.flat_map(|cause| Blocks::of(whole, each, cause).parts(self, cause));
+        let blocks = |cause| Blocks::of(whole, width, each, cause);
+        let parts = parts.flat_map(|cause| blocks(cause).parts(self, cause));
         let most = parts.max_by(|a, b| a.explains.total_cmp(&b.explains))?;
         Some(most.sentence(self))
     }
 
+    /// How long the window is, with pauses.
     fn window(&self) -> Nanos {
-        self.bins.iter().map(|bin| bin.length).sum()
+        let last = self.bins.last();
+        last.map_or(Nanos::ZERO, |last| last.start + last.length)
     }
 }
 
@@ -60,31 +68,59 @@ fn of_cause(part: &PartOfWindow, cause: Option<Cause>) -> Nanos {
     cause.map_or(part.idle, |cause| part.causes.of(cause))
 }
 
-/// Mean and variance of so many values with this sum and this sum of squares.
-fn moments((sum, squares): (f64, f64), count: f64) -> (f64, f64) {
-    let mean = sum / count;
-    (mean, ((squares - sum * mean) / (count - 1.0)).max(0.0))
+/// Of blocks: how many there are, the sum of their shares, and of the squares of those.
+#[derive(Copy, Clone, Default)]
+struct Sums {
+    count: f64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Sums {
+    fn plus(self, share: f64) -> Sums {
+        Sums {
+            count: self.count + 1.0,
+            sum: self.sum + share,
+            squares: self.squares + share * share,
+        }
+    }
+
+    fn without(self, other: Sums) -> Sums {
+        Sums {
+            count: self.count - other.count,
+            sum: self.sum - other.sum,
+            squares: self.squares - other.squares,
+        }
+    }
+
+    fn mean(self) -> f64 {
+        self.sum / self.count
+    }
+
+    fn variance(self) -> f64 {
+        ((self.squares - self.sum * self.mean()) / (self.count - 1.0)).max(0.0)
+    }
 }
 
 /// A cause's share of the time in blocks of equal width.
 struct Blocks {
     width: Nanos,
-    /// Of the first blocks: the sum of the shares, and of their squares.
-    sums: Vec<(f64, f64)>,
+    /// Of the first blocks, those left out of which half or more is a pause.
+    sums: Vec<Sums>,
 }
 
 impl Blocks {
-    fn of(bins: &[PartOfWindow], each: usize, cause: Option<Cause>) -> Blocks {
-        let width = bins[0].length.times(each as u64);
-        let shares = bins.chunks_exact(each).map(|bins| {
-            let time = bins.iter().map(|bin| of_cause(bin, cause)).sum();
-            share(time, width)
+    fn of(bins: &[PartOfWindow], width: Nanos, each: usize, cause: Option<Cause>) -> Blocks {
+        let width = width.times(each as u64);
+        let sums = bins.chunks_exact(each).scan(Sums::default(), |sums, bins| {
+            let time: Nanos = bins.iter().map(|bin| of_cause(bin, cause)).sum();
+            let measured: Nanos = bins.iter().map(|bin| bin.length).sum();
+            if measured.times(2) > width {
+                *sums = sums.plus(share(time, measured));
+            }
+            Some(*sums)
         });
-        let sums = shares.scan((0.0, 0.0), |(sum, squares), share| {
-            (*sum, *squares) = (*sum + share, *squares + share * share);
-            Some((*sum, *squares))
-        });
-        let sums = [(0.0, 0.0)].into_iter().chain(sums).collect();
+        let sums = [Sums::default()].into_iter().chain(sums).collect();
         Blocks { width, sums }
     }
 
@@ -95,21 +131,17 @@ impl Blocks {
     /// How much of what the blocks vary by is explained by their lying in `part` or not, where that is beyond noise.
     /// Blocks that are only `touched` by it belong to neither.
     fn explained_by(&self, part: &Range<usize>, touched: &Range<usize>) -> Option<f64> {
-        let (inside, rest) = (part.len(), self.count() - touched.len());
-        if inside.min(rest) < LEAST_BLOCKS {
+        let sums_of = |blocks: &Range<usize>| {
+            self.sums[blocks.end].without(self.sums[blocks.start.min(blocks.end)])
+        };
+        let inside = sums_of(part);
+        let rest = self.sums[self.count()].without(sums_of(touched));
+        if inside.count.min(rest.count) < LEAST_BLOCKS as f64 {
             return None;
         }
-        let sums_of = |blocks: &Range<usize>| {
-            let (from, to) = (self.sums[blocks.start], self.sums[blocks.end]);
-            (to.0 - from.0, to.1 - from.1)
-        };
-        let (all, touched) = (self.sums[self.count()], sums_of(touched));
-        let others = (all.0 - touched.0, all.1 - touched.1);
-        let (mean, variance) = moments(sums_of(part), inside as f64);
-        let (mean_of_rest, variance_of_rest) = moments(others, rest as f64);
-        let difference = (mean - mean_of_rest).abs();
-        let deviation = variance.max(variance_of_rest).sqrt();
-        let weight = (inside * rest) as f64 / (inside + rest) as f64;
+        let difference = (inside.mean() - rest.mean()).abs();
+        let deviation = inside.variance().max(rest.variance()).sqrt();
+        let weight = inside.count * rest.count / (inside.count + rest.count);
         let deviations = LEAST_DEVIATIONS.max(LEAST_ERRORS / weight.sqrt());
         (difference >= LEAST_DIFFERENCE.max(deviations * deviation))
             .then_some(difference * difference * weight * self.width.seconds())
@@ -307,6 +339,30 @@ mod tests {
         }
         let said = says(&moves).unwrap();
         assert!(said.contains(" is 50 % of the "), "{said}");
+    }
+
+    /// Time that is not measured, between epochs, is left out of the shares and hides nothing.
+    #[test]
+    fn pauses_are_not_counted() {
+        let mut cold = bins((0..150).map(|bin| if bin < 30 { 0.61 } else { 0.03 }));
+        for (number, bin) in cold.bins.iter_mut().enumerate() {
+            // A bin and a half of every ten.
+            let left = match number % 10 {
+                8 => WIDTH.0 / 2,
+                9 => 0,
+                _ => WIDTH.0,
+            };
+            let share = if number < 30 { 0.61 } else { 0.03 };
+            *bin = part(bin.start, Nanos(left), &[(READ, share)]);
+        }
+        let cold = with_epochs(cold, &[30, 60, 90, 120, 150]);
+        let text = "read capacity is 61 % of the first epoch, 3 % of later ones";
+        assert_eq!(says(&cold).as_deref(), Some(text));
+        let mut even = cold;
+        for bin in &mut even.bins {
+            *bin = part(bin.start, bin.length, &[(READ, 0.5)]);
+        }
+        assert_eq!(says(&even), None);
     }
 
     /// Steps that are longer than bins make no difference.

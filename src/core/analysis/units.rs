@@ -51,6 +51,8 @@ pub(super) enum Link {
         since: Nanos,
         run_delay: u64,
     },
+    /// A worker was started, and came to its first work.
+    Started { run_delay: u64 },
     /// The start of the run.
     Began,
     /// The record of what bound it was dropped.
@@ -334,7 +336,12 @@ impl Units {
             let link = Link::WorkerFreed { stage: unit.stage };
             return (link, Some(maker));
         }
-        (Link::Woken { run_delay }, Some(maker))
+        // What comes of nothing without a slot is the work of a thread that was started for it.
+        let link = match unit.begins() {
+            true => Link::Started { run_delay },
+            false => Link::Woken { run_delay },
+        };
+        (link, Some(maker))
     }
 
     /// How the start of a device's `unit` was bound by a thread that submitted it, at `at`, in the course of
@@ -418,7 +425,8 @@ impl Units {
 
 /// Whether the loader's worker made the input of its unit `name` itself, in the unit before.
 fn continues(name: UnitRef, unit: &UnitRecord) -> bool {
-    unit.stage.kind() != StageKind::Step && !unit.waited && previous(name) == Some(unit.cause)
+    let of_loader = unit.stage.of_loader() || unit.stage.on_device();
+    of_loader && !unit.waited && previous(name) == Some(unit.cause)
 }
 
 /// The stage that a unit began with.

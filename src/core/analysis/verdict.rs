@@ -89,7 +89,7 @@ pub(super) const SATURATED: f64 = 0.9;
 /// Above this share of all cores' time other programs are worth a word.
 const MANY_OTHERS: f64 = 0.25;
 /// A change that cannot buy this much is not worth a run.
-pub(super) const WORTH_TRYING: f64 = 1.05;
+pub const WORTH_TRYING: f64 = 1.05;
 /// Device idle below this share of the window is not looked into.
 const HARDLY_IDLE: f64 = 0.05;
 /// More workers than this many on top are not considered.
@@ -131,6 +131,7 @@ impl Kind {
     /// Where a cause belongs.
     fn of(cause: Cause) -> Kind {
         match cause {
+            Cause::Host(work) if work.is_of_loader() => Kind::Loader,
             Cause::Host(_) => Kind::Host,
             Cause::DeviceSide => Kind::Device,
             Cause::WakeUp => Kind::WakeUps,
@@ -208,7 +209,7 @@ impl Judge<'_> {
     /// where that runs beside it and may have work while its thread waits.
     fn input_wait_share(&self) -> f64 {
         if self.shape.device_beside && !self.on_device() {
-            share(self.total(Kind::Loader), self.summary.window.length())
+            share(self.total(Kind::Loader), self.summary.time())
         } else {
             self.summary.data_wait_share()
         }
@@ -226,7 +227,7 @@ impl Judge<'_> {
         if self.leading_guard().is_some() {
             return Kind::Cores;
         }
-        let idle = share(self.summary.device_idle(), self.summary.window.length());
+        let idle = share(self.summary.device_idle(), self.summary.time());
         if input_bound == InputBound::Not && idle <= HARDLY_IDLE {
             return Kind::Device;
         }
@@ -287,11 +288,11 @@ impl Judge<'_> {
             }
         };
         evidence.extend(out_of_the_way.map(str::to_owned));
-        let window = self.summary.window.length();
+        let window = self.summary.time();
         let stage = top.and_then(Cause::stage).filter(|_| kind == Kind::Loader);
         // As slow as that one.
         let others = slack.iter().filter_map(|slack| slack.limit.stage());
-        let others = others.filter(|other| stage.is_some_and(|stage| stage != *other));
+        let others = others.filter(|other| stage.is_some_and(|stage| stage.owner() != *other));
         let rows = stage.into_iter().chain(others);
         let rows = rows.filter_map(|stage| self.summary.stage(stage));
         evidence.extend(rows.map(|row| stage_evidence(row, window)));
@@ -346,7 +347,7 @@ impl Judge<'_> {
 
     /// `time` as a share of all cores' time.
     fn of_cores(&self, time: Option<Nanos>) -> Option<f64> {
-        let available = self.summary.window.length().0 as f64 * self.shape.cores;
+        let available = self.summary.time().0 as f64 * self.shape.cores;
         Some(time?.0 as f64 / available.max(1.0))
     }
 

@@ -29,6 +29,7 @@ mod builder;
 mod collector;
 mod intake;
 mod measured;
+mod measurement;
 mod other_programs;
 mod pause;
 mod predict;
@@ -37,13 +38,18 @@ mod settings;
 mod simulated;
 mod work;
 
-pub use builder::{LoaderBuilder, LoaderError, Stages, source};
+pub use crate::pipeline::Submitted;
+pub use builder::{LoaderBuilder, LoaderError, Stages, source, stream};
 pub use intake::{Intake, Pass};
 pub use measured::{cpu_of, note_trace, recorder_report, this_machine, waking_profile};
+pub use measurement::{Measurement, MeasurementError, MeasurementOptions, Standing};
 pub use pause::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE, pause_after};
 pub use predict::{PredictError, Predictor};
 pub use running::Loader;
+pub(crate) use settings::attached_settings;
 pub use simulated::{batch_sizes, simulated_layout};
 
+#[cfg(test)]
+mod device_tests;
 #[cfg(test)]
 mod tests;

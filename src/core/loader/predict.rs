@@ -3,9 +3,11 @@
 use super::settings::Settings;
 use super::simulated::{batch_sizes, simulated_layout};
 use crate::analysis::Profile;
-use crate::analysis::predict::{Costs, Doubts, Forecast, Scenario, corrected, expected, forecast};
+use crate::analysis::predict::{
+    BatchCosts, Costs, Device, Doubts, Forecast, Scenario, corrected, expected, forecast,
+};
 use crate::report::Report;
-use crate::timeline::Pipeline;
+use crate::timeline::{Pipeline, Stage, StageKind};
 
 /// Why nothing can be predicted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -56,8 +58,7 @@ pub struct Predictor {
 }
 
 impl Predictor {
-    /// From the report of a [`Loader`](super::Loader). One whose caller's thread loaded (`num_workers` 0) does not tell
-    /// waiting from computing: what waited counts as computed, and more workers gain more than is predicted.
+    /// From the report of a [`Loader`](super::Loader).
     ///
     /// # Errors
     /// A report of something else, or of a run that has measured nothing.
@@ -80,9 +81,12 @@ impl Predictor {
             kept: 1.0,
             busy_in_step: 1.0,
         };
-        let own = predictor.scenario(&predictor.settings)?;
-        let a_step = report.samples as f64 / report.steps.max(1) as f64;
-        predictor.kept = (a_step / own.batches.mean()).clamp(f64::MIN_POSITIVE, 1.0);
+        // What came out of the last stage of samples.
+        let last = report.pipeline.samples().next_back();
+        let last = report.stages.iter().find(|row| Some(row.stage) == last);
+        if let Some(row) = last.filter(|row| row.skipped < row.items) {
+            predictor.kept = (row.items - row.skipped) as f64 / row.items as f64;
+        }
         let measured = measured / predictor.kept;
         let (factor, (rate, busy)) = corrected(measured, |factor| {
             predictor.factor = factor;
@@ -99,14 +103,20 @@ impl Predictor {
     }
 
     /// What a run with `sets` would measure: `tokenize.workers=4`, `tokenize.prefetch=32`, `num_workers=2`,
-    /// `prefetch_factor=4`, `batch.size=64`, `ordered=false`.
+    /// `prefetch_factor=4`, `batch.size=64`, `ordered=false`. `tokenize.cost=0.5` is what it would measure if that stage, or
+    /// a named part of one, took half as long.
     ///
     /// # Errors
     /// What is no setting, or batches that the samples do not fill.
     pub fn predict(&self, sets: &[&str]) -> Result<Forecast, PredictError> {
         let mut settings = self.settings.clone();
         let mut stages = Vec::new();
+        let mut other = self.clone();
         for set in sets {
+            if let Some((stage, factor)) = cost(set, self.pipeline) {
+                other.profile = other.profile.with_cost(stage, factor);
+                continue;
+            }
             settings
                 .set(set, self.pipeline)
                 .map_err(|valid| PredictError::Setting((*set).to_owned(), valid))?;
@@ -118,7 +128,10 @@ impl Predictor {
                 "{idle}\n  try: num_workers=per-stage beside it"
             )));
         }
-        let mut forecast = forecast(&self.scenario(&settings)?, &self.doubts());
+        if let Some(misused) = settings.stream_misused(self.pipeline) {
+            return Err(PredictError::Impossible(misused));
+        }
+        let mut forecast = forecast(&other.scenario(&settings)?, &self.doubts());
         forecast.samples_per_second = forecast.samples_per_second.scaled(self.kept);
         forecast.bound_samples_per_second *= self.kept;
         forecast.device_busy = forecast
@@ -142,8 +155,22 @@ impl Predictor {
         let batches = batch_sizes(&plan, samples);
         let batches = batches.ok_or(PredictError::Batches { size, samples })?;
         let mut costs = self.profile.costs(0.0).corrected(self.factor);
-        // All of the caller's thread is the step.
-        costs.host = Costs::default();
+        let device = match settings.devices.is_empty() {
+            true => {
+                // All of the caller's thread is the step.
+                costs.host = Costs::default();
+                self.profile.on_host(self.cores)
+            }
+            false => Device::Beside {
+                step: self
+                    .profile
+                    .in_proportion(self.pipeline.the(StageKind::Device)),
+                launch_wait: 0.0,
+                run_ahead: settings.run_ahead.unwrap_or(usize::MAX),
+                transfer: BatchCosts::default(),
+                copies_ahead: 0,
+            },
+        };
         let steps = plan.batches.saturating_sub(settings.warmup_steps);
         Ok(Scenario {
             pipeline: self.pipeline,
@@ -160,8 +187,16 @@ impl Predictor {
             others: self.profile.other_programs_cores,
             storage: None,
             costs,
-            device: self.profile.on_host(self.cores),
+            device,
             waking: self.profile.waking(),
         })
     }
+}
+
+/// The stage, or part, of `pipeline` that `set` makes cost so many times as much.
+fn cost(set: &str, pipeline: &'static Pipeline) -> Option<(Stage, f64)> {
+    let (name, factor) = set.split_once(".cost=")?;
+    let stage = pipeline.named(name).filter(|stage| stage.of_loader())?;
+    let factor = factor.parse().ok();
+    Some((stage, factor.filter(|factor| (0.0..=1e6).contains(factor))?))
 }

@@ -1,10 +1,11 @@
 //! How a pipeline of the user's own is run: what stands in its report, and can be changed for a prediction.
 
-use crate::pipeline::sampler::{Batches, Order};
+use crate::pipeline::sampler::{Batches, Order, Share};
 use crate::pipeline::{OnError, Plan};
 use crate::timeline::{Layout, Pipeline, Stage, StageKind, StageKnobs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// Everything but the work itself.
@@ -16,7 +17,7 @@ pub(super) struct Settings {
     pub(super) num_workers: Option<usize>,
     pub(super) prefetch_factor: usize,
     pub(super) batch_size: usize,
-    #[serde(skip, default = "random")]
+    #[serde(skip, default = "sequential")]
     pub(super) order: Order,
     pub(super) seed: u64,
     pub(super) ordered: bool,
@@ -24,7 +25,15 @@ pub(super) struct Settings {
     pub(super) on_error: OnError,
     pub(super) epochs: u64,
     pub(super) steps: Option<u64>,
+    /// The epoch of the first pass, where they are begun one at a time.
+    #[serde(skip)]
+    pub(super) first_pass: Option<u64>,
     pub(super) warmup_steps: u64,
+    /// That run beside the loop, and unfinished steps that it left behind it at most when it last waited for them.
+    #[serde(default)]
+    pub(super) devices: Vec<String>,
+    #[serde(default)]
+    pub(super) run_ahead: Option<usize>,
     /// Where the trace is written.
     pub(super) trace: Option<PathBuf>,
     /// First step of the trace, and how many.
@@ -32,8 +41,37 @@ pub(super) struct Settings {
     pub(super) trace_steps: u64,
 }
 
-fn random() -> Order {
-    Order::Random
+/// Settings that predict what a loader does whose `layout` makes batches of `batch` samples, of `samples` in all, in
+/// whatever order they are ready.
+pub(crate) fn attached_settings(
+    samples: usize,
+    batch: usize,
+    steps: u64,
+    layout: &Layout,
+) -> serde_json::Value {
+    let mut settings = Settings {
+        batch_size: batch,
+        ordered: false,
+        drop_last: false,
+        steps: Some(steps),
+        ..Settings::usual(samples)
+    };
+    if let Layout::WholeBatch {
+        num_workers,
+        prefetch_factor,
+    } = layout
+    {
+        settings.num_workers = Some(*num_workers);
+        settings.prefetch_factor = *prefetch_factor;
+    }
+    // The loader makes its batches where they are used.
+    settings.of("copy").workers = 0;
+    serde_json::to_value(settings).unwrap_or_default()
+}
+
+/// No prediction depends on it.
+fn sequential() -> Order {
+    Order::Sequential
 }
 
 /// More threads than anybody has.
@@ -65,11 +103,46 @@ impl Settings {
             on_error: OnError::Fail,
             epochs: 1,
             steps: None,
+            first_pass: None,
             warmup_steps: 0,
+            devices: Vec::new(),
+            run_ahead: None,
             trace: None,
             trace_start_step: 0,
             trace_steps: 200,
         }
+    }
+
+    /// What is usual for a stream, which may give as many samples as can be numbered.
+    pub(super) fn of_stream() -> Settings {
+        Settings {
+            order: Order::Sequential,
+            ..Settings::usual(u32::MAX as usize)
+        }
+    }
+
+    /// What a stream cannot do, where the first stage of `pipeline` is one, and what to try.
+    pub(super) fn stream_misused(&self, pipeline: &'static Pipeline) -> Option<String> {
+        let stream = pipeline.the(StageKind::Sample);
+        if !stream.is_serial() {
+            return None;
+        }
+        let what = match (self.num_workers, self.knobs(stream.name()).workers) {
+            (Some(2..), _) => "has num_workers = 2 or more",
+            (None, 2..) => "has more than 1 worker",
+            _ if self.epochs != 1
+                || self.first_pass.is_some()
+                || self.order != Order::Sequential =>
+            {
+                return Some(format!(
+                    "the stream `{stream}` is read once, in its own order\n  try: leave out epochs and order"
+                ));
+            }
+            _ => return None,
+        };
+        Some(format!(
+            "only one thread can read the stream `{stream}`, and it {what}\n  try: more workers of the stages behind it"
+        ))
     }
 
     fn knobs(&self, stage: &str) -> StageKnobs {
@@ -117,7 +190,7 @@ impl Settings {
         let valid = || {
             let stages: Vec<&str> = pipeline.loader().map(Stage::name).collect();
             format!(
-                "num_workers, prefetch_factor, batch.size, ordered, or workers or prefetch of a stage ({}), with a value behind `=`",
+                "num_workers, prefetch_factor, batch.size, ordered, or workers, prefetch or cost of a stage ({}), with a value behind `=`",
                 stages.join(", ")
             )
         };
@@ -144,6 +217,12 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// Where a trace is written, and of which steps.
+    pub(super) fn traced(&self) -> Option<(PathBuf, Range<u64>)> {
+        let until = self.trace_start_step.saturating_add(self.trace_steps);
+        Some((self.trace.clone()?, self.trace_start_step..until))
     }
 
     /// What the engine is asked for.
@@ -177,6 +256,9 @@ impl Settings {
             batches: self.steps.unwrap_or(epochs),
             drop_last: self.drop_last,
             order: self.order,
+            first_epoch: self.first_pass.unwrap_or(0),
+            first_batch: 0,
+            share: Share::WHOLE,
             ordered: self.ordered,
             seed: self.seed,
             part: None,

@@ -1,7 +1,9 @@
 //! Closures as the work of a pipeline: samples travel as boxes of whatever the stages make.
 
-use crate::pipeline::{Claim, HostBatch, SampleError, SampleKey, StagedWork, ToDevice};
-use crate::timeline::{Pipeline, Stage, UnitRef};
+use crate::pipeline::{
+    Claim, HostBatch, PartDesk, SampleError, SampleKey, StagedWork, ToDevice, UndeclaredParts,
+};
+use crate::timeline::{Clock, Nanos, Pipeline, Stage, UnitRef};
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,13 +28,17 @@ pub(super) fn unboxed<T: 'static>(item: Item) -> Result<T, SampleError> {
 pub(super) struct OwnWork<B> {
     pub(super) pipeline: &'static Pipeline,
     pub(super) samples: usize,
-    pub(super) stages: Vec<Serve>,
+    /// By [`Stage::number`]; parts have none.
+    pub(super) stages: Vec<Option<Serve>>,
     pub(super) collate: Collate<B>,
+    /// Of the parts of stages.
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) undeclared: UndeclaredParts,
 }
 
 impl<B: Send + 'static> StagedWork for OwnWork<B> {
     type Item = Item;
-    type Scratch = ();
+    type Scratch = PartDesk;
     type Batch = Option<B>;
 
     fn pipeline(&self) -> &'static Pipeline {
@@ -56,19 +62,25 @@ impl<B: Send + 'static> StagedWork for OwnWork<B> {
         format!("sample {index}")
     }
 
-    fn scratch(&self, _: Stage) {}
+    fn scratch(&self, _: Stage) -> PartDesk {
+        PartDesk::new(self.clock.clone(), self.undeclared.clone())
+    }
 
     fn serve(
         &self,
         stage: Stage,
         claim: &Claim,
         input: Option<Item>,
-        (): &mut (),
+        desk: &mut PartDesk,
         _: &mut [u8],
     ) -> Result<Option<Item>, SampleError> {
-        let serve = self.stages.get(stage.number());
+        let serve = self.stages.get(stage.number()).and_then(Option::as_ref);
         let serve = serve.ok_or_else(|| format!("{stage} has no work"))?;
-        serve(claim.first(), input).map(Some)
+        desk.serve(stage, || serve(claim.first(), input).map(Some))
+    }
+
+    fn parts<'a>(&self, desk: &'a PartDesk) -> &'a [(Stage, Nanos)] {
+        desk.parts()
     }
 
     fn collate(&self, _: &mut HostBatch, items: Vec<Item>) -> Result<Option<B>, SampleError> {
@@ -109,7 +121,7 @@ impl<B: Send + 'static, D: Send + 'static> ToDevice<Option<B>> for CopyWith<B, D
 
     fn copy(
         &mut self,
-        _: &HostBatch,
+        _: &mut HostBatch,
         content: &mut Option<B>,
         _: UnitRef,
     ) -> Result<Handed<D>, SampleError> {

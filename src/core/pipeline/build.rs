@@ -151,6 +151,7 @@ impl<W: StagedWork> Builder<'_, W> {
             control: self.control.clone(),
             pipeline: self.pipeline,
             batch: self.pipeline.the(StageKind::Batch),
+            drop_last: self.plan.drop_last,
         }
     }
 

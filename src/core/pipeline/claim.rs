@@ -36,15 +36,26 @@ impl<W: StagedWork> Post<W> {
         tools.services.clear();
         let mut next = Some(None);
         for stage in self.pipeline.samples() {
-            let served = next.take().and_then(|input| {
+            logbook.works_on(job.item.batch, stage);
+            let input = next.take();
+            let is_served = input.is_some();
+            let served = input.and_then(|input| {
                 let renew = |work: &W| work.scratch(self.batch);
                 let scratch = (&mut tools.scratch, renew);
-                self.guarded(stage, &job.claim, scratch, |work, scratch| {
-                    serve(work, stage, &job.claim, input, scratch, &mut job.slot)
-                })
+                self.guarded(
+                    stage,
+                    (job.item.batch, &job.claim),
+                    scratch,
+                    |work, scratch| serve(work, stage, &job.claim, input, scratch, &mut job.slot),
+                )
             });
             let bytes = served.as_ref().map(|s| (s.bytes_in, s.bytes_out));
             let end = logbook.ended();
+            if is_served {
+                let start = tools.services.last().map_or(opening.start, |last| last.end);
+                let parts = self.work.parts(&tools.scratch);
+                tools.services.extend(parts_of(parts, start, end));
+            }
             tools.services.push(Over { stage, end, bytes });
             next = served.map(|served| served.output);
         }
@@ -54,11 +65,41 @@ impl<W: StagedWork> Post<W> {
 }
 
 /// A stage's service of a claim that is over.
+#[derive(Copy, Clone)]
 struct Over {
     stage: Stage,
     end: Nanos,
     /// Bytes in and out; `None` where it failed.
     bytes: Option<(u64, u64)>,
+}
+
+/// The named `parts` of a service, one after another from its `start`; what is left until its `end` is the stage's own.
+fn parts_of(
+    parts: &[(Stage, Nanos)],
+    start: Nanos,
+    end: Nanos,
+) -> impl Iterator<Item = Over> + use<'_> {
+    parts.iter().scan(start, move |until, (stage, length)| {
+        *until = (*until + *length).min(end);
+        Some(Over {
+            stage: *stage,
+            end: *until,
+            bytes: Some((0, 0)),
+        })
+    })
+}
+
+/// Records the `parts` of a service that ended at `end`, where it has any. Returns the opening of what is left of it, and
+/// how long the thread lacked a core in that.
+pub(super) fn record_parts(
+    logbook: &mut Logbook,
+    job: &Job<()>,
+    opening: Opening,
+    parts: &[(Stage, Nanos)],
+    end: Nanos,
+) -> Option<(Opening, u32)> {
+    let each = parts_of(parts, opening.start, end);
+    (!parts.is_empty()).then(|| record_each(logbook, job, opening, each, end))
 }
 
 /// Records what three stages did with a claim in one unit of work; in one for each where one of them
@@ -70,7 +111,9 @@ fn record_claim(
     services: &[Over],
 ) -> Opening {
     let Some((split, bytes, last)) = split(&opening, services) else {
-        return record_each(logbook, job, opening, services);
+        let end = services.last().map_or(opening.start, |last| last.end);
+        let each = services.iter().copied();
+        return record_each(logbook, job, opening, each, end).0;
     };
     let unit = logbook.current();
     let subject = Subject {
@@ -95,22 +138,24 @@ fn split<'a>(opening: &Opening, services: &'a [Over]) -> Option<(Split, (u64, u6
     Some((split, (first.bytes?.0, last.bytes?.1), last))
 }
 
-/// A unit of work for each of `services`. When in them the thread lacked a core is not known, so each has its
-/// share by length.
+/// A unit of work for each of `services`. When until `end` the thread lacked a core is not known, so each has its
+/// share by length; returns the opening of what is left, and its share.
 fn record_each(
     logbook: &mut Logbook,
     job: &Job<()>,
     opening: Opening,
-    services: &[Over],
-) -> Opening {
-    let end = services.last().map_or(opening.start, |last| last.end);
+    services: impl Iterator<Item = Over>,
+    end: Nanos,
+) -> (Opening, u32) {
     let whole = end - opening.start;
     let run_delay = Nanos(logbook.run_delay(end).into());
-    services.iter().fold(opening, |opening, over| {
+    let share = |length| run_delay.share_of(length, whole).0 as u32;
+    let rest = services.fold(opening, |opening, over| {
         let unit = logbook.current();
-        let share = run_delay.share_of(over.end - opening.start, whole).0 as u32;
         let subject = claim_subject(over.stage, job, over.bytes);
-        logbook.close_with(subject, &opening, over.end, None, share);
+        let delay = share(over.end - opening.start);
+        logbook.close_with(subject, &opening, over.end, None, delay);
         logbook.continue_with(unit)
-    })
+    });
+    (rest, share(end - rest.start))
 }

@@ -5,11 +5,18 @@ use crate::timeline::{Clock, Nanos, Pipeline, Stage, WaitKey};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// Why one sample could not be loaded; the loader's own error type, boxed.
 pub type SampleError = Box<dyn std::error::Error + Send + Sync>;
+
+/// There are no more samples: what the first stage answers where nobody knows beforehand how many there are. One thread
+/// serves such a stage. The samples before are delivered, and the run is complete.
+#[derive(Copy, Clone, Debug, thiserror::Error)]
+#[error("there are no more samples")]
+pub struct EndOfData;
 
 /// What to do about a sample of our own loader, which lies in a file.
 fn of_files(stage: Stage) -> &'static str {
@@ -287,6 +294,9 @@ pub(super) struct Control {
     policy: OnError,
     failure: Mutex<Option<PipelineError>>,
     skipped: Mutex<Skipped>,
+    over: AtomicBool,
+    /// Batches that are to be delivered for now.
+    due: AtomicU64,
 }
 
 impl Control {
@@ -296,7 +306,31 @@ impl Control {
             policy,
             failure: Mutex::default(),
             skipped: Mutex::default(),
+            over: AtomicBool::new(false),
+            due: AtomicU64::new(0),
         }
+    }
+
+    /// So many batches are to be delivered.
+    pub(super) fn deliver_until(&self, batches: u64) {
+        self.due.store(batches, Ordering::Release);
+    }
+
+    /// Where a failure ends the run, waits until `batch` is to be delivered: those before it still come.
+    pub(super) fn await_turn(&self, batch: u64) {
+        let is_due = || batch < self.due.load(Ordering::Acquire);
+        while self.policy == OnError::Fail && !is_due() && !self.stop.is_stopped() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The data has ended.
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
     /// Keeps the first failure and stops the pipeline.

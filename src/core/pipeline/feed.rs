@@ -59,7 +59,7 @@ pub struct Feed<W: StagedWork, H: ToDevice<W::Batch>> {
     pub(super) resident: Option<Resident<Copied<H::Batch>>>,
     /// Batches in one epoch.
     pub(super) per_epoch: u64,
-    /// Batches that the plan delivers in all, and those that came so far.
+    /// Batches to deliver in all, and those that came so far.
     pub(super) planned: u64,
     pub(super) received: u64,
     /// Batches without a sample since the last that had one.
@@ -67,7 +67,8 @@ pub struct Feed<W: StagedWork, H: ToDevice<W::Batch>> {
 }
 
 impl<W: StagedWork, H: ToDevice<W::Batch>> Feed<W, H> {
-    /// The next batch on the device, in order; `None` at the end of the run or after a stop.
+    /// The next batch on the device, in order; `None` at the end of the run or after a stop. After a failure the batches
+    /// that were finished come first.
     /// Closes the step in progress, so that the wait is not part of it.
     ///
     /// # Errors
@@ -75,8 +76,10 @@ impl<W: StagedWork, H: ToDevice<W::Batch>> Feed<W, H> {
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Delivered<H::Batch>>, PipelineError> {
         self.finish_step();
+        self.control.deliver_until(self.planned);
         loop {
-            let Some(copied) = self.receive() else {
+            let more = self.received < self.planned;
+            let Some(copied) = more.then(|| self.receive()).flatten() else {
                 return self.ended();
             };
             let Copied {
@@ -88,6 +91,9 @@ impl<W: StagedWork, H: ToDevice<W::Batch>> Feed<W, H> {
             self.received += 1;
             if let Some(batch) = batch {
                 self.empty = 0;
+                if let Some(logbook) = &self.logbook {
+                    logbook.works_on(number, self.trains);
+                }
                 return Ok(Some(Delivered {
                     number,
                     epoch,
@@ -105,16 +111,24 @@ impl<W: StagedWork, H: ToDevice<W::Batch>> Feed<W, H> {
     }
 
     /// Nothing more comes: at the end of the run, after a stop or a failure.
-    fn ended(&self) -> Result<Option<Delivered<H::Batch>>, PipelineError> {
+    fn ended(&mut self) -> Result<Option<Delivered<H::Batch>>, PipelineError> {
+        let (planned, delivered) = (self.planned, self.received);
+        // What fails in loading ahead is no failure of what was delivered.
+        if delivered >= planned && self.empty < delivered {
+            return Ok(None);
+        }
         if let Some(failure) = self.control.failure() {
             return Err(failure);
         }
-        let (planned, delivered) = (self.planned, self.received);
         if self.control.stop.is_stopped() {
             return Ok(None);
         }
         if self.empty > 0 && self.empty == delivered {
             return Err(self.control.nothing_left(self.empty));
+        }
+        if self.control.is_over() {
+            self.planned = delivered;
+            return Ok(None);
         }
         match delivered < planned {
             true => Err(PipelineError::Lost { planned, delivered }),
@@ -152,7 +166,8 @@ impl<W: StagedWork, H: ToDevice<W::Batch>> Feed<W, H> {
         let logbook = self.logbook.as_mut()?;
         match self.supply.as_mut()? {
             Supply::Copied(receiver) => {
-                let received = receiver.recv(logbook.current()).ok()?;
+                let has_failed = || self.control.failure().is_some();
+                let received = receiver.recv_finished(logbook.current(), has_failed).ok()?;
                 let Envelope {
                     handoff,
                     value: copied,
@@ -162,7 +177,8 @@ impl<W: StagedWork, H: ToDevice<W::Batch>> Feed<W, H> {
                 Some(copied)
             }
             Supply::Here { source, copy } => {
-                let loaded = host_batch(source, logbook);
+                let has_failed = || self.control.failure().is_some();
+                let loaded = host_batch(source, logbook, has_failed);
                 let (batch, opening) = loaded.or_else(|| copy.again(logbook))?;
                 let unit = logbook.current();
                 let (copied, subject, end) = copy.copy(batch, &opening, logbook)?;
@@ -193,6 +209,7 @@ impl<W: StagedWork, H: ToDevice<W::Batch>> Feed<W, H> {
                 depth: 0,
             };
             logbook.close(subject, &opening, end, Some(sent));
+            logbook.rests();
         }
     }
 
@@ -206,7 +223,25 @@ impl<W: StagedWork, H: ToDevice<W::Batch>> Feed<W, H> {
         self.control.failure()
     }
 
-    /// Whether all batches of the plan came.
+    /// Has a wait for a batch ask `give_up` now and then, whether to stop the pipeline.
+    pub fn give_up_when(&mut self, give_up: impl Fn() -> bool + Send + Sync + 'static) {
+        let give_up = Arc::new(give_up);
+        match &mut self.supply {
+            Some(Supply::Copied(receiver)) => receiver.give_up_when(give_up),
+            Some(Supply::Here {
+                source: HostSource::Queue(receiver),
+                ..
+            }) => receiver.give_up_when(give_up),
+            _ => {}
+        }
+    }
+
+    /// Ends after `batches` in all; the pipeline keeps the plan's later ones ready.
+    pub fn deliver_until(&mut self, batches: u64) {
+        self.planned = batches;
+    }
+
+    /// Whether all batches that were to be delivered came.
     pub fn is_complete(&self) -> bool {
         self.received >= self.planned
     }
@@ -260,9 +295,13 @@ fn step_subject<B>(stage: Stage, copied: &Copied<B>) -> Subject {
 fn host_batch<W: StagedWork>(
     source: &mut HostSource<W>,
     logbook: &mut Logbook,
+    has_failed: impl FnOnce() -> bool,
 ) -> Option<(Collated<W::Batch>, Opening)> {
     match source {
-        HostSource::Queue(receiver) => take_batch(receiver, logbook),
+        HostSource::Queue(receiver) => {
+            let received = receiver.recv_finished(logbook.current(), has_failed);
+            take_batch(received, logbook)
+        }
         HostSource::Inline {
             tickets,
             post,
@@ -274,6 +313,7 @@ fn host_batch<W: StagedWork>(
                 value: job,
             } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
+            let computed = logbook.cpu();
             let assembled = caught(post.batch, "loading in the trainer's thread", || {
                 post.assemble(logbook, job, opening, tools)
             });
@@ -283,6 +323,7 @@ fn host_batch<W: StagedWork>(
             let unit = logbook.current();
             let end = logbook.ended();
             logbook.close(subject, &opening, end, None);
+            logbook.loaded(computed);
             Some((batch, logbook.continue_with(unit)))
         }
     }

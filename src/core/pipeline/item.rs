@@ -1,12 +1,12 @@
 //! What travels through the pipeline: jobs (one claim of samples each) and host batches.
 
-use super::buffers::{Buffers, SharedBuffer, Slot};
+use super::buffers::{Buffers, KeptBuffer, SharedBuffer, Slot};
 use super::plan::BatchPlan;
 use super::work::{Claim, SampleKey};
 use crate::timeline::ItemId;
 use bytes::BytesMut;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A claim of samples on its way, with the part of the batch buffer that they will be written into.
 pub(super) struct Job<P> {
@@ -129,9 +129,16 @@ pub struct HostBatch {
     pub sample_bytes: usize,
     /// The run's seed.
     pub seed: u64,
+    /// Where its buffer goes.
+    pub(super) home: Weak<Buffers>,
 }
 
 impl HostBatch {
+    /// Takes the buffer, in whose place the loader makes another.
+    pub fn keep(&mut self) -> KeptBuffer {
+        KeptBuffer::new(std::mem::take(&mut self.data), self.home.clone())
+    }
+
     /// Samples in the batch; skipped ones are not.
     #[inline]
     pub fn len(&self) -> usize {

@@ -7,8 +7,8 @@ use super::queue::{Handoff, Sent};
 use super::usage::UsageMeter;
 use crate::timeline::DevicePhase;
 use crate::timeline::{
-    BusySpan, Clock, HostSpan, HostWork, ItemId, LaneRecorder, Nanos, Record, Scheduler, Split,
-    Stage, ThreadUsage, UnitRecord, UnitRef,
+    BusySpan, Clock, HostSpan, HostWork, Interval, ItemId, LaneRecorder, Nanos, Record, Scheduler,
+    Split, Stage, ThreadUsage, UnitRecord, UnitRef,
 };
 use std::sync::Arc;
 
@@ -60,6 +60,7 @@ impl Logbook {
         let meter = UsageMeter::new(on && clock.scheduler().is_none());
         let free_at = clock.now();
         let scheduled = clock.scheduler().filter(|_| on).map(Scheduler::run_delay);
+        lane.works_on(None, false);
         Logbook {
             clock,
             lane,
@@ -68,6 +69,20 @@ impl Logbook {
             free_at,
             on,
         }
+    }
+
+    /// The thread does `stage` for `batch` from now on, as a unit of work of its own.
+    #[inline]
+    pub(super) fn works_on(&self, batch: u64, stage: Stage) {
+        // Where parts of it lay is not recorded, but how long each took.
+        let is_whole = stage.parts().next().is_none();
+        self.lane.works_on(Some(batch), is_whole);
+    }
+
+    /// The thread is between two units of work.
+    #[inline]
+    pub(super) fn rests(&self) {
+        self.lane.works_on(None, false);
     }
 
     /// The clock the thread runs on.
@@ -236,6 +251,31 @@ impl Logbook {
         })
     }
 
+    /// Leaves out the time since the last unit. The calling thread may be another than before.
+    pub fn resume(&mut self) {
+        let now = self.clock.now();
+        self.meter = UsageMeter::new(self.meter.is_on());
+        self.run_delay(now);
+        self.lane.pause(Interval::new(self.free_at, now));
+        self.free_at = now;
+    }
+
+    /// What the thread has computed so far, as far as that is known.
+    pub(super) fn cpu(&self) -> Option<Nanos> {
+        match self.clock.scheduler().filter(|_| self.on) {
+            Some(scheduler) => scheduler.cpu_time(),
+            None => self.meter.is_on().then(|| self.meter.cpu_now()),
+        }
+    }
+
+    /// Records that this thread has loaded a batch, before which it had computed for `before`.
+    pub(super) fn loaded(&mut self, before: Option<Nanos>) {
+        if let (Some(before), Some(now)) = (before, self.cpu()) {
+            let (at, cpu) = (self.free_at, now - before);
+            self.lane.write(&Record::Loaded { at, cpu });
+        }
+    }
+
     /// Records that the device was busy.
     pub fn busy(&mut self, phase: DevicePhase, batch: u64, start: Nanos, end: Nanos) {
         self.lane.write(&Record::Busy(BusySpan {
@@ -263,6 +303,7 @@ impl Logbook {
 impl Drop for Logbook {
     /// The thread's last figures.
     fn drop(&mut self) {
+        self.rests();
         if self.meter.is_on() {
             let now = self.clock.now();
             let usage = self.meter.usage_now(now);

@@ -7,6 +7,7 @@
 
 mod admission;
 mod assembly;
+mod beside;
 mod buffers;
 mod build;
 mod claim;
@@ -14,6 +15,8 @@ mod error;
 mod feed;
 mod item;
 mod logbook;
+mod nesting;
+mod parts;
 mod plan;
 mod queue;
 mod recording_cost;
@@ -27,14 +30,18 @@ mod work;
 mod worker;
 
 pub use crate::timeline::{Layout, Place, StageKnobs};
+pub use beside::{DeviceQueues, Submitted, Work};
+pub use buffers::KeptBuffer;
 pub use build::start;
 pub use error::{
-    PipelineError, SampleError, Skipped, SkippedSample, Skips, StopSignal, error_chain,
+    EndOfData, PipelineError, SampleError, Skipped, SkippedSample, Skips, StopSignal, error_chain,
     panic_message,
 };
 pub use feed::{Delivered, Feed};
 pub use item::HostBatch;
 pub use logbook::Logbook;
+pub use nesting::{Ended, Nesting};
+pub use parts::{Part, PartDesk, UndeclaredParts, part};
 pub use plan::{Keep, OnError, Plan};
 pub use recording_cost::RecordingCost;
 pub use usage::UsageMeter;

@@ -2,7 +2,7 @@
 
 use super::buffers::buffers_in_turns;
 use super::error::PipelineError;
-use super::sampler::{BatchSpan, Batches, Order, epoch_order};
+use super::sampler::{BatchSpan, Batches, Order, Share};
 use crate::timeline::{ItemId, Layout, Pipeline, Place, StageKnobs};
 use std::sync::Arc;
 
@@ -43,6 +43,12 @@ pub struct Plan {
     pub drop_last: bool,
     /// How an epoch goes through the samples.
     pub order: Order,
+    /// Number of the first epoch: its order, and what its samples draw at random, follow from it.
+    pub first_epoch: u64,
+    /// Batches of the first epoch that are passed over.
+    pub first_batch: u64,
+    /// Which of the epoch's samples are this process's.
+    pub share: Share,
     /// Deliver batches in the sampler's order whatever the number of workers.
     pub ordered: bool,
     /// Of the sampler's order and of the samples' random parameters.
@@ -98,6 +104,14 @@ impl Plan {
             let what = format!("batch_size is {size}, and at most {most} samples can be numbered");
             return Err(PipelineError::Plan(what));
         }
+        if self.share.rank >= self.share.of {
+            let Share { rank, of } = self.share;
+            let what = format!(
+                "rank is {rank}, and of {of} processes the last one is {}",
+                of.saturating_sub(1)
+            );
+            return Err(PipelineError::Plan(what));
+        }
         let mut part = self.part.iter().flat_map(|part| part.iter());
         match part.find(|index| **index as usize >= samples) {
             Some(index) => Err(PipelineError::Plan(format!(
@@ -141,7 +155,8 @@ impl Plan {
 
     /// Samples of an epoch over a data set of `samples`.
     fn per_epoch(&self, samples: usize) -> usize {
-        self.part.as_ref().map_or(samples, |part| part.len())
+        let samples = self.part.as_ref().map_or(samples, |part| part.len());
+        self.share.samples(samples, self.drop_last)
     }
 
     /// Batches of an epoch over a data set of `samples` samples; `None` where the run is no passes over it.
@@ -192,6 +207,7 @@ pub(super) struct BatchPlan {
 
 /// Deals the samples of one epoch after another into batches.
 pub(super) struct BatchPlanner {
+    /// Of all processes.
     samples: usize,
     batches: Batches,
     plan: Plan,
@@ -201,16 +217,15 @@ pub(super) struct BatchPlanner {
 
 impl BatchPlanner {
     pub(super) fn new(samples: usize, plan: &Plan) -> Result<BatchPlanner, PipelineError> {
-        let samples = plan.per_epoch(samples);
+        let own = plan.per_epoch(samples);
         let batch_size = plan.batch_size;
-        let batches = Batches::new(samples, batch_size, plan.drop_last).ok_or(
-            PipelineError::TooFewSamples {
-                samples,
+        let batches =
+            Batches::new(own, batch_size, plan.drop_last).ok_or(PipelineError::TooFewSamples {
+                samples: own,
                 batch_size,
-            },
-        )?;
+            })?;
         Ok(BatchPlanner {
-            samples,
+            samples: plan.part.as_ref().map_or(samples, |part| part.len()),
             batches,
             plan: plan.clone(),
             next: 0,
@@ -233,10 +248,23 @@ impl Iterator for BatchPlanner {
         }
         let number = self.next;
         self.next += 1;
-        let BatchSpan { epoch, positions } = self.batches.span(number);
+        let BatchSpan { epoch, positions } = self.batches.span(number + self.plan.first_batch);
+        let epoch = epoch + self.plan.first_epoch;
+        let Plan {
+            order, share, part, ..
+        } = &self.plan;
+        if *order == Order::Sequential && part.is_none() && *share == Share::WHOLE {
+            // No list of a data set that may be huge.
+            return Some(BatchPlan {
+                number,
+                epoch,
+                samples: positions.map(|place| place as u32).collect(),
+            });
+        }
         if self.epoch_order.as_ref().is_none_or(|(of, _)| *of != epoch) {
-            let mut order = epoch_order(self.samples, self.plan.seed, epoch, self.plan.order);
-            if let Some(part) = &self.plan.part {
+            let (seed, drop_last) = (self.plan.seed, self.plan.drop_last);
+            let mut order = share.order(self.samples, seed, epoch, *order, drop_last);
+            if let Some(part) = part {
                 for index in &mut order {
                     *index = part[*index as usize];
                 }

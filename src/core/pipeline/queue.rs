@@ -10,6 +10,7 @@ use crossbeam_channel as channel;
 use crossbeam_channel::{TryRecvError, TrySendError, select};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Why an item exists where it is: its binding predecessor and its maker.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -81,7 +82,14 @@ pub(super) struct Sender<T> {
 pub(super) struct Receiver<T> {
     channel: Option<channel::Receiver<Envelope<T>>>,
     core: Arc<Core>,
+    give_up: Option<GiveUp>,
 }
+
+/// Asked now and then by one that waits, whether it is to stop the pipeline.
+pub(super) type GiveUp = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// How long a wait lasts before that is asked again.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// How an item found room.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -131,6 +139,7 @@ pub(super) fn queue<T: Send>(
         Receiver {
             channel: Some(receiver),
             core,
+            give_up: None,
         },
     )
 }
@@ -191,6 +200,11 @@ impl<T: Send> Sender<T> {
 }
 
 impl<T: Send> Receiver<T> {
+    /// Has its waits ask `give_up`.
+    pub(super) fn give_up_when(&mut self, give_up: GiveUp) {
+        self.give_up = Some(give_up);
+    }
+
     /// Takes the oldest item, waiting for one; `taker` is the unit of work it is for.
     /// `Closed` once every sender is gone and nothing is left, or at a stop.
     pub(super) fn recv(&self, taker: UnitRef) -> Result<Received<T>, Closed> {
@@ -213,6 +227,23 @@ impl<T: Send> Receiver<T> {
         })
     }
 
+    /// The same, and where the pipeline `has_failed` what is there all the same.
+    pub(super) fn recv_finished(
+        &self,
+        taker: UnitRef,
+        has_failed: impl FnOnce() -> bool,
+    ) -> Result<Received<T>, Closed> {
+        self.recv(taker).or_else(|closed| {
+            let left = self.channel.as_ref().filter(|_| has_failed());
+            let envelope = left.and_then(|channel| channel.try_recv().ok());
+            Ok(Received {
+                envelope: envelope.ok_or(closed)?,
+                waited: false,
+                depth: 0,
+            })
+        })
+    }
+
     #[cold]
     fn recv_blocked(
         &self,
@@ -220,6 +251,15 @@ impl<T: Send> Receiver<T> {
     ) -> Result<Envelope<T>, Closed> {
         match self.core.clock.scheduler() {
             None => self.core.receiver.asleep(|| {
+                while let Some(give_up) = &self.give_up {
+                    select! {
+                        recv(channel) -> received => return received.map_err(|_| Closed),
+                        recv(self.core.stop.triggered()) -> _ => return Err(Closed),
+                        default(PATIENCE) => if give_up() {
+                            self.core.stop.stop();
+                        },
+                    }
+                }
                 select! {
                     recv(channel) -> received => received.map_err(|_| Closed),
                     recv(self.core.stop.triggered()) -> _ => Err(Closed),
@@ -254,6 +294,7 @@ impl<T> Clone for Receiver<T> {
         Receiver {
             channel: self.channel.clone(),
             core: self.core.clone(),
+            give_up: self.give_up.clone(),
         }
     }
 }
@@ -374,6 +415,26 @@ mod tests {
             assert_eq!(sent.blocked, Some((Nanos(70), UnitRef::new(3, 4))));
             assert_eq!(consumer.join().unwrap().0, Ok(1));
         });
+    }
+
+    #[test]
+    fn one_that_waits_may_give_up() {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
+        let stop = StopSignal::new(clock.clone());
+        let (sender, mut receiver) = queue::<u64>(1, 1, &clock, &stop, None);
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = asked.clone();
+        receiver.give_up_when(Arc::new(move || count.fetch_add(1, Ordering::Relaxed) == 2));
+        sender.send(item(7)).unwrap();
+        assert_eq!(
+            receiver.recv(UnitRef::NONE).map(|got| got.envelope.value),
+            Ok(7)
+        );
+        assert_eq!(asked.load(Ordering::Relaxed), 0, "it did not wait");
+        assert!(receiver.recv(UnitRef::NONE).is_err());
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
+        assert!(stop.is_stopped());
+        drop(sender);
     }
 
     #[test]

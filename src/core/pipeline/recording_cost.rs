@@ -45,6 +45,7 @@ impl RecordingCost {
         };
         let per_record = fastest(clock, RECORDS, || {
             let opening = logbook.open(handoff, false, 0);
+            logbook.works_on(0, Stage::READ);
             let end = logbook.ended();
             logbook.close(subject, &opening, end, None);
         });

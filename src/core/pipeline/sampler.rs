@@ -62,6 +62,52 @@ pub fn epoch_order(len: usize, seed: u64, epoch: u64, order: Order) -> Vec<u32> 
     }
 }
 
+/// One of several processes that share each epoch's samples, as PyTorch's `DistributedSampler` deals them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Which one, from zero.
+    pub rank: usize,
+    /// How many there are.
+    pub of: usize,
+}
+
+impl Share {
+    /// All of it.
+    pub const WHOLE: Share = Share { rank: 0, of: 1 };
+
+    /// How many of an epoch's `len` samples are its own; every process has as many. What does not divide is left
+    /// out with `drop_last`, else filled up with the epoch's first samples.
+    pub fn samples(self, len: usize, drop_last: bool) -> usize {
+        match drop_last {
+            true => len / self.of,
+            false => len.div_ceil(self.of),
+        }
+    }
+
+    /// Its own of an epoch's `order`: every `of`th sample.
+    fn of(self, order: &[u32], drop_last: bool) -> Vec<u32> {
+        let places =
+            (0..self.samples(order.len(), drop_last)).map(|turn| turn * self.of + self.rank);
+        places.map(|place| order[place % order.len()]).collect()
+    }
+
+    /// The order in which it visits its own samples of `0..len` in `epoch`.
+    pub fn order(
+        self,
+        len: usize,
+        seed: u64,
+        epoch: u64,
+        order: Order,
+        drop_last: bool,
+    ) -> Vec<u32> {
+        let whole = epoch_order(len, seed, epoch, order);
+        match self {
+            Share::WHOLE => whole,
+            share => share.of(&whole, drop_last),
+        }
+    }
+}
+
 /// Fisher and Yates's shuffle.
 fn shuffle(order: &mut [u32], rng: &mut impl Rng) {
     for last in (1..order.len()).rev() {
@@ -243,6 +289,24 @@ mod tests {
         fn below_stays_below(seed: u64, bound in 1u64..) {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
             prop_assert!(below(&mut rng, bound) < bound);
+        }
+    }
+
+    /// The deal that PyTorch's documentation describes.
+    #[test]
+    fn ranks_share_an_epoch_and_each_has_as_many() {
+        for (len, of) in [(12, 3), (13, 3), (2, 5), (1, 1)] {
+            let whole = epoch_order(len, 1, 2, Order::Random);
+            for drop_last in [false, true] {
+                let deal = |rank| Share { rank, of }.order(len, 1, 2, Order::Random, drop_last);
+                let dealt: Vec<Vec<u32>> = (0..of).map(deal).collect();
+                let each = dealt[0].len();
+                assert!(dealt.iter().all(|own| own.len() == each));
+                let turns = (0..each).flat_map(|turn| dealt.iter().map(move |own| own[turn]));
+                let expected = whole.iter().cycle().take(each * of).copied();
+                assert!(turns.eq(expected), "{len} samples, {of} ranks");
+                assert_eq!(each * of > len, !drop_last && len % of > 0);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! virtual clock, which panics where a run would hang.
 
 use super::*;
-use crate::pipeline::sampler::Order;
+use crate::pipeline::sampler::{Order, Share};
 use crate::timeline::{Clock, Recorder, Stage, VirtualClock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -135,6 +135,9 @@ fn plan(layout: Layout, on_error: OnError) -> Plan {
         batches: 2 * (SAMPLES / BATCH) as u64,
         drop_last: true,
         order: Order::Random,
+        first_epoch: 0,
+        first_batch: 0,
+        share: Share::WHOLE,
         ordered: true,
         seed: 1,
         part: None,

@@ -7,6 +7,7 @@
 use crate::timeline::{Nanos, ThreadUsage};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeVal;
+use nix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -105,13 +106,13 @@ impl UsageMeter {
         }
     }
 
-    /// CPU time of the thread so far; nothing where the meter is off.
-    pub(super) fn cpu_now(&mut self) -> Nanos {
-        if !self.on {
-            return Nanos::ZERO;
-        }
-        let usage = self.usage_now(self.usage_read);
-        usage.user + usage.system
+    /// CPU time of the calling thread so far, by a clock that is read in a fraction of the time of the other figures;
+    /// nothing where the meter is off.
+    pub(super) fn cpu_now(&self) -> Nanos {
+        let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok();
+        time.filter(|_| self.on).map_or(Nanos::ZERO, |time| {
+            Nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+        })
     }
 
     /// Whether the meter reads anything.

@@ -121,7 +121,7 @@ fn latencies(
     receiver: &Receiver<()>,
     taken: &AtomicU64,
 ) -> (Vec<Nanos>, Nanos) {
-    let mut meter = UsageMeter::new(clock.scheduler().is_none());
+    let meter = UsageMeter::new(clock.scheduler().is_none());
     let before = meter.cpu_now();
     let mut latencies = Vec::new();
     while let Ok(received) = receiver.recv(UnitRef::NONE) {

@@ -2,7 +2,7 @@
 
 use super::error::SampleError;
 use super::item::HostBatch;
-use crate::timeline::{Pipeline, Stage, UnitRef};
+use crate::timeline::{Nanos, Pipeline, Stage, UnitRef};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -56,6 +56,11 @@ impl Claim {
     #[inline]
     pub fn indices(&self) -> &[u32] {
         &self.order[self.places.clone()]
+    }
+
+    /// With all samples of the batch from its first on.
+    pub(super) fn take_the_rest(&mut self) {
+        self.places.end = self.order.len();
     }
 
     /// Each sample's key.
@@ -195,7 +200,7 @@ pub trait StagedWork: Send + Sync + 'static {
     /// [`sample_bytes`](Self::sample_bytes) long each, and hands on nothing.
     ///
     /// # Errors
-    /// Why these samples cannot be had.
+    /// Why these samples cannot be had; [`EndOfData`](super::EndOfData) where there are no more.
     fn serve(
         &self,
         stage: Stage,
@@ -204,6 +209,11 @@ pub trait StagedWork: Send + Sync + 'static {
         scratch: &mut Self::Scratch,
         out: &mut [u8],
     ) -> Result<Option<Self::Item>, SampleError>;
+
+    /// How long the named parts of the stage took that `scratch` has [served](Self::serve) last: all of them, in their order.
+    fn parts<'a>(&self, _scratch: &'a Self::Scratch) -> &'a [(Stage, Nanos)] {
+        &[]
+    }
 
     /// Finishes a batch whose samples are all in place, or makes one of the `items` that the last stage handed on, those
     /// of one claim each, in order.
@@ -316,13 +326,13 @@ pub trait ToDevice<C>: Send + 'static {
     type Batch: Clone + Send + 'static;
 
     /// Copies one batch, of which collating made `content`, as the unit of work `unit`. The host buffer is reused as
-    /// soon as this returns.
+    /// soon as this returns, unless it is [kept](HostBatch::keep).
     ///
     /// # Errors
     /// Why the device did not take it.
     fn copy(
         &mut self,
-        batch: &HostBatch,
+        batch: &mut HostBatch,
         content: &mut C,
         unit: UnitRef,
     ) -> Result<Self::Batch, SampleError>;
@@ -333,7 +343,7 @@ impl<H: HostToDevice> ToDevice<()> for H {
 
     fn copy(
         &mut self,
-        batch: &HostBatch,
+        batch: &mut HostBatch,
         (): &mut (),
         unit: UnitRef,
     ) -> Result<H::Batch, SampleError> {

@@ -4,15 +4,17 @@
 use super::admission::Admission;
 use super::assembly::{Assembly, Outlet};
 use super::buffers::Buffers;
-use super::claim::Tools;
-use super::error::{Control, PipelineError, SampleError, caught, error_chain, panic_message};
+use super::claim::{Tools, record_parts};
+use super::error::{
+    Control, EndOfData, PipelineError, SampleError, caught, error_chain, panic_message,
+};
 use super::item::{BatchJob, Collated, HostBatch, Job, join};
 use super::logbook::{Logbook, Opening, Subject};
-use super::queue::{Envelope, Handoff, Receiver, Sender};
+use super::queue::{Closed, Envelope, Handoff, Received, Receiver, Sender};
 use super::resident::Resident;
 use super::service::{Served, serve};
 use super::work::{Claim, StagedWork, ToDevice};
-use crate::timeline::{ItemId, Nanos, Pipeline, Stage, UnitRef};
+use crate::timeline::{ItemId, Nanos, Pipeline, Stage, StageKind, UnitRef};
 use bytes::BytesMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,6 +27,8 @@ pub(super) struct Post<W> {
     pub(super) pipeline: &'static Pipeline,
     /// The stage that puts batches together.
     pub(super) batch: Stage,
+    /// What fills no batch at the end is left out.
+    pub(super) drop_last: bool,
 }
 
 impl<W: StagedWork> Post<W> {
@@ -32,12 +36,16 @@ impl<W: StagedWork> Post<W> {
     pub(super) fn guarded<T, O>(
         &self,
         stage: Stage,
-        claim: &Claim,
+        (batch, claim): (u64, &Claim),
         (tools, new_tools): (&mut T, impl Fn(&W) -> T),
         service: impl FnOnce(&W, &mut T) -> Result<Served<O>, SampleError>,
     ) -> Option<Served<O>> {
         let error = match catch_unwind(AssertUnwindSafe(|| service(&self.work, tools))) {
             Ok(Ok(served)) => return Some(served),
+            Ok(Err(error)) if error.is::<EndOfData>() => {
+                self.control.end();
+                return None;
+            }
             Ok(Err(error)) => error,
             Err(payload) => {
                 // The panic may have left them half changed.
@@ -52,6 +60,7 @@ impl<W: StagedWork> Post<W> {
                 .into()
             }
         };
+        self.control.await_turn(batch);
         for &index in claim.indices() {
             let name = self.work.name(index);
             self.control
@@ -70,6 +79,7 @@ impl<W: StagedWork> Post<W> {
         (output, end): (&Sender<Job<O>>, impl Fn(Option<W::Item>) -> Option<O>),
     ) {
         let mut scratch = self.work.scratch(stage);
+        let is_first = stage == self.pipeline.the(StageKind::Sample);
         while let Ok(received) = input.recv(logbook.current()) {
             let Envelope {
                 handoff,
@@ -77,23 +87,46 @@ impl<W: StagedWork> Post<W> {
             } = received.envelope;
             let opening = logbook.open(handoff, received.waited, received.depth);
             let (payload, mut job) = job.split();
+            logbook.works_on(job.item.batch, stage);
+            let is_served = payload.is_some();
             let served = payload.and_then(|payload| {
                 let renew = |work: &W| work.scratch(stage);
                 let (tools, input) = ((&mut scratch, renew), begin(payload));
-                self.guarded(stage, &job.claim, tools, |work, scratch| {
-                    serve(work, stage, &job.claim, input, scratch, &mut job.slot)
-                })
+                self.guarded(
+                    stage,
+                    (job.item.batch, &job.claim),
+                    tools,
+                    |work, scratch| serve(work, stage, &job.claim, input, scratch, &mut job.slot),
+                )
             });
+            let is_over = is_first && self.control.is_over();
+            if is_over {
+                if job.item.slot == 0 || self.drop_last {
+                    return;
+                }
+                // What is missing of the last batch goes on as if it were skipped.
+                job.claim.take_the_rest();
+            }
             let bytes = served.as_ref().map(|s| (s.bytes_in, s.bytes_out));
             let subject = claim_subject(stage, &job, bytes);
             let ended = logbook.ended();
+            let parts = match is_served {
+                true => self.work.parts(&scratch),
+                false => &[],
+            };
+            let rest = record_parts(logbook, &job, opening, parts, ended);
             let value = job.with(served.and_then(|served| end(served.output)));
             let sent = output.send(Envelope {
                 handoff: logbook.handoff(ended),
                 value,
             });
-            logbook.close(subject, &opening, ended, sent.ok());
-            if sent.is_err() {
+            match rest {
+                None => logbook.close(subject, &opening, ended, sent.ok()),
+                Some((opening, delay)) => {
+                    logbook.close_with(subject, &opening, ended, sent.ok(), delay);
+                }
+            }
+            if sent.is_err() || is_over {
                 return;
             }
         }
@@ -109,6 +142,7 @@ impl<W: StagedWork> Post<W> {
         let finished = caught(self.batch, &what, || {
             let label = |index| self.work.label(index);
             let (mut host, items) = join(number, parts, self.work.sample_bytes(), label);
+            host.home = Arc::downgrade(&self.buffers);
             let content = self.work.collate(&mut host, items);
             content.map(|content| Collated { host, content })
         });
@@ -161,6 +195,7 @@ impl<W: StagedWork> Post<W> {
                 },
                 ..waited_for
             });
+            logbook.works_on(number, self.batch);
             let handed_on = self
                 .finish_batch(number, parts)
                 .is_some_and(|batch| self.hand_on(logbook, batch, &opening, last, outlet, output));
@@ -213,8 +248,8 @@ impl<W: StagedWork> Post<W> {
         }
     }
 
-    /// Assembles one batch; returns it with the opening of its batch unit and its last sample. `None` where it failed
-    /// or a stop has cut it short.
+    /// Assembles one batch; returns it with the opening of its batch unit and its last sample. `None` where it failed,
+    /// a stop has cut it short, or there is no more data.
     pub(super) fn assemble(
         &self,
         logbook: &mut Logbook,
@@ -229,10 +264,17 @@ impl<W: StagedWork> Post<W> {
                 return None;
             }
             let (loaded, next) = self.load(logbook, job, opening, tools);
-            jobs.push(loaded);
             opening = next;
+            if self.control.is_over() {
+                if jobs.is_empty() || self.drop_last {
+                    return None;
+                }
+                break;
+            }
+            jobs.push(loaded);
         }
         let last = jobs.last().map_or(0, |job| job.claim.first().index);
+        logbook.works_on(number, self.batch);
         let batch = self.finish_batch(number, jobs)?;
         (!self.control.stop.is_stopped()).then_some((batch, opening, last))
     }
@@ -255,7 +297,7 @@ pub(super) fn claim_subject(stage: Stage, job: &Job<()>, bytes: Option<(u64, u64
 
 /// What a batch's unit worked on.
 pub(super) fn batch_subject(stage: Stage, batch: &HostBatch, sample: u32) -> Subject {
-    let bytes = batch.bytes().len() as u64;
+    let bytes = (batch.len() * batch.sample_bytes) as u64;
     Subject {
         stage,
         split: None,
@@ -310,7 +352,7 @@ impl<C: Send, H: ToDevice<C>> CopyPost<H, C> {
         output: &Sender<Copied<H::Batch>>,
     ) {
         while let Some((batch, opening)) =
-            take_batch(input, logbook).or_else(|| self.again(logbook))
+            take_batch(input.recv(logbook.current()), logbook).or_else(|| self.again(logbook))
         {
             let Some((copied, subject, end)) = self.copy(batch, &opening, logbook) else {
                 return;
@@ -343,6 +385,7 @@ impl<C: Send, H: ToDevice<C>> CopyPost<H, C> {
         logbook: &Logbook,
     ) -> Option<(Copied<H::Batch>, Subject, Nanos)> {
         let unit = logbook.current();
+        logbook.works_on(batch.host.number, self.stage);
         if self.credit == Credit::OnTake {
             let taken = freed(opening.start.max(opening.handoff.ready_at), unit);
             self.admission.credit(1, taken);
@@ -386,12 +429,12 @@ impl<C: Send, H: ToDevice<C>> CopyPost<H, C> {
     }
 }
 
-/// The next batch of `input` and the opening of its copy; `None` at the end of the input, or after a stop.
+/// The batch that was received and the opening of its copy; `None` at the end of the input, or after a stop.
 pub(super) fn take_batch<C: Send>(
-    input: &Receiver<Collated<C>>,
+    received: Result<Received<Collated<C>>, Closed>,
     logbook: &mut Logbook,
 ) -> Option<(Collated<C>, Opening)> {
-    let received = input.recv(logbook.current()).ok()?;
+    let received = received.ok()?;
     let Envelope {
         handoff,
         value: batch,

@@ -8,6 +8,7 @@ mod model;
 mod nvml;
 mod terminal;
 mod timeline;
+mod torch;
 
 pub use json::{FormatError, write_json};
 pub use model::{
@@ -18,3 +19,4 @@ pub use model::{
 pub use nvml::NvmlReport;
 pub use terminal::{percent, render};
 pub use timeline::{CopyReport, TimelineReport, TimelineSource};
+pub use torch::{TorchLoader, TorchReport, TorchSession};

@@ -2,6 +2,7 @@
 
 use super::NvmlReport;
 use super::TimelineReport;
+use super::TorchReport;
 use crate::analysis::{
     Cause, Guard, LengthSummary, OverTime, Profile, SlowSample, StageSummary, Summary, Verdict,
     WorkerSummary,
@@ -332,8 +333,11 @@ pub struct Report {
     pub steps: u64,
     /// Samples of those steps.
     pub samples: u64,
-    /// Length of the window.
+    /// Length of the window, without pauses.
     pub window_ns: Nanos,
+    /// Pauses in the window: the trainer's thread validated, say, which is not measured.
+    #[serde(default)]
+    pub paused_ns: Nanos,
     /// Over the window.
     pub samples_per_second: f64,
     /// `None` where the loader runs alone.
@@ -358,6 +362,9 @@ pub struct Report {
     pub first_batch_ns: Option<Nanos>,
     /// Those of the loader and the copy engine that did anything, in the order of the data's way.
     pub stages: Vec<StageSummary>,
+    /// Parts that stages opened without having declared them, whose time is the stages' own.
+    #[serde(default)]
+    pub undeclared_parts: Vec<(Stage, String)>,
     /// The slowest samples of each stage, longest first.
     pub slowest_samples: Vec<SlowSample>,
     /// One for each thread with a lane.
@@ -380,6 +387,9 @@ pub struct Report {
     pub trace: Option<TraceReport>,
     /// What the training says of itself.
     pub training: Training,
+    /// Where the training is PyTorch's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torch: Option<TorchReport>,
 }
 
 /// What the file says that it is.
@@ -407,7 +417,8 @@ impl Report {
         let share = |length: Nanos| length.0 as f64 / idle.0.max(1) as f64;
         self.steps = summary.steps;
         self.samples = summary.samples;
-        self.window_ns = summary.window.length();
+        self.window_ns = summary.time();
+        self.paused_ns = summary.paused;
         self.samples_per_second = summary.samples_per_second();
         self.device = device;
         let mut causes = summary.causes.clone();

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::analysis::{Cause, Slack, StageSummary};
 use crate::pipeline::Skipped;
-use crate::timeline::{Bytes, Nanos};
+use crate::timeline::{Bytes, Nanos, Stage, StageKind};
 use std::fmt::{self, Write};
 
 /// The report as text: the verdict first, then its evidence.
@@ -36,6 +36,19 @@ fn write_report(out: &mut String, report: &Report) -> fmt::Result {
             out,
             "verdict  none: the run ended before its first measured step"
         )?,
+    }
+    // A run that failed says why when it ends.
+    if let Some(error) = report
+        .error
+        .as_ref()
+        .filter(|_| report.status != Status::Failed)
+    {
+        for (label, line) in std::iter::once("problem")
+            .chain(std::iter::repeat(""))
+            .zip(error.lines())
+        {
+            writeln!(out, "{label:<8} {line}")?;
+        }
     }
     if let Some(guard) = &report.guard {
         writeln!(out, "guard    {}", guard.line())?;
@@ -83,6 +96,10 @@ fn write_device(out: &mut String, report: &Report) -> fmt::Result {
             percent(device.busy_share),
             percent(1.0 - device.busy_share)
         )?;
+        if report.paused_ns > Nanos::ZERO {
+            let paused = report.paused_ns;
+            writeln!(out, "paused   {paused} between epochs, not measured")?;
+        }
         if let Some(emulated) = &device.emulated {
             write_emulated(out, emulated)?;
         }
@@ -312,7 +329,15 @@ fn write_stage_table(out: &mut String, report: &Report) -> fmt::Result {
     for stage in &report.stages {
         write_stage(out, stage, report.window_ns)?;
     }
-    if report.stages.iter().any(|stage| stage.shared_workers) {
+    for stage in report.pipeline.samples() {
+        let parts: Vec<&str> = stage.parts().map(Stage::name).collect();
+        if !parts.is_empty() {
+            let parts = parts.join(", ");
+            writeln!(out, "  ({stage} outside of its parts: {parts})")?;
+        }
+    }
+    let whole = |row: &StageSummary| row.stage.kind() == StageKind::Batch && row.shared_workers;
+    if report.stages.iter().any(whole) {
         writeln!(out, "  (the same threads serve several stages)")?;
     }
     if report.stages.iter().any(|stage| stage.workers == 0) {
@@ -410,6 +435,13 @@ fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
             report.recorder.dropped
         )?;
     }
+    for (stage, part) in &report.undeclared_parts {
+        writeln!(
+            out,
+            "\nwarning: {stage} opened the part `{part}`, which it has not declared, so its time is {stage}'s own; try \
+             .parts(&[\"{part}\"]) after {stage}"
+        )?;
+    }
     write_skipped(out, "", &report.skipped)?;
     for held_out in &report.training.evaluations {
         let of = format!(" in the evaluation on {}", held_out.part);
@@ -434,7 +466,6 @@ mod tests {
     use super::*;
     use crate::analysis::{Change, Guard, Setting, Suggestion};
     use crate::report::Machine;
-    use crate::timeline::Stage;
 
     #[test]
     fn what_the_guard_found_follows_the_verdict() {

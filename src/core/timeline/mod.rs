@@ -7,6 +7,7 @@
 mod bytes;
 mod clock;
 mod gpu_sample;
+mod here;
 mod interval;
 mod layout;
 mod record;
@@ -23,14 +24,15 @@ mod virtual_clock;
 pub use bytes::Bytes;
 pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, spawn_on};
 pub use gpu_sample::GpuSample;
+pub use here::Here;
 pub use interval::{Interval, IntervalSet};
 pub use layout::{Layout, Place, StageKnobs};
 pub use record::{
     BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Service, Split, ThreadUsage,
     UnitRecord, UnitRef,
 };
-pub use recorder::{Drain, LaneInfo, LaneKind, LaneRecorder, Recorder};
-pub use stage::{Pipeline, Stage, StageKind, StageNameError};
+pub use recorder::{Drain, ForeignThread, LaneInfo, LaneKind, LaneRecorder, Recorder};
+pub use stage::{Pipeline, Role, Stage, StageKind, StageNameError};
 pub use steps::{CountedSteps, StepCounts};
 pub use time::Nanos;
 #[cfg(test)]

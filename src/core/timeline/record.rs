@@ -3,7 +3,7 @@
 //! A [`UnitRecord`] holds the times at which each condition of its start was met and *who* met the last
 //! one (its binding predecessor), so that the critical path can be walked back exactly.
 
-use super::{Nanos, Stage, StageKind};
+use super::{Interval, Nanos, Stage, StageKind};
 
 /// A sample's place in the run: the batch it belongs to and its slot there. Whole batches use slot 0.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -210,7 +210,8 @@ impl UnitRecord {
     /// Whether it made samples of nothing: no unit comes before on the data's way.
     pub fn begins(&self) -> bool {
         let first = self.services().next();
-        first.is_some_and(|first| first.stage.is_first())
+        let own = |stage: Stage| !stage.per_batch() && !self.lineage.is_some();
+        first.is_some_and(|first| first.stage.is_first() || own(first.stage))
     }
 
     /// Whether `stage` did anything in it.
@@ -313,20 +314,62 @@ pub enum HostWork {
     LossReadback,
     /// Writing down how training goes.
     Logging,
+    /// Waiting for metrics of earlier steps to be computed.
+    Metrics,
     /// burn's training on the CPU beside an emulated device.
     Training,
+    /// Drawing indices and giving them to workers.
+    Sampler,
+    /// Taking a batch from the workers' queue.
+    Receive,
+    /// Making an iterator over the data, with its workers.
+    StartWorkers,
+    /// Waiting for workers to end.
+    StopWorkers,
+    /// Bringing a batch to the device.
+    Copy,
+    /// Waiting for the device.
+    Synchronize,
+    /// The script's own code between steps.
+    Between,
+    /// Batches without gradients, and waiting for them.
+    Validation,
+    /// The start of a pass over them, up to its first batch.
+    ValidationStart,
     /// Anything of the trainer's thread that reported no name.
     Other,
 }
 
 impl HostWork {
+    /// Whether the trainer's thread does it for its loader.
+    pub const fn is_of_loader(self) -> bool {
+        matches!(
+            self,
+            HostWork::Sampler
+                | HostWork::Receive
+                | HostWork::StartWorkers
+                | HostWork::StopWorkers
+                | HostWork::Copy
+        )
+    }
+
     /// The name used in output and traces.
     pub const fn name(self) -> &'static str {
         match self {
             HostWork::Launch => "launch",
             HostWork::LossReadback => "loss read-back",
             HostWork::Logging => "logging",
+            HostWork::Metrics => "metrics, logging",
             HostWork::Training => "training on the CPU",
+            HostWork::Sampler => "sampler",
+            HostWork::Receive => "receiving and unpickling",
+            HostWork::StartWorkers => "starting workers",
+            HostWork::StopWorkers => "stopping workers",
+            HostWork::Copy => "copying to the device",
+            HostWork::Synchronize => "waiting for the device",
+            HostWork::Between => "between steps",
+            HostWork::Validation => "validation",
+            HostWork::ValidationStart => "validation start-up",
             HostWork::Other => "other",
         }
     }
@@ -368,6 +411,23 @@ pub struct ThreadUsage {
     pub readings: u64,
 }
 
+impl ThreadUsage {
+    /// With what another thread used after this one.
+    pub fn plus(&self, later: &ThreadUsage) -> ThreadUsage {
+        ThreadUsage {
+            at: later.at,
+            user: self.user + later.user,
+            system: self.system + later.system,
+            run_delay: self.run_delay + later.run_delay,
+            voluntary_switches: self.voluntary_switches + later.voluntary_switches,
+            involuntary_switches: self.involuntary_switches + later.involuntary_switches,
+            major_faults: self.major_faults + later.major_faults,
+            minor_faults: self.minor_faults + later.minor_faults,
+            readings: self.readings + later.readings,
+        }
+    }
+}
+
 /// Anything a lane records.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -377,8 +437,29 @@ pub enum Record {
     Busy(BusySpan),
     /// A time of the trainer's own code.
     Host(HostSpan),
+    /// A time in which the trainer's thread did other things than training, such as validating: no part of what is
+    /// measured.
+    Pause(Interval),
+    /// A finished batch had to wait for an earlier one.
+    Held(Interval),
+    /// Of the loader's workers so many still have something to load, from then on.
+    Live {
+        /// When that began.
+        at: Nanos,
+        /// How many.
+        workers: u32,
+        /// How many there are.
+        of: u32,
+    },
     /// The thread's figures so far.
     Usage(ThreadUsage),
+    /// The trainer's thread has loaded a batch itself.
+    Loaded {
+        /// When it was done with that.
+        at: Nanos,
+        /// What it computed for it.
+        cpu: Nanos,
+    },
     /// Records of the lane before this place found no room and are lost. The recorder's own, written by no thread.
     Dropped,
 }

@@ -3,7 +3,9 @@
 //! A full ring drops the record and counts it, and the next one that finds room says so; no thread ever waits.
 
 use super::steps::StepCounters;
-use super::{CountedSteps, Pipeline, Record, Stage, StageKind, UnitRecord, UnitRef, Wakings};
+use super::{
+    CountedSteps, Here, Interval, Pipeline, Record, Stage, StageKind, UnitRecord, UnitRef, Wakings,
+};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +33,8 @@ impl LaneKind {
     }
 }
 
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
 /// A lane: one row of the timeline, written by one thread.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct LaneInfo {
@@ -38,6 +42,19 @@ pub struct LaneInfo {
     pub name: String,
     /// What works on it.
     pub kind: LaneKind,
+    /// The thread behind it, where that is one of another process.
+    pub thread: Option<ForeignThread>,
+}
+
+/// A thread of a process that is profiled from outside.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ForeignThread {
+    /// The process, as the system numbers it.
+    pub process: u32,
+    /// What the process is called.
+    pub process_name: String,
+    /// The thread, as the system numbers it.
+    pub thread: u32,
 }
 
 struct Lane {
@@ -63,6 +80,8 @@ pub struct Recorder {
     lanes: Arc<Mutex<Vec<Lane>>>,
     records_per_lane: usize,
     on: bool,
+    /// Tells the run apart from others of the process.
+    run: u64,
     wakings: Arc<Wakings>,
     steps: Arc<StepCounters>,
     pipeline: &'static Pipeline,
@@ -83,6 +102,7 @@ impl Recorder {
             lanes: Arc::default(),
             records_per_lane,
             on: true,
+            run: RUNS.fetch_add(1, Ordering::Relaxed),
             wakings: Arc::default(),
             steps: Arc::default(),
             pipeline: Pipeline::IMAGES,
@@ -114,13 +134,14 @@ impl Recorder {
     /// A recorder that records nothing: only for measuring what recording costs.
     pub fn off() -> Recorder {
         Recorder {
-            lanes: Arc::default(),
-            records_per_lane: 0,
             on: false,
-            wakings: Arc::default(),
-            steps: Arc::default(),
-            pipeline: Pipeline::IMAGES,
+            ..Recorder::with_capacity(0)
         }
+    }
+
+    /// Where in this run the calling thread is; `None` for one that has no lane in it.
+    pub fn here(&self) -> Option<Here> {
+        Here::get().filter(|here| here.run == self.run)
     }
 
     /// Whether it records.
@@ -147,6 +168,7 @@ impl Recorder {
                 info: LaneInfo {
                     name: name.into(),
                     kind,
+                    thread: None,
                 },
                 records,
                 lost: lost.clone(),
@@ -158,6 +180,7 @@ impl Recorder {
             lost,
             steps: self.steps.clone(),
             pipeline: self.pipeline,
+            run: self.run,
             lane: number,
             ordinal: 0,
         }
@@ -218,6 +241,7 @@ pub struct LaneRecorder {
     lost: Arc<Lost>,
     steps: Arc<StepCounters>,
     pipeline: &'static Pipeline,
+    run: u64,
     lane: u16,
     ordinal: u64,
 }
@@ -235,6 +259,15 @@ impl LaneRecorder {
         UnitRef::new(self.lane, self.ordinal)
     }
 
+    /// The calling thread is the lane's. From now until this is called again it works on `batch`, in a unit of work of
+    /// its own, recorded as it comes where that `is_whole`; with `None` it does nothing of the run's.
+    #[inline]
+    pub fn works_on(&self, batch: Option<u64>, is_whole: bool) {
+        if self.is_on() {
+            Here::set(self.run, self.lane, batch, is_whole);
+        }
+    }
+
     /// The stage of the run's pipeline that is of `kind`; of sample stages the first.
     pub fn stage(&self, kind: StageKind) -> Stage {
         self.pipeline.the(kind)
@@ -250,6 +283,14 @@ impl LaneRecorder {
         self.ordinal += 1;
         if self.is_on() {
             self.steps.count(unit);
+        }
+    }
+
+    /// Records that the trainer's thread did other things than training; not while a step is in progress.
+    pub fn pause(&mut self, pause: Interval) {
+        self.write(&Record::Pause(pause));
+        if self.is_on() {
+            self.steps.pause(pause.length());
         }
     }
 

@@ -15,12 +15,16 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum StageKind {
+    /// A named part of the sample stage behind it, by the same worker.
+    Part,
     /// Something to a sample, by a worker of the loader.
     Sample,
     /// Samples are put together to a batch, by a worker of the loader.
     Batch,
-    /// A batch is brought to the device.
+    /// A batch is brought to the device, or closer to it.
     Copy,
+    /// What the trainer's thread does for its loader, where a pipeline tells that apart from steps.
+    Main,
     /// One optimizer update, as the trainer's own thread sees it: from holding the device batch to
     /// asking for the next.
     Step,
@@ -39,6 +43,7 @@ struct Info {
     kind: StageKind,
     /// Of those of samples.
     is_last: bool,
+    is_serial: bool,
     name: &'static str,
     pipeline: &'static Pipeline,
 }
@@ -51,6 +56,54 @@ pub struct Pipeline {
 enum Stages {
     Known(&'static [Info]),
     Made(OnceLock<Box<[Info]>>),
+}
+
+/// What a pipeline's user gives a name to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A stage of samples.
+    Stage,
+    /// A part of the next stage; what that does outside of its parts is its own row.
+    Part,
+    /// A first stage that only one thread can serve.
+    Stream,
+    /// Puts samples together, where that is not called `batch`.
+    Batch,
+    /// Brings batches on their way, where that is not called `copy`; there may be several.
+    Copy,
+    /// What the trainer's thread does for its loader.
+    Main,
+}
+
+impl Role {
+    fn kind(self) -> StageKind {
+        match self {
+            Role::Part => StageKind::Part,
+            Role::Stage | Role::Stream => StageKind::Sample,
+            Role::Batch => StageKind::Batch,
+            Role::Copy => StageKind::Copy,
+            Role::Main => StageKind::Main,
+        }
+    }
+
+    fn is_of_samples(self) -> bool {
+        self.kind() <= StageKind::Sample
+    }
+}
+
+/// A row of a pipeline's table.
+type Row<'a> = (&'a str, Role);
+
+/// What stands behind the sample stages unless a pipeline has other names for it.
+const USUAL: [Row; 2] = [("batch", Role::Batch), ("copy", Role::Copy)];
+
+/// `rows` in the order of the data's way, with those that every pipeline has.
+fn with_usual<'a>(rows: &[Row<'a>]) -> Vec<Row<'a>> {
+    let is_missing = |usual: &Row| rows.iter().all(|row| row.1 != usual.1);
+    let mut all = rows.to_vec();
+    all.extend(USUAL.into_iter().filter(is_missing));
+    all.sort_by_key(|(_, role)| role.kind().max(StageKind::Sample));
+    all
 }
 
 /// Names that cannot be those of a pipeline's stages.
@@ -70,6 +123,9 @@ pub enum StageNameError {
     /// Two stages have this name.
     #[error("two stages are called `{0}`\n  try: another name for one of them")]
     Twice(String),
+    /// A part that no stage follows.
+    #[error("`{0}` is a part of no stage\n  try: name parts before their stage")]
+    NoStage(String),
     /// A name that every pipeline has for something else.
     #[error(
         "a stage cannot be called `{0}`, which means something else in every pipeline\n  try: another name"
@@ -80,17 +136,17 @@ pub enum StageNameError {
 /// Sample stages of a pipeline, at most.
 const MOST_STAGES: usize = 64;
 
-/// What stands behind the sample stages.
-const ENDS: [(&str, StageKind); 5] = [
-    ("batch", StageKind::Batch),
-    ("copy", StageKind::Copy),
+/// What stands behind all others.
+const ENDS: [(&str, StageKind); 3] = [
     ("step", StageKind::Step),
     ("transfer", StageKind::Transfer),
     ("device", StageKind::Device),
 ];
 
 /// Words that settings, limits and causes are named by.
-const RESERVED: [&str; 6] = [
+const RESERVED: [&str; 8] = [
+    "batch",
+    "copy",
     "workers",
     "trainer",
     "cores",
@@ -101,7 +157,7 @@ const RESERVED: [&str; 6] = [
 
 macro_rules! known {
     ($pipeline:ident: $($number:literal $name:literal $kind:ident,)*) => {
-        [$(Info { number: $number, kind: StageKind::$kind, is_last: $number == 2, name: $name, pipeline: &$pipeline },)*]
+        [$(Info { number: $number, kind: StageKind::$kind, is_last: $number == 2, is_serial: false, name: $name, pipeline: &$pipeline },)*]
     };
 }
 
@@ -148,13 +204,29 @@ impl Pipeline {
     /// # Errors
     /// Names that are no words, the same twice, or mean something else.
     pub fn of(names: &[&str]) -> Result<&'static Pipeline, StageNameError> {
+        let rows: Vec<(&str, Role)> = names.iter().map(|name| (*name, Role::Stage)).collect();
+        Pipeline::of_rows(&rows)
+    }
+
+    /// The same with named parts of stages, each before its stage, with a stream as the first stage, and with other names
+    /// for what is done to batches.
+    ///
+    /// # Errors
+    /// Names that are no words, the same twice, or mean something else; a part of no stage.
+    pub fn of_rows(rows: &[(&str, Role)]) -> Result<&'static Pipeline, StageNameError> {
         static MADE: Mutex<Vec<&'static Pipeline>> = Mutex::new(Vec::new());
-        check(names)?;
+        let rows = with_usual(rows);
+        check(&rows)?;
+        let last = rows.iter().rposition(|row| row.1.is_of_samples());
+        if let Some((name, Role::Part)) = last.map(|last| rows[last]) {
+            return Err(StageNameError::NoStage(name.to_owned()));
+        }
         let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
         let known = [Pipeline::IMAGES].into_iter().chain(made.iter().copied());
         let same = |pipeline: &&'static Pipeline| {
-            let own = pipeline.samples().map(Stage::name);
-            own.eq(names.iter().copied())
+            let own = pipeline.all();
+            own.filter_map(|stage| Some((stage.name(), stage.role()?)))
+                .eq(rows.iter().copied())
         };
         if let Some(known) = { known }.find(same) {
             return Ok(known);
@@ -162,20 +234,20 @@ impl Pipeline {
         let pipeline: &'static Pipeline = Box::leak(Box::new(Pipeline {
             stages: Stages::Made(OnceLock::new()),
         }));
-        let samples = names.iter().map(|name| {
+        let own = rows.iter().map(|(name, role)| {
             let name: &'static str = Box::leak((*name).into());
-            (name, StageKind::Sample)
+            (name, role.kind())
         });
-        let stages = samples
-            .chain(ENDS)
-            .zip(0..)
-            .map(|((name, kind), number)| Info {
-                number,
-                kind,
-                is_last: usize::from(number) + 1 == names.len(),
-                name,
-                pipeline,
-            });
+        let stages = own.chain(ENDS).zip(0..).map(|((name, kind), number)| Info {
+            number,
+            kind,
+            is_last: Some(usize::from(number)) == last,
+            is_serial: rows
+                .get(usize::from(number))
+                .is_some_and(|row| row.1 == Role::Stream),
+            name,
+            pipeline,
+        });
         if let Stages::Made(slot) = &pipeline.stages {
             slot.get_or_init(|| stages.collect());
         }
@@ -202,14 +274,16 @@ impl Pipeline {
         self.all().filter(|stage| stage.kind() == StageKind::Sample)
     }
 
-    /// What makes a batch in host memory.
+    /// What makes a batch in host memory, parts left out.
     pub fn assembly(&'static self) -> impl DoubleEndedIterator<Item = Stage> + Clone {
-        self.all().filter(|stage| stage.kind() <= StageKind::Batch)
+        self.loader()
+            .filter(|stage| stage.kind() <= StageKind::Batch)
     }
 
-    /// The loader's stages.
+    /// The loader's stages, parts left out.
     pub fn loader(&'static self) -> impl DoubleEndedIterator<Item = Stage> + Clone {
-        self.all().filter(|stage| stage.kind() <= StageKind::Copy)
+        self.all()
+            .filter(|stage| stage.of_loader() && !stage.is_part())
     }
 
     /// The one stage of a `kind`; of sample stages the first.
@@ -225,22 +299,23 @@ impl Pipeline {
     }
 }
 
-fn check(names: &[&str]) -> Result<(), StageNameError> {
-    match names.len() {
+fn check(rows: &[Row]) -> Result<(), StageNameError> {
+    match rows.iter().filter(|row| row.1.is_of_samples()).count() {
         0 => return Err(StageNameError::None),
         1..=MOST_STAGES => {}
         many => return Err(StageNameError::TooMany(many)),
     }
-    for (place, name) in names.iter().enumerate() {
+    for (place, row) in rows.iter().enumerate() {
+        let (name, _) = row;
         let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
         if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(word) {
             return Err(StageNameError::Characters((*name).to_owned()));
         }
-        let ends = ENDS.map(|(end, _)| end);
-        if ends.contains(name) || RESERVED.contains(name) {
+        let is_end = ENDS.iter().any(|(end, _)| end == name);
+        if is_end || RESERVED.contains(name) && !USUAL.contains(row) {
             return Err(StageNameError::Reserved((*name).to_owned()));
         }
-        if names[..place].contains(name) {
+        if rows[..place].iter().any(|(other, _)| other == name) {
             return Err(StageNameError::Twice((*name).to_owned()));
         }
     }
@@ -280,6 +355,55 @@ impl Stage {
         before.filter(|_| !self.on_device())
     }
 
+    /// Whether it is a named part of a stage.
+    pub const fn is_part(self) -> bool {
+        matches!(self.0.kind, StageKind::Part)
+    }
+
+    /// Whether only one thread can serve it.
+    pub const fn is_serial(self) -> bool {
+        self.0.is_serial
+    }
+
+    fn role(self) -> Option<Role> {
+        Some(match self.kind() {
+            StageKind::Part => Role::Part,
+            StageKind::Sample if self.is_serial() => Role::Stream,
+            StageKind::Sample => Role::Stage,
+            StageKind::Batch => Role::Batch,
+            StageKind::Copy => Role::Copy,
+            StageKind::Main => Role::Main,
+            StageKind::Step | StageKind::Transfer | StageKind::Device => return None,
+        })
+    }
+
+    /// Its named parts, in their order.
+    pub fn parts(self) -> impl DoubleEndedIterator<Item = Stage> + Clone {
+        let before = &self.pipeline().infos()[..self.number()];
+        let others = before.iter().rposition(|info| info.kind != StageKind::Part);
+        let first = match self.is_part() {
+            true => before.len(),
+            false => others.map_or(0, |place| place + 1),
+        };
+        before[first..].iter().map(Stage)
+    }
+
+    /// The stage that it is a part of, or itself.
+    pub fn owner(self) -> Stage {
+        let mut from = self.pipeline().infos()[self.number()..].iter().map(Stage);
+        from.find(|stage| !stage.is_part()).unwrap_or(self)
+    }
+
+    /// Whether it is `stage` or a part of that.
+    pub fn is_within(self, stage: Stage) -> bool {
+        self == stage || self.is_part() && self.owner() == stage
+    }
+
+    /// The first that a worker of this stage records: its first part, or itself.
+    pub fn first_row(self) -> Stage {
+        self.parts().next().unwrap_or(self)
+    }
+
     /// Whether it makes samples of nothing.
     pub const fn is_first(self) -> bool {
         self.0.number == 0
@@ -292,7 +416,7 @@ impl Stage {
 
     /// Whether its unit of work is a whole batch rather than a sample.
     pub const fn per_batch(self) -> bool {
-        !matches!(self.0.kind, StageKind::Sample)
+        !matches!(self.0.kind, StageKind::Part | StageKind::Sample)
     }
 
     /// Whether a device does it, beside the host's threads.
@@ -304,7 +428,7 @@ impl Stage {
     pub const fn of_loader(self) -> bool {
         matches!(
             self.0.kind,
-            StageKind::Sample | StageKind::Batch | StageKind::Copy
+            StageKind::Part | StageKind::Sample | StageKind::Batch | StageKind::Copy
         )
     }
 }

@@ -14,6 +14,8 @@ pub struct StepCounts {
     pub waited: Nanos,
     /// When the last of them was over.
     pub until: Nanos,
+    /// Pauses since then, which are not waits.
+    pub paused: Nanos,
 }
 
 /// Steps that are over by now, and those of the warm-up once that is.
@@ -30,11 +32,12 @@ impl CountedSteps {
     pub fn count(&mut self, unit: &UnitRecord, warmup_steps: u64) {
         let all = &mut self.all;
         if all.steps > 0 {
-            all.waited += unit.start - all.until;
+            all.waited += unit.start - all.until - all.paused;
         }
         all.steps += 1;
         all.samples += u64::from(unit.samples);
         all.until = unit.pushed;
+        all.paused = Nanos::ZERO;
         if all.steps == warmup_steps {
             self.warm_up = Some(*all);
         }
@@ -67,6 +70,13 @@ impl StepCounters {
     /// Those of the `kind` step or device.
     pub(super) fn read(&self, kind: StageKind) -> CountedSteps {
         *self.of(kind).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The trainer's thread paused for `length`.
+    pub(super) fn pause(&self, length: Nanos) {
+        let trainer = self.trainer.lock();
+        let mut trainer = trainer.unwrap_or_else(PoisonError::into_inner);
+        trainer.all.paused += length;
     }
 
     /// Counts `unit` where it is a step.

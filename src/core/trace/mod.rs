@@ -1,17 +1,16 @@
 //! The trace file: Chrome JSON that Perfetto opens, written while the run goes on.
 //!
 //! [`TraceWriter`] writes our own lanes (workers, trainer, device, counters, batch flows), [`HostSpans`] brings
-//! coarse `tracing` spans into the same file. May use: `timeline`. Knows nothing of pipelines, devices or reports.
+//! `tracing` spans of anybody's code into the same file. May use: `timeline`. Knows nothing of pipelines, devices or reports.
 
 mod compress;
 mod error;
 mod event_file;
 mod fields;
-mod host_gate;
-mod host_lanes;
-mod host_spans;
-mod host_stream;
+mod lanes;
 mod shared;
+mod span_stream;
+mod spans;
 #[cfg(test)]
 #[path = "../../../tests/trace_files/mod.rs"]
 pub(crate) mod test_files;
@@ -20,7 +19,7 @@ mod writer;
 
 pub use error::TraceError;
 pub use fields::{Arg, Number};
-pub use host_spans::{HostSpans, HostSpansError};
-pub use host_stream::TraceClock;
+pub use lanes::{HOST, LOADER, TRAINER, foreign, place};
 pub use shared::SharedTrace;
+pub use spans::{HostSpans, HostSpansError, install_layer, layer};
 pub use writer::{FlowPoint, TraceOptions, TraceSummary, TraceWriter};

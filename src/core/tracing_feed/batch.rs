@@ -26,7 +26,8 @@ impl TracedSteps {
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) units: Vec<(UnitRef, UnitRecord)>,
-    pub(super) busy: Vec<BusySpan>,
+    /// Each with the lane that told of it.
+    pub(super) busy: Vec<(u16, BusySpan)>,
     pub(super) host: Vec<HostSpan>,
     /// The step of the trainer's thread.
     pub(super) step: Option<UnitRef>,
@@ -39,6 +40,19 @@ impl Batch {
         units
             .find(|(_, unit)| unit.stage.kind() == kind)
             .map(|(name, _)| *name)
+    }
+
+    /// Whether the way back from the step to the batch's last sample is known.
+    fn leads_back(&self) -> bool {
+        let mut next = self.step;
+        for _ in 0..=self.units.len() {
+            match self.units.iter().find(|(name, _)| Some(*name) == next) {
+                Some((_, unit)) if unit.begins() => return true,
+                Some((_, unit)) => next = Some(unit.lineage),
+                None => break,
+            }
+        }
+        false
     }
 
     /// Whether every record has arrived. A worker hands on before it records, so a thread that has lost
@@ -74,7 +88,7 @@ impl Batch {
         };
         trained.is_some_and(|(_, step)| all_of(step))
             && units(StageKind::Batch).count() == 1
-            && units(StageKind::Copy).count() == 1
+            && self.leads_back()
             && (!device_beside || self.unit_of(StageKind::Device).is_some())
     }
 }

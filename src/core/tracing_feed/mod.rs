@@ -10,20 +10,17 @@ mod traced;
 
 use crate::analysis::{IdleSpan, WindowRule};
 use crate::timeline::{
-    Interval, LaneInfo, LaneKind, Nanos, Record, Service, Stage, StageKind, UnitRecord, UnitRef,
+    Interval, IntervalSet, LaneInfo, LaneKind, Nanos, Record, Service, Stage, StageKind,
+    UnitRecord, UnitRef,
 };
-use crate::trace::{Arg, FlowPoint, Number, SharedTrace, TraceWriter};
+use crate::trace::{
+    Arg, FlowPoint, LOADER, Number, SharedTrace, TRAINER, TraceWriter, foreign, place,
+};
 pub use batch::TracedSteps;
 use batch::{Batch, Ended};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 pub use traced::TracedPart;
 
-/// Process of the loader's workers.
-const LOADER: u32 = 1;
-/// Process of the trainer and its device.
-const TRAINER: u32 = 2;
-/// Process of the `tracing` spans.
-pub const HOST: u32 = 3;
 const DEVICE_LANE: u32 = 100_001;
 const IDLE_LANE: u32 = 100_002;
 const EPOCH_LANE: u32 = 100_003;
@@ -136,8 +133,22 @@ impl TracingFeed {
     }
 
     fn name_lanes(&mut self, lanes: &[LaneInfo]) {
-        for (number, info) in lanes.iter().enumerate().skip(self.lanes.len()) {
-            let (pid, tid) = place(info.kind, number as u16);
+        for (number, info) in lanes.iter().enumerate() {
+            match self.lanes.get(number) {
+                Some(known) if known == info => continue,
+                Some(_) => {
+                    // What another thread did before lies on that one's lane.
+                    self.finish();
+                    self.lanes[number] = info.clone();
+                }
+                None => self.lanes.push(info.clone()),
+            }
+            let (pid, tid) = self.place(number as u16);
+            if let Some(thread) = &info.thread {
+                let order = number as i32;
+                self.trace
+                    .with(|trace| trace.process(pid, &thread.process_name, order));
+            }
             let order = match info.kind {
                 LaneKind::Trainer => 1,
                 LaneKind::Device => 2,
@@ -146,7 +157,6 @@ impl TracingFeed {
             self.trace
                 .with(|trace| trace.lane(pid, tid, &info.name, order));
         }
-        self.lanes = lanes.to_vec();
     }
 
     fn record(&mut self, lane: u16, record: &Record, now: Nanos) {
@@ -154,7 +164,7 @@ impl TracingFeed {
             Record::Unit(unit) => unit.item.batch,
             Record::Busy(busy) => busy.batch,
             Record::Host(host) => host.batch,
-            Record::Usage(_) | Record::Dropped => return,
+            _ => return,
         };
         if !self.steps.holds(number) {
             if let Record::Unit(unit) = record {
@@ -184,9 +194,9 @@ impl TracingFeed {
                     });
                 }
             }
-            Record::Busy(busy) => batch.busy.push(*busy),
+            Record::Busy(busy) => batch.busy.push((lane, *busy)),
             Record::Host(host) => batch.host.push(*host),
-            Record::Usage(_) | Record::Dropped => {}
+            _ => {}
         }
     }
 
@@ -221,15 +231,21 @@ impl TracingFeed {
         let written = self.trace.with(|trace| {
             trace.group(|trace| {
                 for (name, unit) in &batch.units {
-                    self.unit(trace, *name, unit);
+                    self.unit(trace, *name, unit, &units);
                 }
                 self.trainer(trace, &batch, &step, since);
                 self.device(trace, &batch, period);
                 if let Some(chain) = batch.step.and_then(|step| self.chain(step, &units)) {
                     trace.flow_chain(number + 1, "batch", "batch", &chain);
                 }
-                if let Some((device, step)) = batch.unit_of(StageKind::Device).zip(batch.step) {
-                    let launch = [step, device].map(|name| self.point(name, &units[&name]));
+                let on_device = batch.unit_of(StageKind::Device);
+                if let Some((name, (lane, busy))) = batch.step.zip(batch.busy.first())
+                    && on_device.is_some()
+                {
+                    let launch = [
+                        self.point(name.lane(), step.start, step.end),
+                        self.point(*lane, busy.start, busy.end),
+                    ];
                     trace.flow_chain(number + 1, "launch", "launch", &launch);
                 }
             })
@@ -245,21 +261,37 @@ impl TracingFeed {
         }
     }
 
+    /// Process and lane of a recorder's lane; the first device has the usual one.
     fn place(&self, lane: u16) -> (u32, u32) {
-        let kind = self
-            .lanes
-            .get(usize::from(lane))
-            .map_or(LaneKind::Trainer, |info| info.kind);
-        place(kind, lane)
+        let number = usize::from(lane);
+        let device = |info: &LaneInfo| info.kind == LaneKind::Device;
+        let info = self.lanes.get(number);
+        if let Some(thread) = info.and_then(|info| info.thread.as_ref()) {
+            return foreign(thread.process, thread.thread);
+        }
+        let kind = info.map(|info| info.kind);
+        match kind.unwrap_or(LaneKind::Trainer) {
+            LaneKind::Device if !self.lanes.iter().take(number).any(device) => {
+                (TRAINER, DEVICE_LANE)
+            }
+            kind => place(kind, lane),
+        }
     }
 
-    fn unit(&self, trace: &mut TraceWriter, name: UnitRef, unit: &UnitRecord) {
+    fn unit(
+        &self,
+        trace: &mut TraceWriter,
+        name: UnitRef,
+        unit: &UnitRecord,
+        units: &HashMap<UnitRef, UnitRecord>,
+    ) {
         let (pid, tid) = self.place(name.lane());
-        // What a device did is written as its busy time.
-        if unit.stage.kind() == StageKind::Device {
+        // What a device did is written as its busy time, and parts within their stage.
+        if matches!(unit.stage.kind(), StageKind::Device | StageKind::Part) {
             return;
         }
-        for service in unit.services() {
+        let (first, slices) = slices(unit, units);
+        for (unit, service) in slices {
             let args = arguments(unit, &service);
             let stage = service.stage.name();
             let category = if unit.skipped { "skipped" } else { stage };
@@ -276,9 +308,9 @@ impl TracingFeed {
             depth(trace, unit.stage, unit.pushed, unit.output_depth);
         }
         // A thread hands on to itself without a queue.
-        let queued = !unit.begins() && unit.lineage.lane() != name.lane();
-        if let Some(before) = unit.stage.before().filter(|_| queued) {
-            depth(trace, before, unit.start, unit.input_depth);
+        let queued = !first.begins() && first.lineage.lane() != name.lane();
+        if let Some(before) = first.stage.before().filter(|_| queued) {
+            depth(trace, before, first.start, first.input_depth);
         }
     }
 
@@ -311,20 +343,19 @@ impl TracingFeed {
 
     /// What the device did in `period`, from the end of the step before to that of this one.
     fn device(&self, trace: &mut TraceWriter, batch: &Batch, period: Interval) {
-        let mut busy_time = Nanos::ZERO;
-        for busy in &batch.busy {
+        let mut busy_time = IntervalSet::new();
+        for (lane, busy) in &batch.busy {
             let (name, number) = (busy.phase.name(), ("batch", Arg::UInt(busy.batch)));
-            trace.span(
-                TRAINER,
-                DEVICE_LANE,
-                name,
-                "device",
-                busy.start,
-                busy.end,
-                &[number],
-            );
-            busy_time += busy.end - busy.start;
+            let (start, end) = (busy.start, busy.end);
+            let tid = match self.place(*lane) {
+                // Where steps are done by the trainer's thread the device has a lane all the same.
+                _ if !self.device_beside => DEVICE_LANE,
+                (_, tid) => tid,
+            };
+            trace.span(TRAINER, tid, name, "device", start, end, &[number]);
+            busy_time.insert(Interval::new(start, end));
         }
+        let busy_time = busy_time.length();
         let percent = 100.0 * busy_time.0 as f64 / period.length().0.max(1) as f64;
         trace.counter(
             TRAINER,
@@ -335,14 +366,14 @@ impl TracingFeed {
         );
     }
 
-    /// Where an arrow to or from `unit` ends.
-    fn point(&self, name: UnitRef, unit: &UnitRecord) -> FlowPoint {
-        let (pid, tid) = self.place(name.lane());
+    /// Where an arrow to or from what a lane did ends.
+    fn point(&self, lane: u16, start: Nanos, end: Nanos) -> FlowPoint {
+        let (pid, tid) = self.place(lane);
         FlowPoint {
             pid,
             tid,
-            start: unit.start,
-            end: unit.end,
+            start,
+            end,
         }
     }
 
@@ -351,13 +382,10 @@ impl TracingFeed {
         let mut chain = Vec::new();
         let mut next = Some(step);
         while let Some((name, unit)) = next.and_then(|name| Some((name, units.get(&name)?))) {
-            let (pid, tid) = self.place(name.lane());
-            chain.extend(unit.services().rev().map(|service| FlowPoint {
-                pid,
-                tid,
-                start: service.start,
-                end: service.end,
-            }));
+            let services = unit.services().rev();
+            chain.extend(
+                services.map(|service| self.point(name.lane(), service.start, service.end)),
+            );
             next = (!unit.begins()).then_some(unit.lineage);
         }
         chain.reverse();
@@ -391,6 +419,36 @@ impl TracingFeed {
     }
 }
 
+/// What served in `unit` and, where it ends a stage with parts, in those of `units` before, of which the first is returned.
+/// The slice of a stage lies around those of its parts; what begins where another does is written first.
+fn slices<'a>(
+    unit: &'a UnitRecord,
+    units: &'a HashMap<UnitRef, UnitRecord>,
+) -> (&'a UnitRecord, Vec<(&'a UnitRecord, Service)>) {
+    let mut all = vec![unit];
+    while let Some(before) = units.get(&all[all.len() - 1].lineage)
+        && before.stage.is_part()
+    {
+        all.push(before);
+    }
+    let first = all[all.len() - 1];
+    let (mut slices, mut stage_at) = (Vec::new(), 0);
+    for unit in all.into_iter().rev() {
+        for mut service in unit.services() {
+            if service.stage.is_part() {
+                slices.push((unit, service));
+                continue;
+            }
+            let parts = slices.get(stage_at);
+            service.start = parts.map_or(service.start, |(_, part): &(_, Service)| part.start);
+            slices.insert(stage_at, (unit, service));
+            stage_at = slices.len();
+        }
+    }
+    slices.retain(|(_, service)| !service.stage.is_part() || service.end > service.start);
+    (first, slices)
+}
+
 /// What a slice says of the work of one stage in `unit`.
 fn arguments(unit: &UnitRecord, service: &Service) -> Vec<(&'static str, Arg<'static>)> {
     let mut args = vec![("batch", Arg::UInt(unit.item.batch))];
@@ -411,15 +469,6 @@ fn arguments(unit: &UnitRecord, service: &Service) -> Vec<(&'static str, Arg<'st
         args.push(("run delay ns", Arg::UInt(u64::from(service.run_delay))));
     }
     args
-}
-
-/// Process and lane of a recorder's lane. A tid equal to a pid would be taken for its main thread.
-fn place(kind: LaneKind, lane: u16) -> (u32, u32) {
-    match kind {
-        LaneKind::Device => (TRAINER, DEVICE_LANE),
-        LaneKind::Trainer | LaneKind::CopyEngine => (TRAINER, u32::from(lane) + 11),
-        LaneKind::Worker(_) | LaneKind::BatchWorker => (LOADER, u32::from(lane) + 11),
-    }
 }
 
 #[cfg(test)]

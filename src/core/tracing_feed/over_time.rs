@@ -9,8 +9,9 @@ impl TracingFeed {
     /// Writes the causes over time, once they are all known.
     pub fn over_time(&self, summary: &Summary) {
         let (window, over_time) = (summary.window, &summary.over_time);
+        // A part that is a pause has no time.
         let percent =
-            |time: Nanos, part: &PartOfWindow| 100.0 * time.0 as f64 / part.length.0 as f64;
+            |time: Nanos, part: &PartOfWindow| 100.0 * time.0 as f64 / part.length.0.max(1) as f64;
         self.trace.with(|trace| {
             if !over_time.epochs.is_empty() {
                 trace.lane(TRAINER, EPOCH_LANE, "epochs", 4);

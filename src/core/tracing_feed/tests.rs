@@ -1,6 +1,6 @@
 use super::*;
 use crate::analysis::Analysis;
-use crate::timeline::{Pipeline, Split};
+use crate::timeline::{BusySpan, DevicePhase, Pipeline, Split};
 use crate::trace::test_files::{all, events, lanes, shared_trace, unit, whole_run};
 
 /// Feeds `passes` to a trace of two steps and returns how many steps were written after each, and the
@@ -80,7 +80,18 @@ fn a_trace_that_starts_late_begins_with_the_step_before_it() {
     let records: Vec<_> = (0..4)
         .flat_map(|batch| {
             let mut records = all(batch);
-            records.push(unit(Stage::DEVICE, batch));
+            let (lane, on_device) = unit(Stage::DEVICE, batch);
+            if let Record::Unit(UnitRecord { start, end, .. }) = on_device {
+                let phase = DevicePhase::Step;
+                let busy = BusySpan {
+                    phase,
+                    batch,
+                    start,
+                    end,
+                };
+                records.push((lane, Record::Busy(busy)));
+            }
+            records.push((lane, on_device));
             records
         })
         .collect();
@@ -90,7 +101,11 @@ fn a_trace_that_starts_late_begins_with_the_step_before_it() {
         ("device", LaneKind::Device),
     ] {
         let name = name.to_owned();
-        lanes.push(LaneInfo { name, kind });
+        lanes.push(LaneInfo {
+            name,
+            kind,
+            thread: None,
+        });
     }
     feed.absorb(&records, &lanes, Nanos::from_millis(1));
     assert_eq!((feed.steps_written, feed.decode_slices), (1, 1));

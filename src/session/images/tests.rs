@@ -4,6 +4,7 @@ use super::*;
 use crate::config::{CacheConfig, Resolved, Settings, SourceKind};
 use crate::data::shard::PackOutcome;
 use crate::data::{GenerateOptions, generate};
+use crate::pipeline::sampler::Share;
 use crate::pipeline::{Discard, start};
 use crate::pipeline::{HostBatch, HostToDevice, Layout, OnError, Plan, StageKnobs, StopSignal};
 use crate::session::PackRequest;
@@ -121,12 +122,13 @@ impl HostToDevice for Keep {
     type Batch = ();
 
     fn copy(&mut self, batch: &HostBatch, _: UnitRef) -> Result<(), SampleError> {
-        self.0.lock().unwrap().push(HostBatch {
-            data: batch.data.clone(),
-            labels: batch.labels.clone(),
-            samples: batch.samples.clone(),
-            ..*batch
-        });
+        let mut kept = HostBatch::default();
+        kept.data.extend_from_slice(&batch.data);
+        kept.labels.clone_from(&batch.labels);
+        kept.samples.clone_from(&batch.samples);
+        (kept.number, kept.epoch) = (batch.number, batch.epoch);
+        (kept.sample_bytes, kept.seed) = (batch.sample_bytes, batch.seed);
+        self.0.lock().unwrap().push(kept);
         Ok(())
     }
 }
@@ -146,6 +148,9 @@ fn plan_of(order: Order) -> Plan {
         batches: 2 * (IMAGES / BATCH) as u64,
         drop_last: true,
         order,
+        first_epoch: 0,
+        first_batch: 0,
+        share: Share::WHOLE,
         ordered: true,
         seed: 5,
         part: None,

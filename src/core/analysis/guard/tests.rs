@@ -124,6 +124,7 @@ impl Made {
         let idle: f64 = causes.iter().map(|(_, ms)| ms).sum();
         Summary {
             window: Interval::new(Nanos::ZERO, all(period)),
+            paused: Nanos::ZERO,
             steps: STEPS,
             samples: STEPS,
             device_busy: all(period - self.data_wait.max(idle)),

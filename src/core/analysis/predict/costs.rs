@@ -1,5 +1,7 @@
 //! What services cost: measured lengths as a table of equally likely ones, and a stream that deals them out.
 
+use crate::analysis::profile::mean_of;
+
 /// Lengths that are equally likely, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
@@ -32,6 +34,25 @@ impl Costs {
     pub fn scaled(&self, factor: f64) -> Costs {
         let lengths = self.lengths.iter();
         Costs::any_of(lengths.map(|length| f64::from(*length) * factor))
+    }
+
+    /// Any of these and any of `others`, one after the other: means of as many equally likely sums as there are here or
+    /// there.
+    pub(super) fn and(&self, others: &Costs) -> Costs {
+        if self.lengths.is_empty() || others.lengths.is_empty() {
+            return [self, others][usize::from(self.lengths.is_empty())].clone();
+        }
+        let each = self.lengths.iter().map(|length| f64::from(*length));
+        let pairs = each.flat_map(|one| {
+            others
+                .lengths
+                .iter()
+                .map(move |other| one + f64::from(*other))
+        });
+        let mut sums: Vec<f64> = pairs.collect();
+        sums.sort_unstable_by(f64::total_cmp);
+        let few = self.lengths.len().min(others.lengths.len());
+        Costs::any_of(sums.chunks(few).map(mean_of))
     }
 
     /// Whether nothing costs anything.
@@ -165,6 +186,15 @@ mod tests {
         assert_eq!(Costs::default().deal_factors(1).next(), 1.0);
         assert_eq!(Costs::fixed(0.0).deal_factors(1).next(), 1.0);
         assert_eq!(Costs::fixed(2.0).deal_factors(1).next(), 2.0);
+    }
+
+    #[test]
+    fn parts_that_follow_each_other_are_as_long_as_both() {
+        let both = Costs::any_of([1.0, 2.0]).and(&Costs::any_of([10.0, 20.0, 30.0, 40.0]));
+        assert_eq!(both.lengths, [11.5, 21.5, 31.5, 41.5]);
+        assert_eq!(Costs::fixed(3.0).and(&Costs::fixed(4.0)).lengths, [7.0]);
+        assert_eq!(Costs::default().and(&both), both);
+        assert_eq!(both.and(&Costs::default()), both);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::scenario::{Device, Scenario};
 use super::simulation::{Simulated, simulate};
 use super::{Bound, Limit};
-use crate::timeline::Layout;
+use crate::timeline::{Layout, Stage};
 use serde::{Deserialize, Serialize};
 
 /// A figure and the interval that it lies in with about 95 %.
@@ -258,14 +258,21 @@ fn faster_trainer(mut scenario: Scenario) -> Scenario {
 }
 
 fn more_workers(scenario: &mut Scenario, limit: Limit) -> Option<()> {
+    let mut stages = scenario.pipeline.samples();
+    let is_serial = stages.next().is_some_and(Stage::is_serial);
     let workers = match (&mut scenario.layout, limit) {
+        (_, Limit::Workers) if is_serial => return None,
+        (_, Limit::Stage(stage)) if stage.is_serial() => return None,
         (Layout::WholeBatch { num_workers, .. }, Limit::Workers) => {
             *num_workers *= 2;
             scenario.outstanding *= 2;
             return Some(());
         }
         (Layout::PerStage { samples, batch }, Limit::Stage(stage)) => {
-            let own = samples.get_mut(stage.number()).unwrap_or(batch);
+            let place = scenario.pipeline.samples().position(|own| own == stage);
+            let own = place
+                .and_then(|place| samples.get_mut(place))
+                .unwrap_or(batch);
             &mut own.workers
         }
         _ => return None,

@@ -41,8 +41,14 @@ impl Profile {
     /// simulation of the measured run came to `bias` times what was measured.
     pub fn doubts(&self, machine: f64, bias: f64) -> Doubts {
         let of = |stage: Stage| {
-            let service = self.service(stage);
-            service.map_or(0.0, |service| service.relative_error)
+            let rows = stage.parts().chain([stage]);
+            let rows: Vec<_> = rows.filter_map(|row| self.service(row)).collect();
+            let mean: f64 = rows.iter().map(|row| row.mean_ns).sum();
+            let errors = rows.iter().map(|row| row.relative_error * row.mean_ns);
+            match rows[..] {
+                [only] => only.relative_error,
+                _ => errors.fold(0.0, f64::hypot) / mean.max(f64::MIN_POSITIVE),
+            }
         };
         let pipeline = self.pipeline();
         let of_the = |kind| of(pipeline.the(kind));
@@ -60,16 +66,17 @@ impl Profile {
     pub fn on_host(&self, cores: f64) -> Device {
         let step = self.pipeline().the(StageKind::Step);
         let length = self.service(step).map_or(0.0, |step| step.mean_ns);
+        let own = self.service(step).map_or(1.0, |step| step.cpu_share);
         let others = self.other_cpu_ns_per_step / length.max(1.0);
         Device::OnHost {
             step: self.in_proportion(step),
-            width: (1.0 + others).clamp(1.0, cores.max(1.0)),
+            width: (own + others).clamp(0.01, cores.max(1.0)),
         }
     }
 
     /// How what computes drifts: as the stage of the loader that computes most.
     pub fn drift(&self) -> Vec<f64> {
-        let loads = |service: &&ServiceProfile| service.stage.kind() == StageKind::Sample;
+        let loads = |service: &&ServiceProfile| service.stage.kind() <= StageKind::Sample;
         let services = self.services.iter().filter(loads);
         services
             .max_by(|a, b| a.computed_ns().total_cmp(&b.computed_ns()))
@@ -100,14 +107,21 @@ impl Profile {
         }
     }
 
+    /// What `stage` takes with its parts.
     fn sample_costs(&self, stage: Stage) -> SampleCosts {
-        self.service(stage).map_or(SampleCosts::default(), |own| {
+        let rows = stage.parts().chain([stage]);
+        let rows = rows.filter_map(|row| self.service(row)).map(|own| {
             let lengths = Costs::any_of(own.undisturbed(self.waking.waking_ns));
             SampleCosts {
                 computed: lengths.scaled(own.cpu_share),
                 waited: lengths.scaled(1.0 - own.cpu_share),
             }
-        })
+        });
+        let all = rows.reduce(|all, one| SampleCosts {
+            computed: all.computed.and(&one.computed),
+            waited: all.waited.and(&one.waited),
+        });
+        all.unwrap_or_default()
     }
 
     /// What `stage` takes for a batch, `fixed` of which does not depend on its samples, 0 to 1.

@@ -14,6 +14,7 @@ mod scenario;
 mod simulation;
 #[cfg(test)]
 mod tests;
+pub mod torch;
 mod trainer;
 
 pub use super::bound::{Bound, Limit};

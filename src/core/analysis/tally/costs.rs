@@ -22,8 +22,21 @@ impl Tally {
         let assembly = served.clone();
         let assembly = assembly.filter(|tally| tally.stage.kind() <= StageKind::Batch);
         let all = assembly.map(|tally| tally.net.sum as f64).sum();
-        let services =
-            served.map(|tally| service_profile(tally.stage, tally, all, workers, window));
+        // By threads that serve it and its parts.
+        let together = |stage: Stage| {
+            let own = served
+                .clone()
+                .filter(|tally| tally.stage.owner() == stage.owner());
+            own.map(|tally| tally.net.sum as f64).sum::<f64>()
+        };
+        let services = served.clone().map(|tally| {
+            let net = Net {
+                stage: together(tally.stage),
+                all,
+                inline: self.inline_cpu.map(|cpu| cpu.0 as f64),
+            };
+            service_profile(tally.stage, tally, net, workers, window)
+        });
         let mut services: Vec<ServiceProfile> = services.collect();
         within_cpu_time(&mut services, workers, window);
         let of_lanes = workers.iter().filter_map(|worker| cpu_of(worker, window));
@@ -38,10 +51,21 @@ impl Tally {
     }
 }
 
+/// Nanoseconds of service.
+#[derive(Copy, Clone)]
+struct Net {
+    /// Of a stage with its parts.
+    stage: f64,
+    /// Of all that make batches.
+    all: f64,
+    /// Of these, where the trainer's thread loads for itself, what it computed.
+    inline: Option<f64>,
+}
+
 fn service_profile(
     stage: Stage,
     tally: &StageTally,
-    all: f64,
+    net: Net,
     workers: &[WorkerSummary],
     window: Nanos,
 ) -> ServiceProfile {
@@ -59,7 +83,9 @@ fn service_profile(
         drift: tally.parts.drift(&lengths_ns),
         lengths_ns,
         cpu_share: match stage.kind() {
-            StageKind::Sample => cpu_share(stage, tally.net.sum as f64, all, workers, window),
+            StageKind::Part | StageKind::Sample | StageKind::Step => {
+                cpu_share(stage, net, workers, window)
+            }
             _ => 1.0,
         },
         woke_share: (woke * at_once).min(1.0),
@@ -84,7 +110,7 @@ fn within_cpu_time(services: &mut [ServiceProfile], workers: &[WorkerSummary], w
     for kind in kinds {
         let computed_by = |stage: Stage| match kind {
             LaneKind::BatchWorker => stage.kind() <= StageKind::Batch,
-            LaneKind::Worker(own) => stage == own && own.kind() <= StageKind::Batch,
+            LaneKind::Worker(own) => stage.is_within(own) && own.kind() <= StageKind::Batch,
             _ => false,
         };
         let own = workers.iter().filter(|worker| worker.kind == kind);
@@ -125,23 +151,28 @@ fn cpu_of(worker: &WorkerSummary, window: Nanos) -> Option<f64> {
     (usage.at > Nanos::ZERO).then(|| (usage.user + usage.system).0 as f64 * scale)
 }
 
-/// Of `net` nanoseconds of service at `stage`, the share that was computed and not waited. In our own loader only reading
-/// waits. Elsewhere a thread that serves several stages tells it of all its time together: each is taken to have waited
-/// alike, with `all` nanoseconds at all of them.
-fn cpu_share(stage: Stage, net: f64, all: f64, workers: &[WorkerSummary], window: Nanos) -> f64 {
+/// Of the service at `stage`, the share that was computed and not waited. In our own loader only reading waits. Elsewhere a
+/// thread that serves several stages, or parts of one, tells it of all its time together: each is taken to have waited
+/// alike.
+fn cpu_share(stage: Stage, net: Net, workers: &[WorkerSummary], window: Nanos) -> f64 {
     let of_images = stage.pipeline() == Pipeline::IMAGES;
     if of_images && !stage.is_first() {
         return 1.0;
     }
-    let serves = |worker: &&WorkerSummary| {
-        worker.kind == LaneKind::BatchWorker || worker.kind == LaneKind::Worker(stage)
+    let is_step = stage.kind() == StageKind::Step;
+    let serves = |worker: &&WorkerSummary| match worker.kind {
+        LaneKind::Trainer => is_step,
+        LaneKind::BatchWorker => !is_step,
+        kind => kind == LaneKind::Worker(stage.owner()),
     };
     let shared = workers
         .iter()
         .any(|worker| worker.kind == LaneKind::BatchWorker);
-    let net = match shared && !of_images {
-        true => all,
-        false => net,
+    // What the trainer's thread waited in loading.
+    let inline = net.inline.map(|cpu| net.all - cpu);
+    let served = match (shared || inline.is_some()) && !of_images && !is_step {
+        true => net.all,
+        false => net.stage,
     };
     let own = |worker: &WorkerSummary| {
         let usage = &worker.usage;
@@ -149,9 +180,13 @@ fn cpu_share(stage: Stage, net: f64, all: f64, workers: &[WorkerSummary], window
         let delay = usage.run_delay.0 as f64 * window.0 as f64 / usage.at.0.max(1) as f64;
         cpu_of(worker, window).map(|cpu| busy - delay.min(busy) - cpu)
     };
-    let waited: f64 = workers.iter().filter(serves).filter_map(own).sum();
+    let threads: f64 = workers.iter().filter(serves).filter_map(own).sum();
+    let waited = match (is_step, inline) {
+        (true, loading) => threads - loading.unwrap_or_default(),
+        (false, loading) => loading.unwrap_or(threads),
+    };
     // Less than a tenth of it is within what the kernel's figures tell.
-    match waited / net.max(1.0) {
+    match waited / served.max(1.0) {
         share if share > 0.1 => (1.0 - share).clamp(0.0, 1.0),
         _ => 1.0,
     }

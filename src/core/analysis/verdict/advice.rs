@@ -42,13 +42,17 @@ impl Judge<'_> {
                 Change::ReadLossLessOften,
                 self.without(self.summary.cause(cause)),
             )),
+            Cause::Host(HostWork::Metrics) => Some(Suggestion::new(
+                Change::FewerMetrics,
+                self.without(self.summary.cause(cause)),
+            )),
             _ => None,
         }
     }
 
     /// The factor gained where `length` of the window goes away.
     fn without(&self, length: Nanos) -> f64 {
-        let window = self.summary.window.length();
+        let window = self.summary.time();
         1.0 / (1.0 - share(length, window)).max(1e-3)
     }
 
@@ -81,14 +85,16 @@ impl Judge<'_> {
     /// The key that says how many threads `limit` has, and how many these are.
     fn threads(&self, limit: Limit) -> Option<(String, usize)> {
         let own = |stage| (format!("{stage}.workers"), self.bound.workers(stage));
+        let is_serial = self.shape.pipeline.the(StageKind::Sample).is_serial();
         match (limit, &self.shape.layout) {
+            (Limit::Workers, _) if is_serial => None,
             (Limit::Workers, Layout::WholeBatch { num_workers, .. }) => {
                 Some(("num_workers".to_owned(), *num_workers))
             }
             (Limit::Trainer, _) if self.shape.copy.workers == 0 => {
                 Some(("copy.workers".to_owned(), 0))
             }
-            _ => limit.stage().map(own),
+            _ => limit.stage().filter(|stage| !stage.is_serial()).map(own),
         }
     }
 
@@ -188,7 +194,7 @@ impl Judge<'_> {
         let stage = blamed.or(heaviest)?;
         // With each change, the stages it makes cheaper and what is left of their work at least.
         let (change, stages, left): (_, &[Stage], _) = match stage.kind() {
-            StageKind::Sample if pipeline != Pipeline::IMAGES => {
+            StageKind::Part | StageKind::Sample if pipeline != Pipeline::IMAGES => {
                 (Change::LessWork(stage), &[stage], 0.0)
             }
             StageKind::Sample if stage.finishes_samples() => (

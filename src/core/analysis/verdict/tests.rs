@@ -49,6 +49,7 @@ fn summary(
     let idle: u64 = causes.iter().map(|(_, ms)| ms).sum();
     Summary {
         window: Interval::new(Nanos::ZERO, Nanos(100 * period * MS)),
+        paused: Nanos::ZERO,
         steps: 100,
         samples: 100,
         device_busy: Nanos(100 * (period - idle) * MS),

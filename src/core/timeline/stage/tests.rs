@@ -53,6 +53,79 @@ fn each_stage_knows_its_place() {
 }
 
 #[test]
+fn parts_stand_before_their_stage_and_belong_to_it() {
+    let rows = [
+        ("fetch", Role::Stream),
+        ("split", Role::Part),
+        ("augment", Role::Part),
+        ("prepare", Role::Stage),
+    ];
+    let pipeline = Pipeline::of_rows(&rows).unwrap();
+    assert_eq!(Pipeline::of_rows(&rows), Ok(pipeline));
+    let others = ["fetch", "split", "augment", "prepare"];
+    assert_ne!(Pipeline::of(&others), Ok(pipeline), "these are stages");
+    let named = |name| pipeline.named(name).unwrap();
+    let [fetch, split, augment, prepare] = others.map(named);
+    assert_eq!(prepare.parts().collect::<Vec<_>>(), [split, augment]);
+    assert_eq!(
+        (
+            fetch.parts().count(),
+            split.parts().count(),
+            prepare.other(StageKind::Batch).parts().count()
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        [split, augment, prepare, fetch].map(Stage::owner),
+        [prepare, prepare, prepare, fetch]
+    );
+    assert_eq!((prepare.first_row(), fetch.first_row()), (split, fetch));
+    assert!(split.is_within(prepare) && !prepare.is_within(split) && !fetch.is_within(prepare));
+    assert!(fetch.is_serial() && !prepare.is_serial() && prepare.finishes_samples());
+    assert!(pipeline.samples().eq([fetch, prepare]));
+    assert_eq!(
+        Pipeline::of_rows(&rows[..3]),
+        Err(StageNameError::NoStage("augment".to_owned()))
+    );
+    let read: &'static Pipeline =
+        serde_json::from_str(&serde_json::to_string(pipeline).unwrap()).unwrap();
+    assert_eq!(read, pipeline);
+}
+
+#[test]
+fn batches_may_go_through_rows_of_other_names() {
+    let rows = [
+        ("to-tensor", Role::Part),
+        ("fetch", Role::Stage),
+        ("collate", Role::Batch),
+        ("transport", Role::Copy),
+        ("pin", Role::Copy),
+        ("main", Role::Main),
+    ];
+    let pipeline = Pipeline::of_rows(&rows).unwrap();
+    let names: Vec<&str> = pipeline.all().map(Stage::name).collect();
+    let ends = ["step", "transfer", "device"];
+    assert_eq!(names, [&rows.map(|(name, _)| name)[..], &ends].concat());
+    let kinds = [StageKind::Batch, StageKind::Copy, StageKind::Main];
+    let own = kinds.map(|kind| pipeline.the(kind).name());
+    assert_eq!(own, ["collate", "transport", "main"]);
+    let main = pipeline.named("main").unwrap();
+    assert!(!main.of_loader() && main.before() == pipeline.named("pin"));
+    assert!(pipeline.named("fetch").unwrap().finishes_samples());
+    let json = serde_json::to_string(pipeline).unwrap();
+    let read: &'static Pipeline = serde_json::from_str(&json).unwrap();
+    assert_eq!(read, pipeline);
+    // The usual rows need no mention, and no other row may have their names.
+    let usual = [("batch", Role::Batch), ("fetch", Role::Stage)];
+    assert_eq!(Pipeline::of_rows(&usual), Pipeline::of(&["fetch"]));
+    let odd = [("fetch", Role::Stage), ("copy", Role::Main)];
+    assert_eq!(
+        Pipeline::of_rows(&odd),
+        Err(StageNameError::Reserved("copy".to_owned()))
+    );
+}
+
+#[test]
 fn names_must_be_words_of_their_own() {
     let refused = |names: &[&str]| Pipeline::of(names).unwrap_err();
     assert_eq!(refused(&[]), StageNameError::None);

@@ -1,6 +1,6 @@
 //! Stages and pipelines as a report has them: a pipeline as the table of its stages, a stage by its name in one.
 
-use super::{Pipeline, Stage, StageKind};
+use super::{Pipeline, Role, Stage, StageKind};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
@@ -42,8 +42,11 @@ enum ServedBy {
 #[derive(Serialize, Deserialize)]
 struct Row<'a> {
     name: Cow<'a, str>,
-    /// Of work: a sample, or a batch.
+    /// Of work: a sample, a part of it in the stage behind, or a batch.
     unit: Cow<'a, str>,
+    /// Only one thread can serve it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    serial: bool,
     #[serde(rename = "where")]
     served_by: ServedBy,
 }
@@ -53,14 +56,16 @@ impl Serialize for Pipeline {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.infos().iter().map(|info| Row {
             name: info.name.into(),
+            serial: info.is_serial,
             unit: match info.kind {
+                StageKind::Part => "part".into(),
                 StageKind::Sample => "sample".into(),
                 _ => "batch".into(),
             },
             served_by: match info.kind {
-                StageKind::Sample | StageKind::Batch => ServedBy::Loader,
+                StageKind::Part | StageKind::Sample | StageKind::Batch => ServedBy::Loader,
                 StageKind::Copy => ServedBy::Copy,
-                StageKind::Step => ServedBy::Trainer,
+                StageKind::Main | StageKind::Step => ServedBy::Trainer,
                 StageKind::Transfer | StageKind::Device => ServedBy::Device,
             },
         }))
@@ -70,9 +75,20 @@ impl Serialize for Pipeline {
 impl<'de> Deserialize<'de> for &'static Pipeline {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let rows = Vec::<Row>::deserialize(deserializer)?;
-        let samples = rows.iter().filter(|row| row.unit == "sample");
-        let names: Vec<&str> = samples.map(|row| &*row.name).collect();
-        let pipeline = Pipeline::of(&names).map_err(Error::custom)?;
+        let named = rows.iter().filter_map(|row| {
+            let role = match (&*row.unit, row.served_by) {
+                ("part", _) => Role::Part,
+                ("sample", _) if row.serial => Role::Stream,
+                ("sample", _) => Role::Stage,
+                (_, ServedBy::Loader) => Role::Batch,
+                (_, ServedBy::Copy) => Role::Copy,
+                (_, ServedBy::Trainer) if row.name != "step" => Role::Main,
+                _ => return None,
+            };
+            Some((&*row.name, role))
+        });
+        let names: Vec<(&str, Role)> = named.collect();
+        let pipeline = Pipeline::of_rows(&names).map_err(Error::custom)?;
         let own = pipeline.all().map(Stage::name);
         match own.eq(rows.iter().map(|row| &*row.name)) {
             true => Ok(pipeline),

@@ -85,7 +85,11 @@ pub fn lanes() -> Vec<LaneInfo> {
         ("copy engine", LaneKind::CopyEngine),
     ] {
         let name = name.to_owned();
-        lanes.push(LaneInfo { name, kind });
+        lanes.push(LaneInfo {
+            name,
+            kind,
+            thread: None,
+        });
     }
     lanes
 }

@@ -2,7 +2,7 @@
 
 #![cfg(feature = "cpu")]
 
-use stallscope_burn::{Architecture, ModelSpec, OptimizerSpec, Precision, cpu};
+use stallscope_trainer::{Architecture, ModelSpec, OptimizerSpec, Precision, cpu};
 
 #[test]
 fn a_seed_gives_the_same_weights_whatever_was_drawn_before() {

@@ -1,0 +1,81 @@
+//! The whole command line: parse, dispatch, print errors in one piece.
+
+use super::args::{Cli, Command};
+use super::{
+    batch_size, completions, config, data, diagnose, doctor, error_chain, failure, fit_search,
+    predict, reproduce, run, sweep, time_kernels, tune,
+};
+use clap::Parser;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Does what `words` say, the program's name first, and returns the exit status.
+pub fn command_line(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let status = match Cli::try_parse_from(words) {
+        Ok(cli) => dispatch(cli),
+        Err(error) => {
+            error.print().ok();
+            return ExitCode::from(error.exit_code() as u8);
+        }
+    };
+    io::stdout().flush().ok();
+    match status {
+        Ok(status) => status,
+        // Whoever read the output has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", error_chain(error.as_ref()));
+            failure(&error)
+        }
+    }
+}
+
+/// What `stallscope torch` was given, as JSON, for the package that runs it.
+///
+/// # Errors
+/// The exit status, once what is wrong with the words, or the help that they ask for, is printed.
+pub fn torch_arguments(words: impl IntoIterator<Item = OsString>) -> Result<String, ExitCode> {
+    match Cli::try_parse_from(words) {
+        Ok(Cli {
+            command: Command::Torch(args),
+        }) => serde_json::to_string(&args).map_err(|_| ExitCode::FAILURE),
+        Ok(_) => Err(ExitCode::FAILURE),
+        Err(error) => {
+            error.print().ok();
+            Err(ExitCode::from(error.exit_code() as u8))
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    let out = &mut io::stdout();
+    match cli.command {
+        Command::Run(args) => return run::run(&args, out),
+        Command::BatchSize(args) => return batch_size::batch_size(&args, out),
+        Command::Sweep(args) => return sweep::sweep(&args, out),
+        Command::Diagnose(args) => return diagnose::diagnose(&args, out),
+        Command::Predict(args) => return predict::predict(&args, out),
+        Command::Tune(args) => return tune::tune(&args, out),
+        Command::Reproduce(args) => return reproduce::reproduce(&args, out),
+        Command::FitSearch(args) => return fit_search::fit_search(&args),
+        Command::TimeKernels(args) => return time_kernels::time_kernels(&args, out),
+        Command::Data { command } => return data::data(&command, out),
+        Command::Doctor(args) => return doctor::doctor(&args, out),
+        Command::Torch(_) => anyhow::bail!(
+            "`stallscope torch` runs in the Python that has your PyTorch\n  \
+             try: pip install stallscope, and the command of that name which it brings"
+        ),
+        Command::Config(args) => config::config(&args, out)?,
+        Command::Keys => config::keys(out)?,
+        Command::Completions(args) => completions::completions(&args, out)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
