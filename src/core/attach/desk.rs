@@ -186,12 +186,16 @@ impl Desk {
         }
     }
 
+    /// The unit of work before.
+    pub(super) fn before(&self) -> UnitRef {
+        let current = self.lane.current();
+        let before = current.ordinal().checked_sub(1);
+        before.map_or(UnitRef::NONE, |before| UnitRef::new(current.lane(), before))
+    }
+
     /// A unit of work that follows the one before at once.
     pub(super) fn unit(&self, stage: Stage, batch: u64, start: Nanos, end: Nanos) -> UnitRecord {
-        let before = self.lane.current().ordinal().checked_sub(1);
-        let before = before.map_or(UnitRef::NONE, |before| {
-            UnitRef::new(self.lane.current().lane(), before)
-        });
+        let before = self.before();
         UnitRecord {
             item: ItemId { batch, slot: 0 },
             lineage: match stage.is_first() {

@@ -277,6 +277,40 @@ fn a_training_that_panics_has_failed() {
     assert_eq!((report.status, report.steps), (Status::Failed, 1));
 }
 
+/// A batch that was made long ago and takes its time to come is late by that time only.
+#[test]
+fn what_was_made_in_time_is_not_waited_for_since_then() {
+    let attached = Attached::new(AttachOptions::default());
+    let get = attached.stage("get").unwrap();
+    let mut epoch = attached.epoch(16);
+    let own = attached.clone();
+    let load = move || {
+        let item = |index| own.sample(get, index, || Some(index));
+        let batch = |index| item(index).map(|_| own.batch(1, || index)).unwrap();
+        (0..16).map(batch).collect::<Vec<_>>()
+    };
+    let mut batches = spawn(load).join().unwrap().into_iter().enumerate();
+    let mut receive = || {
+        let (place, batch) = batches.next()?;
+        pause(if place == 12 { 2_000 } else { 0 });
+        Some(batch)
+    };
+    while epoch.next(&mut receive).is_some() {
+        attached.computed();
+        pause(4_000);
+    }
+    drop(epoch);
+    let report = attached.finish();
+    let text = render(&report);
+    let of = |kind| {
+        let row = report.idle_causes.iter().find(|cause| cause.kind == kind);
+        row.map_or(0.0, |cause| cause.share)
+    };
+    assert_eq!(report.steps, 16, "{text}");
+    assert!(of(Cause::Host(HostWork::Metrics)) > 0.8, "{text}");
+    assert!(of(Cause::WakeUp) < 0.1, "{text}");
+}
+
 /// The trace is whole where training is paused, too.
 #[test]
 fn pauses_leave_the_trace_whole() {

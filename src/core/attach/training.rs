@@ -18,6 +18,9 @@ struct Step {
     tag: Tag,
     start: Nanos,
     waited: bool,
+    /// Since when, and for which unit.
+    ready_at: Nanos,
+    cause: UnitRef,
     wake_run_delay: u32,
     /// When the device was done with it.
     computed: Option<Nanos>,
@@ -87,8 +90,8 @@ impl Trainer {
         let unit = UnitRecord {
             samples: step.tag.samples,
             waited: step.waited,
-            ready_at: step.tag.ready_at,
-            cause: step.tag.unit,
+            ready_at: step.ready_at,
+            cause: step.cause,
             lineage: step.tag.unit,
             wake_run_delay: step.wake_run_delay,
             run_delay: desk.meter.run_delay(now),
@@ -112,11 +115,18 @@ impl Trainer {
             true => now,
             false => self.desk.free_at,
         };
+        // One that was made before it was asked for was not waited for longer than that, whatever took the time.
+        let (ready_at, cause) = match waited && tag.ready_at <= since {
+            true => (since, self.desk.before()),
+            false => (tag.ready_at, tag.unit),
+        };
         self.step = Some(Step {
             wake_run_delay: match waited {
-                true => self.desk.woken(now - tag.ready_at, now),
+                true => self.desk.woken(now - ready_at, now),
                 false => 0,
             },
+            ready_at,
+            cause,
             tag,
             start,
             waited,
@@ -241,13 +251,12 @@ fn enter(attached: &Attached, running: &Running) -> bool {
         trainer.desk.lane.pause(Interval::new(since, now));
     }
     trainer.desk.free_at = now;
-    let current = trainer.desk.lane.current();
-    let before = current.ordinal().checked_sub(1);
+    let cause = trainer.desk.before();
     let mut epoch = locked(&running.epoch);
     *epoch = Started {
         number: epoch.number + 1,
         at: now,
-        cause: before.map_or(UnitRef::NONE, |before| UnitRef::new(current.lane(), before)),
+        cause,
     };
     true
 }
