@@ -285,7 +285,8 @@ impl Drop for OpenGroup<'_> {
     }
 }
 
-/// Times in order, each inside its slice: an arrow must not end before it starts, nor touch the slice's neighbour.
+/// Times in order, each inside its slice: an arrow must not end before it starts, nor touch the slice's neighbour. No two
+/// are the same where there is room, since Perfetto's engine may swap those.
 fn flow_times(points: &[FlowPoint]) -> Option<Vec<Nanos>> {
     if points.len() < 2 {
         return None;
@@ -293,7 +294,10 @@ fn flow_times(points: &[FlowPoint]) -> Option<Vec<Nanos>> {
     let mut times = Vec::with_capacity(points.len());
     let mut before = Nanos(0);
     for point in points {
-        let at = point.start.max(before);
+        let mut at = point.start.max(before);
+        if at == before && !times.is_empty() && at + Nanos(1) < point.end {
+            at = at + Nanos(1);
+        }
         if at != point.start && at >= point.end {
             return None;
         }

@@ -372,6 +372,23 @@ fn copying_ahead_leaves_the_copy_itself() {
     );
 }
 
+#[test]
+fn slack_ends_where_something_else_binds() {
+    let slack = |cores, step| {
+        let found = summary(90, step, &[(DECODE, 70)], &[(Stage::DECODE, 1, 88)], 110);
+        let beside = LoaderShape {
+            device_beside: true,
+            ..shape(cores)
+        };
+        Verdict::of(&found, &beside).slack[0].to_string()
+    };
+    assert_eq!(
+        slack(16, 5),
+        "decode workers 4.40x (next limit: the device)"
+    );
+    assert_eq!(slack(2, 5), "decode workers 1.60x (next limit: the cores)");
+}
+
 /// More workers for one of them alone are no use.
 #[test]
 fn stages_that_are_as_slow_are_changed_together() {
