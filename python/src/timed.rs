@@ -2,7 +2,6 @@
 
 use crate::desk;
 use crate::process;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use stallscope_torch::event::{Event, Span};
@@ -145,61 +144,28 @@ fn found_as(timed: &Bound<'_, Timed>) -> Option<String> {
     at.is(timed).then(|| format!("{module}:{name}"))
 }
 
-/// What `stage()` gives: a context, and a decorator.
-#[pyclass(frozen, module = "stallscope._native")]
-pub struct Stage {
-    name: Py<PyString>,
+thread_local! {
+    /// Parts open through `with`, in the order in which they were opened by this thread.
+    static WITH: std::cell::RefCell<Vec<(u16, Option<usize>)>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Names the time of a `with` block, or of a decorated function, as a part of the sample that is being made.
+/// A `with` block of the user's part `part` begins.
 #[pyfunction]
-pub fn stage(name: Bound<'_, PyString>) -> Stage {
-    Stage {
-        name: name.unbind(),
-    }
-}
-
-/// Parts open through `with`, in the order in which they were opened by this thread.
-fn open_with(name: &str) {
-    let part = process::part(name);
+pub fn enter_stage(part: u16) {
     let depth = open(part, true);
     WITH.with_borrow_mut(|with| with.push((part, depth)));
 }
 
-thread_local! {
-    static WITH: std::cell::RefCell<Vec<(u16, Option<usize>)>> = const { std::cell::RefCell::new(Vec::new()) };
-}
-
-#[pymethods]
-impl Stage {
-    fn __enter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
-        if process::is_active() {
-            open_with(&slf.get().name.bind(slf.py()).to_cow()?);
-        }
-        Ok(slf.clone())
-    }
-
-    #[pyo3(signature = (_kind, _error, _traceback, /))]
-    fn __exit__(
-        &self,
-        _kind: &Bound<'_, PyAny>,
-        _error: &Bound<'_, PyAny>,
-        _traceback: &Bound<'_, PyAny>,
-    ) -> bool {
-        let last = WITH.with_borrow_mut(|with| with.pop());
-        if let Some((part, depth)) = last {
-            close(part, true, depth);
-        }
-        false
-    }
-
-    /// Decorates a function, or a class's method.
-    fn __call__(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<Timed> {
-        if !function.bind(py).is_callable() {
-            return Err(PyTypeError::new_err("stage(name) decorates a function"));
-        }
-        let name = self.name.bind(py).to_cow()?.into_owned();
-        Ok(Timed::new(function, name, true))
+/// It ends; takes what `__exit__` is given.
+#[pyfunction]
+#[pyo3(signature = (_kind, _error, _traceback, /))]
+pub fn leave_stage(
+    _kind: &Bound<'_, PyAny>,
+    _error: &Bound<'_, PyAny>,
+    _traceback: &Bound<'_, PyAny>,
+) {
+    if let Some((part, depth)) = WITH.with_borrow_mut(|with| with.pop()) {
+        close(part, true, depth);
     }
 }
 

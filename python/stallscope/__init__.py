@@ -1,6 +1,10 @@
-"""Shows which stage of a data loader keeps the device of a training idle, and what to change."""
+"""Shows which stage of a data loader keeps the device of a training idle, and what to change.
 
-from stallscope._native import Timed, stage
+``stage("name")`` names a part of a sample: ``with stage("tokenize"): ...``, or ``@stage("tokenize")`` before a function.
+"""
+
+from stallscope._native import Timed
+from stallscope._stage import stage
 
 __all__ = ["stage"]
 

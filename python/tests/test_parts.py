@@ -184,5 +184,10 @@ def test_stages_do_not_change_what_they_are_around():
     assert double(4) == 8
     with pytest.raises(KeyError), stage("x"):
         raise KeyError("y")
-    with stage("a") as a, stage("a"):
-        assert isinstance(a, _native.Stage)
+    with stage("a"), stage("a"):
+        pass
+    with pytest.raises(TypeError):
+        stage("a")(3)
+    again = pickle.loads(pickle.dumps(stage("a")))
+    with again:
+        assert again.name == "a"

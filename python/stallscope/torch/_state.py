@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import Any, List, Optional
 
-from stallscope import _native
+from stallscope import _native, _stage
 from stallscope.torch import _collector
 from stallscope.torch._options import Options, rank, world_size
 
@@ -48,6 +48,13 @@ def problem(text: str) -> None:
             _native.text("problem", 0, text)
 
 
+def start() -> bool:
+    """Begin to record; false where this process cannot."""
+    started = _native.start()
+    _stage.record(started)
+    return started
+
+
 def records() -> bool:
     """Whether this process, which is about to iterate a DataLoader, records; the first time it begins to."""
     if STATE.begun or STATE.is_worker or STATE.options is None:
@@ -57,7 +64,7 @@ def records() -> bool:
     try:
         fd = _native.create_rings()
         STATE.collector = _collector.Collector(fd, STATE.options)
-        if _native.start():
+        if start():
             from stallscope.torch import _compute
 
             _compute.place()
@@ -67,6 +74,7 @@ def records() -> bool:
     except Exception as error:
         sys.stderr.write(f"warning: stallscope cannot record this process: {error}\n")
         _native.stop()
+        _stage.record(False)
     return _native.is_active()
 
 
@@ -98,12 +106,14 @@ def finish() -> None:
     STATE.begun = False
     if collector is not None:
         _native.finish()
+        _stage.record(False)
         collector.wait()
 
 
 def _forked() -> None:
     """In a child: the rings are the parent's, until a worker's loop says that they are its own, too."""
     _native.forked()
+    _stage.record(False)
     STATE.collector = None
     STATE.begun = False
     STATE.within = 0

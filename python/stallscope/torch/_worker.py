@@ -9,7 +9,7 @@ from typing import Any, Callable, Deque, Optional, Tuple
 
 from stallscope import _native
 from stallscope.torch._place import _MARK, failed, original_of
-from stallscope.torch._state import STATE, problem
+from stallscope.torch._state import STATE, problem, start
 
 _now = _native.now
 
@@ -80,7 +80,7 @@ class _Worker:
         STATE.collector = None
         self.key = key
         self.since = 0
-        if not _native.start():
+        if not start():
             return
         arguments = inspect.signature(original).bind(*args, **kwargs).arguments
         self.number = int(arguments["worker_id"])
