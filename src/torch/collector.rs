@@ -11,6 +11,7 @@ use nix::sys::resource::UsageWho;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize;
+use serde_json::json;
 use stallscope_core::analysis::{
     Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict, WindowRule,
 };
@@ -289,7 +290,7 @@ impl Collector {
         let mut report = Report::new(
             name.to_owned(),
             this_machine(usable_cores()),
-            serde_json::Value::Null,
+            json!({"steps": self.options.steps, "warmup_steps": self.options.warmup_steps}),
         );
         let failed = translation.failed.as_deref();
         report.status = match failed {
@@ -401,3 +402,6 @@ fn shape(pipeline: &'static Pipeline, num_workers: usize, prefetch_factor: usize
         cores: usable_cores(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! A training without workers that this process writes into rings of its own.
+
+use super::*;
+use crate::event::{Batch, Compute, PartTime, Pass, Span, TextKind};
+use crate::ring::RingWriter;
+
+const MS: u64 = 1_000_000;
+/// Of each batch: its two samples, and its step.
+const FETCH: u64 = 6 * MS;
+const STEP: u64 = 4 * MS;
+const PASS: Pass = Pass {
+    iterator: 0,
+    epoch: 0,
+};
+
+fn say(writer: &mut RingWriter, event: &Event) {
+    let mut words = Vec::new();
+    event.write(&mut words);
+    writer.write(1, &words);
+}
+
+fn texts(writer: &mut RingWriter, kind: TextKind, text: &str) {
+    for piece in Event::texts(kind, 0, text) {
+        say(writer, &piece);
+    }
+}
+
+/// One batch is drawn, made and trained on from `at` on.
+fn batch(writer: &mut RingWriter, number: u64, at: u64) {
+    let (batch, half) = (Batch { pass: PASS, number }, FETCH / 2);
+    let span = |start, length| Span {
+        start,
+        end: start + length,
+    };
+    say(writer, &Event::NextBegins { pass: PASS, at });
+    say(
+        writer,
+        &Event::Dispatch {
+            batch,
+            worker: 0,
+            samples: 2,
+            sampler: span(at, 0),
+            put: at,
+        },
+    );
+    for place in 0..2 {
+        let decode = PartTime {
+            part: 0,
+            count: 1,
+            length: half - MS,
+        };
+        say(
+            writer,
+            &Event::Sample {
+                batch,
+                place,
+                index: 2 * number + u64::from(place),
+                samples: 1,
+                span: span(at + u64::from(place) * half, half),
+                cpu: 0,
+                parts: vec![decode],
+            },
+        );
+    }
+    say(
+        writer,
+        &Event::Fetch {
+            batch,
+            worker: 0,
+            samples: 2,
+            wait: span(at, 0),
+            span: span(at, FETCH),
+            collate: span(at + FETCH, 0),
+            cpu: 0,
+            parts: Vec::new(),
+            ended: false,
+        },
+    );
+    say(
+        writer,
+        &Event::NextEnds {
+            batch,
+            is_some: true,
+            grad: true,
+            samples: 2,
+            at: at + FETCH,
+        },
+    );
+    for (phase, start) in [
+        (Compute::Forward, at + FETCH),
+        (Compute::Optimizer, at + FETCH + STEP / 2),
+    ] {
+        say(
+            writer,
+            &Event::Compute {
+                phase,
+                span: span(start, STEP / 2),
+            },
+        );
+    }
+}
+
+fn training(writer: &mut RingWriter, batches: u64) {
+    let session = serde_json::json!({
+        "torch": "2.x", "python": "3.x", "command": ["train.py"], "pid": std::process::id(),
+        "rank": null, "world_size": 1, "threads": 1, "missing": [],
+    });
+    texts(writer, TextKind::Session, &session.to_string());
+    texts(writer, TextKind::Part, "decode");
+    let loader = serde_json::json!({"batch_size": 2, "num_workers": 0, "batches": batches, "samples": 2 * batches});
+    texts(writer, TextKind::Loader, &loader.to_string());
+    let begun = now() - batches * (FETCH + STEP) - 10 * MS;
+    say(
+        writer,
+        &Event::PassBegins {
+            pass: PASS,
+            grad: true,
+            at: begun,
+        },
+    );
+    for number in 0..batches {
+        batch(writer, number, begun + number * (FETCH + STEP));
+    }
+    let at = begun + batches * (FETCH + STEP);
+    say(writer, &Event::NextBegins { pass: PASS, at });
+    say(
+        writer,
+        &Event::PassEnds {
+            pass: PASS,
+            early: false,
+            at,
+        },
+    );
+}
+
+fn options(folder: &std::path::Path) -> CollectOptions {
+    CollectOptions {
+        run_dir: folder.join("run"),
+        steps: Some(20),
+        warmup_steps: 3,
+        trace_steps: 10,
+    }
+}
+
+#[test]
+fn a_training_becomes_a_report_and_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let rings = Rings::create().unwrap();
+    let mut writer = rings.claim().unwrap();
+    training(&mut writer, 40);
+    drop(writer);
+    rings.finish();
+    let outcome = collect(&rings, options(folder.path())).unwrap();
+    let written = fs::read_to_string(folder.path().join("run/report.json")).unwrap();
+    let written: serde_json::Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(written, serde_json::to_value(&outcome.report).unwrap());
+    let read = &outcome.report;
+    assert_eq!((read.status, read.steps), (Status::Complete, 20));
+    assert_eq!(read.recorder.dropped, 0);
+    let device = read.device.as_ref().unwrap();
+    let share = device.idle_ns.0 as f64 / (device.idle_ns + device.busy_ns).0 as f64;
+    assert!((share - 0.6).abs() < 0.01, "{share}");
+    let verdict = read.verdict.as_ref().unwrap();
+    assert!(
+        format!("{verdict:?}").contains("decode"),
+        "the longest part is not named: {verdict:?}"
+    );
+    let trace = fs::read_to_string(folder.path().join("run/trace.json")).unwrap();
+    let events: serde_json::Value = serde_json::from_str(&trace).unwrap();
+    assert!(events.as_array().unwrap().len() > 40);
+}
+
+#[test]
+fn an_error_of_the_script_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text, status) in [
+        ("ValueError: boo", Status::Failed),
+        ("KeyboardInterrupt: ", Status::Interrupted),
+    ] {
+        let rings = Rings::create().unwrap();
+        let mut writer = rings.claim().unwrap();
+        training(&mut writer, 10);
+        texts(&mut writer, TextKind::Failed, text);
+        rings.finish();
+        let report = collect(&rings, options(folder.path())).unwrap().report;
+        assert_eq!(report.status, status);
+        assert_eq!(report.error.as_deref(), Some(text));
+    }
+}
+
+#[test]
+fn events_without_room_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let rings = Rings::create().unwrap();
+    let mut writer = rings.claim().unwrap();
+    training(&mut writer, 20_000);
+    rings.finish();
+    let report = collect(&rings, options(folder.path())).unwrap().report;
+    assert!(report.recorder.dropped > 0);
+    assert_eq!(report.status, Status::Complete);
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("run"), "a file").unwrap();
+    let rings = Rings::create().unwrap();
+    let error = collect(&rings, options(folder.path())).err().unwrap();
+    assert!(error.to_string().starts_with("cannot write "), "{error}");
+}
