@@ -45,10 +45,12 @@ def profile(
 
     The parameters are those of :func:`install`.
     """
-    from stallscope.torch import _state
+    from stallscope.torch import _options, _state
 
     install(run_dir, steps, warmup_steps, json)
     try:
         yield
     finally:
         _state.finish()
+        # What is started later is not of the block.
+        os.environ.pop(_options.VARIABLE, None)
