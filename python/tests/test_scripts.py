@@ -60,4 +60,4 @@ def test_each_rank_has_its_report(tmp_path):
         losses = (alone / f"losses-{rank}").read_text()
         assert losses and losses == (profiled / f"losses-{rank}").read_text()
         report = json.loads((runs / f"rank-{rank}" / "report.json").read_text())
-        assert report["status"] == "complete" and report["torch"]["rank"] == rank
+        assert report["status"] == "complete" and report["torch"]["session"]["rank"] == rank
