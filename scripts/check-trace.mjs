@@ -123,13 +123,15 @@ function checkArrows(raw, { arrows, byLane }, bound) {
     const kinds = points.map((point) => point.ph).join('');
     if (!/^st*f$/.test(kinds)) wrong.push(`flow ${flow} is "${kinds}" in time, not one start, steps and one end`);
     asked += points.length - 1;
-    const chain = bindChain(points, byLane, (out, into) => drawn.get(arrowKey(out, into)) > 0);
+    // Perfetto draws an arrow from the slice that began first, also where that is the one it ends in.
+    const turned = (out, into) => (into.ts < out.ts ? arrowKey(into, out) : arrowKey(out, into));
+    const chain = bindChain(points, byLane, (out, into) => drawn.get(turned(out, into)) > 0);
     if (typeof chain === 'string') {
       wrong.push(`flow ${flow}: ${chain}`);
       continue;
     }
     for (let i = 1; i < chain.length; i++) {
-      const key = arrowKey(chain[i - 1], chain[i]);
+      const key = turned(chain[i - 1], chain[i]);
       drawn.set(key, drawn.get(key) - 1);
     }
     bound.set(flow, chain);

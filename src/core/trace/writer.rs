@@ -285,8 +285,7 @@ impl Drop for OpenGroup<'_> {
     }
 }
 
-/// Times in order, each inside its slice: an arrow must not end before it starts, nor touch the slice's neighbour. No two
-/// are the same where there is room, since Perfetto's engine may swap those.
+/// Times in order, each inside its slice: an arrow must not end before it starts, nor touch the slice's neighbour.
 fn flow_times(points: &[FlowPoint]) -> Option<Vec<Nanos>> {
     if points.len() < 2 {
         return None;
