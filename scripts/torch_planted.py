@@ -1,478 +1,167 @@
 #!/usr/bin/env python3
 """Plants one cost, or two, in a PyTorch training and asks stallscope which it is.
 
-usage: torch_planted.py [--cases GLOB] [--json PATH]      all cases: truth, then the profiler's answer
-       torch_planted.py train CASE [--without COST]       one training, as the profiler sees it
-
 The truth knows nothing of the profiler: the same training with `time` only, with the cost and without it. What the
 device idles less without it, over the window with it, has to be the share of the cause that the report names first,
-within 2 % of the window. Costs are sleeps where they can be, so that two cores are enough.
+within 2 % of the window. Each round runs the training with the cost, without it and under the profiler, in turns; what
+counts are the medians.
+
+usage: torch_planted.py measure RUNS.json [--cases GLOB] [--seconds N]    adds rounds, to the cases with fewest first
+       torch_planted.py table RUNS.json                                   what all rounds say
 
 Needs torch, torchvision and Pillow, and `stallscope` on the PATH.
 """
 
 import argparse
-import contextlib
-import fcntl
 import fnmatch
-import io
 import json
-import multiprocessing
 import os
+import platform
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
 
-STEP = 0.004  # seconds of the device a step, unless a case says otherwise
+from planted_training import CASES, Case, train
+
+TRAINING = Path(__file__).with_name("planted_training.py")
 TOLERANCE = 0.02
-
-
-@dataclass(frozen=True)
-class Case:
-    """A training with costs planted in it."""
-
-    name: str
-    costs: dict  # where -> seconds (or what the place makes of it); the first is the one to be named
-    says: tuple  # how the causes that are this cost begin, of which one is named first
-    workers: int = 2
-    context: str = "fork"
-    batch: int = 8
-    batches: int = 40
-    epochs: int = 1
-    step: float = STEP
-    warmup: int = 0  # steps that are not measured
-    loader: dict = field(default_factory=dict)
-    dataset: str = "map"
-
-
-def case(name, costs, *says, **more):
-    return Case(name, costs, says, **more)
-
-
-READ, DECODE, SLOW, COLLATE = "read", "decode", "slow-transform", "collate"
-CASES = [
-    case("read, inline", {"read": 0.006}, READ, workers=0),
-    case("read, one worker", {"read": 0.006}, READ, workers=1),
-    case("read, two workers", {"read": 0.010}, READ),
-    case("read, four spawned workers", {"read": 0.016}, READ, workers=4, context="spawn", batches=100, warmup=20),
-    case("decode, inline", {"decode": 0.006}, DECODE, workers=0),
-    case("lazy decode, two workers", {"lazy decode": 0.010}, DECODE),
-    case("lazy decode, spawned", {"lazy decode": 0.010}, DECODE, context="spawn", batches=100, warmup=20),
-    case("one of two transforms, v1", {"transform": 0.006}, SLOW, workers=1),
-    case("one of two transforms, v2", {"transform v2": 0.010}, SLOW),
-    case("collate, inline", {"collate": 0.03}, COLLATE, workers=0),
-    case("collate, one worker", {"collate": 0.05}, COLLATE, workers=1),
-    case("collate, four workers", {"collate": 0.15}, COLLATE, workers=4, batches=60),
-    case("large arrays by value", {"arrays": 24_000_000}, "transport", "host: receiving", workers=1, batch=2),
-    case("many small tensors", {"small tensors": 800}, "transport", "host: receiving", workers=1, batch=2),
-    case("sampler", {"sampler": 0.03}, "host: sampler", workers=2),
-    case("sampler, four workers", {"sampler": 0.03}, "host: sampler", workers=4),
-    case("sampler, inline", {"sampler": 0.03}, "host: sampler", workers=0),
-    case("lazy opens each epoch", {"lazy open": 0.3}, "worker start-up", epochs=6, batches=10),
-    case("worker_init_fn each epoch", {"worker init": 0.3}, "worker start-up", epochs=6, batches=10, workers=4),
-    case("spawned workers each epoch", {"start-up": None}, "worker start-up", epochs=3, batches=10, context="spawn"),
-    case("few samples take long", {"rare": 0.2}, "slow-samples", "head-of-line", batch=4, batches=60),
-    case("they all land on one worker", {"rare, one worker": 0.3}, "slow-samples", "head-of-line", workers=4, batch=4, batches=80),
-    case("a lock", {"lock": 0.010}, "lock", workers=4),
-    case("a locked file", {"flock": 0.010}, "lock", workers=4),
-    case("too few shards", {"shards": 1}, "too few shards", workers=4, dataset="iterable", batch=4),
-    case("code between steps", {"between": 0.03}, "host: between steps", workers=2),
-    case("code between steps, inline", {"between": 0.03}, "host: between steps", workers=0),
-    case("a validation loader started anew", {"validation": 0.3}, "validation", epochs=5, batches=10),
-    case("host to device", {"to device": 60_000_000}, "host: copy", workers=1, batch=2),
-    case("slow step", {"step": 0.06}, "device-bound", workers=2),
-    case("slow step, inline", {"step": 0.2}, "device-bound", workers=0, batch=2),
-    case("read and transform", {"read": 0.012, "transform": 0.004}, READ, workers=1, step=0.001),
-    case("collate and read", {"collate": 0.12, "read": 0.004}, COLLATE, workers=2, step=0.001),
-    case("sampler and code between steps", {"sampler": 0.04, "between": 0.02}, "host: sampler", workers=1),
-    case("start-up and read", {"worker init": 0.5, "read": 0.004}, "worker start-up", workers=2, epochs=4, batches=10, step=0.001),
-    case("between steps and collate, inline", {"between": 0.05, "collate": 0.02}, "host: between steps", workers=0, step=0.001),
-    case("whole batches", {"getitems": 0.05}, "fetch", workers=1),
-]
-
-
-def train(chosen: Case, without: "str | None") -> dict:
-    """The training; returns its window and the time the device was busy, in seconds."""
-    import torch
-    import torch.utils.data
-
-    torch.set_num_threads(1)
-    costs = {place: cost for place, cost in chosen.costs.items() if place != without}
-    busy, step = 0.0, 0
-    model, loader, validation = made(chosen, costs, without)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    start = time.monotonic()
-    for _ in range(chosen.epochs):
-        for batch in loader:
-            if "to device" in costs:
-                batch["x"] = batch["big"].to("cpu", copy=True)[:, :4]
-            began = time.monotonic()
-            loss = model(batch["x"].float()).sum()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            busy += time.monotonic() - began
-            if "between" in costs:
-                time.sleep(costs["between"])
-            step += 1
-            if step == chosen.warmup:
-                start, busy = time.monotonic(), 0.0
-        end = time.monotonic()
-        if validation is not None:
-            with torch.no_grad():
-                for batch in validation:
-                    began = time.monotonic()
-                    model(batch["x"].float())
-                    busy += time.monotonic() - began
-    return {"window": end - start, "busy": busy}
-
-
-def made(chosen: Case, costs: dict, without: "str | None"):
-    """Model, loader and, where there is one, the validation loader."""
-    import torch
-    from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
-
-    data = (Shards if chosen.dataset == "iterable" else Samples)(chosen, costs)
-    more = dict(chosen.loader)
-    if chosen.workers:
-        more.setdefault("prefetch_factor", 2)
-        more["multiprocessing_context"] = chosen.context
-        # Without the cost of starting them, workers stay.
-        more["persistent_workers"] = without == "start-up"
-    if "worker init" in costs:
-        more["worker_init_fn"] = Slept(costs["worker init"])
-    if chosen.dataset != "iterable":
-        sampler = SequentialSampler(data)
-        more["sampler"] = SlowSampler(sampler, costs["sampler"] / chosen.batch) if "sampler" in costs else sampler
-    loader = DataLoader(data, batch_size=chosen.batch, num_workers=chosen.workers, collate_fn=Collate(costs), **more)
-    validation = None
-    if "validation" in chosen.costs:
-        worker = Slept(costs["validation"]) if "validation" in costs else None
-        validation = DataLoader(Samples(chosen, {}), batch_size=chosen.batch, num_workers=1, worker_init_fn=worker, collate_fn=Collate({}))
-    return Model(costs.get("step", chosen.step)), loader, validation
-
-
-class Slept:
-    """Sleeps in each worker that starts."""
-
-    def __init__(self, seconds):
-        self.seconds = seconds
-
-    def __call__(self, worker):
-        time.sleep(self.seconds)
-
-
-class SlowSampler:
-    def __init__(self, sampler, seconds):
-        self.sampler, self.seconds = sampler, seconds
-
-    def __len__(self):
-        return len(self.sampler)
-
-    def __iter__(self):
-        for index in self.sampler:
-            time.sleep(self.seconds)
-            yield index
-
-
-class Collate:
-    def __init__(self, costs):
-        self.costs = costs
-
-    def __call__(self, samples):
-        import torch
-
-        if "collate" in self.costs:
-            time.sleep(self.costs["collate"])
-        batch = {"x": torch.stack([sample["x"] for sample in samples])}
-        if "arrays" in self.costs:
-            import numpy
-
-            batch["arrays"] = numpy.ones(self.costs["arrays"], dtype=numpy.uint8)
-        if "small tensors" in self.costs:
-            batch["small"] = [torch.ones(4) for _ in range(self.costs["small tensors"])]
-        if "to device" in self.costs:
-            batch["big"] = torch.ones(len(samples), self.costs["to device"] // len(samples) // 4)
-        return batch
-
-
-class SlowTransform:
-    def __init__(self, seconds):
-        self.seconds = seconds
-
-    def __call__(self, picture):
-        time.sleep(self.seconds)
-        return picture
-
-
-class OtherTransform:
-    def __call__(self, picture):
-        return picture
-
-
-def Model(seconds):
-    import torch
-
-    class Sleeping(torch.nn.Module):
-        """Keeps the device busy for so long."""
-
-        def __init__(self):
-            super().__init__()
-            self.line = torch.nn.Linear(4, 1)
-
-        def forward(self, x):
-            time.sleep(seconds)
-            return self.line(x)
-
-    return Sleeping()
-
-
-def slow_decoding(seconds):
-    """Decoding of BMP pictures sleeps, wherever and whenever it happens."""
-    from PIL import BmpImagePlugin, Image
-
-    class Slow(BmpImagePlugin.BmpImageFile):
-        format = "BMP"
-
-        def load_prepare(self):
-            time.sleep(seconds)
-            super().load_prepare()
-
-    Image.init()
-    Image.OPEN["BMP"] = (Slow, Image.OPEN["BMP"][1])
-
-
-class SlowFile(io.FileIO):
-    """A file on a slow disk."""
-
-    seconds = 0.0
-
-    def read(self, *args):
-        time.sleep(self.seconds)
-        return super().read(*args)
-
-    def readall(self):
-        time.sleep(self.seconds)
-        return super().readall()
-
-
-def dataset_class(base):
-    class Data(base):
-        def __init__(self, chosen, costs):
-            from PIL import Image
-
-            self.chosen, self.costs = chosen, costs
-            self.length = chosen.batch * chosen.batches
-            self.opened = False
-            self.lock = multiprocessing.get_context(chosen.context).Lock() if "lock" in costs else None
-            stream = io.BytesIO()
-            Image.new("RGB", (8, 8)).save(stream, "BMP")
-            descriptor, self.path = tempfile.mkstemp(suffix=".bmp")
-            os.write(descriptor, stream.getvalue())
-            os.close(descriptor)
-            self.transform = self.transforms()
-
-        def transforms(self):
-            if "transform v2" in self.costs:
-                from torchvision.transforms import v2
-
-                class SlowTransform2(v2.Transform):
-                    def __init__(self, seconds):
-                        super().__init__()
-                        self.seconds = seconds
-
-                    def transform(self, picture, _):
-                        time.sleep(self.seconds)
-                        return picture
-
-                SlowTransform2.__name__ = "SlowTransform"
-                return v2.Compose([SlowTransform2(self.costs["transform v2"]), v2.RandomHorizontalFlip()])
-            if "transform" in self.costs:
-                from torchvision.transforms import Compose
-
-                return Compose([SlowTransform(self.costs["transform"]), OtherTransform()])
-            return None
-
-        def sample(self, index):
-            import torch
-
-            costs = self.costs
-            if "lazy open" in costs and not self.opened:
-                self.opened = True
-                time.sleep(costs["lazy open"])
-            if "read" in costs:
-                self.read(costs["read"])
-            picture = None
-            if "decode" in costs or "lazy decode" in costs:
-                picture = self.decode()
-            # Without the lock the work under it is still done.
-            if "lock" in self.chosen.costs:
-                with self.lock if "lock" in costs else contextlib.nullcontext():
-                    time.sleep(self.chosen.costs["lock"])
-            if "flock" in self.chosen.costs:
-                with open(self.path, "rb") as file:
-                    if "flock" in costs:
-                        fcntl.flock(file, fcntl.LOCK_EX)
-                    time.sleep(self.chosen.costs["flock"])
-            if "rare" in costs and index % 23 == 7:
-                time.sleep(costs["rare"])
-            batch = index // self.chosen.batch
-            if "rare, one worker" in costs and batch % self.chosen.workers == 1 and index % self.chosen.batch == 0:
-                time.sleep(costs["rare, one worker"])
-            if self.transform is not None:
-                self.transform(picture or torch.zeros(3, 8, 8))
-            return {"x": torch.zeros(4)}
-
-        def read(self, seconds):
-            # As a slow disk does it: the call that reads takes long.
-            import stallscope
-
-            with stallscope.stage("read"):
-                with open(self.path, "rb") as file:
-                    time.sleep(seconds)
-                    file.read()
-
-        def decode(self):
-            from PIL import Image
-
-            slow_decoding(self.costs.get("decode", self.costs.get("lazy decode")))
-            picture = Image.open(self.path)
-            if "decode" in self.costs:
-                picture.load()
-            return picture.convert("RGB")
-
-    return Data
-
-
-class Samples(dataset_class(object)):
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, index):
-        return self.sample(index)
-
-    def __getattr__(self, name):
-        # Only then does the loader ask for whole batches.
-        if name == "__getitems__" and "getitems" in self.__dict__.get("chosen", CASES[0]).costs:
-            return self.whole
-        raise AttributeError(name)
-
-    def whole(self, indices):
-        if "getitems" in self.costs:
-            time.sleep(self.costs["getitems"])
-        return [self.sample(index) for index in indices]
-
-
-def shards_class():
-    try:
-        from torch.utils.data import IterableDataset
-    except ImportError:
-        return object
-    return dataset_class(IterableDataset)
-
-
-class Shards(shards_class()):
-    """With the cost two shards, without it one for each worker."""
-
-    def __iter__(self):
-        from torch.utils.data import get_worker_info
-
-        info = get_worker_info()
-        shards = 2 if "shards" in self.costs else info.num_workers
-        if info.id < shards:
-            for index in range(info.id, self.length, shards):
-                time.sleep(0.008)
-                yield self.sample(index)
-
-
-def truth(chosen: Case) -> "tuple[float, float, float]":
-    """Window and idle time with the costs, and idle time without the one that is to be named, in seconds."""
-
-    def run(*more):
-        out = subprocess.run([sys.executable, __file__, "train", chosen.name, *more], check=True, capture_output=True, text=True, timeout=300)
-        times = json.loads(out.stdout.splitlines()[-1])
-        return times["window"], times["window"] - times["busy"]
-
-    window, idle = run()
-    _, other = run("--without", next(iter(chosen.costs)))
-    return window, idle, other
-
-
-def answer(chosen: Case) -> dict:
-    """The report of the same training under the profiler."""
+PROFILED = ["stallscope", "torch"]
+
+
+def plain(chosen: Case, without: "str | None" = None) -> "dict[str, float]":
+    """Window and busy time of the training by `time` alone, in seconds; in a process that has torch already."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.write(writing, json.dumps(train(chosen, without)).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writing)
+    with open(reading) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    if not text:
+        raise SystemExit(f"{chosen.name}: the plain training failed")
+    return json.loads(text)
+
+
+def profiled(chosen: Case) -> dict:
+    """What the report of the same training says."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["stallscope", "torch", "--warmup-steps", str(chosen.warmup), "--run-dir", folder, __file__, "train", chosen.name]
+        command = [*PROFILED, "--warmup-steps", str(chosen.warmup), "--run-dir", folder, str(TRAINING), chosen.name]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
         if ran.returncode:
             raise SystemExit(f"{chosen.name}: {ran.stderr}")
-        with open(os.path.join(folder, "report.json")) as file:
-            return json.load(file)
-
-
-def judged(chosen: Case) -> dict:
-    window, idle, other = truth(chosen)
-    report = answer(chosen)
-    causes = report["idle_causes"]
-    first = causes[0] if causes else {"cause": "none", "ns": 0}
-    bound = "device-bound" in (report["verdict"] or {}).get("title", "")
-    if chosen.says == ("device-bound",):
-        named, share, recovered = ("device-bound" if bound else first["cause"]), 0.0, 0.0
-        error = abs(report["window_ns"] - report["device"]["idle_ns"] - (window - idle) * 1e9) / (window * 1e9)
-    else:
-        named = first["cause"]
-        # What is sent and what is received, say, are one cost.
-        same = sum(cause["ns"] for cause in causes if cause["cause"].startswith(chosen.says))
-        share, recovered = same / report["window_ns"], (idle - other) / window
-        error = abs(share - recovered)
+        report = json.loads(Path(folder, "report.json").read_text())
+    window = report["window_ns"]
     return {
-        "case": chosen.name,
-        "workers": chosen.workers,
-        "context": chosen.context,
-        "named": named,
-        "right": named.startswith(chosen.says),
-        "share": share,
-        "recovered": recovered,
-        "error": error,
-        "window_s": window,
-        "causes": {cause["cause"]: cause["ns"] / report["window_ns"] for cause in causes[:4]},
+        "window": window / 1e9,
+        "busy": (window - report["device"]["idle_ns"]) / 1e9,
+        "verdict": (report["verdict"] or {}).get("title", ""),
+        "causes": {cause["cause"]: cause["ns"] / window for cause in report["idle_causes"]},
     }
 
 
+def measured(chosen: Case) -> dict:
+    """One round."""
+    cost = next(iter(chosen.costs))
+    return {"with": plain(chosen), "without": plain(chosen, cost), "profiled": profiled(chosen)}
+
+
+def judged(chosen: Case, rounds: "list[dict]") -> dict:
+    """What the rounds say of a case, by their medians."""
+
+    def middle(run: str, key: str) -> float:
+        return median(one[run][key] for one in rounds)
+
+    window = middle("with", "window")
+    idle, other = (median(one[run]["window"] - one[run]["busy"] for one in rounds) for run in ("with", "without"))
+    reports = [one["profiled"] for one in rounds]
+    names = [name_of(chosen, report) for report in reports]
+    if chosen.says == ("device-bound",):
+        # What removing the step recovers is no idle time: idle has to be what it is without the profiler.
+        share, truth = 1 - middle("profiled", "busy") / middle("profiled", "window"), idle / window
+    else:
+        # Where the report has several rows for what is one cost, its share is their sum.
+        own = lambda report: sum(share for cause, share in report["causes"].items() if cause.startswith(chosen.says))
+        share, truth = median(own(report) for report in reports), (idle - other) / window
+    right = all(name.startswith(chosen.says) for name in names)
+    named = next((name for name in names if not name.startswith(chosen.says)), names[0])
+    return {"named": named, "right": right, "share": share, "truth": truth, "error": share - truth, "window": window}
+
+
+def name_of(chosen: Case, report: dict) -> str:
+    if chosen.says == ("device-bound",) and "device-bound" in report["verdict"]:
+        return "device-bound"
+    return next(iter(report["causes"]), "none")
+
+
+def line(chosen: Case, rounds: "list[dict]") -> "tuple[str, bool]":
+    """A row of the table, and whether the case is named right and within the tolerance."""
+    row = judged(chosen, rounds)
+    good = row["right"] and abs(row["error"]) <= TOLERANCE
+    how = f"{chosen.workers} {chosen.context}" if chosen.workers else "0"
+    return (
+        f"{'ok' if good else 'NO'}  {chosen.name:36} {how:8} {row['named']:32} {row['share']:7.1%} {row['truth']:7.1%} "
+        f"{100 * row['error']:+6.1f}  {len(rounds)}"
+    ), good
+
+
+def table(runs: "dict[str, list[dict]]") -> int:
+    import torch
+
+    print(f"# planted costs: {time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores, Python "
+          f"{platform.python_version()}, torch {torch.__version__}")
+    print("# scripts/torch_planted.py measure RUNS.json, several times; scripts/torch_planted.py table RUNS.json")
+    print("# share: of the cause in the report; truth: idle time that removing it recovers by a plain script; both of")
+    print("# the window, medians over the rounds; for a slow step, idle time with and without the profiler")
+    print(f"    {'case':36} {'workers':8} {'named first':32} {'share':>7} {'truth':>7} {'diff':>6}  rounds")
+    known = [chosen for chosen in CASES if runs.get(chosen.name)]
+    good = []
+    for chosen in known:
+        text, is_good = line(chosen, runs[chosen.name])
+        print(text)
+        good.append(is_good)
+    rows = [judged(chosen, runs[chosen.name]) for chosen in known]
+    right, near = sum(row["right"] for row in rows), sum(abs(row["error"]) <= TOLERANCE for row in rows)
+    print(f"# of {len(rows)} cases {right} named right in every round, {near} within {TOLERANCE:.0%} of the window, {sum(good)} both")
+    return 0 if all(good) else 1
+
+
+def measure(path: Path, runs: "dict[str, list[dict]]", cases: str, seconds: float) -> int:
+    import torchvision  # noqa: F401 - so that no plain training has to
+
+    until = time.monotonic() + seconds
+    wanted = [chosen for chosen in CASES if fnmatch.fnmatch(chosen.name, cases)]
+    longest = 0.0
+    for chosen in sorted(wanted, key=lambda chosen: len(runs.get(chosen.name, []))):
+        began = time.monotonic()
+        if began + longest > until:
+            break
+        runs.setdefault(chosen.name, []).append(measured(chosen))
+        longest = max(longest, time.monotonic() - began)
+        path.write_text(json.dumps(runs, indent=1))
+        print(line(chosen, runs[chosen.name])[0], flush=True)
+    return 0
+
+
 def main() -> int:
-    if sys.argv[1:2] == ["train"]:
-        parser = argparse.ArgumentParser()
-        parser.add_argument("case")
-        parser.add_argument("--without")
-        asked = parser.parse_args(sys.argv[2:])
-        chosen = next(case for case in CASES if case.name == asked.case)
-        print(json.dumps(train(chosen, asked.without)))
-        return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["measure", "table"])
+    parser.add_argument("runs", type=Path, help="where the rounds are kept")
     parser.add_argument("--cases", default="*", help="those whose names match")
-    parser.add_argument("--truth-only", action="store_true", help="without the profiler")
-    parser.add_argument("--json", help="where the answers are written")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no case is begun that would take longer")
     asked = parser.parse_args()
-    rows = []
-    for chosen in CASES:
-        if not fnmatch.fnmatch(chosen.name, asked.cases):
-            continue
-        if asked.truth_only:
-            window, idle, other = truth(chosen)
-            print(f"{chosen.name:36} window {window:6.2f} s, idle {idle / window:6.1%}, recovered {(idle - other) / window:6.1%}", flush=True)
-            continue
-        row = judged(chosen)
-        rows.append(row)
-        print(f"{'ok ' if row['right'] and row['error'] <= TOLERANCE else 'NO '} {row['case']:36} W{row['workers']} {row['context']:5} "
-              f"{row['named']:28} share {row['share']:6.1%} recovered {row['recovered']:6.1%} error {row['error']:.3f}", flush=True)
-    if asked.json:
-        with open(asked.json, "w") as file:
-            json.dump(rows, file, indent=1)
-    bad = [row["case"] for row in rows if not row["right"] or row["error"] > TOLERANCE]
-    if rows:
-        print(f"{len(rows) - len(bad)} of {len(rows)} cases named right and within {TOLERANCE:.0%} of the window")
-    return 1 if bad else 0
+    runs = json.loads(asked.runs.read_text()) if asked.runs.exists() else {}
+    if asked.what == "table":
+        return table(runs)
+    return measure(asked.runs, runs, asked.cases, asked.seconds)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ const PATIENCE_WITH_DEVICE: Nanos = Nanos::from_millis(60_000);
 /// Feeds one trace.
 pub struct TracingFeed {
     trace: SharedTrace,
+    /// The name of the loader's process, until it has a lane.
+    loader: Option<String>,
     steps: TracedSteps,
     lanes: Vec<LaneInfo>,
     batches: BTreeMap<u64, Batch>,
@@ -64,7 +66,6 @@ impl TracingFeed {
             format!("loader (emulated storage: {name})")
         });
         trace.with(|trace| {
-            trace.process(LOADER, &loader, 1);
             trace.process(TRAINER, "trainer and device", 0);
             if !rule.device_beside {
                 trace.lane(TRAINER, DEVICE_LANE, "device busy", 2);
@@ -73,6 +74,7 @@ impl TracingFeed {
         });
         TracingFeed {
             trace,
+            loader: Some(loader),
             steps,
             lanes: Vec::new(),
             batches: BTreeMap::new(),
@@ -143,7 +145,16 @@ impl TracingFeed {
                 }
                 None => self.lanes.push(info.clone()),
             }
+            // Where threads of other processes train, a lane has no place before its thread is known.
+            if info.thread.is_none() && lanes[0].thread.is_some() {
+                continue;
+            }
             let (pid, tid) = self.place(number as u16);
+            if pid == LOADER
+                && let Some(name) = self.loader.take()
+            {
+                self.trace.with(|trace| trace.process(pid, &name, 1));
+            }
             if let Some(thread) = &info.thread {
                 let order = number as i32;
                 self.trace
@@ -308,7 +319,11 @@ impl TracingFeed {
             depth(trace, unit.stage, unit.pushed, unit.output_depth);
         }
         // A thread hands on to itself without a queue.
-        let queued = !first.begins() && first.lineage.lane() != name.lane();
+        let is_foreign = |info: &LaneInfo| info.thread.is_some();
+        // How full the queues of other processes are is not known.
+        let queued = !first.begins()
+            && first.lineage.lane() != name.lane()
+            && !self.lanes.first().is_some_and(is_foreign);
         if let Some(before) = first.stage.before().filter(|_| queued) {
             depth(trace, before, first.start, first.input_depth);
         }

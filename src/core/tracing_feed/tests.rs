@@ -1,6 +1,6 @@
 use super::*;
 use crate::analysis::Analysis;
-use crate::timeline::{BusySpan, DevicePhase, Pipeline, Split};
+use crate::timeline::{BusySpan, DevicePhase, ForeignThread, Pipeline, Split};
 use crate::trace::test_files::{all, events, lanes, shared_trace, unit, whole_run};
 
 /// Feeds `passes` to a trace of two steps and returns how many steps were written after each, and the
@@ -260,4 +260,47 @@ fn only_queues_that_exist_have_counters() {
     );
     let trainer_loads = [5; 6];
     assert_eq!(queues(trainer_loads), [""; 0]);
+}
+
+/// Lanes of other processes lie there from the first, and no process of ours names them.
+#[test]
+fn lanes_of_other_processes_are_named_once_their_threads_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, trace) = shared_trace(folder.path(), "trace.json");
+    let steps = TracedSteps { first: 0, count: 2 };
+    let mut feed = TracingFeed::new(trace.clone(), steps, &whole_run(false), None);
+    let mut lanes = lanes();
+    for (thread, lane) in (700..).zip(lanes.iter_mut().take(5)) {
+        lane.thread = Some(ForeignThread {
+            process: thread,
+            process_name: format!("process {thread}"),
+            thread,
+        });
+    }
+    feed.absorb(&[], &lanes, Nanos::from_millis(1));
+    lanes[5].thread = lanes[0].thread.clone();
+    feed.absorb(&all(0), &lanes, Nanos::from_millis(2));
+    feed.finish();
+    trace.finish().unwrap();
+    let events = events(&path);
+    let named = |key: &str| -> Vec<(u64, String)> {
+        let own = events.iter().filter(|event| event["name"] == key);
+        let name = |event: &serde_json::Value| event["args"]["name"].as_str().unwrap().to_owned();
+        own.map(|event| (event["pid"].as_u64().unwrap(), name(event)))
+            .collect()
+    };
+    let ours = |names: &[(u64, String)]| {
+        let own = names.iter().filter(|(pid, _)| *pid < 700);
+        own.map(|(_, name)| name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(ours(&named("process_name")), ["trainer and device"]);
+    assert_eq!(
+        ours(&named("thread_name")),
+        ["device busy", "device idle, by cause"]
+    );
+    let on_last = named("thread_name");
+    assert_eq!(on_last.iter().filter(|(pid, _)| *pid == 700).count(), 2);
+    let counters = events.iter().filter(|event| event["ph"] == "C");
+    let queues = counters.filter(|event| event["name"].as_str().unwrap().starts_with("queue"));
+    assert_eq!(queues.count(), 0, "their depths are not known");
 }
