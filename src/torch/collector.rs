@@ -171,8 +171,13 @@ impl Collector {
         }
     }
 
-    /// Asks the kernel what the threads have used, now and then or for the `last` time.
+    /// Asks the kernel how long threads have lacked a core, and now and then or for the `last` time what they have used.
     fn read_kernel(&mut self, last: bool) {
+        for (pid, tid) in self.translation.threads() {
+            if let Some(delay) = proc::run_delay(pid, tid) {
+                self.translation.run_delay(pid, tid, Nanos(now()), delay);
+            }
+        }
         let at = now();
         if !last && at - self.read_at < READ_EVERY {
             return;

@@ -2,7 +2,7 @@
 
 use stallscope_core::timeline::{Nanos, ThreadUsage};
 use std::fs::read_to_string;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The kernel counts in ticks of a hundredth of a second.
 const TICK: Nanos = Nanos::from_millis(10);
@@ -16,24 +16,34 @@ fn numbers(path: &Path) -> Option<Vec<u64>> {
     Some(words.map(|word| word.parse().unwrap_or(0)).collect())
 }
 
+fn task(pid: u32, tid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/task/{tid}"))
+}
+
+/// How long a thread has run, and how long it has lacked a core.
+fn scheduled(task: &Path) -> Option<(Nanos, Nanos)> {
+    let text = read_to_string(task.join("schedstat")).ok()?;
+    let mut times = text.split_whitespace().map(|word| word.parse().map(Nanos));
+    Some((times.next()?.ok()?, times.next()?.ok()?))
+}
+
+/// How long a thread has lacked a core since it began.
+pub(crate) fn run_delay(pid: u32, tid: u32) -> Option<Nanos> {
+    scheduled(&task(pid, tid)).map(|(_, delay)| delay)
+}
+
 /// What a thread has used since it began.
 pub(crate) fn thread(pid: u32, tid: u32, at: Nanos) -> Option<ThreadUsage> {
-    let folder = Path::new("/proc")
-        .join(pid.to_string())
-        .join("task")
-        .join(tid.to_string());
+    let folder = task(pid, tid);
     let stat = numbers(&folder.join("stat"))?;
     let number = |place: usize| stat.get(place - 4).copied().unwrap_or(0);
-    let schedstat = read_to_string(folder.join("schedstat")).unwrap_or_default();
-    let mut times = schedstat
-        .split_whitespace()
-        .map(|word| Nanos(word.parse().unwrap_or(0)));
+    let (ran, run_delay) = scheduled(&folder).unwrap_or_default();
     let (user, system) = (TICK.times(number(14)), TICK.times(number(15)));
     // More precise than ticks, but not split.
-    let ran = times
-        .next()
-        .filter(|ran| *ran > Nanos::ZERO)
-        .unwrap_or(user + system);
+    let ran = match ran > Nanos::ZERO {
+        true => ran,
+        false => user + system,
+    };
     let own = match user + system > Nanos::ZERO {
         true => ran.share_of(user, user + system),
         false => ran,
@@ -47,7 +57,7 @@ pub(crate) fn thread(pid: u32, tid: u32, at: Nanos) -> Option<ThreadUsage> {
         at,
         user: own,
         system: ran - own,
-        run_delay: times.next().unwrap_or_default(),
+        run_delay,
         voluntary_switches: switches("voluntary_ctxt_switches:"),
         involuntary_switches: switches("nonvoluntary_ctxt_switches:"),
         major_faults: number(12),

@@ -4,6 +4,10 @@ use stallscope_core::timeline::{
     BusySpan, DevicePhase, ForeignThread, HostSpan, HostWork, Interval, ItemId, LaneInfo, LaneKind,
     Nanos, Record, Stage, ThreadUsage, UnitRecord, UnitRef,
 };
+use std::collections::VecDeque;
+
+/// Readings that are remembered where no unit comes.
+const MOST_READINGS: usize = 1024;
 
 /// The lane of the thread that trains.
 pub(super) const MAIN: u16 = 0;
@@ -20,11 +24,44 @@ pub struct Chunk {
 struct Lane {
     units: u64,
     free_at: Nanos,
-    /// Run delay that was read and is yet to be said.
-    delay: Nanos,
+    /// Between which readings the thread lacked a core for how long, as far as units may still lie there.
+    delays: VecDeque<(Interval, Nanos)>,
+    /// When run delay was read last, and what it was.
+    delayed: Option<(Nanos, Nanos)>,
     usage: Option<ThreadUsage>,
     /// What the threads that had the lane before had used.
     before: ThreadUsage,
+}
+
+impl Lane {
+    fn delay_read(&mut self, at: Nanos, delay: Nanos) {
+        let Some((since, before)) = self.delayed.replace((at, delay)) else {
+            return;
+        };
+        if delay > before && at > since {
+            let read = Interval::new(since, at);
+            self.delays.push_back((read, delay - before));
+            if self.delays.len() > MOST_READINGS {
+                self.delays.pop_front();
+            }
+        }
+    }
+
+    /// Of what was read between two readings a unit gets as much as it took of that time.
+    fn delay_in(&mut self, part: Interval) -> Nanos {
+        let own = |(read, delay): &(Interval, Nanos)| {
+            delay.share_of(read.clip(part).length(), read.length())
+        };
+        let delay = self.delays.iter().map(own).sum();
+        while self
+            .delays
+            .front()
+            .is_some_and(|(read, _)| read.end <= part.end)
+        {
+            self.delays.pop_front();
+        }
+        delay
+    }
 }
 
 /// All lanes.
@@ -68,6 +105,7 @@ impl Lanes {
             self.close_chunk();
             self.infos[place].thread = is;
             let lane = &mut self.lanes[place];
+            lane.delayed = None;
             if let Some(usage) = lane.usage.take() {
                 lane.before = usage;
             }
@@ -123,7 +161,7 @@ impl Lanes {
     /// Writes the lane's next unit; returns its name.
     pub(super) fn unit(&mut self, lane: u16, unit: UnitRecord) -> UnitRef {
         let own = &mut self.lanes[usize::from(lane)];
-        let delay = std::mem::take(&mut own.delay);
+        let delay = own.delay_in(Interval::new(unit.start, unit.pushed));
         let unit = UnitRecord {
             ordinal: own.units,
             run_delay: u32::try_from(delay.0).unwrap_or(u32::MAX),
@@ -179,9 +217,42 @@ impl Lanes {
         };
         let own = &mut self.lanes[usize::from(lane)];
         let all = own.before.plus(&usage);
-        if let Some(before) = own.usage.replace(all) {
-            own.delay += all.run_delay - before.run_delay;
-        }
+        own.usage = Some(all);
         self.write(lane, Record::Usage(all));
+    }
+
+    /// How long a thread has lacked a core since it began, as of `at`.
+    pub(super) fn run_delay(&mut self, process: u32, thread: u32, at: Nanos, delay: Nanos) {
+        if let Some(lane) = self.of_thread(process, thread) {
+            self.lanes[usize::from(lane)].delay_read(at, delay);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stallscope_core::timeline::Pipeline;
+
+    /// Run delay is that of the time in which it was read: a unit gets its share of each reading, and none of others.
+    #[test]
+    fn units_get_run_delay_of_their_own_time() {
+        let mut lanes = Lanes::default();
+        let lane = lanes.add("main".to_owned(), LaneKind::Trainer);
+        lanes.set_thread(lane, 7, 7, "main process");
+        // None between 0 and 100, 40 of the next 100, 10 of the last; what was before the first is not known.
+        for (at, delay) in [(0, 5), (100, 5), (200, 45), (300, 55)] {
+            lanes.run_delay(7, 7, Nanos(at), Nanos(delay));
+        }
+        let stage = Pipeline::IMAGES.all().next().unwrap();
+        for (start, end) in [(0, 90), (150, 180), (180, 250), (260, 300), (300, 400)] {
+            lanes.unit(lane, unit(stage, 0, Nanos(start), Nanos(end)));
+        }
+        let records = lanes.take().remove(0).records.into_iter();
+        let delays = records.filter_map(|(_, record)| match record {
+            Record::Unit(unit) => Some(unit.run_delay),
+            _ => None,
+        });
+        assert_eq!(delays.collect::<Vec<_>>(), [0, 12, 8 + 5, 4, 0]);
     }
 }

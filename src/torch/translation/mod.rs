@@ -287,6 +287,11 @@ impl Translation {
         self.lanes.usage(pid, tid, usage);
     }
 
+    /// How long a thread has lacked a core since it began, as of `at`.
+    pub fn run_delay(&mut self, pid: u32, tid: u32, at: Nanos, delay: Nanos) {
+        self.lanes.run_delay(pid, tid, at, delay);
+    }
+
     /// The threads behind lanes, as process and thread.
     pub fn threads(&self) -> Vec<(u32, u32)> {
         self.lanes.threads()

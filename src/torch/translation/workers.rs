@@ -62,12 +62,12 @@ impl Translation {
         );
     }
 
-    /// Whether what a worker says of `pass` is of interest; `Err` where that is not known yet.
-    fn follows(&self, pass: Pass) -> Result<bool, ()> {
+    /// What a worker says of `pass`, where that is of interest; `Err` where it is not known yet whether it is.
+    fn followed(&self, pass: Pass, event: Event) -> Result<Option<Event>, Event> {
         match self.passes.contains_key(&pass) {
-            true => Ok(self.training(pass).is_some()),
-            false if self.forced => Ok(false),
-            false => Err(()),
+            true => Ok(self.training(pass).map(|_| event)),
+            false if self.forced => Ok(None),
+            false => Err(event),
         }
     }
 
@@ -77,11 +77,9 @@ impl Translation {
             Event::Sample { batch, .. } | Event::Fetch { batch, .. } => batch.pass,
             _ => return Ok(()),
         };
-        match self.follows(pass) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(()) => return Err(event),
-        }
+        let Some(event) = self.followed(pass, event)? else {
+            return Ok(());
+        };
         match event {
             Event::WorkerBegins { worker, span, .. } => {
                 let ready = Nanos(span.end);
@@ -273,11 +271,9 @@ impl Translation {
         else {
             return Ok(());
         };
-        match self.follows(batch.pass) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(()) => return Err(event),
-        }
+        let Some(event) = self.followed(batch.pass, event)? else {
+            return Ok(());
+        };
         let made = self.batches.get(&batch).and_then(|one| one.made);
         let ended = self.is_ended(pid, batch.pass);
         if made.is_none() && !self.forced && !ended {
@@ -335,11 +331,9 @@ impl Translation {
         else {
             return Ok(());
         };
-        match self.follows(batch.pass) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(()) => return Err(event),
-        }
+        let Some(event) = self.followed(batch.pass, event)? else {
+            return Ok(());
+        };
         let sent = self.batches.get(&batch).and_then(|one| one.sent);
         if sent.is_none() && !self.forced {
             return Err(event);
