@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from recording import DEADLINE
@@ -39,8 +40,8 @@ def run(request, tmp_path_factory):
     command = [sys.executable, "-m", "stallscope", "torch", "--warmup-steps", "0", "--run-dir", "run", "train.py", request.param]
     given = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     subprocess.run(command, cwd=folder, env=given, check=True, capture_output=True, timeout=DEADLINE)
-    events = json.loads((folder / "run/trace.json").read_text())
-    return events, json.loads((folder / "run/report.json").read_text())
+    trace = folder / "run/trace.json"
+    return json.loads(trace.read_text()), json.loads((folder / "run/report.json").read_text()), trace
 
 
 def named(events, what):
@@ -87,7 +88,7 @@ def test_arrows_lead_each_batch_from_its_worker_to_its_step(run):
 
 
 def test_idle_time_has_the_causes_of_the_report(run):
-    events, report = run
+    events, report, _ = run
     idle = [event for event in events if event["ph"] == "X" and event["cat"] == "idle"]
     by_cause = {}
     for event in idle:
@@ -95,3 +96,14 @@ def test_idle_time_has_the_causes_of_the_report(run):
     assert sum(by_cause.values()) == pytest.approx(report["device"]["idle_ns"], rel=1e-3)
     for cause in report["idle_causes"]:
         assert by_cause.get(cause["cause"], 0) == pytest.approx(cause["ns"], rel=1e-3, abs=1000)
+
+
+def test_perfettos_engine_finds_no_error(run):
+    scripts = Path(__file__).parents[2] / "scripts"
+    found = subprocess.run([scripts / "perfetto-setup.sh", "--find"], capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip(found.stderr.strip())
+    sql = "select name, value from stats where value > 0 and (severity in ('error', 'data_loss') or name = 'flow_end_without_start')"
+    command = ["node", scripts / "perfetto-sql.mjs", found.stdout.split()[-1], run[2], sql]
+    asked = subprocess.run(command, check=True, capture_output=True, text=True, timeout=DEADLINE)
+    assert json.loads(asked.stdout)["rows"] == []
