@@ -87,7 +87,11 @@ impl Bench {
         let own = length - rows.iter().map(|(_, part)| *part).sum();
         if !opens {
             let mut slow = Nanos::ZERO;
-            for (stage, part) in rows.iter_mut().chain([&mut (table.fetch, own)]) {
+            // How long a lock is waited for is up to those who hold it, and no trait of the sample.
+            let own_time = rows
+                .iter_mut()
+                .filter(|(stage, _)| table.lock != Some(*stage));
+            for (stage, part) in own_time.chain([&mut (table.fetch, own)]) {
                 let typical = usual.rows.entry(*stage).or_default();
                 let excess = typical.excess(*part);
                 typical.add(*part);

@@ -10,6 +10,8 @@ const MOST_PARTS: usize = 48;
 pub(super) struct Table {
     pub(super) pipeline: &'static Pipeline,
     pub(super) fetch: Stage,
+    /// Waiting for locks.
+    pub(super) lock: Option<Stage>,
     pub(super) slow: Stage,
     pub(super) collate: Stage,
     pub(super) transport: Stage,
@@ -21,6 +23,8 @@ pub(super) struct Table {
 }
 
 const FETCH: &str = "fetch";
+/// What the hooks call it.
+const LOCK: &str = "lock";
 const SLOW: &str = "slow-samples";
 const COLLATE: &str = "collate";
 const TRANSPORT: &str = "transport";
@@ -51,6 +55,7 @@ impl Table {
         Some(Table {
             pipeline,
             fetch: pipeline.named(FETCH)?,
+            lock: pipeline.named(LOCK),
             slow: pipeline.named(SLOW)?,
             collate: pipeline.named(COLLATE)?,
             transport: pipeline.named(TRANSPORT)?,

@@ -3,7 +3,7 @@
 //! The truth is the counterfactual: the same training without the cost.
 
 use super::*;
-use crate::event::{Main as Work, Span};
+use crate::event::{Main as Work, PartTime, Span};
 use stallscope_core::analysis::{Analysis, Cause, Summary, WindowRule};
 
 const MS: u64 = 1_000_000;
@@ -29,6 +29,9 @@ struct Costs {
     /// One sample in so many takes so much longer in its decoding.
     slow: u64,
     slow_every: u64,
+    /// One sample in so many holds the lock so much longer.
+    hold: u64,
+    hold_every: u64,
     copy: u64,
     step: u64,
     between: u64,
@@ -51,6 +54,8 @@ const CHEAP: Costs = Costs {
     stop: 0,
     slow: 0,
     slow_every: 1,
+    hold: 0,
+    hold_every: 1,
     copy: 0,
     step: 4 * MS,
     between: 0,
@@ -127,7 +132,9 @@ impl Simulator {
         }
         if costs.parts[LOCK] > 0 {
             let begins = from + lengths[0] + lengths[1] + lengths[2];
-            let until = self.lock_free.max(begins) + costs.parts[LOCK];
+            let longer = number % costs.hold_every == costs.hold_every - 1;
+            let hold = costs.parts[LOCK] + if longer { costs.hold } else { 0 };
+            let until = self.lock_free.max(begins) + hold;
             self.lock_free = until;
             lengths[LOCK] = until - begins;
         }
@@ -818,6 +825,12 @@ fn locks_and_slow_samples_and_few_shards_are_named_and_come_back() {
         let mut lock = CHEAP;
         lock.parts[LOCK] = 4 * MS;
         plants("lock", shape(workers), "lock", CHEAP, lock);
+        let uneven = Costs {
+            hold: 80 * MS,
+            hold_every: 11,
+            ..lock
+        };
+        plants("uneven lock", shape(workers), "lock", CHEAP, uneven);
         let long = Shape {
             batches: 600,
             ..shape(workers)
