@@ -49,6 +49,8 @@ def case(name, costs, *says, **more):
 READ, DECODE, SLOW, COLLATE = "read", "decode", "slow-transform", "collate"
 # Starting workers is one cost: the trainer starts them, they come up, and at the end they are stopped.
 START = ("worker start-up", "host: starting workers", "host: stopping workers")
+# So is sending: it is pickled, received, and freed when the loop takes the next batch.
+SENT = ("transport", "host: receiving", "host: between steps")
 CASES = [
     case("read, inline", {"read": 0.006}, READ, workers=0),
     case("read, one worker", {"read": 0.006}, READ, workers=1),
@@ -62,23 +64,23 @@ CASES = [
     case("collate, inline", {"collate": 0.03}, COLLATE, workers=0),
     case("collate, one worker", {"collate": 0.05}, COLLATE, workers=1),
     case("collate, four workers", {"collate": 0.15}, COLLATE, workers=4, batches=60),
-    case("large arrays by value", {"arrays": 24_000_000}, "transport", "host: receiving", workers=1, batch=2),
-    case("many small tensors", {"small tensors": 150}, "transport", "host: receiving", workers=1, batch=2),
+    case("large arrays by value", {"arrays": 24_000_000}, *SENT, workers=1, batch=2),
+    case("many small tensors", {"small tensors": 150}, *SENT, workers=1, batch=2),
     case("sampler", {"sampler": 0.03}, "host: sampler", workers=2),
     case("sampler, four workers", {"sampler": 0.03}, "host: sampler", workers=4),
     case("sampler, inline", {"sampler": 0.03}, "host: sampler", workers=0),
-    case("lazy opens each epoch", {"lazy open": 0.3}, *START, epochs=6, batches=10, warmup=10),
+    case("lazy opens each epoch", {"lazy open": 0.6}, *START, epochs=6, batches=10, warmup=10),
     case("worker_init_fn each epoch", {"worker init": 0.3}, *START, epochs=6, batches=10, warmup=10, workers=4),
     case("spawned workers each epoch", {"start-up": None}, *START, epochs=3, batches=10, warmup=10, context="spawn"),
     case("few samples take long", {"rare": 0.2}, "slow-samples", "head-of-line", batch=4, batches=60),
     case("they all land on one worker", {"rare, one worker": 0.3}, "slow-samples", "head-of-line", workers=4, batch=4, batches=80),
-    case("a lock", {"lock": 0.010}, "lock", workers=4, step=0.001),
-    case("a locked file", {"flock": 0.010}, "lock", workers=4, step=0.001),
-    case("too few shards", {"shards": 1}, "too few shards", workers=4, dataset="iterable", batch=4),
+    case("a lock", {"lock": 0.010}, "lock", workers=4, batch=16, batches=20, step=0.001),
+    case("a locked file", {"flock": 0.010}, "lock", workers=4, batch=16, batches=20, step=0.001),
+    case("too few shards", {"shards": 1}, "too few shards", workers=4, dataset="iterable", batch=4, batches=100),
     case("code between steps", {"between": 0.03}, "host: between steps", workers=2),
     case("code between steps, inline", {"between": 0.03}, "host: between steps", workers=0),
-    case("a validation loader started anew", {"validation": 0.3}, "validation", epochs=5, batches=10),
-    case("host to device", {"to device": 40}, "host: copy", workers=1, batch=2),
+    case("a validation loader started anew", {"validation": 0.6}, "validation", epochs=5, batches=10),
+    case("host to device", {"to device": 0.03}, "host: copy", workers=1, batch=2),
     case("slow step", {"step": 0.06}, "device-bound", workers=2, warmup=5),
     case("slow step, inline", {"step": 0.2}, "device-bound", workers=0, batch=2, batches=20),
     case("read and transform", {"read": 0.012, "transform": 0.004}, READ, workers=1, batch=16, step=0.001),
@@ -99,14 +101,12 @@ def train(chosen: Case, without: "str | None") -> dict:
     costs = {place: cost for place, cost in chosen.costs.items() if place != without}
     busy, step = 0.0, 0
     model, loader, validation = made(chosen, costs, without)
-    # Memory that the allocator keeps: the cost is copying alone.
-    big = torch.ones(4_000_000)
+    far = slow_to_copy(costs.get("to device", 0))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     start = end = time.monotonic()
     for _ in range(chosen.epochs):
         for batch in loader:
-            for _ in range(costs.get("to device", 0)):
-                big.to("cpu", copy=True)
+            far.to("cpu", copy=True)
             began = time.monotonic()
             loss = model(batch["x"].float()).sum()
             loss.backward()
@@ -152,6 +152,20 @@ def made(chosen: Case, costs: dict, without: "str | None"):
         worker = Slept(costs["validation"])
         validation = DataLoader(Samples(chosen, {}), batch_size=chosen.batch, num_workers=1, worker_init_fn=worker, collate_fn=Collate({}))
     return Model(costs.get("step", chosen.step)), loader, validation
+
+
+def slow_to_copy(seconds):
+    """A tensor that takes so long to copy."""
+    import torch
+
+    class Far(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            if getattr(function, "__name__", "") == "to":
+                time.sleep(seconds)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    return torch.zeros(1).as_subclass(Far)
 
 
 class Slept:
