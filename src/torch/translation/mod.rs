@@ -5,6 +5,7 @@
 //! transport. What does not come within `PATIENCE` is taken to be lost. All wait until the parts of samples are
 //! known, since the table of stages must be, and until it is known which loader trains.
 
+mod beginning;
 mod bench;
 mod lanes;
 mod main_thread;
@@ -15,7 +16,7 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
-use crate::event::{Batch, Compute, Event, PartTime, Pass, TextKind};
+use crate::event::{Batch, Compute, Event, Pass, TextKind};
 use bench::{Bench, Usual};
 pub use lanes::Chunk;
 use lanes::{Lanes, MAIN};
@@ -32,11 +33,6 @@ const MAIN_PROCESS: &str = "main process";
 const PATIENCE: u64 = 2_000_000_000;
 /// Events that are held back, at most.
 const MOST_HELD: usize = 200_000;
-/// Samples, and batches, of which the parts are looked at before the table is made.
-const SAMPLES_SEEN: usize = 64;
-const BATCHES_SEEN: usize = 4;
-/// Steps of a pass after which it is known whether it trains.
-const STEPS_SEEN: usize = 3;
 
 /// The thread that says something.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -405,142 +401,9 @@ impl Translation {
         }
     }
 
-    /// Makes the table, where enough is known for it.
-    fn begin(&mut self) -> bool {
-        let events = || self.queues.values().flatten();
-        let samples = events()
-            .filter(|event| matches!(event, Event::Sample { .. }))
-            .count();
-        let batches = events()
-            .filter(|event| matches!(event, Event::Fetch { .. }))
-            .count();
-        let enough = self.trains && samples >= SAMPLES_SEEN && batches >= BATCHES_SEEN;
-        if !enough && !self.last && self.held < MOST_HELD {
-            return false;
-        }
-        let queue = self.queues.get(&Source::Main).into_iter().flatten();
-        let begins: Vec<(Pass, bool, u64)> = queue
-            .filter_map(|event| match event {
-                Event::PassBegins { pass, grad, at } => Some((*pass, *grad, *at)),
-                _ => None,
-            })
-            .collect();
-        let trains = |(pass, grad, _): &&(Pass, bool, u64)| {
-            self.purpose(*pass, *grad) == Some(Purpose::Training)
-        };
-        let Some((_, _, at)) = begins.iter().find(trains) else {
-            return false;
-        };
-        let at = *at;
-        let mut names: Vec<String> = Vec::new();
-        for (source, queue) in &self.queues {
-            let pid = match source {
-                Source::Worker(pid) => *pid,
-                _ => self.wanted.main,
-            };
-            for part in queue.iter().flat_map(parts_of) {
-                if let Some(name) = self.part_name(pid, part.part)
-                    && !names.iter().any(|known| known == name)
-                {
-                    names.push(name.to_owned());
-                }
-            }
-        }
-        let pins = self.queues.contains_key(&Source::Pin);
-        self.table = Table::of(&names, pins);
-        self.begun = Some(Nanos(at));
-        self.table.is_some()
-    }
-
-    fn part_name(&self, pid: u32, part: u16) -> Option<&str> {
-        let own = self.part_names.get(&(pid, part));
-        let name = own.or_else(|| self.part_names.get(&(self.wanted.main, part)));
-        name.map(String::as_str)
-    }
-
-    /// What parts took, by row.
-    fn rows(&mut self, pid: u32, parts: &[PartTime]) -> Vec<(Stage, Nanos)> {
-        let mut rows = Vec::with_capacity(parts.len());
-        for part in parts {
-            let row = match self.part_rows.get(&(pid, part.part)) {
-                Some(row) => *row,
-                None => {
-                    let name = self.part_name(pid, part.part).map(str::to_owned);
-                    let table = self.table.as_mut();
-                    let row = name.zip(table).and_then(|(name, table)| table.part(&name));
-                    self.part_rows.insert((pid, part.part), row);
-                    row
-                }
-            };
-            if let Some(row) = row {
-                rows.push((row, Nanos(part.length)));
-            }
-        }
-        rows
-    }
-
-    /// What a pass is for, as far as its first steps say; `None` where these have not been seen.
-    fn purpose(&self, pass: Pass, grad: bool) -> Option<Purpose> {
-        if self.trainers.contains(&pass.iterator) {
-            return Some(Purpose::Training);
-        }
-        let (mut steps, mut within, mut ended, mut records) = (0, false, false, grad);
-        for event in self.queues.get(&Source::Main).into_iter().flatten() {
-            match event {
-                Event::NextEnds {
-                    batch,
-                    is_some: true,
-                    grad,
-                    ..
-                } if batch.pass == pass => {
-                    steps += 1;
-                    within = true;
-                    records &= *grad;
-                    if steps > STEPS_SEEN || !grad {
-                        ended = true;
-                        break;
-                    }
-                }
-                Event::NextEnds { batch, .. } if batch.pass == pass => {
-                    // One that fetches ahead trains on its last batch after that.
-                    ended = true;
-                }
-                Event::PassEnds { pass: over, .. } if *over == pass => {
-                    ended = true;
-                    break;
-                }
-                Event::PassBegins { .. } if ended => break,
-                Event::Compute {
-                    phase: Compute::Backward | Compute::Optimizer,
-                    ..
-                } if within => return Some(Purpose::Training),
-                _ => {}
-            }
-        }
-        if !ended && !self.last && self.held < MOST_HELD {
-            return None;
-        }
-        let instead = match (self.trains, self.records_gradients) {
-            (true, _) => false,
-            (false, true) => records,
-            (false, false) => true,
-        };
-        Some(match instead {
-            true => Purpose::Training,
-            false => Purpose::Validation,
-        })
-    }
-
     /// The pass of an event, where it trains and is not over.
     fn training(&self, pass: Pass) -> Option<&PassState> {
         let state = self.passes.get(&pass);
         state.filter(|state| state.purpose == Purpose::Training && !state.over)
-    }
-}
-
-fn parts_of(event: &Event) -> &[PartTime] {
-    match event {
-        Event::Sample { parts, .. } | Event::Fetch { parts, .. } => parts,
-        _ => &[],
     }
 }
