@@ -216,8 +216,9 @@ fn shape(line: &str) -> String {
             _ => words.push(word),
         }
     }
-    // What marks a row of a table of figures.
-    if words.first().is_some_and(|first| first == FIGURE) && words.len() == 2 {
+    // What marks a row of a table of figures: one word, or both of a sweep's.
+    let is_row = words.first().is_some_and(|first| first == FIGURE);
+    if is_row && (words.len() == 2 || words[1..] == ["best,", "knee"]) {
         words.truncate(1);
     }
     words.join(" ")

@@ -293,10 +293,7 @@ fn flow_times(points: &[FlowPoint]) -> Option<Vec<Nanos>> {
     let mut times = Vec::with_capacity(points.len());
     let mut before = Nanos(0);
     for point in points {
-        let mut at = point.start.max(before);
-        if at == before && !times.is_empty() && at + Nanos(1) < point.end {
-            at = at + Nanos(1);
-        }
+        let at = point.start.max(before);
         if at != point.start && at >= point.end {
             return None;
         }

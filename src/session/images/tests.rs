@@ -87,6 +87,8 @@ impl Place {
             format!("source.kind={kind}"),
             format!("source.path={}", self.path(name).display()),
             "preprocess.size=64".to_owned(),
+            // libjpeg-turbo's crops differ from whole pictures by rounding.
+            "decode.decoder=image".to_owned(),
         ];
         all.extend(sets.iter().map(|set| (*set).to_owned()));
         Settings::load(&config, &all).unwrap().resolve().unwrap()

@@ -92,6 +92,8 @@ impl Translation {
             return Some(Purpose::Training);
         }
         let (mut steps, mut within, mut ended, mut records) = (0, false, false, grad);
+        // The first batch of a pass may be fetched ahead without gradients, and trained on all the same.
+        let mut without = 0;
         for event in self.queues.get(&Source::Main).into_iter().flatten() {
             match event {
                 Event::NextEnds {
@@ -101,9 +103,10 @@ impl Translation {
                     ..
                 } if batch.pass == pass => {
                     steps += 1;
-                    within = true;
-                    records &= *grad;
-                    if steps > STEPS_SEEN || !grad {
+                    within = *grad;
+                    records &= *grad || steps == 1;
+                    without += u32::from(!grad);
+                    if steps > STEPS_SEEN || without > 1 {
                         ended = true;
                         break;
                     }

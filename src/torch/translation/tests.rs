@@ -819,6 +819,32 @@ fn starts_of_passes_are_named_and_come_back() {
     }
 }
 
+/// Lightning fetches a pass's first batch after validation, still without gradients.
+#[test]
+fn a_first_batch_that_is_fetched_without_gradients_is_trained_on() {
+    let (training, costs) = (
+        Shape {
+            batches: 12,
+            epochs: 3,
+            ..shape(2)
+        },
+        Costs {
+            validation: Some((MS, MS)),
+            ..CHEAP
+        },
+    );
+    let mut simulated = Simulator::run(training, costs);
+    for (_, _, _, event) in &mut simulated.events {
+        if let Event::NextEnds { batch, grad, .. } = event
+            && batch.number == 0
+        {
+            *grad = false;
+        }
+    }
+    let (summary, ..) = analysed(&simulated, 100);
+    assert_eq!(summary.steps, 3 * 12);
+}
+
 #[test]
 fn locks_and_slow_samples_and_few_shards_are_named_and_come_back() {
     for workers in [1, 2, 4] {
