@@ -1,7 +1,7 @@
 """Trains a small network on a folder of pictures, with one folder for each class.
 
     stallscope data generate data/photos
-    stallscope torch train.py data/photos
+    stallscope torch python/examples/train.py data/photos
 """
 
 import argparse

@@ -1,5 +1,6 @@
 //! The lanes of a training, and the records written on them.
 
+use crate::event::Span;
 use stallscope_core::timeline::{
     BusySpan, DevicePhase, ForeignThread, HostSpan, HostWork, Interval, ItemId, LaneInfo, LaneKind,
     Nanos, Record, Stage, ThreadUsage, UnitRecord, UnitRef,
@@ -171,6 +172,36 @@ impl Lanes {
         own.free_at = own.free_at.max(unit.pushed);
         self.records.push((lane, Record::Unit(unit)));
         self.latest(lane)
+    }
+
+    /// A batch that another lane's unit gave at a time, and that this lane passes on: sends or pins. Returns the unit with
+    /// its end, and how long it took.
+    pub(super) fn hand_on(
+        &mut self,
+        lane: u16,
+        (cause, at): (UnitRef, Nanos),
+        stage: Stage,
+        batch: u64,
+        span: Span,
+        bytes: u64,
+    ) -> ((UnitRef, Nanos), Nanos) {
+        let free = self.free_at(lane);
+        let start = Nanos(span.start).max(free);
+        let end = Nanos(span.end).max(start);
+        let name = self.unit(
+            lane,
+            UnitRecord {
+                samples: 1,
+                waited: at >= free,
+                ready_at: at.min(start),
+                cause,
+                lineage: cause,
+                bytes_in: bytes,
+                bytes_out: bytes,
+                ..unit(stage, batch, start, end)
+            },
+        );
+        ((name, end), end - start)
     }
 
     /// A unit of the lane whose record is lost; returns its name.

@@ -1,11 +1,10 @@
 //! Workers, their feeder threads and the pinning thread.
 
 use super::bench::{Bench, Bound, Made, Sampled};
-use super::lanes::unit;
 use super::{InFlight, MAIN_PROCESS, Source, Translation};
 use crate::event::{Batch, Event, Pass, Span};
 use stallscope_core::analysis::predict::torch::Cost;
-use stallscope_core::timeline::{LaneKind, Nanos, UnitRecord, UnitRef};
+use stallscope_core::timeline::{LaneKind, Nanos, UnitRef};
 
 /// A worker's process.
 pub(super) struct Worker {
@@ -288,28 +287,15 @@ impl Translation {
             self.lanes
                 .set_thread(lane, pid, *tid, &process_name(worker));
         }
-        let free = self.lanes.free_at(lane);
-        let start = Nanos(pickle.start).max(free);
-        let end = Nanos(pickle.end).max(start);
         let number = self.batch(batch).number;
-        let sent = self.lanes.unit(
-            lane,
-            UnitRecord {
-                samples: 1,
-                waited: at >= free,
-                ready_at: at.min(start),
-                cause,
-                lineage: cause,
-                bytes_in: bytes,
-                bytes_out: bytes,
-                ..unit(stage, number, start, end)
-            },
-        );
+        let (sent, length) = self
+            .lanes
+            .hand_on(lane, (cause, at), stage, number, pickle, bytes);
         let one = self.batch(batch);
-        one.sent = Some((sent, end));
+        one.sent = Some(sent);
         one.costs.bytes = bytes;
         one.costs.pickle = Cost {
-            wall: (end - start).0,
+            wall: length.0,
             cpu,
         };
         Ok(())
@@ -356,22 +342,15 @@ impl Translation {
             self.lanes
                 .set_thread(lane, self.wanted.main, tid, MAIN_PROCESS);
         }
-        let free = self.lanes.free_at(lane);
-        let start = Nanos(receive.start).max(free);
-        let end = Nanos(pin.end).max(start);
         let number = self.batch(batch).number;
-        let pinned = self.lanes.unit(
-            lane,
-            UnitRecord {
-                samples: 1,
-                waited: at >= free,
-                ready_at: at.min(start),
-                cause,
-                lineage: cause,
-                ..unit(stage, number, start, end)
-            },
-        );
-        self.batch(batch).pinned = Some((pinned, end));
+        let span = Span {
+            start: receive.start,
+            end: pin.end,
+        };
+        let (pinned, _) = self
+            .lanes
+            .hand_on(lane, (cause, at), stage, number, span, 0);
+        self.batch(batch).pinned = Some(pinned);
         Ok(())
     }
 }
