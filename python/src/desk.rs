@@ -1,8 +1,8 @@
 //! What a thread is at: its batch, its sample, and the named parts open in it, each with the time that those inside it
 //! do not take.
 
-use stallscope_torch::event::{Batch, PartTime, Span};
-use stallscope_torch::ring::{now, thread_cpu, thread_id};
+use stallscope_torch::clock::{RunDelay, now, process_cpu, thread_id};
+use stallscope_torch::event::{Batch, PartTime, Span, Used};
 use std::cell::RefCell;
 
 thread_local! {
@@ -19,6 +19,7 @@ pub struct Desk {
     /// What the sample's or the collating's parts took.
     pub parts: Vec<PartTime>,
     pub fetch: Option<Fetch>,
+    run_delay: Option<RunDelay>,
 }
 
 struct Open {
@@ -35,7 +36,8 @@ pub struct Fetch {
     pub worker: u32,
     pub samples: u32,
     pub wait: Span,
-    pub cpu: u64,
+    /// By the thread when the batch began.
+    pub used: Used,
     pub collate: Span,
     pub parts: Vec<PartTime>,
     /// The next sample's place.
@@ -57,6 +59,23 @@ impl Desk {
             self.tid = thread_id();
         }
         self.tid
+    }
+
+    /// What this thread has used.
+    pub fn used(&mut self) -> Used {
+        self.run_delay().used()
+    }
+
+    fn run_delay(&mut self) -> &RunDelay {
+        self.run_delay.get_or_insert_with(RunDelay::of_this_thread)
+    }
+
+    /// CPU time of the process, and this thread's run delay.
+    pub fn used_by_process(&mut self) -> Used {
+        Used {
+            cpu: process_cpu(),
+            delay: self.run_delay().read(),
+        }
     }
 
     /// Whether parts are added up now.
@@ -125,14 +144,14 @@ impl Desk {
 
     /// A batch begins.
     pub fn begin(&mut self, batch: Batch, worker: u32, samples: u32, wait: Span) {
-        let cpu = thread_cpu();
+        let used = self.used();
         self.fetch = Some(Fetch {
             batch,
             worker,
             samples,
             wait,
-            cpu,
-            sample_cpu: cpu,
+            used,
+            sample_cpu: used.cpu,
             ..Fetch::default()
         });
     }

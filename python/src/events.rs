@@ -1,14 +1,16 @@
 //! What the hooks in the main process say, one function for each event; what is in a tuple is a pass or a span.
 
+use crate::desk::{self, Desk};
 use crate::process;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use stallscope_torch::event::{Batch, Compute, Event, Main, Pass, Span, TextKind};
-use stallscope_torch::ring;
+use stallscope_torch::clock;
+use stallscope_torch::event::{Batch, Compute, Event, Main, Pass, Span, TextKind, Used};
 use std::path::PathBuf;
 
 type Two = (u32, u32);
 type FromTo = (u64, u64);
+type Two64 = (u64, u64);
 
 fn pass((iterator, epoch): Two) -> Pass {
     Pass { iterator, epoch }
@@ -26,13 +28,29 @@ fn span((start, end): FromTo) -> Span {
 /// Nanoseconds of CLOCK_MONOTONIC.
 #[pyfunction]
 pub fn now() -> u64 {
-    ring::now()
+    clock::now()
 }
 
 /// CPU time of this thread, in nanoseconds.
 #[pyfunction]
 pub fn thread_cpu() -> u64 {
-    ring::thread_cpu()
+    clock::thread_cpu()
+}
+
+/// CPU time and run delay of this thread, in nanoseconds.
+#[pyfunction]
+pub fn used() -> Two64 {
+    let used = desk::with(Desk::used).unwrap_or_default();
+    (used.cpu, used.delay)
+}
+
+fn used_since((cpu, delay): Two64) -> Used {
+    let used = desk::with(Desk::used).unwrap_or_default();
+    used.since(Used { cpu, delay })
+}
+
+fn used_by_process() -> Used {
+    desk::with(Desk::used_by_process).unwrap_or_default()
 }
 
 /// Makes the memory that events go through; returns its descriptor.
@@ -113,12 +131,21 @@ pub fn pass_ends(of: Two, early: bool, at: u64) {
 
 /// A batch's indices were drawn, and put into a worker's queue.
 #[pyfunction]
-pub fn dispatch(of: Two, number: u64, worker: u32, samples: u32, sampler: FromTo, put: u64) {
+pub fn dispatch(
+    of: Two,
+    number: u64,
+    worker: u32,
+    samples: u32,
+    sampler: FromTo,
+    cpu: u64,
+    put: u64,
+) {
     process::write(&Event::Dispatch {
         batch: batch(of, number),
         worker,
         samples,
         sampler: span(sampler),
+        cpu,
         put,
     });
 }
@@ -126,8 +153,8 @@ pub fn dispatch(of: Two, number: u64, worker: u32, samples: u32, sampler: FromTo
 /// `next()` was called.
 #[pyfunction]
 pub fn next_begins(of: Two, at: u64) {
-    let pass = pass(of);
-    process::write(&Event::NextBegins { pass, at });
+    let (pass, used) = (pass(of), used_by_process());
+    process::write(&Event::NextBegins { pass, at, used });
 }
 
 /// `next()` returned.
@@ -139,6 +166,7 @@ pub fn next_ends(of: Two, number: u64, is_some: bool, grad: bool, samples: u32, 
         grad,
         samples,
         at,
+        used: used_by_process(),
     });
 }
 
@@ -178,9 +206,17 @@ pub fn compute(phase: &str, when: FromTo) -> PyResult<()> {
     Ok(())
 }
 
-/// The script's thread did something: `start_workers`, `stop_workers`, `copy`, `iter` or `synchronize`.
+/// The script's thread did something: `start_workers`, `stop_workers`, `copy`, `iter` or `synchronize`; it had `used` so
+/// much before, where that was looked at.
 #[pyfunction]
-pub fn main_work(work: &str, of: Two, subject: u32, when: FromTo) -> PyResult<()> {
+#[pyo3(signature = (work, of, subject, when, used = None))]
+pub fn main_work(
+    work: &str,
+    of: Two,
+    subject: u32,
+    when: FromTo,
+    used: Option<Two64>,
+) -> PyResult<()> {
     let work = match work {
         "start_workers" => Main::StartWorkers,
         "stop_workers" => Main::StopWorkers,
@@ -194,6 +230,7 @@ pub fn main_work(work: &str, of: Two, subject: u32, when: FromTo) -> PyResult<()
         pass: pass(of),
         subject,
         span: span(when),
+        used: used.map_or_else(Used::default, used_since),
     });
     Ok(())
 }
@@ -205,6 +242,7 @@ pub fn worker_begins(of: Two, worker: u32, when: FromTo) {
         pass: pass(of),
         worker,
         span: span(when),
+        used: used_by_process(),
     });
 }
 
@@ -215,7 +253,7 @@ pub fn worker_ends(of: Two, worker: u32, at: u64) {
     process::write(&Event::WorkerEnds { pass, worker, at });
 }
 
-/// A batch was pickled and sent.
+/// A batch was pickled and sent by this thread, which had `used` so much before.
 #[pyfunction]
 pub fn transport(
     of: Two,
@@ -224,7 +262,8 @@ pub fn transport(
     pickle: FromTo,
     sent: u64,
     bytes: u64,
-    cpu: u64,
+    shared: u64,
+    used: Two64,
 ) {
     process::write(&Event::Transport {
         batch: batch(of, number),
@@ -232,7 +271,8 @@ pub fn transport(
         pickle: span(pickle),
         sent,
         bytes,
-        cpu,
+        shared,
+        used: used_since(used),
     });
 }
 

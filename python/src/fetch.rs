@@ -5,8 +5,8 @@ use crate::process;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use stallscope_torch::clock::{now, thread_cpu};
 use stallscope_torch::event::{Batch, Event, Pass, Span};
-use stallscope_torch::ring::{now, thread_cpu};
 
 /// The index of a sample that has none.
 const NO_INDEX: u64 = u64::MAX;
@@ -261,7 +261,7 @@ pub fn begin_batch(
 pub fn end_batch(ended: bool) -> u64 {
     let end = now();
     desk::with(|desk| {
-        let tid = desk.tid();
+        let (tid, used) = (desk.tid(), desk.used());
         let Some(fetch) = desk.fetch.take() else {
             return;
         };
@@ -276,7 +276,7 @@ pub fn end_batch(ended: bool) -> u64 {
             wait: fetch.wait,
             span,
             collate: fetch.collate,
-            cpu: thread_cpu().saturating_sub(fetch.cpu),
+            used: used.since(fetch.used),
             parts: fetch.parts,
             ended,
         };

@@ -25,7 +25,7 @@ mod _native {
     use crate::events::{
         compute, create_rings, dispatch, finish, forked, is_active, main_work, next_begins,
         next_ends, now, open_rings, pass_begins, pass_ends, pin, receive, rings_fd, start, stop,
-        text, thread_cpu, transport, worker_begins, worker_ends,
+        text, thread_cpu, transport, used, worker_begins, worker_ends,
     };
     #[pymodule_export]
     use crate::fetch::{Collate, Items, Stream, begin_batch, end_batch};

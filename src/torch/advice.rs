@@ -12,6 +12,7 @@ pub(crate) fn advise(
     causes: &[(Cause, Nanos)],
     time: Nanos,
     settings: &LoaderSettings,
+    computing: Computing,
 ) {
     let usual = verdict.suggestion.take();
     let Some((cause, length)) = causes.first() else {
@@ -24,13 +25,35 @@ pub(crate) fn advise(
     }
     let gone = length.0 as f64 / time.0.max(1) as f64;
     let at_most = 1.0 / (1.0 - gone).max(1e-3);
-    let change = change(*cause, settings);
+    let change = match cause {
+        Cause::CpuContention => computing.fewer_threads(settings),
+        cause => change(*cause, settings),
+    };
     verdict.suggestion = match (change, usual) {
         (Some(change), _) => Some(Suggestion::new(change, at_most)),
         (None, Some(usual)) => Some(in_python(usual)),
         (None, None) => None,
     };
     verdict.suggestion.take_if(|own| own.at_most < WORTH_TRYING);
+}
+
+/// What a training computes with.
+#[derive(Copy, Clone)]
+pub(crate) struct Computing {
+    /// Threads of PyTorch in the main process.
+    pub(crate) threads: u32,
+    pub(crate) cores: f64,
+}
+
+impl Computing {
+    /// Workers that lack cores since the trainer's threads have them want fewer of those.
+    fn fewer_threads(self, settings: &LoaderSettings) -> Option<Change> {
+        let left = (self.cores - settings.num_workers as f64).max(1.0) as u32;
+        let crowds = settings.num_workers > 0 && self.threads > left;
+        let text =
+            || format!("torch.set_num_threads({left}), which leaves the workers their cores");
+        crowds.then(|| Change::Words(text()))
+    }
 }
 
 /// A simulation that is off by more than this on the training itself has missed what binds it.
@@ -181,6 +204,31 @@ mod tests {
         };
         predict(&mut verdict, &costs(step));
         verdict.suggestion.unwrap().text()
+    }
+
+    #[test]
+    fn threads_that_crowd_workers_are_to_be_fewer() {
+        let advised = |threads, num_workers| {
+            let settings = LoaderSettings {
+                num_workers,
+                ..LoaderSettings::default()
+            };
+            let mut verdict = Verdict {
+                input_bound: InputBound::Highly,
+                ..Verdict::default()
+            };
+            let causes = [(Cause::CpuContention, Nanos(40))];
+            let computing = Computing {
+                threads,
+                cores: 8.0,
+            };
+            advise(&mut verdict, &causes, Nanos(100), &settings, computing);
+            verdict.suggestion.map(|own| own.text())
+        };
+        let text = advised(8, 6).unwrap();
+        assert!(text.contains("torch.set_num_threads(2)"), "{text}");
+        assert_eq!((advised(2, 6), advised(8, 0)), (None, None));
+        assert!(advised(4, 12).unwrap().contains("set_num_threads(1)"));
     }
 
     #[test]

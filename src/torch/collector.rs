@@ -2,10 +2,12 @@
 //!
 //! It ends when the training says so, or has ended without saying anything, and then ends workers that were left behind.
 
-use crate::advice::{advise, predict};
+use crate::advice::{Computing, advise, predict};
+use crate::clock::now;
 use crate::event::Event;
+use crate::pages::page_costs;
 use crate::proc;
-use crate::ring::{RingReader, Rings, is_alive, now};
+use crate::ring::{RingReader, Rings, is_alive};
 use crate::translation::{Translation, Wanted};
 use nix::sys::resource::UsageWho;
 use nix::sys::signal::{Signal, kill};
@@ -15,7 +17,7 @@ use serde_json::json;
 use stallscope_core::analysis::{
     Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict, WindowRule,
 };
-use stallscope_core::loader::{cpu_of, note_trace, this_machine};
+use stallscope_core::loader::{OtherPrograms, cpu_of, note_trace, this_machine};
 use stallscope_core::machine::usable_cores;
 use stallscope_core::report::{
     DataReport, DeviceReport, RecorderReport, Report, Status, TorchReport, TraceReport, write_json,
@@ -93,6 +95,7 @@ struct Collector {
     lost: u64,
     read_at: u64,
     workers: Vec<u32>,
+    others: OtherPrograms,
 }
 
 /// From the first training pass on.
@@ -125,6 +128,7 @@ pub fn collect(rings: &Rings, options: CollectOptions) -> Result<Outcome, Collec
         lost: 0,
         read_at: 0,
         workers: Vec::new(),
+        others: OtherPrograms::new(),
     };
     let mut reader = rings.reader();
     let said = loop {
@@ -208,9 +212,14 @@ impl Collector {
             self.measuring = self.begin()?;
         }
         let cpu = self.cpu();
+        let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
+        let others = cpu.and_then(|cpu| self.others.read(cpu.at, cpu.used + own, last));
         let Some(measuring) = &mut self.measuring else {
             return Ok(());
         };
+        if let Some(others) = others {
+            measuring.analysis.other_programs(others);
+        }
         for chunk in &chunks {
             measuring
                 .analysis
@@ -316,6 +325,7 @@ impl Collector {
         let loaders: Vec<_> = translation.loaders().cloned().collect();
         let mut costs = translation.replay().clone();
         costs.cores = usable_cores();
+        costs.pages = page_costs();
         report.data = DataReport {
             samples: costs.loader.samples.unwrap_or(0) as usize,
             sample_bytes: 0,
@@ -349,7 +359,12 @@ impl Collector {
         };
         report.measured(summary, Some(device));
         let mut verdict = Verdict::of(summary, &shape);
-        advise(&mut verdict, &summary.causes, summary.time(), settings);
+        let computing = Computing {
+            threads: self.translation.session.threads,
+            cores: usable_cores(),
+        };
+        let (causes, time) = (&summary.causes, summary.time());
+        advise(&mut verdict, causes, time, settings, computing);
         if let Some(torch) = &mut report.torch {
             let others = summary.others_cpu.unwrap_or_default();
             torch.costs.others = others.0 as f64 / summary.time().0.max(1) as f64;

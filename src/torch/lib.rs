@@ -7,8 +7,10 @@
 #![warn(missing_docs)]
 
 mod advice;
+pub mod clock;
 pub mod collector;
 pub mod event;
+mod pages;
 mod proc;
 pub mod ring;
 pub mod translation;

@@ -1,5 +1,5 @@
 //! The shared memory that events go through: one ring of words for each process that records. The only file with
-//! `unsafe` for this concern.
+//! `unsafe` for it.
 //!
 //! A memory file without a name (nothing can be left behind) has a header and [`SLOTS`] slots. A process claims a slot
 //! with its pid, and is its ring's only writer; the collector is the only reader. A full ring drops what comes, and
@@ -8,6 +8,7 @@
 //! All words are atomic, so that no process, whatever it does, can make another one's accesses undefined. An event
 //! is published by the count of words behind it, and the reader checks the length that each event claims to have.
 
+use crate::clock::now;
 use crate::event::{MOST_WORDS, parse_head};
 use memmap2::{MmapOptions, MmapRaw};
 use std::fs::{File, OpenOptions};
@@ -72,32 +73,6 @@ pub struct RingWriter {
 pub struct RingReader {
     rings: Rings,
     event: Vec<u64>,
-}
-
-/// Nanoseconds of CLOCK_MONOTONIC.
-pub fn now() -> u64 {
-    clock(libc::CLOCK_MONOTONIC)
-}
-
-/// CPU time of this thread, in nanoseconds.
-pub fn thread_cpu() -> u64 {
-    clock(libc::CLOCK_THREAD_CPUTIME_ID)
-}
-
-/// This thread's number in the system.
-pub fn thread_id() -> u32 {
-    // SAFETY: it has no preconditions.
-    (unsafe { libc::gettid() }) as u32
-}
-
-fn clock(which: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: it writes to the local that is given; both clocks exist on every Linux.
-    unsafe { libc::clock_gettime(which, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 impl Rings {

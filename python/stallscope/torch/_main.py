@@ -20,8 +20,9 @@ class Pass:
         self.inline = inline
         self.is_open = False
         self.returned = 0
-        #: Of the batch that was drawn last: when it was drawn, and its samples.
+        #: Of the batch that was drawn last: when it was drawn, in how much CPU time, and its samples.
         self.sampler = (0, 0)
+        self.sampler_cpu = 0
         self.drawn = 0
         #: Samples of batches that are out.
         self.samples: Dict[int, int] = {}
@@ -136,17 +137,17 @@ def _next_index(original: Callable[..., Any]) -> Callable[..., Any]:
         current = pass_of(self)
         if current is None:
             return original(self)
-        begun = _now()
+        begun, cpu = _now(), _native.thread_cpu()
         index = original(self)
         ended = _now()
-        current.sampler = (begun, ended)
+        current.sampler, current.sampler_cpu = (begun, ended), _native.thread_cpu() - cpu
         try:
             # An iterable data set has no indices.
             several = isinstance(index, (list, tuple))
             current.drawn = 0 if self._dataset_kind == 1 else len(index) if several else 1
             if current.inline:
                 number, key = current.returned, current.key
-                _native.dispatch(key, number, 0, current.drawn, current.sampler, ended)
+                _native.dispatch(key, number, 0, current.drawn, current.sampler, current.sampler_cpu, ended)
                 _native.begin_batch(*key, number, 0, current.drawn, ended, ended)
         except Exception as error:
             failed("the sampler", error)
@@ -180,9 +181,10 @@ def _try_put_index(original: Callable[..., Any]) -> Callable[..., Any]:
         result = original(self)
         try:
             if self._send_idx != number:
-                worker = self._task_info[number][0]
-                current.samples[number] = current.drawn
-                _native.dispatch(current.key, number, worker, current.drawn, current.sampler, _now())
+                worker, drawn = self._task_info[number][0], current.drawn
+                current.samples[number] = drawn
+                sampler, cpu = current.sampler, current.sampler_cpu
+                _native.dispatch(current.key, number, worker, drawn, sampler, cpu, _now())
         except Exception as error:
             failed("dealing batches to workers", error)
         return result
@@ -255,12 +257,13 @@ def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
         current = pass_of(self)
         if current is None or getattr(self, "_shutdown", True):
             return original(self)
-        begun = _now()
+        begun, used = _now(), _native.used()
         try:
             return original(self)
         finally:
             try:
-                _native.main_work("stop_workers", current.key, current.workers, (begun, _now()))
+                when = (begun, _now())
+                _native.main_work("stop_workers", current.key, current.workers, when, used)
                 if self._rcvd_idx < self._send_idx:
                     current.end(early=True)
             except Exception as error:
@@ -276,9 +279,9 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
         current = STATE.starting
         if current is None or not isinstance(getattr(self, "_target", None), WorkerLoop):
             return original(self)
-        begun = _now()
+        begun, used = _now(), _native.used()
         result = original(self)
-        _native.main_work("start_workers", current.key, current.workers, (begun, _now()))
+        _native.main_work("start_workers", current.key, current.workers, (begun, _now()), used)
         current.workers += 1
         return result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Callable, Deque, Optional, Tuple
 
 from stallscope import _native
@@ -124,7 +125,7 @@ class _Worker:
         feeder = _Feeder(self)
         try:
             feeder.watch(queue)
-        except AttributeError as error:
+        except (AttributeError, KeyError) as error:
             failed("the transport of batches", error)
 
     def ends(self) -> None:
@@ -139,7 +140,8 @@ class _Feeder:
     def __init__(self, worker: _Worker) -> None:
         self.worker = worker
         self.number: Optional[int] = None
-        self.taken = self.pickled = self.cpu = 0
+        self.taken = self.pickled = self.shared = 0
+        self.used = (0, 0)
 
     def watch(self, queue: Any) -> None:
         """The thread takes these three when it starts, at the first `put`."""
@@ -154,20 +156,34 @@ class _Feeder:
             return result
 
         queue._send_bytes = timed_send
+        self._watch_storages()
+
+    def _watch_storages(self) -> None:
+        """Count bytes of tensors that need not be moved to shared memory any more."""
+        import torch
+
+        reduce = ForkingPickler._extra_reducers[torch.UntypedStorage]
+
+        def counted(storage: Any) -> Any:
+            if storage.is_shared():
+                self.shared += storage.nbytes()
+            return reduce(storage)
+
+        ForkingPickler.register(torch.UntypedStorage, counted)
 
     def takes(self, item: Any) -> None:
         """A batch is taken out of the buffer, to be pickled."""
         known = isinstance(item, tuple) and isinstance(item[0], int)
         self.number = item[0] if known else None
-        self.cpu, self.taken = _native.thread_cpu(), _now()
+        self.used, self.taken, self.shared = _native.used(), _now(), 0
 
     def sent(self, length: int) -> None:
         """All of it is in the pipe."""
         if self.number is not None:
-            sent, cpu = _now(), _native.thread_cpu() - self.cpu
-            worker = self.worker
+            sent, worker = _now(), self.worker
             pickle = (self.taken, self.pickled)
-            _native.transport(worker.key, self.number, worker.number, pickle, sent, length, cpu)
+            said = (pickle, sent, length, self.shared, self.used)
+            _native.transport(worker.key, self.number, worker.number, *said)
 
 
 class _Buffer(Deque[Any]):

@@ -43,6 +43,7 @@ pub use builder::{LoaderBuilder, LoaderError, Stages, source, stream};
 pub use intake::{Intake, Pass};
 pub use measured::{cpu_of, note_trace, recorder_report, this_machine, waking_profile};
 pub use measurement::{Measurement, MeasurementError, MeasurementOptions, Standing};
+pub use other_programs::OtherPrograms;
 pub use pause::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE, pause_after};
 pub use predict::{PredictError, Predictor};
 pub use running::Loader;

@@ -17,7 +17,7 @@ const TICK: Nanos = Nanos::from_millis(10);
 
 /// Reads what others use.
 #[derive(Debug, Default)]
-pub(super) struct OtherPrograms {
+pub struct OtherPrograms {
     /// The cores that the process may use; none where others' time on them says nothing.
     cores: Vec<usize>,
     read_at: Option<Nanos>,
@@ -29,7 +29,7 @@ pub(super) struct OtherPrograms {
 
 impl OtherPrograms {
     /// For the calling process.
-    pub(super) fn new() -> OtherPrograms {
+    pub fn new() -> OtherPrograms {
         let cores = allowed_cores();
         let whole = cores.len() == usable_threads() && usable_cores() == cores.len() as f64;
         OtherPrograms {
@@ -40,7 +40,7 @@ impl OtherPrograms {
 
     /// What others have used since the first reading, at `now`, when this process has used `own`; `None` where it
     /// is not known, or was asked a moment ago. `last` asks in any case.
-    pub(super) fn read(&mut self, now: Nanos, own: Nanos, last: bool) -> Option<CpuReading> {
+    pub fn read(&mut self, now: Nanos, own: Nanos, last: bool) -> Option<CpuReading> {
         let due = last || self.read_at.is_none_or(|at| now - at >= EVERY);
         if !due || self.cores.is_empty() {
             return None;

@@ -1,7 +1,7 @@
 //! A training without workers that this process writes into rings of its own.
 
 use super::*;
-use crate::event::{Batch, Compute, PartTime, Pass, Span, TextKind};
+use crate::event::{Batch, Compute, PartTime, Pass, Span, TextKind, Used};
 use crate::ring::RingWriter;
 
 const MS: u64 = 1_000_000;
@@ -32,7 +32,14 @@ fn batch(writer: &mut RingWriter, number: u64, at: u64) {
         start,
         end: start + length,
     };
-    say(writer, &Event::NextBegins { pass: PASS, at });
+    say(
+        writer,
+        &Event::NextBegins {
+            pass: PASS,
+            at,
+            used: Used::default(),
+        },
+    );
     say(
         writer,
         &Event::Dispatch {
@@ -41,6 +48,7 @@ fn batch(writer: &mut RingWriter, number: u64, at: u64) {
             samples: 2,
             sampler: span(at, 0),
             put: at,
+            cpu: 0,
         },
     );
     for place in 0..2 {
@@ -71,7 +79,7 @@ fn batch(writer: &mut RingWriter, number: u64, at: u64) {
             wait: span(at, 0),
             span: span(at, FETCH),
             collate: span(at + FETCH, 0),
-            cpu: 0,
+            used: Used::default(),
             parts: Vec::new(),
             ended: false,
         },
@@ -84,6 +92,7 @@ fn batch(writer: &mut RingWriter, number: u64, at: u64) {
             grad: true,
             samples: 2,
             at: at + FETCH,
+            used: Used::default(),
         },
     );
     for (phase, start) in [
@@ -122,7 +131,14 @@ fn training(writer: &mut RingWriter, batches: u64) {
         batch(writer, number, begun + number * (FETCH + STEP));
     }
     let at = begun + batches * (FETCH + STEP);
-    say(writer, &Event::NextBegins { pass: PASS, at });
+    say(
+        writer,
+        &Event::NextBegins {
+            pass: PASS,
+            at,
+            used: Used::default(),
+        },
+    );
     say(
         writer,
         &Event::PassEnds {

@@ -5,7 +5,7 @@ mod passes;
 
 use super::Translation;
 use super::lanes::{MAIN, unit};
-use crate::event::{Batch, Event, Pass, Span};
+use crate::event::{Batch, Event, Pass, Span, Used};
 use stallscope_core::analysis::predict::torch::{BatchCost, Cost};
 use stallscope_core::timeline::{HostWork, Interval, IntervalSet, Nanos, UnitRecord, UnitRef};
 
@@ -31,6 +31,8 @@ struct Step {
     number: u64,
     start: Nanos,
     began: Nanos,
+    /// What had been used by then.
+    used: Used,
     busy: Nanos,
     samples: u32,
     lineage: UnitRef,
@@ -71,22 +73,24 @@ impl Translation {
                 None => return Err(event),
             },
             Event::PassEnds { pass, early, at } => self.pass_ends(pass, !early, Nanos(at)),
-            Event::NextBegins { pass, at } => self.next_begins(pass, Nanos(at)),
+            Event::NextBegins { pass, at, used } => self.next_begins(pass, Nanos(at), used),
             Event::NextEnds {
                 batch,
                 is_some: true,
                 samples,
                 at,
+                used,
                 ..
-            } => self.next_ends(batch, samples, Nanos(at)),
+            } => self.next_ends(batch, samples, Nanos(at), used),
             Event::NextEnds { batch, at, .. } => self.exhausted(batch.pass, Nanos(at)),
             Event::Dispatch {
                 batch,
                 worker,
                 sampler,
+                cpu,
                 put,
                 ..
-            } => self.dispatch(batch, worker, sampler, Nanos(put)),
+            } => self.dispatch(batch, worker, (sampler, cpu), Nanos(put)),
             Event::Receive { batch, .. } => {
                 let known = self
                     .batches
@@ -111,7 +115,8 @@ impl Translation {
                 pass,
                 span,
                 subject,
-            } => self.work(work, pass, subject, span),
+                used,
+            } => self.work(work, pass, subject, (span, used)),
             Event::Sample { batch, .. } if self.training(batch.pass).is_some() => {
                 self.sample(self.wanted.main, &event);
             }
@@ -220,7 +225,7 @@ impl Translation {
         self.open(within, at);
     }
 
-    fn next_begins(&mut self, pass: Pass, at: Nanos) {
+    fn next_begins(&mut self, pass: Pass, at: Nanos, used: Used) {
         if self.main.validating.is_some() {
             self.close(at);
             return;
@@ -234,7 +239,7 @@ impl Translation {
             .as_ref()
             .is_some_and(|step| step.batch.pass == pass);
         match own {
-            true => self.end_step(at),
+            true => self.end_step(at, Some(used)),
             false => {
                 self.close(at);
                 self.main_piece(at);
@@ -243,8 +248,8 @@ impl Translation {
         self.main.next = Some((pass, at));
     }
 
-    /// The step in progress is over.
-    fn end_step(&mut self, at: Nanos) {
+    /// The step in progress is over, when so much had been `used`, where that is known.
+    fn end_step(&mut self, at: Nanos, used: Option<Used>) {
         self.close(at);
         let (Some(mut step), Some(table)) = (self.main.step.take(), &self.table) else {
             return;
@@ -264,10 +269,18 @@ impl Translation {
         self.steps += 1;
         self.over |= self.wanted.steps.is_some_and(|wanted| self.steps >= wanted);
         self.main.batch = step.number + 1;
+        let used = used.map_or(
+            Used {
+                cpu: step.busy.0,
+                delay: 0,
+            },
+            |used| used.since(step.used),
+        );
         step.costs.step = Cost {
             wall: (at - step.began).0,
-            cpu: step.busy.0,
+            cpu: used.cpu,
         };
+        step.costs.delay = used.delay;
         step.costs.busy = step.busy.0;
         let iterator = step.batch.pass.iterator;
         if self.replays(iterator) {
@@ -275,7 +288,7 @@ impl Translation {
         }
     }
 
-    fn next_ends(&mut self, batch: Batch, samples: u32, at: Nanos) {
+    fn next_ends(&mut self, batch: Batch, samples: u32, at: Nanos, used: Used) {
         if let Some(validating) = &mut self.main.validating {
             let first = !std::mem::replace(&mut validating.has_batch, true);
             let work = match first {
@@ -326,6 +339,7 @@ impl Translation {
             number: one.number,
             start: at,
             began: at,
+            used,
             busy: Nanos::ZERO,
             samples,
             lineage: one.received.unwrap_or(UnitRef::NONE),
@@ -343,7 +357,7 @@ impl Translation {
             .as_ref()
             .and_then(|own| Some(own.computes.parts().last()?.end));
         if let (Some(at), true) = (at, self.main.step.is_some() && !self.over) {
-            self.end_step(at);
+            self.end_step(at, None);
         }
         let at = self.main.ended.map_or(Nanos::ZERO, |(_, at)| at);
         self.finish_costs(at);

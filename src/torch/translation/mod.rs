@@ -16,7 +16,7 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
-use crate::event::{Batch, Compute, Event, Pass, TextKind};
+use crate::event::{Batch, Compute, Event, Pass, Span, TextKind, Used};
 use bench::{Bench, Usual};
 pub use lanes::Chunk;
 use lanes::{Lanes, MAIN};
@@ -61,6 +61,8 @@ struct PassState {
     taken: u64,
     /// The units in which workers were started, with the worker where that is known.
     started: Vec<(u32, UnitRef, Nanos)>,
+    /// Workers that could work: with when they were at starting, and what their processes had used.
+    ready: Vec<(u32, Span, Used)>,
     /// The work of the trainer's thread that made the pass begin.
     begins: Option<(UnitRef, Nanos)>,
     /// Workers that have made something in it, and those that have nothing more to make.

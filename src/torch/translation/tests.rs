@@ -3,7 +3,7 @@
 //! The truth is the counterfactual: the same training without the cost.
 
 use super::*;
-use crate::event::{Main as Work, PartTime, Span};
+use crate::event::{Main as Work, PartTime, Span, Used};
 use stallscope_core::analysis::{Analysis, Cause, Summary, WindowRule};
 
 const MS: u64 = 1_000_000;
@@ -174,7 +174,7 @@ impl Simulator {
             wait,
             span: Span { start, end },
             collate,
-            cpu: 0,
+            used: Used::default(),
             parts: Vec::new(),
             ended: false,
         };
@@ -236,7 +236,8 @@ impl Simulator {
             pickle,
             sent: pickle.end,
             bytes: 1000,
-            cpu: 0,
+            shared: 0,
+            used: Used::default(),
         };
         self.say(pickle.end, pid, event);
         self.sent.push((pickle.end, number, false));
@@ -253,7 +254,7 @@ impl Simulator {
             },
             span: Span { start: at, end: at },
             collate: Span::default(),
-            cpu: 0,
+            used: Used::default(),
             parts: Vec::new(),
             ended: true,
         };
@@ -293,6 +294,7 @@ impl Simulator {
             samples: self.shape.size as u32,
             sampler,
             put: self.now,
+            cpu: 0,
         };
         self.main(event);
         if let Some(hand) = self.hands.get_mut(worker) {
@@ -313,6 +315,7 @@ impl Simulator {
                 pass,
                 subject: 0,
                 span,
+                used: Used::default(),
             });
         }
         let third = self.costs.step / 3;
@@ -330,7 +333,11 @@ impl Simulator {
 
     fn next_begins(&mut self) {
         let (pass, at) = (self.pass, self.now);
-        self.main(Event::NextBegins { pass, at });
+        self.main(Event::NextBegins {
+            pass,
+            at,
+            used: Used::default(),
+        });
     }
 
     fn next_ends(&mut self, number: u64, is_some: bool, grad: bool) {
@@ -341,6 +348,7 @@ impl Simulator {
             grad,
             samples,
             at,
+            used: Used::default(),
         });
     }
 
@@ -370,6 +378,7 @@ impl Simulator {
             pass,
             subject,
             span,
+            used: Used::default(),
         });
     }
 
@@ -419,6 +428,7 @@ impl Simulator {
                     pass,
                     worker: worker as u32,
                     span,
+                    used: Used::default(),
                 },
             );
         }

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, Bound, Made, Sampled};
 use super::{InFlight, MAIN_PROCESS, Source, Translation};
-use crate::event::{Batch, Event, Pass, Span};
+use crate::event::{Batch, Event, Pass, Span, Used};
 use stallscope_core::analysis::predict::torch::Cost;
 use stallscope_core::timeline::{LaneKind, Nanos, UnitRef};
 
@@ -80,13 +80,14 @@ impl Translation {
             return Ok(());
         };
         match event {
-            Event::WorkerBegins { worker, span, .. } => {
+            Event::WorkerBegins {
+                worker, span, used, ..
+            } => {
                 let ready = Nanos(span.end);
                 self.works(pid, pass, worker, ready, true);
                 if let Some(state) = self.passes.get_mut(&pass) {
                     state.costs.started += 1;
-                    let own = &mut state.costs.own;
-                    own.wall += span.end.saturating_sub(span.start);
+                    state.ready.push((worker, span, used));
                 }
             }
             Event::Sample { .. } => self.sample(pid, &event),
@@ -157,7 +158,7 @@ impl Translation {
             wait,
             span,
             collate,
-            cpu,
+            used,
             parts,
             ended,
         } = event
@@ -180,15 +181,10 @@ impl Translation {
             return;
         }
         let bound = self.bound(&worker, batch.pass, known, *wait);
+        let fresh = worker.bench.fresh;
         let first = worker.latest.replace(batch.pass) != Some(batch.pass);
         if let Some(state) = self.passes.get_mut(&batch.pass) {
             state.active.insert(*number);
-            if first && worker.bench.fresh {
-                state
-                    .costs
-                    .firsts
-                    .extend(worker.bench.costs.samples.first());
-            }
         }
         let base = self.passes.get(&batch.pass).map_or(0, |state| state.base);
         let made = Made {
@@ -204,7 +200,13 @@ impl Translation {
                 .bench
                 .made(&made, bound, table, &self.usual, &mut self.lanes);
             let mut costs = std::mem::take(&mut worker.bench.costs);
-            fetch_costs(&mut costs, *span, *collate, *cpu, *samples);
+            fetch_costs(&mut costs, *span, *collate, *used, *samples);
+            if let Some(state) = self.passes.get_mut(&batch.pass)
+                && first
+                && fresh
+            {
+                state.costs.firsts.extend(costs.samples.first());
+            }
             let one = self.batch(*batch);
             one.made = Some((last, Nanos(span.end)));
             one.worker = *number;
@@ -264,7 +266,8 @@ impl Translation {
             pickle,
             sent: _,
             bytes,
-            cpu,
+            shared,
+            used,
             worker,
         } = event
         else {
@@ -294,10 +297,8 @@ impl Translation {
         let one = self.batch(batch);
         one.sent = Some(sent);
         one.costs.bytes = bytes;
-        one.costs.pickle = Cost {
-            wall: length.0,
-            cpu,
-        };
+        one.costs.shared = shared;
+        one.costs.pickle = net(length, used);
         Ok(())
     }
 
@@ -360,7 +361,7 @@ pub(super) fn fetch_costs(
     costs: &mut stallscope_core::analysis::predict::torch::BatchCost,
     span: Span,
     collate: Span,
-    cpu: u64,
+    used: Used,
     samples: u32,
 ) {
     let length = |span: Span| span.end.saturating_sub(span.start);
@@ -369,15 +370,27 @@ pub(super) fn fetch_costs(
     if costs.samples.is_empty() {
         costs.fetched(samples, Cost::computing(0));
     }
-    let collated = cpu.saturating_sub(of_samples).min(collating);
+    let collated = used.cpu.saturating_sub(of_samples).min(collating);
     costs.collate = Cost {
         wall: collating,
         cpu: collated,
     };
     costs.fetch(Cost {
         wall: length(span) - collating,
-        cpu: cpu - collated,
+        cpu: used.cpu - collated,
     });
+    costs.without_delay(used.delay);
+}
+
+/// What took `length`, without the time in which the thread lacked a core.
+pub(super) fn net(length: Nanos, used: Used) -> Cost {
+    Cost {
+        wall: length
+            .0
+            .saturating_sub(used.delay)
+            .max(used.cpu.min(length.0)),
+        cpu: used.cpu,
+    }
 }
 
 fn process_name(worker: u32) -> String {

@@ -2,10 +2,10 @@
 
 use super::super::bench::{Bound, Made};
 use super::super::lanes::{MAIN, unit};
-use super::super::workers::fetch_costs;
-use super::super::{InFlight, PassState, Translation};
+use super::super::workers::{fetch_costs, net};
+use super::super::{InFlight, Translation};
 use super::interval;
-use crate::event::{Batch, Event, Main as Work, Pass, Span};
+use crate::event::{Batch, Event, Main as Work, Pass, Span, Used};
 use stallscope_core::analysis::predict::torch::Cost;
 use stallscope_core::timeline::{HostWork, Interval, Nanos, Record, UnitRecord, UnitRef};
 
@@ -33,7 +33,7 @@ impl Translation {
         &mut self,
         batch: Batch,
         worker: u32,
-        sampler: Span,
+        (sampler, cpu): (Span, u64),
         put: Nanos,
     ) {
         if self.training(batch.pass).is_none() {
@@ -48,7 +48,10 @@ impl Translation {
         let one = self.batch(batch);
         one.worker = worker;
         one.dealt = Some(drawn);
-        one.costs.sampler = Cost::computing(sampler.end.saturating_sub(sampler.start));
+        one.costs.sampler = Cost {
+            wall: sampler.end.saturating_sub(sampler.start),
+            cpu,
+        };
     }
 
     /// What of `iter()` has no other name, up to `until`.
@@ -127,7 +130,7 @@ impl Translation {
         work: Work,
         pass: Pass,
         subject: u32,
-        span: Span,
+        (span, used): (Span, Used),
     ) {
         let host = match work {
             Work::StartWorkers | Work::Iter => HostWork::StartWorkers,
@@ -144,13 +147,14 @@ impl Translation {
             }
             return;
         }
-        let costs = |state: &mut PassState| match work {
-            Work::StartWorkers => state.costs.process.wall += part.length().0,
-            Work::StopWorkers => state.costs.stop.wall += part.length().0,
-            _ => {}
-        };
-        if let Some(state) = self.passes.get_mut(&pass) {
-            costs(state);
+        let costs = self.passes.get_mut(&pass).map(|state| &mut state.costs);
+        let costs = costs.and_then(|costs| match work {
+            Work::StartWorkers => Some(&mut costs.process),
+            Work::StopWorkers => Some(&mut costs.stop),
+            _ => None,
+        });
+        if let Some(all) = costs {
+            *all = all.plus(net(part.length(), used));
         }
         if let Some(stretch) = &mut self.main.stretch {
             stretch.named.push((host, part));
@@ -174,7 +178,7 @@ impl Translation {
             samples,
             span,
             collate,
-            cpu,
+            used,
             parts,
             ended: false,
             ..
@@ -202,7 +206,7 @@ impl Translation {
             .made(&made, Bound::Before, table, &self.usual, &mut self.lanes);
         self.main.cursor = self.main.cursor.max(Nanos(span.end));
         let mut costs = std::mem::take(&mut self.inline.costs);
-        fetch_costs(&mut costs, *span, *collate, *cpu, *samples);
+        fetch_costs(&mut costs, *span, *collate, *used, *samples);
         let one = self.batch(*batch);
         costs.sampler = one.costs.sampler;
         one.samples = *samples;

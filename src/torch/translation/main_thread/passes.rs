@@ -2,9 +2,10 @@
 
 use super::super::lanes::MAIN;
 use super::super::lanes::unit;
+use super::super::workers::net;
 use super::super::{PassState, Purpose, Translation};
 use super::{Validating, Within};
-use crate::event::Pass;
+use crate::event::{Pass, Span, Used};
 use stallscope_core::analysis::predict::torch::{Cost, PassCosts};
 use stallscope_core::report::TorchLoader;
 use stallscope_core::timeline::{HostWork, Interval, Nanos, Record};
@@ -119,7 +120,7 @@ impl Translation {
             .as_ref()
             .is_some_and(|step| step.batch.pass == pass)
         {
-            self.end_step(at);
+            self.end_step(at, None);
             self.open(Within::Neither, at);
         }
         self.over_at(pass, whole, at);
@@ -149,6 +150,7 @@ impl Translation {
         };
         let replays = self.replays(pass.iterator);
         if let Some(state) = self.passes.get_mut(&pass) {
+            state.costs.own = state.own_starts();
             let costs = PassCosts {
                 number: state.number,
                 between: Cost::computing((at - ended).0),
@@ -219,11 +221,23 @@ impl PassState {
             dealt: 0,
             taken: 0,
             started: Vec::new(),
+            ready: Vec::new(),
             begins: None,
             active: HashSet::new(),
             ended: HashSet::new(),
             costs: PassCosts::default(),
             wall_until: begun,
         }
+    }
+
+    /// What its workers took from the start of their processes until they could work, all together.
+    fn own_starts(&self) -> Cost {
+        let own = |(number, span, used): &(u32, Span, Used)| {
+            let started = self.started.iter().rfind(|(of, ..)| of == number);
+            let since = started.map_or(span.start, |(_, _, at)| at.0.min(span.start));
+            net(Nanos(span.end.saturating_sub(since)), *used)
+        };
+        let all = self.ready.iter().map(own);
+        all.fold(Cost::default(), Cost::plus)
     }
 }

@@ -13,5 +13,5 @@ mod table;
 mod tests;
 
 pub use forecast::{LoaderForecast, Predictor};
-pub use replay::{BatchCost, Cost, LoaderSettings, PassCosts, Replay};
+pub use replay::{BatchCost, Cost, LoaderSettings, PageCosts, PassCosts, Replay};
 pub use settings::SettingError;

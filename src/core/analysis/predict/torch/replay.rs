@@ -41,6 +41,15 @@ impl Cost {
         }
     }
 
+    /// Both, one after the other.
+    #[must_use]
+    pub const fn plus(self, other: Cost) -> Cost {
+        Cost {
+            wall: self.wall + other.wall,
+            cpu: self.cpu + other.cpu,
+        }
+    }
+
     fn units(self) -> [u32; 2] {
         [self.wall, self.cpu].map(units)
     }
@@ -151,6 +160,8 @@ pub struct BatchCost {
     pub pickle: Cost,
     /// Bytes that go through the pipe.
     pub bytes: u64,
+    /// Bytes of tensors that were put together in shared memory.
+    pub shared: u64,
     /// In the main process: from the first byte being there to all being unpickled.
     pub receive: Cost,
     /// In the main process: drawing its indices and handing them out.
@@ -159,7 +170,9 @@ pub struct BatchCost {
     pub next: u64,
     /// From then until `next()` was called again.
     pub step: Cost,
-    /// Of that, while the device was busy.
+    /// Of that, while the thread had no core.
+    pub delay: u64,
+    /// Of the step, while the device was busy.
     pub busy: u64,
 }
 
@@ -185,13 +198,32 @@ impl BatchCost {
             sample.cpu += cpu.min(wall);
         }
     }
+
+    /// Of what its worker did without computing, `delay` was lacking a core, which is no cost of the batch's.
+    pub fn without_delay(&mut self, delay: u64) {
+        let waits = |cost: &Cost| cost.wall.saturating_sub(cost.cpu);
+        let all: u64 = self.samples.iter().chain([&self.collate]).map(waits).sum();
+        let share = delay.min(all) as f64 / all.max(1) as f64;
+        for cost in self.samples.iter_mut().chain([&mut self.collate]) {
+            cost.wall -= (waits(cost) as f64 * share) as u64;
+        }
+    }
+}
+
+/// What a page of new shared memory costs, in nanoseconds of CPU time: batches without workers do not need any.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PageCosts {
+    /// Who writes it first.
+    pub made: f64,
+    /// Who maps it, reads it and lets go of it.
+    pub taken: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Batches;
 
-impl Named<16> for Batches {
-    const NAMES: [&'static str; 16] = [
+impl Named<18> for Batches {
+    const NAMES: [&'static str; 18] = [
         "pass",
         "worker",
         "samples",
@@ -208,6 +240,8 @@ impl Named<16> for Batches {
         "step",
         "step_cpu",
         "busy",
+        "delay",
+        "shared",
     ];
 }
 
@@ -228,9 +262,11 @@ pub struct Replay {
     pub cores: f64,
     /// Of those, as many as other programs used.
     pub others: f64,
+    /// What new pages of shared memory cost here.
+    pub pages: PageCosts,
     /// Passes over the data, the first ones and the last.
     pub passes: Vec<PassCosts>,
-    batches: Table<Batches, 16>,
+    batches: Table<Batches, 18>,
     samples: Table<Samples, 2>,
     /// First samples of the pass that is under way, by worker.
     #[serde(skip)]
@@ -291,6 +327,8 @@ impl Replay {
             step[0],
             step[1],
             units(batch.busy),
+            units(batch.delay),
+            u32::try_from(batch.shared).unwrap_or(u32::MAX),
         ]);
         if let Some(first) = batch.samples.first() {
             self.firsts.entry(batch.worker).or_insert(*first);
@@ -312,7 +350,7 @@ impl Replay {
     /// The batches that are kept, in order.
     pub fn batches(&self) -> Vec<BatchCost> {
         let mut samples = self.samples.rows.iter().map(|row| cost(row[0], row[1]));
-        let batch = |row: &[u32; 16]| BatchCost {
+        let batch = |row: &[u32; 18]| BatchCost {
             pass: row[0],
             worker: row[1],
             samples: samples.by_ref().take(row[2] as usize).collect(),
@@ -324,8 +362,10 @@ impl Replay {
             next: nanos(row[12]),
             step: cost(row[13], row[14]),
             busy: nanos(row[15]),
+            delay: nanos(row[16]),
+            shared: u64::from(row[17]),
         };
-        let rows: &VecDeque<[u32; 16]> = &self.batches.rows;
+        let rows: &VecDeque<[u32; 18]> = &self.batches.rows;
         rows.iter().map(batch).collect()
     }
 }

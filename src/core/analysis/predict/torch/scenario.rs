@@ -1,6 +1,6 @@
 //! What is simulated: the measured costs, cut into the batches that other settings make of them.
 
-use super::replay::{BatchCost, Cost, LoaderSettings, PassCosts, Replay};
+use super::replay::{BatchCost, Cost, LoaderSettings, PageCosts, PassCosts, Replay};
 
 /// Nanoseconds that something waits, and that it computes.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -25,6 +25,13 @@ impl Work {
         Work {
             wait: self.wait * factor,
             cpu: self.cpu * factor,
+        }
+    }
+
+    fn less(self, other: Work) -> Work {
+        Work {
+            wait: (self.wait - other.wait).max(0.0),
+            cpu: (self.cpu - other.cpu).max(0.0),
         }
     }
 
@@ -58,13 +65,21 @@ pub(super) struct Batch {
     pub(super) busy: f64,
 }
 
+/// What a worker's first batch takes beyond others: opening files, first touches of memory, threads that start.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(super) struct First {
+    pub(super) fetch: Work,
+    pub(super) collate: Work,
+    pub(super) pickle: Work,
+}
+
 /// What is paid beside batches.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub(super) struct Starts {
-    /// For each worker: making its process, in the main one; its own start; what its first sample opens.
+    /// For each worker: making its process, in the main one; its own start; what its first batch takes beyond others.
     pub(super) process: Work,
     pub(super) own: Work,
-    pub(super) lazy: Work,
+    pub(super) first: First,
     pub(super) stop: Work,
     /// For each pass: the rest of `iter()`, and what the script does until the next.
     pub(super) iter: Work,
@@ -89,6 +104,10 @@ pub(super) struct Scenario {
 
 /// Parts of a batch's fetching, between which others get their turn.
 const PARTS: usize = 16;
+/// Bytes of a page of memory.
+const PAGE: f64 = 4096.0;
+/// Putting samples together takes this much of what it takes into shared memory, at least.
+const LEAST: f64 = 0.1;
 /// Batches that are simulated at most, in all passes.
 const MOST_BATCHES: usize = 4_000;
 
@@ -96,10 +115,10 @@ impl Scenario {
     /// The training of `replay` with its loader set as `loader` says.
     pub(super) fn new(replay: &Replay, loader: &LoaderSettings) -> Scenario {
         let kept = replay.batches();
-        let lazy = lazy(replay, &kept);
+        let first = first(replay, &kept);
         let passes = passes_of(replay, &kept);
         let own = passes.first().map_or(0, |pass| pass.len());
-        let recut = |pass: &[&BatchCost]| cut(pass, replay, loader, lazy);
+        let recut = |pass: &[&BatchCost]| cut(pass, replay, loader, first);
         let mut passes: Vec<Vec<Batch>> = passes.iter().map(|pass| recut(pass)).collect();
         let count = replay.passes.iter().map(|pass| u64::from(pass.number) + 1);
         let count = count.max().unwrap_or(1);
@@ -130,7 +149,7 @@ impl Scenario {
             loader: loader.clone(),
             cores: replay.cores.max(1.0),
             others: replay.others,
-            starts: starts(replay, lazy),
+            starts: starts(replay, first),
             passes,
             batches,
             count,
@@ -229,22 +248,75 @@ fn lazy(replay: &Replay, kept: &[BatchCost]) -> Work {
     })
 }
 
-fn starts(replay: &Replay, lazy: Work) -> Starts {
+/// What the first batches of workers that were started cost beyond others.
+fn first(replay: &Replay, kept: &[BatchCost]) -> First {
+    let started = |number: u32| {
+        let mut passes = replay.passes.iter();
+        passes
+            .find(|pass| pass.number == number)
+            .map_or(0, |pass| pass.firsts.len())
+    };
+    let (mut place, mut before) = (0, None);
+    let (firsts, others): (Vec<&BatchCost>, Vec<&BatchCost>) = kept.iter().partition(|batch| {
+        place = if before == Some(batch.pass) {
+            place + 1
+        } else {
+            0
+        };
+        before = Some(batch.pass);
+        place < started(batch.pass)
+    });
+    let opens = lazy(replay, kept);
+    if firsts.is_empty() || others.is_empty() {
+        return First {
+            fetch: opens,
+            ..First::default()
+        };
+    }
+    let excess = |of: &dyn Fn(&BatchCost) -> Cost| {
+        let [first, other] = [&firsts, &others].map(|batches| {
+            let costs: Vec<Work> = batches.iter().map(|batch| Work::of(of(batch))).collect();
+            let middle = |of: fn(&Work) -> f64| {
+                let mut all: Vec<f64> = costs.iter().map(of).collect();
+                all.sort_unstable_by(f64::total_cmp);
+                all[all.len() / 2]
+            };
+            Work {
+                wait: middle(|work| work.wait),
+                cpu: middle(|work| work.cpu),
+            }
+        });
+        first.less(other)
+    };
+    let fetched = excess(&|batch| {
+        batch
+            .samples
+            .iter()
+            .copied()
+            .fold(Cost::default(), Cost::plus)
+    });
+    First {
+        // Some samples wait for longer than others: only what all first ones wait for is the worker's.
+        fetch: Work {
+            wait: opens.wait,
+            cpu: opens.cpu.max(fetched.cpu),
+        },
+        collate: excess(&|batch| batch.collate),
+        pickle: excess(&|batch| batch.pickle),
+    }
+}
+
+fn starts(replay: &Replay, first: First) -> Starts {
     let passes = &replay.passes;
     let count = passes.len() as u64;
-    let sum = |of: fn(&PassCosts) -> Cost| {
-        passes.iter().map(of).fold(Cost::default(), |a, b| Cost {
-            wall: a.wall + b.wall,
-            cpu: a.cpu + b.cpu,
-        })
-    };
+    let sum = |of: fn(&PassCosts) -> Cost| passes.iter().map(of).fold(Cost::default(), Cost::plus);
     let started = passes.iter().map(|pass| u64::from(pass.started)).sum();
     let stopping = passes.iter().filter(|pass| pass.stop.wall > 0);
     let stopped = stopping.count() * replay.loader.num_workers;
     Starts {
         process: Work::mean(sum(|pass| pass.process), started),
         own: Work::mean(sum(|pass| pass.own), started),
-        lazy,
+        first,
         stop: Work::mean(sum(|pass| pass.stop), stopped as u64),
         iter: Work::mean(sum(|pass| pass.iter), count),
         between: Work::mean(sum(|pass| pass.between), count),
@@ -255,6 +327,36 @@ fn starts(replay: &Replay, lazy: Work) -> Starts {
 struct Slice<'a> {
     own: Work,
     batch: &'a BatchCost,
+    beside: Beside,
+}
+
+/// What a batch costs beside its samples, as far as its place or the loader changes that.
+#[derive(Copy, Clone)]
+struct Beside {
+    collate: Work,
+    pickle: Work,
+    /// Of the step's CPU time.
+    taken: u64,
+}
+
+impl Beside {
+    /// Of `batch`, which may be a worker's first, or be made `inline`, without shared memory.
+    fn of(batch: &BatchCost, first: First, is_first: bool, inline: Option<&PageCosts>) -> Beside {
+        let (mut collate, mut pickle) = (Work::of(batch.collate), Work::of(batch.pickle));
+        if is_first {
+            collate = collate.less(first.collate);
+            pickle = pickle.less(first.pickle);
+        }
+        let pages = batch.shared as f64 / PAGE;
+        let [made, taken] =
+            inline.map_or([0.0; 2], |own| [own.made, own.taken].map(|ns| ns * pages));
+        collate.cpu = (collate.cpu - made).max(LEAST * collate.cpu);
+        Beside {
+            collate,
+            pickle,
+            taken: taken as u64,
+        }
+    }
 }
 
 /// The batches that `loader` makes of the samples of `pass`.
@@ -262,7 +364,7 @@ fn cut<'a>(
     pass: &[&'a BatchCost],
     replay: &Replay,
     loader: &LoaderSettings,
-    lazy: Work,
+    first: First,
 ) -> Vec<Batch> {
     let same = loader.batch_size == replay.loader.batch_size;
     let size = loader.batch_size.filter(|_| !same);
@@ -270,19 +372,22 @@ fn cut<'a>(
     let costs = replay.passes.iter().find(|pass| pass.number == number);
     // The first batches of a pass are its workers' first.
     let firsts = costs.map_or(0, |costs| costs.firsts.len());
+    let inline = loader.num_workers == 0 && replay.loader.num_workers > 0;
     let slices = |(place, batch): (usize, &&'a BatchCost)| -> Vec<Slice<'a>> {
         let batch: &'a BatchCost = batch;
-        let own = batch.samples.iter().enumerate().map(|(at, cost)| {
-            let own = Work::of(*cost);
-            match place < firsts && at == 0 {
-                true => Work {
-                    wait: (own.wait - lazy.wait).max(0.0),
-                    cpu: (own.cpu - lazy.cpu).max(0.0),
-                },
-                false => own,
-            }
+        let is_first = place < firsts;
+        let beside = Beside::of(batch, first, is_first, inline.then_some(&replay.pages));
+        let mut left = if is_first {
+            first.fetch
+        } else {
+            Work::default()
+        };
+        let own = batch.samples.iter().map(|cost| {
+            let own = Work::of(*cost).less(left);
+            left = left.less(Work::of(*cost));
+            own
         });
-        own.map(|own| Slice { own, batch }).collect()
+        own.map(|own| Slice { own, batch, beside }).collect()
     };
     let all: Vec<Vec<Slice<'_>>> = pass.iter().enumerate().map(slices).collect();
     let Some(size) = size.map(|size| size.max(1)) else {
@@ -305,17 +410,24 @@ fn assembled(slices: &[Slice<'_>]) -> Batch {
         ..Batch::default()
     };
     let mut step = Cost::default();
-    for Slice { batch: from, .. } in slices {
+    for Slice {
+        batch: from,
+        beside,
+        ..
+    } in slices
+    {
         let share = 1.0 / from.samples.len().max(1) as f64;
         let add = |work: &mut Work, cost| *work = work.plus(Work::of(cost).scaled(share));
-        add(&mut batch.collate, from.collate);
-        add(&mut batch.pickle, from.pickle);
+        batch.collate = batch.collate.plus(beside.collate.scaled(share));
+        batch.pickle = batch.pickle.plus(beside.pickle.scaled(share));
         add(&mut batch.receive, from.receive);
         add(&mut batch.sampler, from.sampler);
         batch.bytes += from.bytes as f64 * share;
         batch.busy += from.busy as f64 * share;
-        step.wall += (from.step.wall as f64 * share) as u64;
-        step.cpu += (from.step.cpu as f64 * share) as u64;
+        let taken = beside.taken.min(from.step.cpu);
+        let wall = from.step.wall.saturating_sub(from.delay + taken);
+        step.wall += (wall as f64 * share) as u64;
+        step.cpu += ((from.step.cpu - taken) as f64 * share) as u64;
     }
     batch.width = (step.cpu as f64 / step.wall.max(1) as f64).max(1.0);
     batch.step = Work {

@@ -5,7 +5,7 @@
 //! feeder threads share; the main process receives them in order of arrival and keeps those that come early.
 
 use super::super::clock::SimClock;
-use super::scenario::{Batch, Scenario, Work};
+use super::scenario::{Batch, First, Scenario, Work};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Bytes that fit into the pipe.
@@ -68,7 +68,9 @@ struct Worker {
     made: VecDeque<usize>,
     /// Batches that it has been dealt and that have not been handed out.
     tasks: usize,
+    /// It has begun its first batch; its feeder has.
     opened: bool,
+    fed: bool,
     since: f64,
 }
 
@@ -227,6 +229,7 @@ impl Simulation<'_> {
         if count > 0 && !self.running {
             for worker in 0..count {
                 self.workers[worker].opened = false;
+                self.workers[worker].fed = false;
                 self.works(MAIN, [starts.process]);
                 self.then(MAIN, Act::Started(worker));
             }
@@ -277,7 +280,7 @@ impl Simulation<'_> {
         let number = self.taken;
         let batch = &scenario.passes[self.pass][number];
         if self.pass == 0 && number == 0 {
-            self.works(MAIN, [scenario.starts.lazy]);
+            self.works(MAIN, [scenario.starts.first.fetch]);
         }
         self.works(MAIN, [batch.sampler]);
         self.works(MAIN, batch.fetch.iter().copied());
@@ -391,11 +394,14 @@ impl Simulation<'_> {
         worker.since = self.clock.now();
         let is_first = !std::mem::replace(&mut worker.opened, true);
         let costs = &scenario.passes[self.pass][batch];
-        if is_first {
-            self.works(1 + number, [scenario.starts.lazy]);
-        }
+        let first = if is_first {
+            scenario.starts.first
+        } else {
+            First::default()
+        };
+        self.works(1 + number, [first.fetch]);
         self.works(1 + number, costs.fetch.iter().copied());
-        self.works(1 + number, [costs.collate]);
+        self.works(1 + number, [first.collate, costs.collate]);
         self.then(1 + number, Act::Made(batch));
     }
 
@@ -416,9 +422,15 @@ impl Simulation<'_> {
         let Some(batch) = self.workers[number].made.pop_front() else {
             return;
         };
+        let fed = std::mem::replace(&mut self.workers[number].fed, true);
+        let first = if fed {
+            Work::default()
+        } else {
+            self.scenario.starts.first.pickle
+        };
         let feeder = 1 + self.workers.len() + number;
         let pickle = self.batch(batch).pickle;
-        self.works(feeder, [pickle]);
+        self.works(feeder, [first, pickle]);
         self.then(feeder, Act::Send(batch));
     }
 
