@@ -80,7 +80,9 @@ pub(super) struct Starts {
     pub(super) process: Work,
     pub(super) own: Work,
     pub(super) first: First,
+    /// Likewise, where workers are stopped: in the main process, and until each has ended.
     pub(super) stop: Work,
+    pub(super) exit: Work,
     /// For each pass: the rest of `iter()`, and what the script does until the next.
     pub(super) iter: Work,
     pub(super) between: Work,
@@ -312,12 +314,18 @@ fn starts(replay: &Replay, first: First) -> Starts {
     let sum = |of: fn(&PassCosts) -> Cost| passes.iter().map(of).fold(Cost::default(), Cost::plus);
     let started = passes.iter().map(|pass| u64::from(pass.started)).sum();
     let stopping = passes.iter().filter(|pass| pass.stop.wall > 0);
-    let stopped = stopping.count() * replay.loader.num_workers;
+    let stopped = (stopping.count() * replay.loader.num_workers) as u64;
+    let stop = sum(|pass| pass.stop);
+    // All end at the same time, as far as there are cores.
+    let workers = replay.loader.num_workers.max(1) as f64;
+    let beside = workers.min(replay.cores.max(1.0));
+    let exit = stop.wall.saturating_sub(stop.cpu);
     Starts {
         process: Work::mean(sum(|pass| pass.process), started),
         own: Work::mean(sum(|pass| pass.own), started),
         first,
-        stop: Work::mean(sum(|pass| pass.stop), stopped as u64),
+        stop: Work::mean(Cost::computing(stop.cpu), stopped),
+        exit: Work::mean(Cost::computing(exit), stopped).scaled(beside),
         iter: Work::mean(sum(|pass| pass.iter), count),
         between: Work::mean(sum(|pass| pass.between), count),
     }

@@ -37,7 +37,7 @@ enum Op {
 #[derive(Copy, Clone, Debug)]
 enum Act {
     /// The main process begins a pass; has made a worker's process; hands a batch out; calls `next()`; looks for the batch;
-    /// has received one; has the one it wants; has stepped; has ended the pass.
+    /// has received one; has the one it wants; has stepped; need not wait for workers any more; has ended the pass.
     Begin,
     Started(usize),
     Deal,
@@ -46,8 +46,10 @@ enum Act {
     Received(usize),
     Got(usize),
     Stepped(usize),
+    Leave,
     Over,
-    /// A worker looks for work; has made a batch.
+    /// A worker has ended; looks for work; has made a batch.
+    Left,
     Look,
     Made(usize),
     /// A feeder looks for a batch; has pickled one.
@@ -97,6 +99,8 @@ struct Simulation<'a> {
     writers: VecDeque<(usize, usize)>,
     called: f64,
     since: f64,
+    /// Workers that have not ended yet.
+    leaving: usize,
     over: bool,
     outcome: Outcome,
 }
@@ -133,6 +137,7 @@ pub(super) fn simulate(scenario: &Scenario) -> Outcome {
         writers: VecDeque::new(),
         called: 0.0,
         since: 0.0,
+        leaving: 0,
         over: false,
         outcome: Outcome::default(),
     };
@@ -206,6 +211,8 @@ impl Simulation<'_> {
             Act::Received(batch) => self.received(batch),
             Act::Got(batch) => self.got(batch),
             Act::Stepped(batch) => self.stepped(batch),
+            Act::Left => self.left(),
+            Act::Leave => self.leave(),
             Act::Over => self.pass_is_over(),
             Act::Look => self.look(thread - 1),
             Act::Made(batch) => self.made(thread - 1, batch),
@@ -292,11 +299,32 @@ impl Simulation<'_> {
         let starts = self.scenario.starts;
         if !self.scenario.loader.persistent_workers {
             self.running = false;
-            let stops = vec![starts.stop; self.workers.len()];
-            self.works(MAIN, stops);
+            self.leaving = self.workers.len();
         }
-        self.works(MAIN, [starts.between]);
+        if self.leaving == 0 {
+            return self.leave();
+        }
+        for worker in 1..=self.leaving {
+            let Work { wait, cpu } = starts.exit;
+            let ops = [Op::Wait(wait), Op::Compute(cpu), Op::Do(Act::Left)];
+            self.give(worker, ops);
+        }
+        let stops = vec![starts.stop; self.leaving];
+        self.works(MAIN, stops);
+    }
+
+    /// No worker is left, or all live on.
+    fn leave(&mut self) {
+        self.works(MAIN, [self.scenario.starts.between]);
         self.then(MAIN, Act::Over);
+    }
+
+    /// A worker has ended; the main process waits for the last.
+    fn left(&mut self) {
+        self.leaving -= 1;
+        if self.leaving == 0 {
+            self.give(MAIN, [Op::Do(Act::Leave)]);
+        }
     }
 
     fn pass_is_over(&mut self) {
