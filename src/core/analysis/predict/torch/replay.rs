@@ -424,6 +424,28 @@ mod tests {
     }
 
     #[test]
+    fn lacking_a_core_is_no_cost() {
+        let mut batch = BatchCost {
+            samples: vec![
+                Cost::waiting(2_000),
+                Cost::waiting(6_000),
+                Cost::computing(3_000),
+            ],
+            collate: Cost::computing(1_000),
+            ..BatchCost::default()
+        };
+        batch.without_delay(4_000);
+        let walls: Vec<u64> = batch.samples.iter().map(|sample| sample.wall).collect();
+        assert_eq!(
+            (walls, batch.collate.wall),
+            (vec![1_000, 3_000, 3_000], 1_000)
+        );
+        batch.without_delay(9_000);
+        assert_eq!(batch.samples[1], Cost::default());
+        assert_eq!(batch.samples[2], Cost::computing(3_000));
+    }
+
+    #[test]
     fn what_fetching_takes_beside_the_samples_is_theirs() {
         let mut batch = BatchCost::default();
         batch.fetched(2, Cost::computing(2_000));

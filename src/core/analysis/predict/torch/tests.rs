@@ -362,3 +362,59 @@ proptest! {
         prop_assert!(all <= longest as f64 + steps as f64 + 0.01);
     }
 }
+
+#[test]
+fn workers_that_are_stopped_end_side_by_side() {
+    let batches = vec![batch(&[4], 5); 12];
+    let settings = [(1, 2), (2, 2), (4, 2)];
+    let mut replay = training(loader(2, 2), &batches);
+    let without = passes(&replay, &settings);
+    replay.passes[0].stop = Cost::waiting(8 * MS);
+    let with = passes(&replay, &settings);
+    let stops: Vec<f64> = with.iter().zip(&without).map(|(a, b)| a - b).collect();
+    // Each takes 8 ms of a core, and there are two.
+    near(&stops, &[8.0, 8.0, 16.0]);
+}
+
+#[test]
+fn batches_without_workers_need_no_shared_memory() {
+    let shared = BatchCost {
+        collate: Cost::computing(5 * MS),
+        step: Cost::computing(3 * MS),
+        shared: 4096 * 1000,
+        ..batch(&[4], 0)
+    };
+    let mut replay = training(loader(1, 2), &vec![shared; 10]);
+    near(&passes(&replay, &[(0, 2)]), &[120.0]);
+    replay.pages = PageCosts {
+        made: 4_000.0,
+        taken: 1_000.0,
+    };
+    near(&passes(&replay, &[(0, 2)]), &[70.0]);
+}
+
+#[test]
+fn a_workers_first_batch_is_no_measure_of_its_others() {
+    let first = BatchCost {
+        collate: Cost::waiting(25 * MS),
+        pickle: Cost::computing(7 * MS),
+        ..batch(&[4, 4], 5)
+    };
+    let other = BatchCost {
+        collate: Cost::waiting(5 * MS),
+        pickle: Cost::computing(MS),
+        ..batch(&[4, 4], 5)
+    };
+    let mut batches = vec![first; 2];
+    batches.extend(vec![other; 10]);
+    let mut replay = training(loader(2, 2), &batches);
+    replay.passes[0].firsts = vec![Cost::waiting(4 * MS); 2];
+    let scenario = scenario::Scenario::new(&replay, &replay.loader);
+    let opens = scenario.starts.first;
+    let ms = MS as f64;
+    assert_eq!((opens.fetch.length(), opens.collate.wait), (0.0, 20.0 * ms));
+    assert_eq!(opens.pickle.cpu, 6.0 * ms);
+    for batch in &scenario.passes[0] {
+        assert_eq!((batch.collate.wait, batch.pickle.cpu), (5.0 * ms, ms));
+    }
+}
