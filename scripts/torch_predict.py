@@ -62,6 +62,8 @@ def predicted(run, setting):
 
 def profile(options):
     for name in options.script or SCRIPTS:
+        if rates_of(options.dir / name):
+            sys.exit(f"{options.dir / name} has measurements already, which predictions must precede: choose another folder")
         run, own = options.dir / name, (options.num_workers, 2, False)
         tries = {}
         for number in range(3):

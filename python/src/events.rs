@@ -278,10 +278,11 @@ pub fn transport(
 
 /// A batch was received, pinned and handed on.
 #[pyfunction]
-pub fn pin(of: Two, number: u64, receive: FromTo, pinned: FromTo) {
+pub fn pin(of: Two, number: u64, receive: FromTo, pinned: FromTo, used: Two64) {
     process::write(&Event::Pin {
         batch: batch(of, number),
         receive: span(receive),
         pin: span(pinned),
+        used: used_since(used),
     });
 }

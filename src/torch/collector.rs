@@ -96,6 +96,8 @@ struct Collector {
     read_at: u64,
     workers: Vec<u32>,
     others: OtherPrograms,
+    /// What was used by the last look, as long as the analysis does not know it.
+    cpu: Option<CpuReading>,
 }
 
 /// From the first training pass on.
@@ -129,6 +131,7 @@ pub fn collect(rings: &Rings, options: CollectOptions) -> Result<Outcome, Collec
         read_at: 0,
         workers: Vec::new(),
         others: OtherPrograms::new(),
+        cpu: None,
     };
     let mut reader = rings.reader();
     let said = loop {
@@ -175,12 +178,11 @@ impl Collector {
         }
     }
 
-    /// Asks the kernel how long threads have lacked a core, and now and then or for the `last` time what they have used.
+    /// Asks the kernel how long the thread that trains has lacked a core, and now and then or for the `last` time what all
+    /// threads have used.
     fn read_kernel(&mut self, last: bool) {
-        for (pid, tid) in self.translation.threads() {
-            if let Some(delay) = proc::run_delay(pid, tid) {
-                self.translation.run_delay(pid, tid, Nanos(now()), delay);
-            }
+        if let Some(delay) = proc::run_delay(self.main, self.main) {
+            self.translation.run_delay(Nanos(now()), delay);
         }
         let at = now();
         if !last && at - self.read_at < READ_EVERY {
@@ -192,15 +194,17 @@ impl Collector {
                 self.translation.usage(pid, tid, usage);
             }
         }
-        self.workers.retain(|pid| is_alive(*pid));
+        self.cpu = self.cpu_used();
+        self.workers.retain(|pid| proc::cpu(*pid).is_some());
     }
 
     /// CPU time of the training's processes.
-    fn cpu(&self) -> Option<CpuReading> {
-        let workers = self.workers.iter().filter_map(|pid| proc::cpu(*pid));
+    fn cpu_used(&self) -> Option<CpuReading> {
+        // Workers first: one that ends meanwhile is then counted twice rather than never.
+        let workers: Nanos = self.workers.iter().filter_map(|pid| proc::cpu(*pid)).sum();
         Some(CpuReading {
             at: Nanos(now()),
-            used: proc::cpu(self.main)? + workers.sum(),
+            used: proc::cpu(self.main)? + workers,
         })
     }
 
@@ -211,7 +215,8 @@ impl Collector {
         if self.measuring.is_none() {
             self.measuring = self.begin()?;
         }
-        let cpu = self.cpu();
+        // With the first records after the look.
+        let mut cpu = self.cpu.take_if(|_| !chunks.is_empty());
         let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
         let others = cpu.and_then(|cpu| self.others.read(cpu.at, cpu.used + own, last));
         let Some(measuring) = &mut self.measuring else {
@@ -223,7 +228,7 @@ impl Collector {
         for chunk in &chunks {
             measuring
                 .analysis
-                .absorb(&chunk.records, self.lost, cpu, || {});
+                .absorb(&chunk.records, self.lost, cpu.take(), || {});
             measuring
                 .feed
                 .absorb(&chunk.records, &chunk.lanes, Nanos(at));
@@ -373,7 +378,7 @@ impl Collector {
         report.verdict = Some(verdict);
         report.guard = Guard::of(summary, &shape);
         let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
-        let all = self.cpu().map_or(own, |reading| reading.used + own);
+        let all = self.cpu_used().map_or(own, |reading| reading.used + own);
         report.recorder = RecorderReport {
             on: true,
             records: self.events,

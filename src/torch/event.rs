@@ -1,7 +1,7 @@
 //! What the hooks say; `words` says how it is written into a ring.
 //!
 //! Times are nanoseconds of CLOCK_MONOTONIC. An event is at most [`MOST_WORDS`] long; longer texts are sent in pieces.
-//! Words of events of an unknown kind are skipped, so that hooks and collector may differ in version.
+//! Words of events of an unknown kind are skipped, and those of a kind change only with the version of the rings.
 
 /// Words of an event, at most.
 pub const MOST_WORDS: usize = 256;
@@ -306,6 +306,8 @@ pub enum Event {
         receive: Span,
         /// Copying.
         pin: Span,
+        /// By the thread in both.
+        used: Used,
     },
 }
 

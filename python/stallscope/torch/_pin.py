@@ -30,10 +30,11 @@ def _loop(original: Callable[..., Any]) -> Callable[..., Any]:
 def _watch(taken: Any, given: Any, current: Pass) -> None:
     get, poll, put_on = taken.get, taken._poll, given.put
     times = [0, 0]
+    used = [(0, 0)]
 
     def timed_poll(*args: Any) -> Any:
         ready = poll(*args)
-        times[0] = _now()
+        times[0], used[0] = _now(), _native.used()
         return ready
 
     def timed_get(*args: Any, **kwargs: Any) -> Any:
@@ -45,7 +46,7 @@ def _watch(taken: Any, given: Any, current: Pass) -> None:
         pinned = _now()
         result = put_on(item, *args, **kwargs)
         if isinstance(item[0], int):
-            _native.pin(current.key, item[0], (times[0], times[1]), (times[1], pinned))
+            _native.pin(current.key, item[0], (times[0], times[1]), (times[1], pinned), used[0])
         return result
 
     taken._poll, taken.get, given.put = timed_poll, timed_get, timed_put

@@ -71,7 +71,7 @@ proptest! {
             Event::Sample { batch, place: worker, index: c[0], samples, span: span(b), cpu: c[1], parts: parts.clone() },
             Event::Fetch { batch, worker, samples, wait: span(a), span: span(b), collate: span(c), used: used(a), parts, ended: flags[0] },
             Event::Transport { batch, worker, pickle: span(b), sent: c[0], bytes: c[1], shared: a[1], used: used(a) },
-            Event::Pin { batch, receive: span(b), pin: span(c) },
+            Event::Pin { batch, receive: span(b), pin: span(c), used: used(a) },
         ];
         let mut words = Vec::new();
         for event in &events {

@@ -242,9 +242,11 @@ impl Event {
                 batch,
                 receive,
                 pin,
+                used,
             } => {
                 out.extend([batch.pass.word(), batch.number]);
                 out.extend([receive.start, receive.end, pin.start, pin.end]);
+                out.extend(used.words());
                 (16, 0)
             }
         }
@@ -416,6 +418,7 @@ impl Event {
                 batch: batch()?,
                 receive: span(2)?,
                 pin: span(4)?,
+                used: used(6)?,
             },
             _ => return None,
         })

@@ -25,7 +25,7 @@ pub struct Chunk {
 struct Lane {
     units: u64,
     free_at: Nanos,
-    /// Between which readings the thread lacked a core for how long, as far as units may still lie there.
+    /// In which times the thread lacked a core for how long, as far as units may still lie there.
     delays: VecDeque<(Interval, Nanos)>,
     /// When run delay was read last, and what it was.
     delayed: Option<(Nanos, Nanos)>,
@@ -36,19 +36,21 @@ struct Lane {
 
 impl Lane {
     fn delay_read(&mut self, at: Nanos, delay: Nanos) {
-        let Some((since, before)) = self.delayed.replace((at, delay)) else {
-            return;
-        };
-        if delay > before && at > since {
-            let read = Interval::new(since, at);
-            self.delays.push_back((read, delay - before));
+        if let Some((since, before)) = self.delayed.replace((at, delay)) {
+            self.lacked_core(Interval::new(since.min(at), at), delay - before);
+        }
+    }
+
+    fn lacked_core(&mut self, part: Interval, delay: Nanos) {
+        if delay > Nanos::ZERO && !part.is_empty() {
+            self.delays.push_back((part, delay));
             if self.delays.len() > MOST_READINGS {
                 self.delays.pop_front();
             }
         }
     }
 
-    /// Of what was read between two readings a unit gets as much as it took of that time.
+    /// Of what was lacked in a time a unit gets as much as it took of that time.
     fn delay_in(&mut self, part: Interval) -> Nanos {
         let own = |(read, delay): &(Interval, Nanos)| {
             delay.share_of(read.clip(part).length(), read.length())
@@ -159,6 +161,12 @@ impl Lanes {
             .map_or(UnitRef::NONE, |last| UnitRef::new(lane, last))
     }
 
+    /// The lane's thread lacked a core for `delay` of a time that its next units lie in.
+    pub(super) fn lacked_core(&mut self, lane: u16, span: Span, delay: u64) {
+        let part = Interval::new(Nanos(span.start), Nanos(span.end.max(span.start)));
+        self.lanes[usize::from(lane)].lacked_core(part, Nanos(delay));
+    }
+
     /// Writes the lane's next unit; returns its name.
     pub(super) fn unit(&mut self, lane: u16, unit: UnitRecord) -> UnitRef {
         let own = &mut self.lanes[usize::from(lane)];
@@ -252,11 +260,9 @@ impl Lanes {
         self.write(lane, Record::Usage(all));
     }
 
-    /// How long a thread has lacked a core since it began, as of `at`.
-    pub(super) fn run_delay(&mut self, process: u32, thread: u32, at: Nanos, delay: Nanos) {
-        if let Some(lane) = self.of_thread(process, thread) {
-            self.lanes[usize::from(lane)].delay_read(at, delay);
-        }
+    /// How long the lane's thread has lacked a core since it began, as of `at`.
+    pub(super) fn run_delay(&mut self, lane: u16, at: Nanos, delay: Nanos) {
+        self.lanes[usize::from(lane)].delay_read(at, delay);
     }
 }
 
@@ -273,7 +279,7 @@ mod tests {
         lanes.set_thread(lane, 7, 7, "main process");
         // None between 0 and 100, 40 of the next 100, 10 of the last; what was before the first is not known.
         for (at, delay) in [(0, 5), (100, 5), (200, 45), (300, 55)] {
-            lanes.run_delay(7, 7, Nanos(at), Nanos(delay));
+            lanes.run_delay(lane, Nanos(at), Nanos(delay));
         }
         let stage = Pipeline::IMAGES.all().next().unwrap();
         for (start, end) in [(0, 90), (150, 180), (180, 250), (260, 300), (300, 400)] {
@@ -285,5 +291,24 @@ mod tests {
             _ => None,
         });
         assert_eq!(delays.collect::<Vec<_>>(), [0, 12, 8 + 5, 4, 0]);
+    }
+
+    #[test]
+    fn units_get_run_delay_that_their_thread_tells() {
+        let mut lanes = Lanes::default();
+        let lane = lanes.add("worker 0".to_owned(), LaneKind::BatchWorker);
+        let stage = Pipeline::IMAGES.all().next().unwrap();
+        let span = |start, end| Span { start, end };
+        lanes.lacked_core(lane, span(100, 200), 40);
+        lanes.unit(lane, unit(stage, 0, Nanos(100), Nanos(150)));
+        lanes.unit(lane, unit(stage, 0, Nanos(150), Nanos(200)));
+        lanes.lacked_core(lane, span(300, 300), 7);
+        lanes.unit(lane, unit(stage, 1, Nanos(300), Nanos(400)));
+        let records = lanes.take().remove(0).records.into_iter();
+        let delays = records.filter_map(|(_, record)| match record {
+            Record::Unit(unit) => Some(unit.run_delay),
+            _ => None,
+        });
+        assert_eq!(delays.collect::<Vec<_>>(), [20, 20, 0]);
     }
 }

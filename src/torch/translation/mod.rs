@@ -285,9 +285,9 @@ impl Translation {
         self.lanes.usage(pid, tid, usage);
     }
 
-    /// How long a thread has lacked a core since it began, as of `at`.
-    pub fn run_delay(&mut self, pid: u32, tid: u32, at: Nanos, delay: Nanos) {
-        self.lanes.run_delay(pid, tid, at, delay);
+    /// How long the thread that trains has lacked a core since it began, as of `at`; workers say it themselves.
+    pub fn run_delay(&mut self, at: Nanos, delay: Nanos) {
+        self.lanes.run_delay(MAIN, at, delay);
     }
 
     /// The threads behind lanes, as process and thread.

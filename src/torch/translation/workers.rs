@@ -195,6 +195,7 @@ impl Translation {
             collate: *collate,
             parts: &parts,
         };
+        self.lanes.lacked_core(lane, *span, used.delay);
         if let Some(table) = &self.table {
             let last = worker
                 .bench
@@ -264,7 +265,7 @@ impl Translation {
         let Event::Transport {
             batch,
             pickle,
-            sent: _,
+            sent,
             bytes,
             shared,
             used,
@@ -291,6 +292,11 @@ impl Translation {
                 .set_thread(lane, pid, *tid, &process_name(worker));
         }
         let number = self.batch(batch).number;
+        let sending = Span {
+            start: pickle.start,
+            end: sent,
+        };
+        self.lanes.lacked_core(lane, sending, used.delay);
         let (sent, length) = self
             .lanes
             .hand_on(lane, (cause, at), stage, number, pickle, bytes);
@@ -298,7 +304,15 @@ impl Translation {
         one.sent = Some(sent);
         one.costs.bytes = bytes;
         one.costs.shared = shared;
-        one.costs.pickle = net(length, used);
+        // Of what the thread lacked until all was sent.
+        let delay = Nanos(used.delay).share_of(length, Nanos(sending.end) - Nanos(sending.start));
+        one.costs.pickle = net(
+            length,
+            Used {
+                delay: delay.0,
+                ..used
+            },
+        );
         Ok(())
     }
 
@@ -314,6 +328,7 @@ impl Translation {
             batch,
             receive,
             pin,
+            used,
         } = event
         else {
             return Ok(());
@@ -348,6 +363,7 @@ impl Translation {
             start: receive.start,
             end: pin.end,
         };
+        self.lanes.lacked_core(lane, span, used.delay);
         let (pinned, _) = self
             .lanes
             .hand_on(lane, (cause, at), stage, number, span, 0);

@@ -38,8 +38,6 @@ pub(super) struct Figures {
 #[derive(Clone, Debug)]
 pub struct Predictor {
     replay: Replay,
-    /// Of what workers wait without computing, and of what the main process does, the shares that are no waiting for a core.
-    waits: [f64; 2],
     /// What the work of workers is multiplied with: what no clock of theirs has seen, such as the thread that hands tensors
     /// over, and what they take from each other.
     factor: f64,
@@ -53,8 +51,6 @@ const MACHINE: f64 = 0.02;
 const MODEL: f64 = 0.02;
 /// Standard deviations on either side that hold about 95 %.
 const REACH: f64 = 2.0;
-/// Rounds in which waiting is told from waiting for a core.
-const ROUNDS: usize = 6;
 
 impl Predictor {
     /// `None` where too few batches were measured.
@@ -64,41 +60,13 @@ impl Predictor {
         }
         let mut predictor = Predictor {
             replay: replay.clone(),
-            waits: [1.0; 2],
             factor: 1.0,
             bias: 1.0,
             own: 0.0,
         };
-        predictor.calibrate();
+        predictor.correct();
         predictor.own = predictor.figures(&replay.loader, 1.0).rate;
         Some(predictor)
-    }
-
-    /// What the thread's clock did not count while it worked is waiting, and waiting for a core comes back in the simulation.
-    fn calibrate(&mut self) {
-        let own = Scenario::new(&self.replay, &self.replay.loader);
-        let free = simulate(&Scenario {
-            cores: 1e6,
-            others: 0.0,
-            ..own.clone()
-        });
-        let none = simulate(&Scenario {
-            cores: 1e6,
-            others: 0.0,
-            ..own.clone().with_waits(0.0, 0.0)
-        });
-        let waited = [free.fetching - none.fetching, free.main - none.main];
-        let mut run = simulate(&own);
-        for _ in 0..ROUNDS {
-            let more = [run.fetching - free.fetching, run.main - free.main];
-            for ((share, more), waited) in self.waits.iter_mut().zip(more).zip(waited) {
-                if waited > 0.0 {
-                    *share = (*share - more / waited).clamp(0.0, 1.0);
-                }
-            }
-            run = simulate(&self.scenario(&self.replay.loader));
-        }
-        self.correct();
     }
 
     /// Corrects the work of workers so that the simulation comes to the steady time between batches that was measured.
@@ -144,14 +112,12 @@ impl Predictor {
     }
 
     fn scenario(&self, loader: &LoaderSettings) -> Scenario {
-        let [workers, main] = self.waits;
         // What workers add, a run without them does not have.
         let factor = match (loader.num_workers, self.replay.loader.num_workers) {
             (0, 1..) => 1.0,
             _ => self.factor,
         };
-        let scenario = Scenario::new(&self.replay, loader);
-        scenario.with_waits(workers, main).with_work(factor)
+        Scenario::new(&self.replay, loader).with_work(factor)
     }
 
     /// The same on a machine with so many cores.

@@ -158,20 +158,6 @@ impl Scenario {
         }
     }
 
-    /// With `factor` times the time that workers wait without computing, and that the main process does.
-    pub(super) fn with_waits(mut self, workers: f64, main: f64) -> Scenario {
-        for batch in self.passes.iter_mut().flatten() {
-            let all = batch.fetch.iter_mut();
-            all.chain([&mut batch.collate, &mut batch.pickle])
-                .for_each(|work| work.wait *= workers);
-            for work in [&mut batch.receive, &mut batch.step] {
-                work.wait *= main;
-            }
-        }
-        self.starts.own.wait *= workers;
-        self
-    }
-
     /// With all that workers do `factor` times as long.
     pub(super) fn with_work(mut self, factor: f64) -> Scenario {
         for Batch {
@@ -250,13 +236,18 @@ fn lazy(replay: &Replay, kept: &[BatchCost]) -> Work {
     })
 }
 
+/// How many batches of a pass, of which `kept` are known, are its workers' first: its first ones, where all are known.
+fn firsts_of(replay: &Replay, number: u32, kept: usize) -> usize {
+    let pass = replay.passes.iter().find(|pass| pass.number == number);
+    let whole = pass.filter(|pass| pass.batches == kept as u64);
+    whole.map_or(0, |pass| pass.firsts.len())
+}
+
 /// What the first batches of workers that were started cost beyond others.
 fn first(replay: &Replay, kept: &[BatchCost]) -> First {
     let started = |number: u32| {
-        let mut passes = replay.passes.iter();
-        passes
-            .find(|pass| pass.number == number)
-            .map_or(0, |pass| pass.firsts.len())
+        let kept = kept.iter().filter(|batch| batch.pass == number);
+        firsts_of(replay, number, kept.count())
     };
     let (mut place, mut before) = (0, None);
     let (firsts, others): (Vec<&BatchCost>, Vec<&BatchCost>) = kept.iter().partition(|batch| {
@@ -349,20 +340,22 @@ struct Beside {
 
 impl Beside {
     /// Of `batch`, which may be a worker's first, or be made `inline`, without shared memory.
-    fn of(batch: &BatchCost, first: First, is_first: bool, inline: Option<&PageCosts>) -> Beside {
+    fn of(batch: &BatchCost, first: First, is_first: bool, inline: Option<&Replay>) -> Beside {
         let (mut collate, mut pickle) = (Work::of(batch.collate), Work::of(batch.pickle));
         if is_first {
             collate = collate.less(first.collate);
             pickle = pickle.less(first.pickle);
         }
         let pages = batch.shared as f64 / PAGE;
-        let [made, taken] =
-            inline.map_or([0.0; 2], |own| [own.made, own.taken].map(|ns| ns * pages));
+        let PageCosts { made, taken } = inline.map_or_else(PageCosts::default, |own| own.pages);
+        let [made, taken] = [made, taken].map(|ns| ns * pages);
+        let pins = inline.is_some_and(|own| own.loader.pin_memory);
         collate.cpu = (collate.cpu - made).max(LEAST * collate.cpu);
         Beside {
             collate,
             pickle,
-            taken: taken as u64,
+            // Whoever pins it has touched it before the step.
+            taken: if pins { 0 } else { taken as u64 },
         }
     }
 }
@@ -377,14 +370,12 @@ fn cut<'a>(
     let same = loader.batch_size == replay.loader.batch_size;
     let size = loader.batch_size.filter(|_| !same);
     let number = pass.first().map_or(0, |first| first.pass);
-    let costs = replay.passes.iter().find(|pass| pass.number == number);
-    // The first batches of a pass are its workers' first.
-    let firsts = costs.map_or(0, |costs| costs.firsts.len());
+    let firsts = firsts_of(replay, number, pass.len());
     let inline = loader.num_workers == 0 && replay.loader.num_workers > 0;
     let slices = |(place, batch): (usize, &&'a BatchCost)| -> Vec<Slice<'a>> {
         let batch: &'a BatchCost = batch;
         let is_first = place < firsts;
-        let beside = Beside::of(batch, first, is_first, inline.then_some(&replay.pages));
+        let beside = Beside::of(batch, first, is_first, inline.then_some(replay));
         let mut left = if is_first {
             first.fetch
         } else {
@@ -431,10 +422,12 @@ fn assembled(slices: &[Slice<'_>]) -> Batch {
         add(&mut batch.receive, from.receive);
         add(&mut batch.sampler, from.sampler);
         batch.bytes += from.bytes as f64 * share;
-        batch.busy += from.busy as f64 * share;
         let taken = beside.taken.min(from.step.cpu);
         let wall = from.step.wall.saturating_sub(from.delay + taken);
         step.wall += (wall as f64 * share) as u64;
+        // As much of it as before.
+        let net = wall as f64 / from.step.wall.max(1) as f64;
+        batch.busy += from.busy as f64 * net * share;
         step.cpu += ((from.step.cpu - taken) as f64 * share) as u64;
     }
     batch.width = (step.cpu as f64 / step.wall.max(1) as f64).max(1.0);
