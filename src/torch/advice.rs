@@ -43,13 +43,19 @@ pub(crate) struct Computing {
     /// Threads of PyTorch in the main process.
     pub(crate) threads: u32,
     pub(crate) cores: f64,
+    /// Of those, as many as other programs used.
+    pub(crate) others: f64,
 }
+
+/// Other programs that use more of the cores make threads wait for them, whatever PyTorch does.
+const CROWDED: f64 = 0.1;
 
 impl Computing {
     /// Workers that lack cores since the trainer's threads have them want fewer of those.
     fn fewer_threads(self, settings: &LoaderSettings) -> Option<Change> {
         let left = (self.cores - settings.num_workers as f64).max(1.0) as u32;
-        let crowds = settings.num_workers > 0 && self.threads > left;
+        let crowds =
+            settings.num_workers > 0 && self.threads > left && self.others < CROWDED * self.cores;
         let text =
             || format!("torch.set_num_threads({left}), which leaves the workers their cores");
         crowds.then(|| Change::Words(text()))
@@ -208,7 +214,7 @@ mod tests {
 
     #[test]
     fn threads_that_crowd_workers_are_to_be_fewer() {
-        let advised = |threads, num_workers| {
+        let advised = |threads, num_workers, others| {
             let settings = LoaderSettings {
                 num_workers,
                 ..LoaderSettings::default()
@@ -221,14 +227,18 @@ mod tests {
             let computing = Computing {
                 threads,
                 cores: 8.0,
+                others,
             };
             advise(&mut verdict, &causes, Nanos(100), &settings, computing);
             verdict.suggestion.map(|own| own.text())
         };
-        let text = advised(8, 6).unwrap();
+        let text = advised(8, 6, 0.5).unwrap();
         assert!(text.contains("torch.set_num_threads(2)"), "{text}");
-        assert_eq!((advised(2, 6), advised(8, 0)), (None, None));
-        assert!(advised(4, 12).unwrap().contains("set_num_threads(1)"));
+        assert_eq!(
+            [advised(2, 6, 0.0), advised(8, 0, 0.0), advised(8, 6, 3.0)],
+            [const { None }; 3]
+        );
+        assert!(advised(4, 12, 0.0).unwrap().contains("set_num_threads(1)"));
     }
 
     #[test]

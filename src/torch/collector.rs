@@ -364,15 +364,16 @@ impl Collector {
         };
         report.measured(summary, Some(device));
         let mut verdict = Verdict::of(summary, &shape);
+        let (causes, time) = (&summary.causes, summary.time());
+        let others = summary.others_cpu.unwrap_or_default();
         let computing = Computing {
             threads: self.translation.session.threads,
             cores: usable_cores(),
+            others: others.0 as f64 / time.0.max(1) as f64,
         };
-        let (causes, time) = (&summary.causes, summary.time());
         advise(&mut verdict, causes, time, settings, computing);
         if let Some(torch) = &mut report.torch {
-            let others = summary.others_cpu.unwrap_or_default();
-            torch.costs.others = others.0 as f64 / summary.time().0.max(1) as f64;
+            torch.costs.others = computing.others;
             predict(&mut verdict, &torch.costs);
         }
         report.verdict = Some(verdict);
