@@ -182,7 +182,7 @@ fn computing_scales_to_the_cores_and_waiting_past_them() {
 /// Four workers on two cores: half of the time they wait for a core, which fewer workers do not.
 #[test]
 fn waiting_for_a_core_is_no_waiting() {
-    let crowded = BatchCost {
+    let mut crowded = BatchCost {
         samples: vec![Cost {
             wall: 20 * MS,
             cpu: 10 * MS,
@@ -190,12 +190,33 @@ fn waiting_for_a_core_is_no_waiting() {
         next: 5 * MS,
         ..batch(&[10], 0)
     };
+    crowded.without_delay(10 * MS);
     let replay = training(loader(4, 2), &vec![crowded; 80]);
     let found = passes(&replay, &[(4, 2), (2, 2), (1, 2)]);
     for (found, expected) in found.iter().zip([400.0, 400.0, 800.0]) {
         assert!((found / expected - 1.0f64).abs() < 0.02, "{found}");
     }
     assert!((Predictor::new(&replay).unwrap().bias() - 1.0).abs() < 0.05);
+}
+
+/// Workers that fill the cores: a step that waited 20 ms, and 6 ms for a core, goes on to wait 20 ms.
+#[test]
+fn waiting_beside_waiting_for_a_core_stays_waiting() {
+    let crowded = BatchCost {
+        samples: vec![Cost::computing(35 * MS)],
+        next: 10 * MS,
+        delay: 6 * MS,
+        step: Cost::waiting(26 * MS),
+        ..batch(&[10], 0)
+    };
+    let replay = training(loader(4, 2), &vec![crowded; 80]);
+    let found = passes(&replay, &[(1, 2), (0, 2)]);
+    for (found, expected) in found.iter().zip([80.0 * 35.0 + 20.0, 80.0 * 55.0]) {
+        assert!(
+            (found / expected - 1.0f64).abs() < 0.02,
+            "{found} {expected}"
+        );
+    }
 }
 
 /// A thread of the workers that no clock has seen makes all take a tenth longer.
