@@ -43,7 +43,8 @@ struct Step {
 struct Validating {
     pass: Pass,
     since: Nanos,
-    has_batch: bool,
+    /// Taken so far.
+    batches: u64,
 }
 
 /// Where the thread is.
@@ -290,7 +291,8 @@ impl Translation {
 
     fn next_ends(&mut self, batch: Batch, samples: u32, at: Nanos, used: Used) {
         if let Some(validating) = &mut self.main.validating {
-            let first = !std::mem::replace(&mut validating.has_batch, true);
+            let first = validating.batches == 0;
+            validating.batches += 1;
             let work = match first {
                 true => HostWork::ValidationStart,
                 false => HostWork::Validation,

@@ -855,6 +855,53 @@ fn a_first_batch_that_is_fetched_without_gradients_is_trained_on() {
     assert_eq!(summary.steps, 3 * 12);
 }
 
+/// Lightning does not ask for a batch after the last: no pass says that it is over.
+#[test]
+fn passes_that_are_left_after_their_last_batch_are_over() {
+    let training = Shape {
+        batches: 12,
+        epochs: 3,
+        ..shape(2)
+    };
+    let costs = Costs {
+        validation: Some((MS, MS)),
+        ..CHEAP
+    };
+    let mut simulated = Simulator::run(training, costs);
+    let batches = |iterator: u32| if iterator % 2 == 0 { 12 } else { 3 };
+    for (_, _, _, event) in &mut simulated.events {
+        if let Event::Text {
+            kind: TextKind::Loader,
+            subject,
+            bytes,
+            ..
+        } = event
+        {
+            bytes.pop();
+            bytes.extend(format!(r#", "batches": {}}}"#, batches(*subject)).bytes());
+        }
+    }
+    let mut asked = std::collections::HashMap::new();
+    simulated.events.retain(|(_, _, _, event)| match event {
+        Event::NextBegins { pass, .. } => {
+            let count = asked.entry(*pass).or_insert(0);
+            *count += 1;
+            *count <= batches(pass.iterator)
+        }
+        Event::PassEnds { .. } | Event::NextEnds { is_some: false, .. } => false,
+        _ => true,
+    });
+    let (summary, translation, _) = analysed(&simulated, 100);
+    assert_eq!(summary.steps, 3 * 12);
+    let whole: Vec<bool> = translation
+        .replay()
+        .passes
+        .iter()
+        .map(|pass| pass.whole)
+        .collect();
+    assert_eq!(whole[..2], [true; 2]);
+}
+
 #[test]
 fn locks_and_slow_samples_and_few_shards_are_named_and_come_back() {
     for workers in [1, 2, 4] {

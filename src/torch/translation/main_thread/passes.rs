@@ -20,6 +20,9 @@ impl Translation {
     }
 
     pub(in crate::translation) fn pass_begins(&mut self, pass: Pass, purpose: Purpose, at: Nanos) {
+        if purpose == Purpose::Training {
+            self.end_abandoned(at);
+        }
         let is_within = self.main.validating.is_some();
         let purpose = if is_within {
             Purpose::Validation
@@ -52,7 +55,7 @@ impl Translation {
             self.main.validating = Some(Validating {
                 pass,
                 since: at.max(free),
-                has_batch: false,
+                batches: 0,
             });
         }
         self.main.cursor = at.max(self.main.cursor);
@@ -85,6 +88,29 @@ impl Translation {
         self.passes.insert(pass, state);
         if purpose == Purpose::Training && alone {
             self.main.batch = base;
+        }
+    }
+
+    /// A loop may stop asking after the last batch, as Lightning's does: its pass is over once another begins that trains.
+    fn end_abandoned(&mut self, at: Nanos) {
+        let is_taken = |pass: &Pass, taken: u64| {
+            let settings = self.settings.get(&pass.iterator);
+            settings.and_then(|own| own.batches) == Some(taken)
+        };
+        let validated = self.main.validating.as_ref();
+        let validated = validated.filter(|own| is_taken(&own.pass, own.batches));
+        let trained = self
+            .passes
+            .iter()
+            .filter(|(pass, state)| !state.over && is_taken(pass, state.taken));
+        let trained = trained.map(|(pass, _)| *pass);
+        let over: Vec<Pass> = validated
+            .map(|own| own.pass)
+            .into_iter()
+            .chain(trained)
+            .collect();
+        for pass in over {
+            self.pass_ends(pass, true, at);
         }
     }
 
