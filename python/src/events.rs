@@ -253,7 +253,7 @@ pub fn worker_ends(of: Two, worker: u32, at: u64) {
     process::write(&Event::WorkerEnds { pass, worker, at });
 }
 
-/// A batch was pickled and sent by this thread, which had `used` so much before.
+/// A batch was pickled to so many bytes, with so many of tensors in shared memory, and sent by this thread, which had `used` so much before.
 #[pyfunction]
 pub fn transport(
     of: Two,
@@ -261,8 +261,7 @@ pub fn transport(
     worker: u32,
     pickle: FromTo,
     sent: u64,
-    bytes: u64,
-    shared: u64,
+    (bytes, shared): Two64,
     used: Two64,
 ) {
     process::write(&Event::Transport {

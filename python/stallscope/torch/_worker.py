@@ -182,7 +182,7 @@ class _Feeder:
         if self.number is not None:
             sent, worker = _now(), self.worker
             pickle = (self.taken, self.pickled)
-            said = (pickle, sent, length, self.shared, self.used)
+            said = (pickle, sent, (length, self.shared), self.used)
             _native.transport(worker.key, self.number, worker.number, *said)
 
 
