@@ -261,9 +261,10 @@ pub fn transport(
     worker: u32,
     pickle: FromTo,
     sent: u64,
-    (bytes, shared): Two64,
+    bytes: Two64,
     used: Two64,
 ) {
+    let (bytes, shared) = bytes;
     process::write(&Event::Transport {
         batch: batch(of, number),
         worker,
