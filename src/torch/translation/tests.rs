@@ -868,7 +868,7 @@ fn passes_that_are_left_after_their_last_batch_are_over() {
         ..CHEAP
     };
     let mut simulated = Simulator::run(training, costs);
-    let batches = |iterator: u32| if iterator % 2 == 0 { 12 } else { 3 };
+    let batches = |iterator: u32| if iterator.is_multiple_of(2) { 12 } else { 3 };
     for (_, _, _, event) in &mut simulated.events {
         if let Event::Text {
             kind: TextKind::Loader,
