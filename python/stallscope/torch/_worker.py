@@ -162,7 +162,7 @@ class _Feeder:
         """Count bytes of tensors that need not be moved to shared memory any more."""
         import torch
 
-        reduce = ForkingPickler._extra_reducers[torch.UntypedStorage]
+        reduce = getattr(ForkingPickler, "_extra_reducers")[torch.UntypedStorage]
 
         def counted(storage: Any) -> Any:
             if storage.is_shared():
