@@ -109,7 +109,7 @@ impl Doc {
 }
 
 fn is_command(code: &str) -> bool {
-    ["stallscope ", "cargo "]
+    ["stallscope ", "cargo ", "pip "]
         .iter()
         .any(|name| code.starts_with(name))
 }
