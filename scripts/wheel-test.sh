@@ -5,7 +5,8 @@
 #
 # What the tests need (torch, torchvision, pytest; some 5 GB) comes from PyPI into $STALLSCOPE_TORCH, by default
 # target/torch, and stays there for the next time. Where torch cannot be installed its tests are skipped, with the
-# reason, or with STALLSCOPE_REQUIRE_TORCH=1 the run fails. Needs python3 with venv, cargo, cmake, nasm and make (for libjpeg-turbo).
+# reason, or with STALLSCOPE_REQUIRE_TORCH=1 the run fails. Needs python3 with venv, cargo, cmake, nasm and make (for
+# libjpeg-turbo).
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$repository/target}

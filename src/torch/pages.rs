@@ -2,11 +2,10 @@
 //! and mapped where it is first read. The only file with `unsafe` for it.
 
 use crate::clock::thread_cpu;
+use crate::ring::memory_file;
 use memmap2::{Mmap, MmapMut};
 use stallscope_core::analysis::predict::torch::PageCosts;
-use std::fs::File;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 
 const PAGE: usize = 4096;
 /// In all as long as a few milliseconds.
@@ -27,14 +26,7 @@ pub(crate) fn page_costs() -> PageCosts {
 }
 
 fn measured() -> io::Result<PageCosts> {
-    // SAFETY: the name is a C string.
-    let fd = unsafe { libc::memfd_create(c"stallscope-pages".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was just made, and nobody else has it.
-    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    file.set_len((PAGES * PAGE) as u64)?;
+    let file = memory_file(c"stallscope-pages", PAGES * PAGE)?;
     let begun = thread_cpu();
     // SAFETY: nobody else has the file.
     let mut memory = unsafe { MmapMut::map_mut(&file)? };

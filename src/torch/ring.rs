@@ -11,6 +11,7 @@
 use crate::clock::now;
 use crate::event::{MOST_WORDS, parse_head};
 use memmap2::{MmapOptions, MmapRaw};
+use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -75,21 +76,26 @@ pub struct RingReader {
     event: Vec<u64>,
 }
 
+/// A file of so many zeros in memory, which has no path and ends with its last user.
+pub(crate) fn memory_file(name: &CStr, bytes: usize) -> io::Result<File> {
+    // SAFETY: the name ends with a zero byte.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor has just been made, and is nobody else's.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.set_len(bytes as u64)?;
+    Ok(file)
+}
+
 impl Rings {
     /// New memory, of this process.
     ///
     /// # Errors
     /// A system that gives none.
     pub fn create() -> io::Result<Rings> {
-        // SAFETY: the name ends with a zero byte.
-        let fd = unsafe { libc::memfd_create(c"stallscope".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor has just been made, and is nobody else's.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        file.set_len(ALL_BYTES as u64)?;
-        let rings = Rings::map(file)?;
+        let rings = Rings::map(memory_file(c"stallscope", ALL_BYTES)?)?;
         rings.word(1).store(VERSION, Ordering::Relaxed);
         rings.word(MADE_AT).store(now(), Ordering::Relaxed);
         let pid = std::process::id().into();

@@ -25,6 +25,12 @@ fn texts(writer: &mut RingWriter, kind: TextKind, text: &str) {
     }
 }
 
+/// The training asks for a batch.
+fn asks(writer: &mut RingWriter, at: u64) {
+    let (pass, used) = (PASS, Used::default());
+    say(writer, &Event::NextBegins { pass, at, used });
+}
+
 /// One batch is drawn, made and trained on from `at` on.
 fn batch(writer: &mut RingWriter, number: u64, at: u64) {
     let (batch, half) = (Batch { pass: PASS, number }, FETCH / 2);
@@ -32,14 +38,7 @@ fn batch(writer: &mut RingWriter, number: u64, at: u64) {
         start,
         end: start + length,
     };
-    say(
-        writer,
-        &Event::NextBegins {
-            pass: PASS,
-            at,
-            used: Used::default(),
-        },
-    );
+    asks(writer, at);
     say(
         writer,
         &Event::Dispatch {
@@ -131,14 +130,7 @@ fn training(writer: &mut RingWriter, batches: u64) {
         batch(writer, number, begun + number * (FETCH + STEP));
     }
     let at = begun + batches * (FETCH + STEP);
-    say(
-        writer,
-        &Event::NextBegins {
-            pass: PASS,
-            at,
-            used: Used::default(),
-        },
-    );
+    asks(writer, at);
     say(
         writer,
         &Event::PassEnds {

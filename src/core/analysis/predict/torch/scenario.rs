@@ -245,20 +245,13 @@ fn firsts_of(replay: &Replay, number: u32, kept: usize) -> usize {
 
 /// What the first batches of workers that were started cost beyond others.
 fn first(replay: &Replay, kept: &[BatchCost]) -> First {
-    let started = |number: u32| {
-        let kept = kept.iter().filter(|batch| batch.pass == number);
-        firsts_of(replay, number, kept.count())
-    };
-    let (mut place, mut before) = (0, None);
-    let (firsts, others): (Vec<&BatchCost>, Vec<&BatchCost>) = kept.iter().partition(|batch| {
-        place = if before == Some(batch.pass) {
-            place + 1
-        } else {
-            0
-        };
-        before = Some(batch.pass);
-        place < started(batch.pass)
-    });
+    let (mut firsts, mut others): (Vec<&BatchCost>, Vec<&BatchCost>) = (Vec::new(), Vec::new());
+    for pass in kept.chunk_by(|one, next| one.pass == next.pass) {
+        let started = firsts_of(replay, pass[0].pass, pass.len());
+        let (first, other) = pass.split_at(started.min(pass.len()));
+        firsts.extend(first);
+        others.extend(other);
+    }
     let opens = lazy(replay, kept);
     if firsts.is_empty() || others.is_empty() {
         return First {

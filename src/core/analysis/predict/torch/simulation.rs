@@ -19,9 +19,7 @@ pub(super) struct Outcome {
     pub(super) returned: Vec<Vec<f64>>,
     /// Of each `next()`.
     pub(super) waits: Vec<f64>,
-    /// All services of workers, and all that the main process does with batches.
-    pub(super) fetching: f64,
-    pub(super) main: f64,
+    /// While the device was busy.
     pub(super) busy: f64,
     /// Until the first batch.
     pub(super) first: f64,
@@ -73,7 +71,6 @@ struct Worker {
     /// It has begun its first batch; its feeder has.
     opened: bool,
     fed: bool,
-    since: f64,
 }
 
 struct Simulation<'a> {
@@ -346,7 +343,6 @@ impl Simulation<'_> {
         }
         // Without one it is idle, until one comes.
         if let Some(batch) = self.pipe.pop_front() {
-            self.since = self.clock.now();
             let receive = self.batch(batch).receive;
             self.works(MAIN, [receive]);
             self.then(MAIN, Act::Received(batch));
@@ -354,7 +350,6 @@ impl Simulation<'_> {
     }
 
     fn received(&mut self, batch: usize) {
-        self.outcome.main += self.clock.now() - self.since;
         self.filled -= self.batch(batch).bytes;
         if let Some((feeder, own)) = self.sending
             && (own == batch || self.filled <= PIPE)
@@ -407,7 +402,6 @@ impl Simulation<'_> {
         let length = self.clock.now() - self.since;
         let batch = self.batch(number);
         let busy = batch.busy / batch.step.length().max(1.0) * length;
-        self.outcome.main += length;
         self.outcome.busy += busy;
         self.clock.widen(MAIN as u32, 1.0);
         self.then(MAIN, Act::Next);
@@ -419,7 +413,6 @@ impl Simulation<'_> {
         let Some(batch) = worker.inbox.pop_front() else {
             return;
         };
-        worker.since = self.clock.now();
         let is_first = !std::mem::replace(&mut worker.opened, true);
         let costs = &scenario.passes[self.pass][batch];
         let first = if is_first {
@@ -435,7 +428,6 @@ impl Simulation<'_> {
 
     fn made(&mut self, number: usize, batch: usize) {
         let worker = &mut self.workers[number];
-        self.outcome.fetching += self.clock.now() - worker.since;
         worker.made.push_back(batch);
         let feeder = 1 + self.workers.len() + number;
         let blocked = |writer: &(usize, usize)| writer.0 == number;
