@@ -1,8 +1,9 @@
 //! What the loader allocates once it runs: nothing for a sample, but what decoder and resizer allocate by themselves,
 //! which is printed. Counted by the program's own allocator, so this file has one test.
 
-use fast_image_resize::images::{CroppedImage, Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x4;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use stallscope::config::{Settings, SourceKind};
 use stallscope::data::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer};
 use stallscope::data::{GenerateOptions, generate};
@@ -166,7 +167,7 @@ fn decoders_own(folder: &Path) -> f64 {
 /// What the resizer allocates for an image, by itself.
 fn resizers_own() -> f64 {
     let pixels = vec![7; 96 * 72 * 4];
-    let source = ImageRef::new(96, 72, &pixels, PixelType::U8x4).unwrap();
+    let source = TypedImageRef::<U8x4>::from_buffer(96, 72, &pixels).unwrap();
     let mut target = vec![0; (SIDE * SIDE * 4) as usize];
     let mut resizer = Resizer::new();
     let options = ResizeOptions::new()
@@ -174,10 +175,9 @@ fn resizers_own() -> f64 {
         .use_alpha(false);
     let mut resize = |times: u64| {
         for _ in 0..times {
-            let mut target =
-                Image::from_slice_u8(SIDE, SIDE, &mut target, PixelType::U8x4).unwrap();
-            let part = CroppedImage::new(&source, 3, 4, 90, 60).unwrap();
-            resizer.resize(&part, &mut target, &options).unwrap();
+            let mut target = TypedImage::<U8x4>::from_buffer(SIDE, SIDE, &mut target).unwrap();
+            let part = TypedCroppedImage::from_ref(&source, 3, 4, 90, 60).unwrap();
+            resizer.resize_typed(&part, &mut target, &options).unwrap();
         }
     };
     resize(2);

@@ -5,8 +5,9 @@
 use super::decode::Rgb;
 use super::preprocess::antialiased;
 use fast_image_resize as resize;
-use resize::images::{Image, ImageRef};
-use resize::{PixelType, Resizer};
+use resize::Resizer;
+use resize::images::{TypedImage, TypedImageRef};
+use resize::pixels::U8x3;
 
 /// Makes pictures smaller; each worker has its own.
 #[derive(Default)]
@@ -36,11 +37,11 @@ impl Fitter {
         let mut pixels = image.pixels;
         if (width, height) != (image.width, image.height) {
             self.resized.resize(width as usize * height as usize * 3, 0);
-            let source = ImageRef::new(image.width, image.height, pixels, PixelType::U8x3);
+            let source = TypedImageRef::<U8x3>::from_buffer(image.width, image.height, pixels);
             let source = source.map_err(|error| error.to_string())?;
-            let target = Image::from_slice_u8(width, height, &mut self.resized, PixelType::U8x3);
+            let target = TypedImage::<U8x3>::from_buffer(width, height, &mut self.resized);
             let mut target = target.map_err(|error| error.to_string())?;
-            let done = self.resizer.resize(&source, &mut target, &antialiased());
+            let done = (self.resizer).resize_typed(&source, &mut target, &antialiased());
             done.map_err(|error| error.to_string())?;
             pixels = &self.resized;
         }

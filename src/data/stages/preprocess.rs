@@ -12,8 +12,9 @@
 use fast_image_resize as resize;
 use multiversion::multiversion;
 use rand::Rng;
-use resize::images::{CroppedImage, Image, ImageRef};
-use resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
+use resize::pixels::U8x4;
+use resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 
 use super::decode::{Region, Rgb};
 use super::spare::Scratch;
@@ -211,14 +212,15 @@ impl Preprocessor {
                 ([seen.width, seen.height], &self.widened.bytes[..], [0, 0])
             }
         };
-        let source = ImageRef::new(size[0], size[1], pixels, PixelType::U8x4);
+        let source = TypedImageRef::<U8x4>::from_buffer(size[0], size[1], pixels);
         let source = source.map_err(|error| error.to_string())?;
-        let seen_of_source = CroppedImage::new(&source, x, y, seen.width, seen.height)
+        let seen_of_source = TypedCroppedImage::from_ref(&source, x, y, seen.width, seen.height)
             .map_err(|error| error.to_string())?;
-        let target = Image::from_slice_u8(side, side, &mut self.resized, PixelType::U8x4);
+        let target = TypedImage::<U8x4>::from_buffer(side, side, &mut self.resized);
         let mut target = target.map_err(|error| error.to_string())?;
         let options = antialiased().crop(beside, above, wide, high);
-        let resized = self.resizer.resize(&seen_of_source, &mut target, &options);
+        // Typed: `resize` would build every type of pixel there is into the caller.
+        let resized = (self.resizer).resize_typed(&seen_of_source, &mut target, &options);
         resized.map_err(|error| error.to_string())
     }
 }

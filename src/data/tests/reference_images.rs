@@ -1,7 +1,7 @@
-//! Kinds of picture that decoders get wrong, against Pillow's pixels: `tests/images/NAME.rgb` is what
+//! Kinds of picture that decoders get wrong, against Pillow's pixels: `images/NAME.rgb` beside is what
 //! `ImageOps.exif_transpose(Image.open(NAME)).convert("RGB")` of Pillow 13.0 gave, rows of interleaved RGB.
 
-use stallscope::data::stages::decode::{
+use stallscope_data::stages::decode::{
     DecodeOptions, Decoder, DecoderKind, Input, Region, RgbBuffer,
 };
 use std::fs;
