@@ -13,12 +13,13 @@ mod timing;
 #[cfg(not(feature = "cpu"))]
 #[path = "absent_cpu.rs"]
 mod cpu;
-#[cfg(not(feature = "cuda"))]
+// Unit tests need no GPU; burn's CUDA backend would be compiled a second time for them.
+#[cfg(any(not(feature = "cuda"), test))]
 #[path = "absent_cuda.rs"]
 mod cuda;
 #[cfg(feature = "cpu")]
 use models::cpu;
-#[cfg(feature = "cuda")]
+#[cfg(all(feature = "cuda", not(test)))]
 use models::cuda;
 
 use std::any::Any;

@@ -1,14 +1,14 @@
 //! Models, their training and its timing, generic over burn's backends; and the backends that this build has.
 
 #![cfg_attr(
-    not(all(feature = "cpu", feature = "cuda")),
+    any(test, not(all(feature = "cpu", feature = "cuda"))),
     allow(dead_code, reason = "some of it only one backend needs")
 )]
 
 mod convolution;
 #[cfg(feature = "cpu")]
 pub(super) mod cpu;
-#[cfg(feature = "cuda")]
+#[cfg(all(feature = "cuda", not(test)))]
 pub(super) mod cuda;
 mod engine;
 mod layers;
