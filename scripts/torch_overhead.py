@@ -1,27 +1,34 @@
 #!/usr/bin/env python3
-"""What profiling costs a PyTorch training: pairs of runs in turns, with and without stallscope.
+"""What profiling costs a PyTorch training: two of them take turns, one with stallscope and one without.
 
-usage: torch_overhead.py [--pairs N] [--seconds S] [--kind jpeg|tiny] [--json PATH]
+usage: torch_overhead.py [--pairs N] [--kind jpeg|tiny|parts] [--json PATH]
 
-jpeg: torchvision's ImageFolder (PIL), random-resized-crop 224, flip, normalise, batch 32, 2 workers.
-tiny: samples of 20 us in memory, batch 64, 2 workers.
+jpeg: torchvision's ImageFolder (PIL), random-resized-crop 224, flip, normalise, batch 32.
+tiny: samples of 20 us in memory, batch 64.
+parts: as tiny, with five parts named by `stallscope.stage` in each sample.
 
-Prints the ratio of samples/s with the profiler to those without, and its 95 % interval over the pairs (Student's t on
-the logarithms). Needs torch, torchvision, Pillow, numpy, and `stallscope` on the PATH.
+Both trainings have 2 workers and stay alive. A turn is one epoch of the same samples, about a second; who is not at it
+is stopped, collector and all. So start-up is no part of it, and what slows the machine for longer than a turn slows
+both. Prints the ratio of samples/s with the profiler to those without over the pairs of turns, with its 95 % interval
+(Student's t on the logarithms), and the time that profiling adds to a sample in its worker. Needs torch, torchvision,
+Pillow, numpy, and `stallscope` on the PATH.
 """
 
 import argparse
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-# Two-sided 97.5 % quantiles of Student's t, by degrees of freedom.
-STUDENT = {4: 2.776, 5: 2.571, 7: 2.365, 9: 2.262, 11: 2.201, 14: 2.145, 19: 2.093, 29: 2.045}
+WORKERS = 2
+#: Samples of a turn: about a second's.
+TURN = {"jpeg": 768, "tiny": 64_000, "parts": 64_000}
+PARTS = 5
 
 
 def pictures(folder: str, count: int) -> None:
@@ -48,86 +55,146 @@ def loader(kind: str, folder: str):
         steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
         normalise = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         data = datasets.ImageFolder(folder, transforms.Compose([*steps, normalise]))
-        return DataLoader(data, batch_size=32, shuffle=True, num_workers=2, persistent_workers=True), 32
+        return DataLoader(data, batch_size=32, shuffle=True, num_workers=WORKERS, persistent_workers=True)
+
+    if kind == "parts":
+        import stallscope
+
+        stages = [stallscope.stage(f"part {number}") for number in range(PARTS)]
+    else:
+        stages = []
 
     class Tiny(Dataset):
         """Each sample computes for 20 us."""
 
         def __len__(self):
-            return 200_000
+            return TURN[kind]
 
         def __getitem__(self, index):
             until = time.perf_counter_ns() + 20_000
             while time.perf_counter_ns() < until:
                 pass
+            for stage in stages:
+                with stage:
+                    pass
             return index
 
-    return DataLoader(Tiny(), batch_size=64, num_workers=2, persistent_workers=True), 64
+    return DataLoader(Tiny(), batch_size=64, num_workers=WORKERS, persistent_workers=True)
 
 
-def train(kind: str, folder: str, seconds: float) -> None:
+def train(kind: str, folder: str) -> None:
+    """An epoch for each line of standard input; prints how long each took."""
     import torch
 
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    batches, size = loader(kind, folder)
-    seen, number, start = 0, 0, None
-    while start is None or time.monotonic() - start < seconds:
+    batches = loader(kind, folder)
+    for _ in sys.stdin:
+        start = time.monotonic()
         for _ in batches:
             model(torch.ones(1, 1)).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-            if start is None:
-                # What starting takes is no part of it.
-                number += 1
-                start = time.monotonic() if number == 10 else None
-                continue
-            seen += size
-            if time.monotonic() - start >= seconds:
-                break
-    length = time.monotonic() - start
-    print(json.dumps({"rate": seen / length}))
+        print("turn", time.monotonic() - start, flush=True)
 
 
-def run(profiled: bool, asked, folder: str) -> float:
-    own = [__file__, "train", asked.kind, folder, str(asked.seconds)]
-    with tempfile.TemporaryDirectory() as place:
+class Training:
+    """A training in processes of its own, which stand still but for its turns."""
+
+    def __init__(self, profiled: bool, kind: str, folder: str, place: str) -> None:
+        own = [__file__, "train", kind, folder]
         command = ["stallscope", "torch", "--run-dir", place, *own] if profiled else [sys.executable, *own]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=120 + 10 * asked.seconds)
-        if ran.returncode:
-            raise SystemExit(ran.stderr)
-        if profiled and not os.path.exists(os.path.join(place, "report.json")):
-            raise SystemExit("there is no report of the profiled run")
-    lines = [line for line in ran.stdout.splitlines() if line.startswith('{"rate"')]
-    return json.loads(lines[-1])["rate"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.turn()
+
+    def signal(self, number: int) -> None:
+        for process in descendants(self.process.pid):
+            os.kill(process, number)
+
+    def turn(self) -> float:
+        self.signal(signal.SIGCONT)
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("turn "):
+                # The collector may finish what it is at.
+                time.sleep(0.05)
+                self.signal(signal.SIGSTOP)
+                return float(line.split()[1])
+        raise SystemExit("the training ended early")
+
+    def finish(self) -> None:
+        self.signal(signal.SIGCONT)
+        self.process.communicate()
+        if self.process.returncode:
+            raise SystemExit("the training failed")
+
+
+def descendants(root: int) -> list[int]:
+    """A process and those that it has started, the oldest first."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    parent = int(file.read().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(name))
+    found = [root]
+    for process in found:
+        found += children.get(process, [])
+    return found
+
+
+def student(freedom: int) -> float:
+    """The two-sided 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5)."""
+    z = statistics.NormalDist().inv_cdf(0.975)
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def interval(values: list[float]) -> tuple[float, float, float]:
+    mean = statistics.mean(values)
+    reach = student(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return mean - reach, mean, mean + reach
 
 
 def main() -> None:
     if sys.argv[1:2] == ["train"]:
-        return train(sys.argv[2], sys.argv[3], float(sys.argv[4]))
+        return train(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=12, choices=sorted(freedom + 1 for freedom in STUDENT))
-    parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--kind", default="jpeg", choices=["jpeg", "tiny"])
+    parser.add_argument("--pairs", type=int, default=100)
+    parser.add_argument("--kind", default="jpeg", choices=list(TURN))
     parser.add_argument("--json")
     asked = parser.parse_args()
-    ratios = []
-    with tempfile.TemporaryDirectory() as folder:
+    if asked.pairs < 5:
+        parser.error("--pairs: at least 5, for an interval")
+    pairs = []
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as place:
         if asked.kind == "jpeg":
-            pictures(folder, 600)
+            pictures(folder, TURN["jpeg"])
+        trainings = {profiled: Training(profiled, asked.kind, folder, place) for profiled in (False, True)}
         for pair in range(asked.pairs):
             # Who begins changes, so that neither has the warmer machine.
-            rates = {profiled: run(profiled, asked, folder) for profiled in (pair % 2 == 0, pair % 2 != 0)}
-            ratios.append(rates[True] / rates[False])
-            print(f"pair {pair}: {rates[False]:9.1f} alone, {rates[True]:9.1f} profiled, ratio {ratios[-1]:.4f}", flush=True)
-    logs = [math.log(ratio) for ratio in ratios]
-    mean, reach = statistics.mean(logs), STUDENT[len(logs) - 1] * statistics.stdev(logs) / math.sqrt(len(logs))
-    low, middle, high = (math.exp(mean + reach * side) for side in (-1, 0, 1))
-    print(f"{asked.kind}: samples/s with / without the profiler {middle:.4f} (95 % interval {low:.4f} to {high:.4f}, {len(ratios)} pairs)")
+            took = {profiled: trainings[profiled].turn() for profiled in (pair % 2 == 0, pair % 2 != 0)}
+            pairs.append((took[False], took[True]))
+            print(f"pair {pair}: {took[False]:.3f} s alone, {took[True]:.3f} s profiled", flush=True)
+        for training in trainings.values():
+            training.finish()
+        if not os.path.exists(os.path.join(place, "report.json")):
+            raise SystemExit("there is no report of the profiled training")
+    samples = TURN[asked.kind]
+    low, ratio, high = (math.exp(log) for log in interval([math.log(alone / profiled) for alone, profiled in pairs]))
+    rate = samples / statistics.median(alone for alone, _ in pairs)
+    print(f"{asked.kind}: {rate:.0f} samples/s without the profiler, median of {len(pairs)} turns of {samples}")
+    print(f"samples/s with / without it {ratio:.4f} (95 % interval {low:.4f} to {high:.4f})")
+    added = interval([1e6 * WORKERS * (profiled - alone) / samples for alone, profiled in pairs])
+    print("it adds to a sample {1:.2f} us of its worker (95 % interval {0:.2f} to {2:.2f})".format(*added))
     if asked.json:
         with open(asked.json, "w") as file:
-            json.dump({"kind": asked.kind, "ratios": ratios, "ratio": middle, "low": low, "high": high}, file)
+            json.dump({"kind": asked.kind, "pairs": pairs, "ratio": ratio, "low": low, "high": high}, file)
 
 
 if __name__ == "__main__":
