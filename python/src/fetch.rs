@@ -4,6 +4,7 @@ use crate::desk::{self, Desk};
 use crate::process;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stallscope_torch::clock::{now, thread_cpu};
 use stallscope_torch::event::{Batch, Event, Pass, Span};
@@ -164,9 +165,12 @@ impl Stream {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let sample = begin();
+        static NEXT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         // Not `call_method0("__next__")`: the slot is what `next()` calls.
-        let next = py.import("builtins")?.getattr("next")?;
-        match next.call1((&self.iterator,)) {
+        match NEXT
+            .import(py, "builtins", "next")?
+            .call1((&self.iterator,))
+        {
             Ok(item) => {
                 end(sample, NO_INDEX, 1);
                 Ok(Some(item))

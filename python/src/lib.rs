@@ -34,5 +34,5 @@ mod _native {
     #[pymodule_export]
     use crate::program::{main, torch_arguments};
     #[pymodule_export]
-    use crate::timed::{Timed, collects, enter, enter_stage, leave, leave_stage, part, part_name};
+    use crate::timed::{Timed, collects, enter_stage, leave_stage, part, part_name};
 }

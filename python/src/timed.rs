@@ -3,7 +3,8 @@
 use crate::desk;
 use crate::process;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use stallscope_torch::event::{Event, Span};
 
 /// Calls `wrapped`, whose time is the part `name`. It has the attributes of what it wraps, is a method where that is one,
@@ -15,6 +16,8 @@ pub struct Timed {
     part: u16,
     /// A part of its user's, which is told outside of samples, too.
     is_stage: bool,
+    /// It becomes a method; a class or a built-in function does not.
+    binds: bool,
 }
 
 /// Opens the part where this thread makes a sample, or tells its stages.
@@ -44,14 +47,16 @@ fn close(part: u16, is_stage: bool, depth: Option<usize>) {
 impl Timed {
     #[new]
     #[pyo3(signature = (wrapped, name, is_stage = false))]
-    fn new(wrapped: Py<PyAny>, name: String, is_stage: bool) -> Timed {
+    fn new(wrapped: Bound<'_, PyAny>, name: String, is_stage: bool) -> PyResult<Timed> {
         let part = process::part(&name);
-        Timed {
-            wrapped,
+        let binds = wrapped.get_type().hasattr("__get__")?;
+        Ok(Timed {
+            wrapped: wrapped.unbind(),
             name,
             part,
             is_stage,
-        }
+            binds,
+        })
     }
 
     #[pyo3(signature = (*args, **kwargs))]
@@ -72,16 +77,13 @@ impl Timed {
         instance: Option<&Bound<'py, PyAny>>,
         owner: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        static METHOD: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let _owner = owner;
-        let py = slf.py();
-        let wrapped = slf.get().wrapped.bind(py);
-        // What binds to nothing (a class, a built-in function) does not here, either.
-        let binds = wrapped.get_type().hasattr("__get__")?;
         match instance {
-            Some(instance) if binds => py
-                .import("types")?
-                .getattr("MethodType")?
-                .call1((slf, instance)),
+            Some(instance) if slf.get().binds => {
+                let method = METHOD.import(slf.py(), "types", "MethodType")?;
+                method.call1((slf, instance))
+            }
             _ => Ok(slf.clone().into_any()),
         }
     }
@@ -173,18 +175,6 @@ pub fn leave_stage(
 #[pyfunction]
 pub fn collects() -> bool {
     process::is_active() && desk::with(|desk| desk.collects()).unwrap_or(false)
-}
-
-/// Opens the part with the number `part`; `leave` wants what this returns.
-#[pyfunction]
-pub fn enter(part: u16) -> Option<usize> {
-    open(part, false)
-}
-
-/// Closes what `enter` opened.
-#[pyfunction]
-pub fn leave(part: u16, depth: Option<usize>) {
-    close(part, false, depth);
 }
 
 /// The number of the part called `name`.

@@ -35,7 +35,7 @@ fn clock(which: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How long a thread has lacked a core: the kernel's file on the thread that made this, kept open.
+/// How long a thread has lacked a core: the kernel's file on it, kept open.
 #[derive(Debug)]
 pub struct RunDelay {
     file: Option<File>,
@@ -47,6 +47,12 @@ impl RunDelay {
         RunDelay {
             file: File::open("/proc/thread-self/schedstat").ok(),
         }
+    }
+
+    /// Of another thread, where it is there and the kernel says.
+    pub(crate) fn of(pid: u32, tid: u32) -> Option<RunDelay> {
+        let file = File::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+        Some(RunDelay { file: Some(file) })
     }
 
     /// Since the thread began, in nanoseconds; 0 where the kernel does not say.

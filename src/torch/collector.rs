@@ -3,7 +3,7 @@
 //! It ends when the training says so, or has ended without saying anything, and then ends workers that were left behind.
 
 use crate::advice::{Computing, advise, predict};
-use crate::clock::now;
+use crate::clock::{RunDelay, now};
 use crate::event::Event;
 use crate::pages::page_costs;
 use crate::proc;
@@ -94,6 +94,7 @@ struct Collector {
     dropped: HashMap<usize, u64>,
     lost: u64,
     read_at: u64,
+    main_delay: Option<RunDelay>,
     workers: Vec<u32>,
     others: OtherPrograms,
     /// What was used by the last look, as long as the analysis does not know it.
@@ -129,20 +130,24 @@ pub fn collect(rings: &Rings, options: CollectOptions) -> Result<Outcome, Collec
         dropped: HashMap::new(),
         lost: 0,
         read_at: 0,
+        main_delay: RunDelay::of(main, main),
         workers: Vec::new(),
         others: OtherPrograms::new(),
         cpu: None,
     };
     let mut reader = rings.reader();
     let said = loop {
-        let (said, ended) = (rings.is_finished(), !is_alive(main));
+        let looks = collector.looks();
+        let (said, ended) = (rings.is_finished(), looks && !is_alive(main));
         collector.drain(&mut reader);
         if said || ended {
             break said;
         }
-        collector.read_kernel(false);
+        collector.read_kernel(looks);
         collector.work(false)?;
-        reader.free_ended();
+        if looks {
+            reader.free_ended();
+        }
         thread::sleep(PAUSE);
     };
     collector.read_kernel(true);
@@ -178,17 +183,26 @@ impl Collector {
         }
     }
 
-    /// Asks the kernel how long the thread that trains has lacked a core, and now and then or for the `last` time what all
-    /// threads have used.
-    fn read_kernel(&mut self, last: bool) {
-        if let Some(delay) = proc::run_delay(self.main, self.main) {
-            self.translation.run_delay(Nanos(now()), delay);
-        }
+    /// Whether it is time again to ask the kernel of all processes and threads.
+    fn looks(&mut self) -> bool {
         let at = now();
-        if !last && at - self.read_at < READ_EVERY {
+        let looks = at - self.read_at >= READ_EVERY;
+        if looks {
+            self.read_at = at;
+        }
+        looks
+    }
+
+    /// Asks the kernel how long the thread that trains has lacked a core, and where it is time what all threads have used.
+    fn read_kernel(&mut self, looks: bool) {
+        let at = now();
+        let delay = self.main_delay.as_ref().map_or(0, RunDelay::read);
+        if delay > 0 {
+            self.translation.run_delay(Nanos(at), Nanos(delay));
+        }
+        if !looks {
             return;
         }
-        self.read_at = at;
         for (pid, tid) in self.translation.threads() {
             if let Some(usage) = proc::thread(pid, tid, Nanos(at)) {
                 self.translation.usage(pid, tid, usage);

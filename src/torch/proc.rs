@@ -27,11 +27,6 @@ fn scheduled(task: &Path) -> Option<(Nanos, Nanos)> {
     Some((times.next()?.ok()?, times.next()?.ok()?))
 }
 
-/// How long a thread has lacked a core since it began.
-pub(crate) fn run_delay(pid: u32, tid: u32) -> Option<Nanos> {
-    scheduled(&task(pid, tid)).map(|(_, delay)| delay)
-}
-
 /// What a thread has used since it began.
 pub(crate) fn thread(pid: u32, tid: u32, at: Nanos) -> Option<ThreadUsage> {
     let folder = task(pid, tid);

@@ -8,7 +8,7 @@ import types
 from typing import Any, Callable, List
 
 from stallscope import _native
-from stallscope.torch._place import put
+from stallscope.torch._place import original_of, put
 from stallscope.torch._state import STATE, problem
 
 _now = _native.now
@@ -111,3 +111,14 @@ def place() -> None:
                 setattr(torch.Tensor, name, _Copy(getattr(torch.Tensor, name)))
     except Exception as error:
         problem(f"optimizer steps and copies cannot be measured: {error}")
+
+
+def take_away() -> None:
+    """In a worker, where nothing that computes counts: torch's own functions again."""
+    import torch
+
+    setattr(torch.nn.Module, "__call__", original_of(torch.nn.Module.__call__))
+    for name in ("to", "cuda"):
+        copy = torch.Tensor.__dict__.get(name)
+        if isinstance(copy, _Copy):
+            setattr(torch.Tensor, name, copy._original)

@@ -23,7 +23,9 @@ class _Stand:
     """Stands for a Compose, with transforms that are timed."""
 
     def __init__(self, compose: Any) -> None:
-        self._compose = weakref.ref(compose)
+        number = id(compose)
+        # Another may get the number then.
+        self._compose = weakref.ref(compose, lambda _: _STANDS.pop(number, None))
         self.known: List[Any] = list(compose.transforms)
         names: Dict[str, int] = {}
         self.transforms = []
@@ -38,7 +40,8 @@ class _Stand:
         return getattr(self._compose(), name)
 
 
-_STANDS: "weakref.WeakKeyDictionary[Any, _Stand]" = weakref.WeakKeyDictionary()
+#: Of the Compose with that `id()`.
+_STANDS: Dict[int, _Stand] = {}
 
 
 def _compose(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,9 +49,9 @@ def _compose(original: Callable[..., Any]) -> Callable[..., Any]:
         if not _native.collects():
             return original(self, *args, **kwargs)
         try:
-            stand = _STANDS.get(self)
+            stand = _STANDS.get(id(self))
             if stand is None or stand.known != self.transforms:
-                stand = _STANDS[self] = _Stand(self)
+                stand = _STANDS[id(self)] = _Stand(self)
         except Exception:
             return original(self, *args, **kwargs)
         return original(stand, *args, **kwargs)
@@ -102,33 +105,18 @@ PLACES: Dict[str, Callable[[Any], None]] = {
 }
 
 
-_READ = _native.part("read")
-
-
 class _Raw(io.FileIO):
     """A file whose reads are timed; what reads from a buffer does not come here."""
 
-    def readinto(self, buffer: Any) -> Any:
-        depth = _native.enter(_READ)
-        try:
-            return super().readinto(buffer)
-        finally:
-            _native.leave(_READ, depth)
+    readinto = _native.Timed(io.FileIO.readinto, "read")
+    readall = _native.Timed(io.FileIO.readall, "read")
 
-    def readall(self) -> Any:
-        depth = _native.enter(_READ)
-        try:
-            return super().readall()
-        finally:
-            _native.leave(_READ, depth)
+
+_open_raw = _native.Timed(_Raw, "read")
 
 
 def _opened(file: Any, mode: str, encoding: Any, errors: Any, newline: Any, closefd: bool) -> Any:
-    depth = _native.enter(_READ)
-    try:
-        raw = _Raw(file, "r", closefd)
-    finally:
-        _native.leave(_READ, depth)
+    raw = _open_raw(file, "r", closefd)
     try:
         size = getattr(raw, "_blksize", io.DEFAULT_BUFFER_SIZE)
         buffered = io.BufferedReader(raw, size if size > 1 else io.DEFAULT_BUFFER_SIZE)

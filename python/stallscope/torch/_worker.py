@@ -9,6 +9,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, Callable, Deque, Optional, Tuple
 
 from stallscope import _native
+from stallscope.torch import _compute
 from stallscope.torch._place import _MARK, failed, original_of
 from stallscope.torch._state import STATE, problem, start
 
@@ -83,6 +84,7 @@ class _Worker:
         self.since = 0
         if not start():
             return
+        _compute.take_away()
         arguments = inspect.signature(original).bind(*args, **kwargs).arguments
         self.number = int(arguments["worker_id"])
         self.iterable = arguments.get("dataset_kind") == 1

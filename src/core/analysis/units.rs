@@ -101,6 +101,8 @@ pub(super) struct Units {
     lanes: Vec<VecDeque<Kept>>,
     /// Units that have arrived in all.
     arrived: u64,
+    /// How many of them there have to be until settling is tried again.
+    settle_at: u64,
     /// The latest step of the trainer's thread, and of a device that runs beside it.
     latest_step: Option<UnitRef>,
     latest_on_device: Option<UnitRef>,

@@ -12,11 +12,20 @@ impl Units {
     /// Workers that never wait have paths of their own, which need not meet, and a unit may stay open for
     /// long. Where that has gone on for many times `keep`, the path of the latest step is taken for all,
     /// as it is.
+    ///
+    /// It follows many paths each time, so it waits for half as many units as there are to arrive in between.
     pub(in crate::analysis) fn settle(&mut self, keep: usize, no_later_than: Nanos) -> Vec<Visit> {
         let kept = self.len();
-        if kept <= keep {
+        if kept <= keep || self.arrived < self.settle_at {
             return Vec::new();
         }
+        let path = self.settled(keep, no_later_than);
+        self.settle_at = self.arrived + self.len() as u64 / 2;
+        path
+    }
+
+    fn settled(&mut self, keep: usize, no_later_than: Nanos) -> Vec<Visit> {
+        let kept = self.len();
         let young = self.arrived - keep as u64;
         let impatient = kept > MEETING_PATIENCE * keep;
         // Where all meet in the root only, nothing can be folded without more patience either.
