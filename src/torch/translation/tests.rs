@@ -731,6 +731,11 @@ fn what_samples_and_batches_take_is_named_and_comes_back() {
         };
         plants("read", shape(workers), "read", CHEAP, part(0));
         plants("decode", shape(workers), "decode", CHEAP, part(1));
+        let thrice = Shape {
+            epochs: 3,
+            ..shape(workers)
+        };
+        plants("decode, thrice", thrice, "decode", CHEAP, part(1));
         plants("crop", shape(workers), "crop", CHEAP, part(2));
         let collate = Costs {
             collate: CHEAP.collate + 12 * MS * each,

@@ -222,7 +222,8 @@ impl Translation {
             .settings
             .get(&pass.iterator)
             .map_or(0, |own| own.num_workers);
-        let all = all.max(state.active.len());
+        // Without workers the thread that trains loads by itself.
+        let all = all.max(state.active.len()).max(1);
         let left = match state.over {
             true => all,
             false => all.saturating_sub(state.ended.len()).max(1),
@@ -230,7 +231,7 @@ impl Translation {
         let record = Record::Live {
             at,
             workers: left as u32,
-            of: all.max(1) as u32,
+            of: all as u32,
         };
         self.lanes.write(MAIN, record);
     }
