@@ -31,7 +31,7 @@ use std::time::Duration;
 use std::{fs, io, thread};
 
 /// Between two looks at the rings; in that time none gets full.
-const PAUSE: Duration = Duration::from_millis(25);
+const PAUSE: Duration = Duration::from_millis(50);
 /// Between two looks at what the kernel says.
 const READ_EVERY: u64 = 200_000_000;
 /// How long workers of a training that has ended may take to end, too.

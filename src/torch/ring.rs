@@ -25,7 +25,7 @@ pub const SLOTS: usize = 256;
 pub const RING_WORDS: u64 = 1 << 18;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"stallrng");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Words before the first slot, and of a slot before its ring: a page.
 const PAGE_WORDS: usize = 512;
 const SLOT_WORDS: usize = PAGE_WORDS + RING_WORDS as usize;
@@ -36,9 +36,11 @@ const FINISH: usize = 2;
 const MADE_AT: usize = 3;
 const MADE_BY: usize = 4;
 const CLAIMED: usize = 5;
+/// Who has each slot: together, because the collector looks at all of them often.
+const OWNERS: usize = 64;
+const _: () = assert!(OWNERS + SLOTS <= PAGE_WORDS);
 
 // A slot's words, those of writer and reader on cache lines of their own.
-const OWNER: usize = 0;
 const WRITTEN: usize = 8;
 const DROPPED: usize = 9;
 const TAKEN: usize = 16;
@@ -174,7 +176,7 @@ impl Rings {
         let pid = std::process::id();
         let owner = u64::from(pid) | claim << 32;
         let slot = (0..SLOTS).find(|slot| {
-            let word = self.slot_word(*slot, OWNER);
+            let word = self.word(OWNERS + slot);
             let swapped = word.compare_exchange(0, owner, Ordering::AcqRel, Ordering::Relaxed);
             swapped.is_ok()
         })?;
@@ -272,7 +274,7 @@ impl RingReader {
     /// The slots that are taken, and by whom.
     pub fn slots(&self) -> Vec<Slot> {
         let slot = |number| {
-            let owner = self.rings.slot_word(number, OWNER).load(Ordering::Acquire);
+            let owner = self.rings.word(OWNERS + number).load(Ordering::Acquire);
             (owner != 0).then_some(Slot {
                 number,
                 pid: owner as u32,
@@ -303,7 +305,8 @@ impl RingReader {
             }
             let word = |place| self.rings.slot_word(slot.number, place);
             if word(WRITTEN).load(Ordering::Acquire) == word(TAKEN).load(Ordering::Relaxed) {
-                word(OWNER).store(0, Ordering::Release);
+                let owner = self.rings.word(OWNERS + slot.number);
+                owner.store(0, Ordering::Release);
                 freed.push(slot);
             }
         }
