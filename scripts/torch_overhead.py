@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What profiling costs a PyTorch training: two of them take turns, one with stallscope and one without.
 
-usage: torch_overhead.py [--pairs N] [--kind jpeg|tiny|parts] [--json PATH]
+usage: torch_overhead.py [--pairs N] [--kind jpeg|tiny|sample|parts] [--json PATH]
 
-jpeg: torchvision's ImageFolder (PIL), random-resized-crop 224, flip, normalise, batch 32.
-tiny: samples of 20 us in memory, batch 64.
-parts: as tiny, with five parts named by `stallscope.stage` in each sample.
+jpeg: torchvision's ImageFolder (PIL), random-resized-crop 224, flip, normalise, batch 32, 2 workers.
+tiny: samples of 20 us in memory, batch 64, 2 workers.
+sample: the same without workers, in batches of 1024, so that next to nothing but samples costs.
+parts: as sample, with five parts named by `stallscope.stage` in each.
 
-Both trainings have 2 workers and stay alive. A turn is one epoch of the same samples, about a second; who is not at it
+Both trainings stay alive. A turn is one epoch of the same samples, about a second; who is not at it
 is stopped, collector and all. So start-up is no part of it, and what slows the machine for longer than a turn slows
 both. Prints the ratio of samples/s with the profiler to those without over the pairs of turns, with its 95 % interval
 (Student's t on the logarithms), and the time that profiling adds to a sample in its worker. Needs torch, torchvision,
@@ -25,9 +26,9 @@ import sys
 import tempfile
 import time
 
-WORKERS = 2
-#: Samples of a turn: about a second's.
-TURN = {"jpeg": 768, "tiny": 64_000, "parts": 64_000}
+#: Workers, and samples of a turn: about a second's.
+WORKERS = {"jpeg": 2, "tiny": 2, "sample": 0, "parts": 0}
+TURN = {"jpeg": 768, "tiny": 64_000, "sample": 51_200, "parts": 51_200}
 PARTS = 5
 
 
@@ -55,7 +56,7 @@ def loader(kind: str, folder: str):
         steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
         normalise = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         data = datasets.ImageFolder(folder, transforms.Compose([*steps, normalise]))
-        return DataLoader(data, batch_size=32, shuffle=True, num_workers=WORKERS, persistent_workers=True)
+        return DataLoader(data, batch_size=32, shuffle=True, num_workers=2, persistent_workers=True)
 
     if kind == "parts":
         import stallscope
@@ -79,7 +80,9 @@ def loader(kind: str, folder: str):
                     pass
             return index
 
-    return DataLoader(Tiny(), batch_size=64, num_workers=WORKERS, persistent_workers=True)
+    if kind == "tiny":
+        return DataLoader(Tiny(), batch_size=64, num_workers=2, persistent_workers=True)
+    return DataLoader(Tiny(), batch_size=1024)
 
 
 def train(kind: str, folder: str) -> None:
@@ -190,8 +193,9 @@ def main() -> None:
     rate = samples / statistics.median(alone for alone, _ in pairs)
     print(f"{asked.kind}: {rate:.0f} samples/s without the profiler, median of {len(pairs)} turns of {samples}")
     print(f"samples/s with / without it {ratio:.4f} (95 % interval {low:.4f} to {high:.4f})")
-    added = interval([1e6 * WORKERS * (profiled - alone) / samples for alone, profiled in pairs])
-    print("it adds to a sample {1:.2f} us of its worker (95 % interval {0:.2f} to {2:.2f})".format(*added))
+    at_once = max(WORKERS[asked.kind], 1)
+    added = interval([1e6 * at_once * (profiled - alone) / samples for alone, profiled in pairs])
+    print("it adds to a sample {1:.2f} us of who makes it (95 % interval {0:.2f} to {2:.2f})".format(*added))
     if asked.json:
         with open(asked.json, "w") as file:
             json.dump({"kind": asked.kind, "pairs": pairs, "ratio": ratio, "low": low, "high": high}, file)
