@@ -16,6 +16,7 @@ Pillow, numpy, and `stallscope` on the PATH.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -114,7 +115,8 @@ class Training:
 
     def signal(self, number: int) -> None:
         for process in descendants(self.process.pid):
-            os.kill(process, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def turn(self) -> float:
         self.signal(signal.SIGCONT)
@@ -122,8 +124,6 @@ class Training:
         self.process.stdin.flush()
         for line in self.process.stdout:
             if line.startswith("turn "):
-                # The collector may finish what it is at.
-                time.sleep(0.05)
                 self.signal(signal.SIGSTOP)
                 return float(line.split()[1])
         raise SystemExit("the training ended early")
@@ -153,7 +153,7 @@ def descendants(root: int) -> list[int]:
 
 
 def student(freedom: int) -> float:
-    """The two-sided 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5)."""
+    """The two-sided 97.5 % quantile of Student's t, approximately (Abramowitz and Stegun 26.7.5)."""
     z = statistics.NormalDist().inv_cdf(0.975)
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
@@ -179,13 +179,18 @@ def main() -> None:
         if asked.kind == "jpeg":
             pictures(folder, TURN["jpeg"])
         trainings = {profiled: Training(profiled, asked.kind, folder, place) for profiled in (False, True)}
-        for pair in range(asked.pairs):
-            # Who begins changes, so that neither has the warmer machine.
-            took = {profiled: trainings[profiled].turn() for profiled in (pair % 2 == 0, pair % 2 != 0)}
-            pairs.append((took[False], took[True]))
-            print(f"pair {pair}: {took[False]:.3f} s alone, {took[True]:.3f} s profiled", flush=True)
-        for training in trainings.values():
-            training.finish()
+        try:
+            for pair in range(asked.pairs):
+                # Who begins changes, so that neither has the warmer machine.
+                took = {profiled: trainings[profiled].turn() for profiled in (pair % 2 == 0, pair % 2 != 0)}
+                pairs.append((took[False], took[True]))
+                print(f"pair {pair}: {took[False]:.3f} s alone, {took[True]:.3f} s profiled", flush=True)
+            for training in trainings.values():
+                training.finish()
+        finally:
+            for training in trainings.values():
+                if training.process.poll() is None:
+                    training.signal(signal.SIGKILL)
         if not os.path.exists(os.path.join(place, "report.json")):
             raise SystemExit("there is no report of the profiled training")
     samples = TURN[asked.kind]

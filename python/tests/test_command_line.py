@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from profiling import run
+from profiling import report, run
 
 STALLSCOPE = [sys.executable, "-m", "stallscope"]
 NO_CPU = (
@@ -40,9 +40,10 @@ def test_a_device_that_needs_them_is_refused_before_data_is_made(device, options
     assert not data.exists()
 
 
-@pytest.mark.parametrize("decoder", ["image", "turbojpeg"])
-def test_the_package_has_both_jpeg_decoders(decoder, tmp_path):
+@pytest.mark.parametrize("decoder, asked", [("image", "image"), ("turbojpeg", "turbojpeg"), ("turbojpeg", None)])
+def test_the_package_has_both_jpeg_decoders(decoder, asked, tmp_path):
     run([*STALLSCOPE, "data", "generate", "photos", "--images", "20", "--classes", "2"], tmp_path)
-    asked = [f"--set=decode.decoder={decoder}", "--set=source.path=photos", "--set=epochs=1", "--set=preprocess.size=32"]
-    ran = run([*STALLSCOPE, "run", *asked, "--mode", "loader-only", "--json"], tmp_path)
-    assert json.loads(ran.stdout)["settings"]["decode"]["decoder"] == decoder
+    (tmp_path / "run.toml").write_text('epochs = 1\npreprocess.size = 32\nsource.path = "photos"\n')
+    options = [] if asked is None else ["--set", f"decode.decoder={asked}"]
+    run([*STALLSCOPE, "run", "run.toml", *options, "--mode", "loader-only", "--run-dir", "run"], tmp_path)
+    assert report(tmp_path / "run")["config"]["pipeline"]["decode"]["decoder"] == decoder

@@ -58,6 +58,26 @@ def get(index):
     assert 40 <= took["lambda"] and 40 <= took["lambda-2"] and 20 <= took["random-grey"] and took["pad"] < 40
 
 
+def test_transforms_made_for_a_sample_are_named_and_forgotten(tmp_path):
+    pytest.importorskip("torchvision")
+    body = """
+import gc
+import torchvision.transforms as T
+from stallscope.torch import _parts
+
+same = [T.Pad(1)]
+
+def get(index):
+    picture = torch.zeros(3, 8, 8)
+    for _ in range(5):
+        picture = T.Compose(same)(T.Compose([T.Pad(1)])(picture))
+    gc.collect()
+    assert len(_parts._STANDS) == 0, _parts._STANDS
+    return picture
+"""
+    assert set(load(body, tmp_path)) == {"pad"}
+
+
 def test_pictures_are_read_and_lazily_decoded(tmp_path):
     image = pytest.importorskip("PIL.Image")
     image.radial_gradient("L").resize((1500, 1500)).save(tmp_path / "a.jpg")

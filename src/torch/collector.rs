@@ -30,8 +30,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use std::{fs, io, thread};
 
-/// Between two looks at the rings; in that time none gets full.
+/// Between two looks at the rings; in that time none gets full, unless so many events come that the next look is early.
 const PAUSE: Duration = Duration::from_millis(50);
+const MANY: u64 = 5000;
 /// Between two looks at what the kernel says.
 const READ_EVERY: u64 = 200_000_000;
 /// How long workers of a training that has ended may take to end, too.
@@ -139,6 +140,7 @@ pub fn collect(rings: &Rings, options: CollectOptions) -> Result<Outcome, Collec
     let said = loop {
         let looks = collector.looks();
         let (said, ended) = (rings.is_finished(), looks && !is_alive(main));
+        let before = collector.events;
         collector.drain(&mut reader);
         if said || ended {
             break said;
@@ -148,7 +150,8 @@ pub fn collect(rings: &Rings, options: CollectOptions) -> Result<Outcome, Collec
         if looks {
             reader.free_ended();
         }
-        thread::sleep(PAUSE);
+        let many = collector.events - before > MANY;
+        thread::sleep(if many { PAUSE / 10 } else { PAUSE });
     };
     collector.read_kernel(true);
     collector.work(true)?;

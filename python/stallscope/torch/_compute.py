@@ -99,6 +99,8 @@ def place() -> None:
     import torch
 
     put(torch.nn.Module, "__call__", _call, "forward passes")
+    if not hasattr(place, "call"):
+        place.call = torch.nn.Module.__dict__["__call__"]  # type: ignore[attr-defined]
     put(torch.autograd, "backward", _backward, "backward passes")
     try:
         if not getattr(place, "done", False):
@@ -114,10 +116,13 @@ def place() -> None:
 
 
 def take_away() -> None:
-    """In a worker, where nothing that computes counts: torch's own functions again."""
+    """In a worker, where nothing that computes counts: torch's own functions again, of those that are called often."""
     import torch
 
-    setattr(torch.nn.Module, "__call__", original_of(torch.nn.Module.__call__))
+    call = torch.nn.Module.__dict__["__call__"]
+    # Somebody's own function around the hook has the hook's marks, too.
+    if call is getattr(place, "call", None):
+        setattr(torch.nn.Module, "__call__", original_of(call))
     for name in ("to", "cuda"):
         copy = torch.Tensor.__dict__.get(name)
         if isinstance(copy, _Copy):

@@ -23,9 +23,9 @@ class _Stand:
     """Stands for a Compose, with transforms that are timed."""
 
     def __init__(self, compose: Any) -> None:
-        number = id(compose)
-        # Another may get the number then.
-        self._compose = weakref.ref(compose, lambda _: _STANDS.pop(number, None))
+        key = id(compose)
+        # Afterwards the number may be another's.
+        self._compose = weakref.ref(compose, lambda _: _STANDS.pop(key, None))
         self.known: List[Any] = list(compose.transforms)
         names: Dict[str, int] = {}
         self.transforms = []

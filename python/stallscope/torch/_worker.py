@@ -84,12 +84,12 @@ class _Worker:
         self.since = 0
         if not start():
             return
-        _compute.take_away()
         arguments = inspect.signature(original).bind(*args, **kwargs).arguments
         self.number = int(arguments["worker_id"])
         self.iterable = arguments.get("dataset_kind") == 1
         self._watch_indices(arguments["index_queue"])
         self._watch_data(arguments["data_queue"])
+        _compute.take_away()
 
     def _watch_indices(self, queue: Any) -> None:
         get = queue.get

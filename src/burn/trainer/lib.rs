@@ -13,7 +13,7 @@ mod timing;
 #[cfg(not(feature = "cpu"))]
 #[path = "absent_cpu.rs"]
 mod cpu;
-// Unit tests need no GPU; burn's CUDA backend would be compiled a second time for them.
+// Unit tests need no GPU; without this, burn's generic code would be compiled for CUDA once more, for them.
 #[cfg(any(not(feature = "cuda"), test))]
 #[path = "absent_cuda.rs"]
 mod cuda;

@@ -13,7 +13,7 @@ impl Units {
     /// long. Where that has gone on for many times `keep`, the path of the latest step is taken for all,
     /// as it is.
     ///
-    /// It follows many paths each time, so it waits for half as many units as there are to arrive in between.
+    /// Each try follows many paths, so the next one waits until half as many units as are kept have arrived.
     pub(in crate::analysis) fn settle(&mut self, keep: usize, no_later_than: Nanos) -> Vec<Visit> {
         let kept = self.len();
         if kept <= keep || self.arrived < self.settle_at {
@@ -141,5 +141,5 @@ const MOMENTS: [Moment; 3] = [Moment::Start, Moment::End, Moment::Pushed];
 /// How many times the units to keep paths are followed, in points, to see where they meet.
 const SEARCH: usize = 12;
 
-/// How many times the units to keep may be in memory before paths that do not meet are cut.
+/// How many times the units to keep may be in memory before paths that do not meet are cut, at the next try.
 pub(in crate::analysis) const MEETING_PATIENCE: usize = 12;
