@@ -82,6 +82,8 @@ struct InFlight {
     made: Option<(UnitRef, Nanos)>,
     /// Sent to the main process, or pinned.
     sent: Option<(UnitRef, Nanos)>,
+    /// All of it was in the pipe, which can take as long as the main process takes to read it.
+    written: Nanos,
     pinned: Option<(UnitRef, Nanos)>,
     received: Option<UnitRef>,
     parked: Option<Nanos>,
@@ -119,6 +121,8 @@ pub struct Translation {
     workers: HashMap<u32, Worker>,
     /// For each worker's number, its lanes and the iterator that has them.
     desks: Vec<(u32, u32, [u16; 2])>,
+    /// The batch that came last from a worker of an iterator, and what read it while it was still being sent.
+    readings: HashMap<(u32, u32), (u64, Option<(UnitRef, Nanos)>)>,
     pin_lane: Option<u16>,
     /// The threads that send what workers made, by process, and the one that pins.
     feeders: HashMap<u32, u32>,
@@ -171,6 +175,7 @@ impl Translation {
             main: Main::default(),
             workers: HashMap::new(),
             desks: Vec::new(),
+            readings: HashMap::new(),
             pin_lane: None,
             feeders: HashMap::new(),
             pin_thread: None,

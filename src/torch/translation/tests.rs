@@ -564,6 +564,98 @@ impl Simulator {
         });
     }
 
+    /// One epoch with one worker, whose batches are so large that sending them takes until `read` of what receiving takes
+    /// has passed.
+    fn piped(&mut self, read: u64) {
+        let called = self.begin(true);
+        let ready = self.now;
+        let pid = self.pid(0);
+        let (pass, span) = (
+            self.pass,
+            Span {
+                start: ready,
+                end: ready,
+            },
+        );
+        let worker_begins = Event::WorkerBegins {
+            pass,
+            worker: 0,
+            span,
+            used: Used::default(),
+        };
+        self.say(ready, pid, worker_begins);
+        let mut dealt = 0;
+        let (mut free, mut written) = (ready, ready);
+        let mut made = Vec::new();
+        let mut deal = |this: &mut Simulator, made: &mut Vec<u64>| {
+            if dealt == this.shape.batches {
+                return;
+            }
+            this.deal(dealt, 0);
+            let (batch, start) = (this.batch(dealt), this.now.max(free));
+            let mut end = start;
+            for place in 0..this.shape.size {
+                end = this.sample(pid, batch, place as u32, end, false);
+            }
+            end += this.costs.collate;
+            let wait = Span {
+                start: free,
+                end: start,
+            };
+            this.fetched(pid, batch, 0, wait, start, end);
+            made.push(end);
+            (dealt, free) = (dealt + 1, end);
+        };
+        for _ in 0..self.shape.prefetch {
+            deal(self, &mut made);
+        }
+        self.work(Work::Iter, 0, called);
+        for number in 0..self.shape.batches {
+            self.next_begins();
+            let (batch, since) = (self.batch(number), self.now);
+            let start = made[number as usize].max(written);
+            let pickle = Span {
+                start,
+                end: start + self.costs.pickle,
+            };
+            let work = Span {
+                start: since.max(pickle.end),
+                end: since.max(pickle.end) + self.costs.receive,
+            };
+            written = work.start + read;
+            let transport = Event::Transport {
+                batch,
+                worker: 0,
+                pickle,
+                sent: written,
+                bytes: 1000,
+                shared: 0,
+                used: Used::default(),
+            };
+            self.say(written, pid, transport);
+            self.now = work.end;
+            self.main(Event::Receive {
+                batch,
+                worker: 0,
+                parked: false,
+                waited_from: since,
+                work,
+                bytes: 1000,
+            });
+            deal(self, &mut made);
+            self.next_ends(number, true, true);
+            self.step();
+        }
+        self.next_begins();
+        self.next_ends(self.shape.batches, false, false);
+        let (pass, at) = (self.pass, self.now);
+        self.main(Event::PassEnds {
+            pass,
+            early: false,
+            at,
+        });
+    }
+
     fn validate(&mut self, first: u64, others: u64) {
         self.begin(false);
         for number in 0..3 {
@@ -591,6 +683,12 @@ impl Simulator {
     }
 
     fn run(shape: Shape, costs: Costs) -> Simulator {
+        let mut simulator = Simulator::new(shape, costs);
+        simulator.train();
+        simulator
+    }
+
+    fn new(shape: Shape, costs: Costs) -> Simulator {
         let mut simulator = Simulator {
             shape,
             costs,
@@ -613,27 +711,30 @@ impl Simulator {
                 bytes,
             });
         }
-        for epoch in 0..shape.epochs {
-            simulator.pass = Pass {
+        simulator
+    }
+
+    fn train(&mut self) {
+        for epoch in 0..self.shape.epochs {
+            self.pass = Pass {
                 iterator: 2 * epoch,
                 epoch: 0,
             };
-            match shape.workers {
-                0 => simulator.inline(),
-                _ => simulator.epoch(),
+            match self.shape.workers {
+                0 => self.inline(),
+                _ => self.epoch(),
             }
-            if let Some((first, others)) = costs.validation
-                && epoch + 1 < shape.epochs
+            if let Some((first, others)) = self.costs.validation
+                && epoch + 1 < self.shape.epochs
             {
-                simulator.pass = Pass {
+                self.pass = Pass {
                     iterator: 2 * epoch + 1,
                     epoch: 0,
                 };
-                simulator.validate(first, others);
+                self.validate(first, others);
             }
         }
-        simulator.events.sort_by_key(|(at, ..)| *at);
-        simulator
+        self.events.sort_by_key(|(at, ..)| *at);
     }
 }
 
@@ -717,6 +818,35 @@ fn shape(workers: usize) -> Shape {
         batches: 200,
         epochs: 1,
         size: 4,
+    }
+}
+
+/// Nobody is woken late where the worker waits for the main process to read what it sends.
+#[test]
+fn sending_that_waits_for_its_reader_is_receiving() {
+    let costs = Costs {
+        pickle: 20 * MS,
+        receive: 60 * MS,
+        step: 6 * MS,
+        ..CHEAP
+    };
+    let mut simulator = Simulator::new(shape(1), costs);
+    simulator.piped(55 * MS);
+    simulator.events.sort_by_key(|(at, ..)| *at);
+    let (summary, translation, idle) = analysed(&simulator, 100);
+    assert_eq!(translation.held, 0, "events are left over");
+    assert_eq!(summary.device_idle(), idle);
+    // 55 ms until the worker can go on, and its 20 ms, of which the step hides 6.
+    for (named, each) in [("receiving", 55), ("transport", 14)] {
+        let own = summary.causes.iter();
+        let own = own.filter(|(cause, _)| is_of(cause, named));
+        let own: Nanos = own.map(|(_, length)| *length).sum();
+        let share = own.0 as f64 / (200 * each * MS) as f64;
+        assert!(
+            (share - 1.0).abs() < 0.02,
+            "{named}: {own}; {:?}",
+            summary.causes
+        );
     }
 }
 

@@ -15,7 +15,12 @@ pub(super) struct Worker {
     ready: Nanos,
     /// The pass that it made something for last.
     latest: Option<Pass>,
+    /// The batch that it sent last, when all of it was in the pipe, and how long that took once it was pickled.
+    sent: Option<(Batch, Nanos, Nanos)>,
 }
+
+/// What takes longer waits for the main process to read.
+const LONG_WRITE: Nanos = Nanos::from_millis(1);
 
 impl Translation {
     /// The lanes of worker `number`, and of its feeder: those of one that has ended, or new ones.
@@ -57,6 +62,7 @@ impl Translation {
                 bench,
                 ready,
                 latest: None,
+                sent: None,
             },
         );
     }
@@ -282,10 +288,26 @@ impl Translation {
         if made.is_none() && !self.forced && !ended {
             return Err(event);
         }
+        let before = self.workers.get(&pid).and_then(|worker| worker.sent);
+        let reading = match (before, made) {
+            (Some((before, until, took)), Some((_, at)))
+                if before.pass == batch.pass && until > at && took > LONG_WRITE =>
+            {
+                let last = self.readings.get(&(batch.pass.iterator, worker));
+                match last.filter(|(number, _)| *number >= before.number) {
+                    Some((number, reading)) => reading.filter(|_| *number == before.number),
+                    None if !self.pins(batch.pass) && !self.forced => return Err(event),
+                    None => None,
+                }
+            }
+            _ => None,
+        };
         let lanes = self.workers.get(&pid).map(|worker| worker.lanes);
-        let (Some([_, lane]), Some(table), Some((cause, at))) = (lanes, &self.table, made) else {
+        let (Some([_, lane]), Some(table), Some(made)) = (lanes, &self.table, made) else {
             return Ok(());
         };
+        // What was there long before waited until the main process had read the last one.
+        let (cause, at) = reading.unwrap_or(made);
         let stage = table.transport;
         if let Some(tid) = self.feeders.get(&pid) {
             self.lanes
@@ -300,8 +322,13 @@ impl Translation {
         let (sent, length) = self
             .lanes
             .hand_on(lane, (cause, at), stage, number, pickle, bytes);
+        let written = Nanos(sending.end);
+        if let Some(worker) = self.workers.get_mut(&pid) {
+            worker.sent = Some((batch, written, written - sent.1.min(written)));
+        }
         let one = self.batch(batch);
         one.sent = Some(sent);
+        one.written = written;
         one.costs.bytes = bytes;
         one.costs.shared = shared;
         // Of what the thread lacked until all was sent.
@@ -314,6 +341,12 @@ impl Translation {
             },
         );
         Ok(())
+    }
+
+    /// Whether another thread of the main process receives the batches of a pass, and pins them.
+    fn pins(&self, pass: Pass) -> bool {
+        let settings = self.settings.get(&pass.iterator);
+        settings.is_some_and(|settings| settings.pin_memory)
     }
 
     /// Whether the worker has told that it has nothing more.

@@ -79,6 +79,7 @@ impl Translation {
     pub(in crate::translation) fn receive(&mut self, event: &Event) {
         let Event::Receive {
             batch,
+            worker,
             parked,
             work,
             bytes,
@@ -106,6 +107,9 @@ impl Translation {
             None if waited && !self.was_ended(event) => self.lanes.lost(MAIN),
             None => UnitRef::NONE,
         };
+        // While it is read its worker is still sending, and goes on when enough is read: that part is a unit of its own.
+        let written = self.batches.get(batch).map_or(start, |one| one.written);
+        let read = written.clamp(start, end);
         let received = UnitRecord {
             samples: 1,
             waited: waited && cause.is_some(),
@@ -115,10 +119,28 @@ impl Translation {
             bytes_in: *bytes,
             ..unit(table.main, number, start, end)
         };
+        let main = table.main;
         self.lanes
             .host(HostWork::Receive, number, Interval::new(start, end));
         self.main.cursor = self.main.cursor.max(end);
-        let received = self.lanes.unit(MAIN, received);
+        let (received, reading) = match start < read && read < end {
+            true => {
+                let first = UnitRecord {
+                    end: read,
+                    pushed: read,
+                    ..received
+                };
+                let first = self.lanes.unit(MAIN, first);
+                let second = UnitRecord {
+                    lineage: cause,
+                    ..unit(main, number, read, end)
+                };
+                (self.lanes.unit(MAIN, second), Some((first, read)))
+            }
+            false => (self.lanes.unit(MAIN, received), None),
+        };
+        let from = (batch.pass.iterator, *worker);
+        self.readings.insert(from, (batch.number, reading));
         let one = self.batch(*batch);
         one.received = Some(received);
         one.parked = parked.then_some(end);
