@@ -42,8 +42,8 @@ def test_a_device_that_needs_them_is_refused_before_data_is_made(device, options
 
 @pytest.mark.parametrize("decoder, asked", [("image", "image"), ("turbojpeg", "turbojpeg"), ("turbojpeg", None)])
 def test_the_package_has_both_jpeg_decoders(decoder, asked, tmp_path):
-    run([*STALLSCOPE, "data", "generate", "photos", "--images", "20", "--classes", "2"], tmp_path)
-    (tmp_path / "run.toml").write_text('epochs = 1\npreprocess.size = 32\nsource.path = "photos"\n')
+    run([*STALLSCOPE, "data", "generate", "photos", "--images", "40", "--classes", "2"], tmp_path)
+    (tmp_path / "run.toml").write_text('epochs = 1\nbatch.size = 4\npreprocess.size = 32\nsource.path = "photos"\n')
     options = [] if asked is None else ["--set", f"decode.decoder={asked}"]
     run([*STALLSCOPE, "run", "run.toml", *options, "--mode", "loader-only", "--run-dir", "run"], tmp_path)
     assert report(tmp_path / "run")["config"]["pipeline"]["decode"]["decoder"] == decoder
