@@ -90,6 +90,14 @@ struct InFlight {
     costs: BatchCost,
 }
 
+/// A batch that was received.
+#[derive(Copy, Clone, Debug)]
+struct Reading {
+    number: u64,
+    /// What read it while it was still being sent, and until when.
+    beside: Option<(UnitRef, Nanos)>,
+}
+
 /// Which part of a training is looked at.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Wanted {
@@ -121,8 +129,8 @@ pub struct Translation {
     workers: HashMap<u32, Worker>,
     /// For each worker's number, its lanes and the iterator that has them.
     desks: Vec<(u32, u32, [u16; 2])>,
-    /// The batch that came last from a worker of an iterator, and what read it while it was still being sent.
-    readings: HashMap<(u32, u32), (u64, Option<(UnitRef, Nanos)>)>,
+    /// What came last from each worker of an iterator.
+    readings: HashMap<(u32, u32), Reading>,
     pin_lane: Option<u16>,
     /// The threads that send what workers made, by process, and the one that pins.
     feeders: HashMap<u32, u32>,

@@ -294,8 +294,8 @@ impl Translation {
                 if before.pass == batch.pass && until > at && took > LONG_WRITE =>
             {
                 let last = self.readings.get(&(batch.pass.iterator, worker));
-                match last.filter(|(number, _)| *number >= before.number) {
-                    Some((number, reading)) => reading.filter(|_| *number == before.number),
+                match last.filter(|last| last.number >= before.number) {
+                    Some(last) => last.beside.filter(|_| last.number == before.number),
                     None if !self.pins(batch.pass) && !self.forced => return Err(event),
                     None => None,
                 }

@@ -3,7 +3,7 @@
 use super::super::bench::{Bound, Made};
 use super::super::lanes::{MAIN, unit};
 use super::super::workers::{fetch_costs, net};
-use super::super::{InFlight, Translation};
+use super::super::{InFlight, Reading, Translation};
 use super::interval;
 use crate::event::{Batch, Event, Main as Work, Pass, Span, Used};
 use stallscope_core::analysis::predict::torch::Cost;
@@ -123,7 +123,7 @@ impl Translation {
         self.lanes
             .host(HostWork::Receive, number, Interval::new(start, end));
         self.main.cursor = self.main.cursor.max(end);
-        let (received, reading) = match start < read && read < end {
+        let (received, beside) = match start < read && read < end {
             true => {
                 let first = UnitRecord {
                     end: read,
@@ -140,7 +140,8 @@ impl Translation {
             false => (self.lanes.unit(MAIN, received), None),
         };
         let from = (batch.pass.iterator, *worker);
-        self.readings.insert(from, (batch.number, reading));
+        let number = batch.number;
+        self.readings.insert(from, Reading { number, beside });
         let one = self.batch(*batch);
         one.received = Some(received);
         one.parked = parked.then_some(end);
