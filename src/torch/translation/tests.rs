@@ -537,6 +537,18 @@ impl Simulator {
         (*dealt, *turn) = (*dealt + 1, worker + 1);
     }
 
+    /// The pass is asked for more than its batches, and ends.
+    fn runs_dry(&mut self, batches: u64) {
+        self.next_begins();
+        self.next_ends(batches, false, false);
+        let (pass, at) = (self.pass, self.now);
+        self.main(Event::PassEnds {
+            pass,
+            early: false,
+            at,
+        });
+    }
+
     /// One epoch without workers.
     fn inline(&mut self) {
         let called = self.begin(true);
@@ -554,14 +566,7 @@ impl Simulator {
             self.next_ends(number, true, true);
             self.step();
         }
-        self.next_begins();
-        self.next_ends(self.shape.batches, false, false);
-        let (pass, at) = (self.pass, self.now);
-        self.main(Event::PassEnds {
-            pass,
-            early: false,
-            at,
-        });
+        self.runs_dry(self.shape.batches);
     }
 
     /// One epoch with one worker, whose batches are so large that sending them takes until `read` of what receiving takes
@@ -646,14 +651,7 @@ impl Simulator {
             self.next_ends(number, true, true);
             self.step();
         }
-        self.next_begins();
-        self.next_ends(self.shape.batches, false, false);
-        let (pass, at) = (self.pass, self.now);
-        self.main(Event::PassEnds {
-            pass,
-            early: false,
-            at,
-        });
+        self.runs_dry(self.shape.batches);
     }
 
     fn validate(&mut self, first: u64, others: u64) {
@@ -672,14 +670,7 @@ impl Simulator {
                 span,
             });
         }
-        self.next_begins();
-        self.next_ends(3, false, false);
-        let (pass, at) = (self.pass, self.now);
-        self.main(Event::PassEnds {
-            pass,
-            early: false,
-            at,
-        });
+        self.runs_dry(3);
     }
 
     fn run(shape: Shape, costs: Costs) -> Simulator {
