@@ -93,7 +93,7 @@ struct InFlight {
 /// A batch that was received.
 #[derive(Copy, Clone, Debug)]
 struct Reading {
-    number: u64,
+    batch: Batch,
     /// What read it while it was still being sent, and until when.
     beside: Option<(UnitRef, Nanos)>,
 }

@@ -294,8 +294,10 @@ impl Translation {
                 if before.pass == batch.pass && until > at && took > LONG_WRITE =>
             {
                 let last = self.readings.get(&(batch.pass.iterator, worker));
-                match last.filter(|last| last.number >= before.number) {
-                    Some(last) => last.beside.filter(|_| last.number == before.number),
+                // Numbers begin anew with each epoch of persistent workers.
+                let last = last.filter(|last| last.batch.pass == before.pass);
+                match last.filter(|last| last.batch.number >= before.number) {
+                    Some(last) => last.beside.filter(|_| last.batch == before),
                     None if !self.pins(batch.pass) && !self.forced => return Err(event),
                     None => None,
                 }

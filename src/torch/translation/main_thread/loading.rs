@@ -140,9 +140,9 @@ impl Translation {
             false => (self.lanes.unit(MAIN, received), None),
         };
         let from = (batch.pass.iterator, *worker);
-        let number = batch.number;
-        self.readings.insert(from, Reading { number, beside });
-        let one = self.batch(*batch);
+        let batch = *batch;
+        self.readings.insert(from, Reading { batch, beside });
+        let one = self.batch(batch);
         one.received = Some(received);
         one.parked = parked.then_some(end);
         one.costs.receive = Cost::computing((end - start).0);
