@@ -15,12 +15,15 @@ import io
 import json
 import multiprocessing
 import os
+import pickle
 import tempfile
 import time
 from dataclasses import dataclass, field
 
 # Seconds of the device a step. Where a worker's service has other costs beside the planted one it is shorter: what the
-# device does meanwhile is taken off all of them in proportion, while removing one leaves the others.
+# device does meanwhile is taken off all of them in proportion, while removing one leaves the others. On a machine whose
+# caches others use, too, the same code takes up to eight times as long after a pause of 0.1 s: where that comes after
+# every pause, pauses are long beside it.
 STEP = 0.004
 
 
@@ -40,6 +43,7 @@ class Case:
     warmup: int = 0  # steps that are not measured
     loader: dict = field(default_factory=dict)
     dataset: str = "map"
+    by_value: bool = False  # tensors are sent as arrays, in the pipe
 
 
 def case(name, costs, *says, **more):
@@ -69,15 +73,15 @@ CASES = [
     case("sampler", {"sampler": 0.03}, "host: sampler", workers=2),
     case("sampler, four workers", {"sampler": 0.03}, "host: sampler", workers=4),
     case("sampler, inline", {"sampler": 0.03}, "host: sampler", workers=0),
-    case("lazy opens each epoch", {"lazy open": 0.6}, *START, epochs=6, batches=10, warmup=10),
-    case("worker_init_fn each epoch", {"worker init": 0.3}, *START, epochs=6, batches=10, warmup=10, workers=4),
+    case("lazy opens each epoch", {"lazy open": 1.5}, *START, epochs=4, batches=4, warmup=4),
+    case("worker_init_fn each epoch", {"worker init": 1.5}, *START, epochs=4, batches=4, warmup=4, workers=4),
     case("spawned workers each epoch", {"start-up": None}, *START, epochs=3, batches=10, warmup=10, context="spawn"),
     case("few samples take long", {"rare": 0.2}, "slow-samples", "head-of-line", batch=4, batches=60),
     case("they all land on one worker", {"rare, one worker": 0.3}, "slow-samples", "head-of-line", workers=4, batch=4, batches=80),
     case("a lock", {"lock": 0.010}, "lock", workers=4, batch=16, batches=20, step=0.001),
     case("a locked file", {"flock": 0.010}, "lock", workers=4, batch=16, batches=20, step=0.001),
     case("too few shards", {"shards": 1}, "too few shards", workers=4, dataset="iterable", batch=4, batches=100),
-    case("code between steps", {"between": 0.03}, "host: between steps", workers=2),
+    case("code between steps", {"between": 0.1}, "host: between steps", workers=2, by_value=True),
     case("code between steps, inline", {"between": 0.03}, "host: between steps", workers=0),
     case("a validation loader started anew", {"validation": 0.6}, "validation", epochs=5, batches=10),
     case("host to device", {"to device": 0.03}, "host: copy", workers=1, batch=2),
@@ -108,13 +112,13 @@ def train(chosen: Case, without: "str | None") -> dict:
         for batch in loader:
             far.to("cpu", copy=True)
             began = time.monotonic()
-            loss = model(batch["x"].float()).sum()
+            loss = model(torch.as_tensor(batch["x"]).float()).sum()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             busy += time.monotonic() - began
             if "between" in costs:
-                time.sleep(costs["between"])
+                compute(costs["between"], batch)
             step += 1
             if step == chosen.warmup:
                 start, busy = time.monotonic(), 0.0
@@ -146,12 +150,22 @@ def made(chosen: Case, costs: dict, without: "str | None"):
     if chosen.dataset != "iterable":
         sampler = SequentialSampler(data)
         more["sampler"] = SlowSampler(sampler, costs["sampler"] / chosen.batch) if "sampler" in costs else sampler
-    loader = DataLoader(data, batch_size=chosen.batch, num_workers=chosen.workers, collate_fn=Collate(chosen.costs, without), **more)
+    loader = DataLoader(data, batch_size=chosen.batch, num_workers=chosen.workers, collate_fn=Collate(chosen.costs, without, chosen.by_value), **more)
     validation = None
     if "validation" in costs:
         worker = Slept(costs["validation"])
         validation = DataLoader(Samples(chosen, {}), batch_size=chosen.batch, num_workers=1, worker_init_fn=worker, collate_fn=Collate({}))
     return Model(costs.get("step", chosen.step)), loader, validation
+
+
+def compute(seconds, batch):
+    """As metrics and logging do, on small tensors and in Python."""
+    import torch
+
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        (torch.as_tensor(batch["x"]).float().clone() @ torch.ones(4, 1)).mean().item()
+        pickle.loads(pickle.dumps(batch))
 
 
 def slow_to_copy(seconds):
@@ -194,10 +208,10 @@ class SlowSampler:
 class Collate:
     """What it sends is made all the same where sending is what is left out."""
 
-    def __init__(self, costs, without=None):
+    def __init__(self, costs, without=None, by_value=False):
         import numpy
 
-        self.costs, self.without = costs, without
+        self.costs, self.without, self.by_value = costs, without, by_value
         self.arrays = numpy.ones(costs.get("arrays", 0), dtype=numpy.uint8)
 
     def __call__(self, samples):
@@ -206,7 +220,8 @@ class Collate:
         costs = self.costs
         if "collate" in costs and self.without != "collate":
             time.sleep(costs["collate"])
-        batch = {"x": torch.stack([sample["x"] for sample in samples])}
+        x = torch.stack([sample["x"] for sample in samples])
+        batch = {"x": x.numpy() if self.by_value else x}
         more = {"arrays": self.arrays, "small tensors": [torch.ones(4) for _ in range(costs.get("small tensors", 0))]}
         return {**batch, **{place: sent for place, sent in more.items() if place in costs and place != self.without}}
 
