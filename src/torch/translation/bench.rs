@@ -12,7 +12,7 @@ use std::collections::HashMap;
 const SHORT: Nanos = Nanos::from_micros(100);
 /// Claims of a batch that are told apart.
 const MOST_CLAIMS: u64 = 4096;
-/// A first sample that takes no longer than this beyond the others opened nothing.
+/// What takes no longer than this beyond the others is not longer because its thread is new.
 const OPENING: Nanos = Nanos::from_millis(1);
 
 /// Samples that a thread made one after another.
@@ -33,6 +33,26 @@ struct Claim {
 pub(super) struct Usual {
     whole: Typical,
     rows: HashMap<Stage, Typical>,
+}
+
+impl Usual {
+    /// What `row` took in a thread that is not new.
+    pub(super) fn add(&mut self, row: Stage, length: Nanos) -> Option<Nanos> {
+        self.rows.entry(row).or_default().add(length);
+        None
+    }
+
+    /// What `row` took beyond the others in a thread that is new.
+    pub(super) fn starting(&self, row: Stage, length: Nanos) -> Option<Nanos> {
+        let median = self.rows.get(&row)?.median()?;
+        beyond(length, median)
+    }
+}
+
+/// How much longer than `median` what a new thread did first took, where that is more than chance.
+fn beyond(length: Nanos, median: Nanos) -> Option<Nanos> {
+    let excess = length - median;
+    (excess > OPENING.max(median)).then_some(excess)
 }
 
 /// One thread's batch.
@@ -157,11 +177,7 @@ impl Bench {
         let Some(median) = median else {
             return Nanos::ZERO;
         };
-        let excess = first.longest - median;
-        match excess > OPENING.max(median) {
-            true => excess,
-            false => Nanos::ZERO,
-        }
+        beyond(first.longest, median).unwrap_or(Nanos::ZERO)
     }
 
     /// The batch was made: writes its units to `lane`; returns the last, and forgets the samples.
@@ -170,7 +186,7 @@ impl Bench {
         batch: &Made,
         bound: Bound,
         table: &Table,
-        usual: &Usual,
+        usual: &mut Usual,
         lanes: &mut Lanes,
     ) -> UnitRef {
         let opening = self.opening(usual);
@@ -227,31 +243,41 @@ impl Bench {
                 from = until;
             }
         }
-        self.collated(batch, from, end, lanes, table)
+        let starting = match self.fresh {
+            true => usual.starting(table.collate, end - from),
+            false => usual.add(table.collate, end - from),
+        };
+        self.fresh = false;
+        self.lengths.clear();
+        batch.collated((from, end), starting, lanes, table)
     }
+}
 
+impl Made<'_> {
+    /// Writes the batch's last units; the thread may take longer as it is new.
     fn collated(
-        &mut self,
-        batch: &Made,
-        mut from: Nanos,
-        end: Nanos,
+        &self,
+        (mut from, end): (Nanos, Nanos),
+        starting: Option<Nanos>,
         lanes: &mut Lanes,
         table: &Table,
     ) -> UnitRef {
-        self.fresh = false;
-        self.lengths.clear();
-        let mut parts = batch.parts.to_vec();
+        let mut last = lanes.latest(self.lane);
+        if let Some(longer) = starting {
+            let given = (last, from);
+            from = (from + longer).min(end);
+            lanes.started(self.lane, table.fetch, self.number, given, from);
+        }
+        let mut parts = self.parts.to_vec();
         let rows = spread(from, end, &mut parts).into_iter();
-        let mut last = UnitRef::NONE;
         for (stage, until) in rows.chain([(table.collate, end)]) {
-            let before = lanes.latest(batch.lane);
             last = lanes.unit(
-                batch.lane,
+                self.lane,
                 UnitRecord {
-                    samples: batch.samples,
-                    cause: before,
-                    lineage: before,
-                    ..unit(stage, batch.number, from, until)
+                    samples: self.samples,
+                    cause: lanes.latest(self.lane),
+                    lineage: last,
+                    ..unit(stage, self.number, from, until)
                 },
             );
             from = until;

@@ -76,6 +76,15 @@ pub(super) struct Lanes {
     chunks: Vec<Chunk>,
 }
 
+/// A batch that is passed on.
+pub(super) struct Given {
+    /// The unit that gave it, and when.
+    pub(super) by: UnitRef,
+    pub(super) at: Nanos,
+    /// How much longer than usual it takes as the thread is new, and the row of samples.
+    pub(super) starting: Option<(Stage, Nanos)>,
+}
+
 /// A unit of work of `stage`, of which no more is known.
 pub(super) fn unit(stage: Stage, batch: u64, start: Nanos, end: Nanos) -> UnitRecord {
     UnitRecord {
@@ -182,12 +191,31 @@ impl Lanes {
         self.latest(lane)
     }
 
-    /// A batch that another lane's unit gave at a time, and that this lane passes on: sends or pins. Returns the unit with
-    /// its end, and how long it took.
+    /// From `at`, when `cause` was over, to `until` the lane's thread did what it does as long as it is new. It is not part of
+    /// the row's work: a unit of no length marks its end.
+    pub(super) fn started(
+        &mut self,
+        lane: u16,
+        row: Stage,
+        batch: u64,
+        (cause, at): (UnitRef, Nanos),
+        until: Nanos,
+    ) -> UnitRef {
+        let mark = UnitRecord {
+            waited: true,
+            ready_at: at.min(until),
+            cause,
+            ..unit(row, batch, until, until)
+        };
+        self.unit(lane, mark)
+    }
+
+    /// A batch that another lane's unit gave, and that this lane passes on: sends or pins. Returns the unit with its end,
+    /// and how long it took.
     pub(super) fn hand_on(
         &mut self,
         lane: u16,
-        (cause, at): (UnitRef, Nanos),
+        given: &Given,
         stage: Stage,
         batch: u64,
         span: Span,
@@ -196,17 +224,23 @@ impl Lanes {
         let free = self.free_at(lane);
         let start = Nanos(span.start).max(free);
         let end = Nanos(span.end).max(start);
+        let (mut by, mut at, mut from) = (given.by, given.at, start);
+        if let Some((row, longer)) = given.starting {
+            from = (start + longer).min(end);
+            by = self.started(lane, row, batch, (by, at), from);
+            at = from;
+        }
         let name = self.unit(
             lane,
             UnitRecord {
                 samples: 1,
                 waited: at >= free,
-                ready_at: at.min(start),
-                cause,
-                lineage: cause,
+                ready_at: at.min(from),
+                cause: by,
+                lineage: given.by,
                 bytes_in: bytes,
                 bytes_out: bytes,
-                ..unit(stage, batch, start, end)
+                ..unit(stage, batch, from, end)
             },
         );
         ((name, end), end - start)

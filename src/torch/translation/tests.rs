@@ -25,6 +25,8 @@ struct Costs {
     start: u64,
     own: u64,
     lazy: u64,
+    /// What its first collating, and its first sending, takes more, but for the first pass, where no other is known.
+    cold: u64,
     stop: u64,
     /// One sample in so many takes so much longer in its decoding.
     slow: u64,
@@ -51,6 +53,7 @@ const CHEAP: Costs = Costs {
     start: 0,
     own: 0,
     lazy: 0,
+    cold: 0,
     stop: 0,
     slow: 0,
     slow_every: 1,
@@ -80,6 +83,7 @@ struct Hand {
     feeder_free: u64,
     batch: Option<(u64, u64, u64, u64)>,
     fresh: bool,
+    cold: u64,
     left: Option<u64>,
 }
 
@@ -162,11 +166,16 @@ impl Simulator {
         end
     }
 
-    fn fetched(&mut self, pid: u32, batch: Batch, worker: u32, wait: Span, start: u64, end: u64) {
-        let collate = Span {
-            start: end - self.costs.collate,
-            end,
-        };
+    fn fetched(
+        &mut self,
+        pid: u32,
+        batch: Batch,
+        worker: u32,
+        wait: Span,
+        start: u64,
+        collate: Span,
+    ) {
+        let end = collate.end;
         let event = Event::Fetch {
             batch,
             worker,
@@ -217,17 +226,19 @@ impl Simulator {
             self.hands[worker].batch = Some((number, start, place + 1, until));
             return;
         }
-        let end = until + self.costs.collate;
+        let cold = std::mem::take(&mut self.hands[worker].cold);
+        let end = until + self.costs.collate + cold;
         let wait = Span {
             start: self.hands[worker].free,
             end: start,
         };
-        self.fetched(pid, batch, worker as u32, wait, start, end);
+        let collate = Span { start: until, end };
+        self.fetched(pid, batch, worker as u32, wait, start, collate);
         let hand = &mut self.hands[worker];
         (hand.batch, hand.free) = (None, end);
         let pickle = Span {
             start: hand.feeder_free.max(end),
-            end: hand.feeder_free.max(end) + self.costs.pickle,
+            end: hand.feeder_free.max(end) + self.costs.pickle + cold,
         };
         hand.feeder_free = pickle.end;
         let event = Event::Transport {
@@ -410,6 +421,7 @@ impl Simulator {
                 free: ready,
                 feeder_free: ready,
                 fresh: true,
+                cold: if self.samples > 0 { self.costs.cold } else { 0 },
                 left,
                 ..Hand::default()
             });
@@ -560,9 +572,13 @@ impl Simulator {
             for place in 0..self.shape.size {
                 self.now = self.sample(MAIN, batch, place as u32, self.now, false);
             }
-            self.now += self.costs.collate;
+            let collate = Span {
+                start: self.now,
+                end: self.now + self.costs.collate,
+            };
+            self.now = collate.end;
             let wait = Span { start, end: start };
-            self.fetched(MAIN, batch, 0, wait, start, self.now);
+            self.fetched(MAIN, batch, 0, wait, start, collate);
             self.next_ends(number, true, true);
             self.step();
         }
@@ -607,7 +623,11 @@ impl Simulator {
                 start: free,
                 end: start,
             };
-            this.fetched(pid, batch, 0, wait, start, end);
+            let collate = Span {
+                start: end - this.costs.collate,
+                end,
+            };
+            this.fetched(pid, batch, 0, wait, start, collate);
             made.push(end);
             (dealt, free) = (dealt + 1, end);
         };
@@ -922,6 +942,11 @@ fn starts_of_passes_are_named_and_come_back() {
             ..CHEAP
         };
         plants("lazy opens", short, "worker start-up", CHEAP, lazy);
+        let cold = Costs {
+            cold: 100 * MS,
+            ..CHEAP
+        };
+        plants("first batches", short, "worker start-up", CHEAP, cold);
         let start = Costs {
             start: 50 * MS,
             ..CHEAP

@@ -1,6 +1,7 @@
 //! Workers, their feeder threads and the pinning thread.
 
 use super::bench::{Bench, Bound, Made, Sampled};
+use super::lanes::Given;
 use super::{InFlight, MAIN_PROCESS, Source, Translation};
 use crate::event::{Batch, Event, Pass, Span, Used};
 use stallscope_core::analysis::predict::torch::Cost;
@@ -205,7 +206,7 @@ impl Translation {
         if let Some(table) = &self.table {
             let last = worker
                 .bench
-                .made(&made, bound, table, &self.usual, &mut self.lanes);
+                .made(&made, bound, table, &mut self.usual, &mut self.lanes);
             let mut costs = std::mem::take(&mut worker.bench.costs);
             fetch_costs(&mut costs, *span, *collate, *used, *samples);
             if let Some(state) = self.passes.get_mut(&batch.pass)
@@ -309,8 +310,19 @@ impl Translation {
             return Ok(());
         };
         // What was there long before waited until the main process had read the last one.
-        let (cause, at) = reading.unwrap_or(made);
+        let (by, at) = reading.unwrap_or(made);
         let stage = table.transport;
+        let length = Nanos(pickle.end) - Nanos(pickle.start);
+        let worker_is_new = |worker: &Worker| worker.sent.is_none() && worker.ready > Nanos::ZERO;
+        let starting = match self.workers.get(&pid).is_some_and(worker_is_new) {
+            true => self.usual.starting(stage, length),
+            false => self.usual.add(stage, length),
+        };
+        let given = Given {
+            by,
+            at,
+            starting: starting.map(|longer| (table.fetch, longer)),
+        };
         if let Some(tid) = self.feeders.get(&pid) {
             self.lanes
                 .set_thread(lane, pid, *tid, &process_name(worker));
@@ -323,7 +335,7 @@ impl Translation {
         self.lanes.lacked_core(lane, sending, used.delay);
         let (sent, length) = self
             .lanes
-            .hand_on(lane, (cause, at), stage, number, pickle, bytes);
+            .hand_on(lane, &given, stage, number, pickle, bytes);
         let written = Nanos(sending.end);
         if let Some(worker) = self.workers.get_mut(&pid) {
             worker.sent = Some((batch, written, written - sent.1.min(written)));
@@ -375,8 +387,7 @@ impl Translation {
         if sent.is_none() && !self.forced {
             return Err(event);
         }
-        let (Some(stage), Some((cause, at))) =
-            (self.table.as_ref().and_then(|table| table.pin), sent)
+        let (Some(stage), Some((by, at))) = (self.table.as_ref().and_then(|table| table.pin), sent)
         else {
             return Ok(());
         };
@@ -399,9 +410,12 @@ impl Translation {
             end: pin.end,
         };
         self.lanes.lacked_core(lane, span, used.delay);
-        let (pinned, _) = self
-            .lanes
-            .hand_on(lane, (cause, at), stage, number, span, 0);
+        let given = Given {
+            by,
+            at,
+            starting: None,
+        };
+        let (pinned, _) = self.lanes.hand_on(lane, &given, stage, number, span, 0);
         self.batch(batch).pinned = Some(pinned);
         Ok(())
     }

@@ -224,9 +224,13 @@ impl Translation {
             collate: *collate,
             parts: &parts,
         };
-        let last = self
-            .inline
-            .made(&made, Bound::Before, table, &self.usual, &mut self.lanes);
+        let last = self.inline.made(
+            &made,
+            Bound::Before,
+            table,
+            &mut self.usual,
+            &mut self.lanes,
+        );
         self.main.cursor = self.main.cursor.max(Nanos(span.end));
         let mut costs = std::mem::take(&mut self.inline.costs);
         fetch_costs(&mut costs, *span, *collate, *used, *samples);
