@@ -51,10 +51,8 @@ def case(name, costs, *says, **more):
 
 
 READ, DECODE, SLOW, COLLATE = "read", "decode", "slow-transform", "collate"
-# What a worker does before its first batch; starting it costs more, where nothing is planted: the trainer starts and
-# stops it.
-START = ("worker start-up",)
-RESTART = (*START, "host: starting workers", "host: stopping workers")
+# Starting workers is one cost: the trainer starts them, they come up, and at the end they are stopped.
+START = ("worker start-up", "host: starting workers", "host: stopping workers")
 # So is sending: it is pickled, received, and freed when the loop takes the next batch.
 SENT = ("transport", "host: receiving", "host: between steps")
 CASES = [
@@ -75,9 +73,9 @@ CASES = [
     case("sampler", {"sampler": 0.03}, "host: sampler", workers=2),
     case("sampler, four workers", {"sampler": 0.03}, "host: sampler", workers=4),
     case("sampler, inline", {"sampler": 0.03}, "host: sampler", workers=0),
-    case("lazy opens each epoch", {"lazy open": 0.8}, *START, epochs=4, batches=4, warmup=4),
-    case("worker_init_fn each epoch", {"worker init": 0.8}, *START, epochs=4, batches=4, warmup=4),
-    case("spawned workers each epoch", {"start-up": None}, *RESTART, epochs=3, batches=10, warmup=10, context="spawn"),
+    case("lazy opens each epoch", {"lazy open": 1.0}, *START, epochs=5, batches=10, warmup=20),
+    case("worker_init_fn each epoch", {"worker init": 1.0}, *START, epochs=5, batches=10, warmup=20, workers=4),
+    case("spawned workers each epoch", {"start-up": None}, *START, epochs=3, batches=10, warmup=10, context="spawn"),
     case("few samples take long", {"rare": 0.2}, "slow-samples", "head-of-line", batch=4, batches=60),
     case("they all land on one worker", {"rare, one worker": 0.3}, "slow-samples", "head-of-line", workers=4, batch=4, batches=80),
     case("a lock", {"lock": 0.010}, "lock", workers=4, batch=16, batches=20, step=0.001),
@@ -146,16 +144,16 @@ def made(chosen: Case, costs: dict, without: "str | None"):
         more.setdefault("prefetch_factor", 2)
         more["multiprocessing_context"] = chosen.context
         # Without the cost of starting them, workers stay.
-        more["persistent_workers"] = without == "start-up"
-    if "worker init" in costs:
-        more["worker_init_fn"] = Prepares(costs["worker init"])
+        more["persistent_workers"] = without in ("start-up", "worker init", "lazy open")
+    if "worker init" in chosen.costs:
+        more["worker_init_fn"] = Slept(chosen.costs["worker init"])
     if chosen.dataset != "iterable":
         sampler = SequentialSampler(data)
         more["sampler"] = SlowSampler(sampler, costs["sampler"] / chosen.batch) if "sampler" in costs else sampler
     loader = DataLoader(data, batch_size=chosen.batch, num_workers=chosen.workers, collate_fn=Collate(chosen.costs, without, chosen.by_value), **more)
     validation = None
     if "validation" in costs:
-        worker = Prepares(costs["validation"])
+        worker = Slept(costs["validation"])
         validation = DataLoader(Samples(chosen, {}), batch_size=chosen.batch, num_workers=1, worker_init_fn=worker, collate_fn=Collate({}))
     return Model(costs.get("step", chosen.step)), loader, validation
 
@@ -184,16 +182,14 @@ def slow_to_copy(seconds):
     return torch.zeros(1).as_subclass(Far)
 
 
-class Prepares:
-    """Keeps each worker that starts busy."""
+class Slept:
+    """Sleeps in each worker that starts."""
 
     def __init__(self, seconds):
         self.seconds = seconds
 
     def __call__(self, worker):
-        import torch
-
-        compute(self.seconds, {"x": torch.zeros(8, 4)})
+        time.sleep(self.seconds)
 
 
 class SlowSampler:
@@ -318,9 +314,9 @@ def dataset_class(base):
             import torch
 
             costs = self.costs
-            if "lazy open" in costs and not self.opened:
+            if "lazy open" in self.chosen.costs and not self.opened:
                 self.opened = True
-                compute(costs["lazy open"], {"x": torch.zeros(8, 4)})
+                time.sleep(self.chosen.costs["lazy open"])
             if "read" in costs:
                 self.read(costs["read"])
             picture = None
