@@ -67,6 +67,8 @@ pub enum Command {
     Diagnose(DiagnoseArgs),
     /// Say what a run with other settings would measure, from the report of one run.
     Predict(PredictArgs),
+    /// Write a run's report as a web page, and print it again.
+    Report(ReportArgs),
     /// Find better workers, prefetch and other keys in a few trials that forecasts lead, and confirm them.
     Tune(TuneArgs),
     /// Measure a published table again, on this machine, and explain what differs.
@@ -189,6 +191,34 @@ pub enum ModeArg {
 pub fn word(value: impl ValueEnum) -> String {
     let value = value.to_possible_value();
     value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stallscope report traces/quickstart-20261126-120000 --open
+  stallscope report traces/latest --html /tmp/for-my-colleague.html -q
+
+The page is one file: it needs no network, and can be sent to somebody.")]
+pub struct ReportArgs {
+    /// A run's folder, or its report.json.
+    pub report: PathBuf,
+
+    /// Where to write the page [default: report.html beside the report].
+    #[arg(long, value_name = "PATH")]
+    pub html: Option<PathBuf>,
+
+    /// Open the page in a browser.
+    #[arg(long)]
+    pub open: bool,
+
+    /// Print only where the page is.
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use super::args::{Cli, Command};
 use super::{
     batch_size, completions, config, data, diagnose, doctor, error_chain, failure, fit_search,
-    predict, reproduce, run, sweep, time_kernels, tune,
+    predict, report, reproduce, run, sweep, time_kernels, tune,
 };
 use clap::Parser;
 use std::ffi::OsString;
@@ -63,6 +63,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Sweep(args) => return sweep::sweep(&args, out),
         Command::Diagnose(args) => return diagnose::diagnose(&args, out),
         Command::Predict(args) => return predict::predict(&args, out),
+        Command::Report(args) => return report::report(&args, out),
         Command::Tune(args) => return tune::tune(&args, out),
         Command::Reproduce(args) => return reproduce::reproduce(&args, out),
         Command::FitSearch(args) => return fit_search::fit_search(&args),

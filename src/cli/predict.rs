@@ -5,15 +5,14 @@
 mod torch;
 
 use super::args::{PredictArgs, word};
+use super::report::{read, report_path};
 use crate::analysis::predict::Estimate;
-use crate::report::{Report, percent};
+use crate::report::percent;
 use crate::session::{Prediction, Predictor, WhatIf};
 use crate::timeline::{Bytes, Nanos};
 use anyhow::Context;
 use serde_json::json;
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Predicts what `args` asks for and prints it.
@@ -23,7 +22,7 @@ use std::process::ExitCode;
 pub fn predict(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let path = report_path(&args.report);
     let from = || format!("cannot predict from {}", path.display());
-    let report = Report::from_json(&read(&path)?).with_context(from)?;
+    let report = read(&path)?;
     if let Some(of_torch) = &report.torch {
         torch::predict(args, of_torch, out).with_context(from)?;
         out.flush()?;
@@ -44,23 +43,6 @@ pub fn predict(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The report of a run's folder, or `path` itself.
-fn report_path(path: &Path) -> PathBuf {
-    match path.is_dir() {
-        true => path.join("report.json"),
-        false => path.to_owned(),
-    }
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    fs::read(path).with_context(|| {
-        let path = path.display();
-        format!(
-            "cannot read the report {path}\n  try: the folder that `stallscope run` printed last"
-        )
-    })
 }
 
 fn print(out: &mut dyn Write, from: &Predictor, prediction: &Prediction) -> std::io::Result<()> {

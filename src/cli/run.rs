@@ -5,6 +5,7 @@ use super::data::{generate_options, generate_with_progress, in_words};
 use super::file_limit::fail_instead_of_dying;
 use super::fit_search::become_fit_search;
 use super::interruption::{INTERRUPTED, end_at_once, on_interrupt};
+use super::page;
 use super::progress;
 use crate::config::{DeviceConfig, Mode, Resolved, Settings};
 use crate::data::made_otherwise;
@@ -87,6 +88,14 @@ fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Re
     } else {
         print(&outcome, out)
     };
+    if let (false, Some(path)) = (args.trial, &outcome.report_path) {
+        if let Err(error) = page::write(&outcome.report, path) {
+            eprintln!(
+                "warning: no page was written beside {}: {error}",
+                path.display()
+            );
+        }
+    }
     for warning in &outcome.warnings {
         eprintln!("warning: {warning}");
     }

@@ -1,4 +1,4 @@
-//! The report of a run: one model, written as JSON and printed to the terminal.
+//! The report of a run: one model, written as JSON, printed to the terminal and shown as a page.
 //!
 //! Invariant: the JSON holds everything the terminal shows; its schema has a version. May use
 //! `analysis`, `pipeline` and `timeline`.
@@ -6,6 +6,7 @@
 mod json;
 mod model;
 mod nvml;
+mod page;
 mod terminal;
 mod timeline;
 mod torch;
@@ -17,6 +18,7 @@ pub use model::{
     StorageReport, TraceReport, Training,
 };
 pub use nvml::NvmlReport;
+pub use page::{Axis, Grid, Helps, Predicted, page, write_page, write_page_to};
 pub use terminal::{percent, render};
 pub use timeline::{CopyReport, TimelineReport, TimelineSource};
 pub use torch::{TorchLoader, TorchReport, TorchSession};

@@ -1,0 +1,56 @@
+//! The page beside a report, with what is predicted from it.
+//!
+//! May use: `analysis`, `report`, `session`.
+
+mod own;
+mod torch;
+
+use crate::report::{Axis, Helps, Report, Status, write_page, write_page_to};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The end of a run is not held up longer.
+const PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// Writes report.html beside the report at `report_path`, with as many predictions as can be had quickly.
+///
+/// # Errors
+/// What the file system says.
+pub fn write(report: &Report, report_path: &Path) -> io::Result<PathBuf> {
+    write_page(report, helps(report, Some(PATIENCE)).as_ref(), report_path)
+}
+
+/// Writes the page to `path`, with all predictions.
+pub(super) fn write_whole(report: &Report, path: &Path) -> io::Result<()> {
+    write_page_to(report, helps(report, None).as_ref(), path)
+}
+
+/// No page fails for a prediction.
+fn helps(report: &Report, patience: Option<Duration>) -> Option<Helps> {
+    if report.steps == 0 || report.status == Status::Running {
+        return None;
+    }
+    let until = patience.map(|patience| Instant::now() + patience);
+    let grid = catch_unwind(AssertUnwindSafe(|| match &report.torch {
+        Some(of_torch) => torch::grid(of_torch, until),
+        None => own::grid(report, until),
+    }));
+    let grid = grid.ok().flatten()?;
+    Some(Helps { grid })
+}
+
+/// `counts` that a setting may have, with what it is `now`.
+fn counts(key: &str, flag: String, counts: impl IntoIterator<Item = usize>, now: usize) -> Axis {
+    let mut values: Vec<usize> = counts.into_iter().chain([now]).collect();
+    values.sort_unstable();
+    values.dedup();
+    Axis {
+        name: key.to_owned(),
+        flag,
+        now: values.iter().position(|value| *value == now).unwrap_or(0),
+        values: values.iter().map(usize::to_string).collect(),
+        is_setting: true,
+    }
+}

@@ -1,0 +1,80 @@
+//! `stallscope report`: a run's report as a page, or as text again.
+//!
+//! May use: `report`.
+
+use super::args::ReportArgs;
+use super::page::write_whole;
+use crate::report::{Report, render};
+use anyhow::Context;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// Writes the page of the report that `args` names, and says where.
+///
+/// # Errors
+/// A report that cannot be read, a page that cannot be written.
+pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let path = report_path(&args.report);
+    let report = read(&path)?;
+    let page = match &args.html {
+        Some(html) => html.clone(),
+        None => path.with_file_name("report.html"),
+    };
+    write_whole(&report, &page).with_context(|| {
+        let page = page.display();
+        format!("cannot write {page}\n  try: --html with a path that you may write to")
+    })?;
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &report)?;
+        writeln!(out)?;
+    } else {
+        if !args.quiet {
+            writeln!(out, "{}", render(&report))?;
+        }
+        writeln!(out, "page     {}", page.display())?;
+    }
+    out.flush()?;
+    if args.open {
+        open(&page)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The report of a run's folder, or `path` itself.
+pub(super) fn report_path(path: &Path) -> PathBuf {
+    match path.is_dir() {
+        true => path.join("report.json"),
+        false => path.to_owned(),
+    }
+}
+
+/// The report at `path`.
+pub(super) fn read(path: &Path) -> anyhow::Result<Report> {
+    let shown = path.display();
+    let json = fs::read(path).with_context(|| {
+        format!(
+            "cannot read the report {shown}\n  try: the folder that `stallscope run` printed last"
+        )
+    })?;
+    Report::from_json(&json).with_context(|| format!("cannot use the report {shown}"))
+}
+
+/// Hands `page` to the desktop's browser, which goes on without this program.
+fn open(page: &Path) -> anyhow::Result<()> {
+    let opener = match cfg!(target_os = "macos") {
+        true => "open",
+        false => "xdg-open",
+    };
+    let started = Command::new(opener)
+        .arg(page)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    started.map(|_| ()).with_context(|| {
+        let page = page.display();
+        format!("cannot start `{opener}`\n  try: open {page} in a browser yourself")
+    })
+}

@@ -1,0 +1,244 @@
+//! Predictions for combinations of settings: a table of changes, and what sliders choose from.
+//!
+//! May use: `analysis`.
+
+use crate::analysis::predict::Estimate;
+use serde::Serialize;
+use std::time::Instant;
+
+/// A setting and the values that it may have.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Axis {
+    /// What it is called.
+    pub name: String,
+    /// How it is typed, with `{}` for the value.
+    pub flag: String,
+    /// The values, the cheapest first.
+    pub values: Vec<String>,
+    /// The place of the one that was measured.
+    pub now: usize,
+    /// Whether the user can set it; otherwise it is a what-if, such as another device.
+    pub is_setting: bool,
+}
+
+/// What a run would come to.
+#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+pub struct Predicted {
+    /// Samples per second.
+    pub rate: Estimate,
+    /// 0 to 1; `None` without a device.
+    pub busy: Option<Estimate>,
+}
+
+/// All combinations of some settings.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Grid {
+    /// The settings.
+    pub axes: Vec<Axis>,
+    /// One for each combination, the last axis fastest; `None` where it cannot be, or was not simulated.
+    pub points: Vec<Option<Predicted>>,
+    /// Samples per second of the run itself.
+    pub measured: f64,
+}
+
+/// What is predicted to help.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Helps {
+    /// What sliders choose from.
+    pub grid: Grid,
+}
+
+/// A setting so close to the best is as good.
+const AS_GOOD: f64 = 0.99;
+/// What gains less is no help.
+const WORTH_SHOWING: f64 = 1.02;
+
+/// A change and what it would come to.
+pub(super) struct Change {
+    point: usize,
+    pub(super) what: String,
+    pub(super) predicted: Predicted,
+}
+
+impl Grid {
+    /// Simulates the combinations of `axes` by `predict`, which gets a value's place for each axis, and whether an interval is
+    /// wanted: that takes longer, and is done where one setting changes, and for the best. What is not done by `until` is
+    /// left out.
+    pub fn of(
+        axes: Vec<Axis>,
+        measured: f64,
+        until: Option<Instant>,
+        mut predict: impl FnMut(&[usize], bool) -> Option<Predicted>,
+    ) -> Grid {
+        let count = axes.iter().map(|axis| axis.values.len()).product();
+        let mut grid = Grid {
+            axes,
+            points: vec![None; count],
+            measured,
+        };
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_key(|point| grid.changed(&grid.places(*point)));
+        for point in order {
+            if until.is_some_and(|until| Instant::now() > until) {
+                break;
+            }
+            let places = grid.places(point);
+            grid.points[point] = predict(&places, grid.changed(&places) <= 1);
+        }
+        for Change { point, .. } in grid.changes() {
+            if grid.changed(&grid.places(point)) > 1 {
+                grid.points[point] = predict(&grid.places(point), true);
+            }
+        }
+        grid
+    }
+
+    /// The place of each axis's value at `point`.
+    fn places(&self, point: usize) -> Vec<usize> {
+        let mut left = point;
+        let mut places: Vec<usize> = { self.axes.iter().rev() }
+            .map(|axis| {
+                let place = left % axis.values.len();
+                left /= axis.values.len();
+                place
+            })
+            .collect();
+        places.reverse();
+        places
+    }
+
+    /// Settings that differ from those of the run.
+    fn changed(&self, places: &[usize]) -> usize {
+        let axes = self.axes.iter().zip(places);
+        axes.filter(|(axis, place)| axis.now != **place).count()
+    }
+
+    /// The best that each setting alone, and all together, can do: the first value that is as good as the best.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let known = |of: &dyn Fn(&[usize]) -> bool| {
+            let points = self.points.iter().enumerate();
+            let points = points.map(|(point, predicted)| (self.places(point), *predicted));
+            let points = points.filter(|(places, _)| of(places));
+            let points = points.filter_map(|(places, predicted)| Some((places, predicted?)));
+            points.collect::<Vec<_>>()
+        };
+        let alone = (0..self.axes.len()).map(|own| {
+            known(&|places: &[usize]| {
+                let others = self.axes.iter().zip(places).enumerate();
+                let mut others = others.filter(|(at, _)| *at != own);
+                others.all(|(_, (axis, place))| axis.now == *place)
+            })
+        });
+        let mut changes: Vec<Change> = alone
+            .chain([known(&|_| true)])
+            .map(|points| self.of_settings(points))
+            .filter_map(|points| self.best(points))
+            .collect();
+        changes.sort_by(|a, b| b.predicted.rate.value.total_cmp(&a.predicted.rate.value));
+        changes.dedup_by(|a, b| a.what == b.what);
+        changes
+    }
+
+    /// Those of `points` in which no what-if is changed.
+    fn of_settings(
+        &self,
+        mut points: Vec<(Vec<usize>, Predicted)>,
+    ) -> Vec<(Vec<usize>, Predicted)> {
+        points.retain(|(places, _)| {
+            let mut axes = self.axes.iter().zip(places);
+            axes.all(|(axis, place)| axis.is_setting || axis.now == *place)
+        });
+        points
+    }
+
+    fn best(&self, mut points: Vec<(Vec<usize>, Predicted)>) -> Option<Change> {
+        let rates = points.iter().map(|(_, predicted)| predicted.rate.value);
+        let best = rates.fold(0.0, f64::max);
+        if best < WORTH_SHOWING * self.measured {
+            return None;
+        }
+        points.retain(|(_, predicted)| predicted.rate.value >= AS_GOOD * best);
+        let cheapest = |(places, _): &(Vec<usize>, Predicted)| {
+            (self.changed(places), places.iter().sum::<usize>())
+        };
+        let (places, predicted) = points.into_iter().min_by_key(cheapest)?;
+        let axes = self.axes.iter().zip(&places);
+        let flags = axes.filter(|(axis, place)| axis.now != **place);
+        let flags = flags.map(|(axis, place)| axis.flag.replace("{}", &axis.values[*place]));
+        let what = flags.collect::<Vec<_>>().join(" ");
+        let point = axes_place(&self.axes, &places);
+        (!what.is_empty()).then_some(Change {
+            point,
+            what,
+            predicted,
+        })
+    }
+}
+
+/// Where the combination of `places` stands in a grid of `axes`.
+fn axes_place(axes: &[Axis], places: &[usize]) -> usize {
+    let both = axes.iter().zip(places);
+    both.fold(0, |point, (axis, place)| point * axis.values.len() + place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axis(name: &str, values: &[usize], now: usize) -> Axis {
+        Axis {
+            name: name.to_owned(),
+            flag: format!("--set {name}={{}}"),
+            values: values.iter().map(usize::to_string).collect(),
+            now,
+            is_setting: true,
+        }
+    }
+
+    fn rate(value: f64) -> Option<Predicted> {
+        Some(Predicted {
+            rate: Estimate::exactly(value),
+            busy: None,
+        })
+    }
+
+    /// Workers help up to 4, whatever the batch is; the batch helps by 3 %.
+    fn grid(until: Option<Instant>) -> Grid {
+        let (workers, sizes) = ([1, 2, 4, 8], [32, 64]);
+        let axes = vec![axis("workers", &workers, 0), axis("size", &sizes, 0)];
+        Grid::of(axes, 100.0, until, |places, _| {
+            let workers = workers[places[0]].min(4) as f64;
+            rate(100.0 * workers * [1.0, 1.03][places[1]])
+        })
+    }
+
+    #[test]
+    fn the_cheapest_of_the_best_is_named() {
+        let changes = grid(None).changes();
+        let named: Vec<(&str, f64)> = changes
+            .iter()
+            .map(|change| (&*change.what, change.predicted.rate.value))
+            .collect();
+        let both = ("--set workers=4 --set size=64", 412.0);
+        assert_eq!(
+            named,
+            [both, ("--set workers=4", 400.0), ("--set size=64", 103.0)]
+        );
+    }
+
+    #[test]
+    fn points_are_where_sliders_look_for_them() {
+        let grid = grid(None);
+        assert_eq!(grid.points.len(), 8);
+        // workers=2, size=64
+        assert_eq!(grid.points[3], rate(206.0));
+        assert_eq!(grid.places(3), [1, 1]);
+    }
+
+    #[test]
+    fn without_time_nothing_is_simulated() {
+        let grid = grid(Some(Instant::now() - std::time::Duration::from_secs(1)));
+        assert!(grid.points.iter().all(Option::is_none));
+        assert!(grid.changes().is_empty());
+    }
+}

@@ -1,0 +1,484 @@
+//! What the page's template shows, as texts.
+//!
+//! May use: `analysis`, `timeline`.
+
+use super::Helps;
+use super::grid::{Change, Grid};
+use super::tables::{Table, tables};
+use super::words::meaning;
+use crate::analysis::predict::Estimate;
+use crate::analysis::{Cause, PartOfWindow, StageSummary};
+use crate::report::{Report, Status, percent};
+use crate::timeline::Nanos;
+use serde::Serialize;
+
+/// Causes that have a colour of their own; the others share one.
+const COLOURS: usize = 7;
+/// A cause below this share of the window is not listed.
+const LISTED: f64 = 0.0005;
+
+#[derive(Serialize)]
+pub(super) struct View {
+    title: String,
+    written: f64,
+    badges: Vec<Badge>,
+    verdict: Sentence,
+    error: Option<String>,
+    figures: Vec<Figure>,
+    time: Vec<Part>,
+    time_title: &'static str,
+    bar_label: String,
+    helps: Option<HelpsView>,
+    over_time: Option<String>,
+    over_time_title: &'static str,
+    pipeline: Vec<Stage>,
+    pipeline_note: &'static str,
+    tables: Vec<Table>,
+    trace: Option<String>,
+    facts: Vec<Fact>,
+    settings: Option<String>,
+    data: String,
+}
+
+#[derive(Serialize)]
+struct Badge {
+    tone: &'static str,
+    text: String,
+}
+
+#[derive(Default, Serialize)]
+struct Sentence {
+    title: String,
+    evidence: String,
+    change: Option<String>,
+    gain: String,
+}
+
+#[derive(Serialize)]
+struct Figure {
+    label: &'static str,
+    value: String,
+    note: String,
+}
+
+#[derive(Serialize)]
+struct Part {
+    name: String,
+    colour: String,
+    weight: f64,
+    share: String,
+    length: String,
+    meaning: String,
+}
+
+#[derive(Serialize)]
+struct HelpsView {
+    changes: Vec<ChangeView>,
+    sliders: Vec<Slider>,
+}
+
+#[derive(Serialize)]
+struct ChangeView {
+    what: String,
+    gain: String,
+    interval: String,
+    rate: String,
+    busy: String,
+}
+
+#[derive(Serialize)]
+struct Slider {
+    name: String,
+    last: usize,
+    now: usize,
+    value: String,
+}
+
+#[derive(Serialize)]
+struct Stage {
+    name: String,
+    workers: String,
+    busy: f64,
+    starved: f64,
+    blocked: f64,
+    label: String,
+    note: String,
+}
+
+#[derive(Serialize)]
+struct Fact {
+    label: &'static str,
+    value: String,
+}
+
+/// What scripts read.
+#[derive(Serialize)]
+struct Data<'a> {
+    grid: Option<&'a Grid>,
+    over_time: Option<OverTimeData>,
+}
+
+#[derive(Serialize)]
+struct OverTimeData {
+    seconds: Vec<f64>,
+    rows: Vec<Row>,
+    marks: Vec<Mark>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    colour: String,
+    shares: Vec<f64>,
+}
+
+#[derive(Serialize)]
+struct Mark {
+    at: f64,
+}
+
+impl View {
+    pub(super) fn of(report: &Report, helps: Option<&Helps>) -> View {
+        let over_time = over_time(report);
+        let grid = helps.map(|helps| &helps.grid);
+        let has_device = report.device.is_some();
+        let labels = over_time.as_ref().map(|chart| {
+            let names: Vec<&str> = chart.rows.iter().map(|row| &*row.name).collect();
+            format!("Shares of the time over the window: {}", names.join(", "))
+        });
+        let time = time(report);
+        let words = time
+            .iter()
+            .map(|part| format!("{} {}", part.name, part.share));
+        let bar_label = words.collect::<Vec<_>>().join(", ");
+        let data = Data { grid, over_time };
+        View {
+            title: report.name.clone(),
+            written: report.written_at_unix_seconds,
+            badges: badges(report),
+            verdict: sentence(report),
+            error: report.error.clone(),
+            figures: figures(report),
+            time,
+            time_title: match has_device {
+                true => "Where the device's time went",
+                false => "Where the loader's time went",
+            },
+            bar_label,
+            helps: grid.map(HelpsView::of),
+            over_time: labels,
+            over_time_title: match has_device {
+                true => "Device busy and causes of idle over time",
+                false => "Causes over time",
+            },
+            pipeline: report
+                .stages
+                .iter()
+                .map(|row| stage(row, report.window_ns))
+                .collect(),
+            pipeline_note: "The stage whose workers are always busy is the slowest. Stages before it are blocked, stages after it \
+                            are starved.",
+            tables: tables(report),
+            trace: report.trace.as_ref().map(|trace| {
+                format!(
+                    "The trace is {}. Perfetto shows every batch on its way through the stages.",
+                    trace.path
+                )
+            }),
+            facts: facts(report),
+            settings: (!report.config.is_null())
+                .then(|| serde_json::to_string_pretty(&report.config).ok())
+                .flatten(),
+            data: as_script(&data),
+        }
+    }
+}
+
+/// JSON that may stand in a script element.
+fn as_script(data: &Data) -> String {
+    let json = serde_json::to_string(data).unwrap_or_else(|_| "{}".to_owned());
+    json.replace('<', "\\u003c")
+}
+
+fn badges(report: &Report) -> Vec<Badge> {
+    let badge = |tone, text: &str| Badge {
+        tone,
+        text: text.to_owned(),
+    };
+    let mut badges = Vec::new();
+    match report.status {
+        Status::Failed => badges.push(badge("bad", "The run failed.")),
+        Status::Interrupted => badges.push(Badge {
+            tone: "warn",
+            text: format!("The run was stopped after {} measured steps.", report.steps),
+        }),
+        Status::Running => badges.push(badge("warn", "The run is still going on.")),
+        Status::Complete => {}
+    }
+    let device = report.device.as_ref();
+    if let Some(emulated) = device.and_then(|device| device.emulated.as_ref()) {
+        let text = match emulated.trains {
+            true => "Emulated device: step times are computed, not measured.",
+            false => "Emulated device: step times are computed, not measured; no model is trained.",
+        };
+        badges.push(badge("warn", text));
+    }
+    if let Some(guard) = &report.guard {
+        badges.push(Badge {
+            tone: "warn",
+            text: guard.line(),
+        });
+    }
+    badges
+}
+
+fn sentence(report: &Report) -> Sentence {
+    let Some(verdict) = &report.verdict else {
+        let title = match report.status {
+            Status::Running => "No verdict yet: no step has been measured",
+            _ => "No verdict: the run ended before its first measured step",
+        };
+        return Sentence {
+            title: title.to_owned(),
+            ..Sentence::default()
+        };
+    };
+    let mut title = verdict.title.clone();
+    if let Some(first) = title.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    let suggestion = verdict.suggestion.as_ref();
+    let gain = suggestion.map(|suggestion| match suggestion.predicted {
+        Some(factor) => format!(
+            ": predicted {factor:.2}x, at most {:.2}x",
+            suggestion.at_most
+        ),
+        None => format!(": at most {:.2}x", suggestion.at_most),
+    });
+    Sentence {
+        title,
+        evidence: verdict.evidence.join("; "),
+        change: suggestion.map(|suggestion| suggestion.change.to_string()),
+        gain: gain.unwrap_or_default(),
+    }
+}
+
+fn figures(report: &Report) -> Vec<Figure> {
+    if report.steps == 0 {
+        return Vec::new();
+    }
+    let figure = |label, value, note| Figure { label, value, note };
+    let (steps, samples) = (report.steps, report.samples);
+    let rate = format!("{:.1}", report.samples_per_second);
+    let mut figures = vec![figure(
+        "samples/s",
+        rate,
+        format!("{samples} samples in {steps} steps"),
+    )];
+    if let Some(device) = &report.device {
+        let of = format!("of {}; {}", report.window_ns, device.name);
+        figures.push(figure("device busy", percent(device.busy_share), of));
+    }
+    let wait = &report.data_wait;
+    let note = format!("of the time; {} a step, p99 {}", wait.p50, wait.p99);
+    figures.push(figure("data wait", percent(report.data_wait_share), note));
+    let step = &report.step;
+    let note = format!("without data wait; p99 {}", step.p99);
+    figures.push(figure("step, median", step.p50.to_string(), note));
+    figures
+}
+
+/// The causes by how long they took, with their colours; the device's own work first.
+fn coloured(report: &Report) -> Vec<(Option<Cause>, Nanos, String)> {
+    let busy = report.device.as_ref().map(|device| device.busy_ns);
+    let busy = busy.map(|busy| (None, busy, "busy".to_owned()));
+    let causes = report.idle_causes.iter().enumerate();
+    let causes = causes.map(|(place, cause)| {
+        (
+            Some(cause.kind),
+            cause.ns,
+            format!("c{}", place.min(COLOURS)),
+        )
+    });
+    busy.into_iter().chain(causes).collect()
+}
+
+fn time(report: &Report) -> Vec<Part> {
+    let window = report.window_ns.0.max(1) as f64;
+    let parts = coloured(report).into_iter().map(|(cause, length, colour)| {
+        let weight = length.0 as f64 / window;
+        Part {
+            name: cause.map_or("busy".to_owned(), |cause| cause.to_string()),
+            colour,
+            weight,
+            share: percent(weight),
+            length: length.to_string(),
+            meaning: cause.map_or("the device was working".to_owned(), meaning),
+        }
+    });
+    let shown = |part: &Part| part.weight >= LISTED || part.colour == "busy";
+    match report.steps {
+        0 => Vec::new(),
+        _ => parts.filter(shown).collect(),
+    }
+}
+
+fn over_time(report: &Report) -> Option<OverTimeData> {
+    let bins = &report.over_time.bins;
+    if bins.len() < 2 {
+        return None;
+    }
+    let share = |bin: &PartOfWindow, length: Nanos| {
+        let share = length.0 as f64 / bin.length.0.max(1) as f64;
+        (share * 1e4).round() / 1e4
+    };
+    let of = |cause: Option<Cause>, bin: &PartOfWindow| match cause {
+        Some(cause) => share(bin, bin.causes.of(cause)),
+        None => share(bin, bin.length - bin.idle),
+    };
+    let mut rows: Vec<Row> = Vec::new();
+    for (cause, length, colour) in coloured(report) {
+        if length == Nanos::ZERO {
+            continue;
+        }
+        let shares = bins.iter().map(|bin| of(cause, bin));
+        match rows.iter_mut().find(|row| row.colour == colour) {
+            Some(row) => row
+                .shares
+                .iter_mut()
+                .zip(shares)
+                .for_each(|(all, own)| *all += own),
+            None => rows.push(Row {
+                name: match (cause, &*colour) {
+                    (None, _) => "busy".to_owned(),
+                    (Some(_), colour) if colour == format!("c{COLOURS}") => {
+                        "other causes".to_owned()
+                    }
+                    (Some(cause), _) => cause.to_string(),
+                },
+                colour,
+                shares: shares.collect(),
+            }),
+        }
+    }
+    let seconds = |at: Nanos| (at.seconds() * 1e4).round() / 1e4;
+    let epochs = report.over_time.epochs.iter().skip(1);
+    Some(OverTimeData {
+        seconds: bins.iter().map(|bin| seconds(bin.start)).collect(),
+        rows,
+        marks: epochs
+            .map(|epoch| Mark {
+                at: seconds(epoch.part.start),
+            })
+            .collect(),
+    })
+}
+
+impl HelpsView {
+    fn of(grid: &Grid) -> HelpsView {
+        let times = |rate: f64| format!("{:.2}x", rate / grid.measured.max(1e-9));
+        let change = |Change {
+                          what, predicted, ..
+                      }: Change| ChangeView {
+            what,
+            gain: times(predicted.rate.value),
+            interval: format!(
+                "{} to {}",
+                times(predicted.rate.low),
+                times(predicted.rate.high)
+            ),
+            rate: format!("{:.1}", predicted.rate.value),
+            busy: predicted
+                .busy
+                .map_or("-".to_owned(), |Estimate { value, .. }| percent(value)),
+        };
+        let slider = |axis: &super::Axis| Slider {
+            name: axis.name.clone(),
+            last: axis.values.len() - 1,
+            now: axis.now,
+            value: axis.values[axis.now].clone(),
+        };
+        HelpsView {
+            changes: grid.changes().into_iter().map(change).collect(),
+            sliders: grid.axes.iter().map(slider).collect(),
+        }
+    }
+}
+
+fn stage(row: &StageSummary, window: Nanos) -> Stage {
+    let all = (window.0 * row.workers.max(1) as u64).max(1) as f64;
+    let share = |time: Nanos| (time.0 as f64 / all).min(1.0);
+    let (busy, blocked) = (share(row.busy), share(row.blocked));
+    let starved = match row.shared_workers {
+        true => (1.0 - busy - blocked).max(0.0),
+        false => share(row.starved),
+    };
+    let workers = match row.workers {
+        0 => "in the training's thread".to_owned(),
+        1 => "1 worker".to_owned(),
+        several => format!("{several} workers"),
+    };
+    let label = match row.shared_workers {
+        true => format!("busy {}", percent(busy)),
+        false => {
+            let [busy, starved, blocked] = [busy, starved, blocked].map(percent);
+            format!("busy {busy}, starved {starved}, blocked {blocked}")
+        }
+    };
+    Stage {
+        name: row.stage.to_string(),
+        workers,
+        busy,
+        starved,
+        blocked,
+        note: format!(
+            "{label}; {} items before it on average",
+            number(row.input_queue_mean)
+        ),
+        label,
+    }
+}
+
+/// One decimal.
+fn number(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+fn facts(report: &Report) -> Vec<Fact> {
+    let fact = |label, value| Fact { label, value };
+    let machine = &report.machine;
+    let mut facts = vec![fact(
+        "Machine",
+        format!(
+            "{} cores, {}, {}",
+            machine.cores, machine.architecture, machine.operating_system
+        ),
+    )];
+    if let Some(torch) = &report.torch {
+        let session = &torch.session;
+        facts.push(fact("Script", session.command.join(" ")));
+        facts.push(fact(
+            "PyTorch",
+            format!("{}, Python {}", session.torch, session.python),
+        ));
+        if let Some(rank) = session.rank {
+            facts.push(fact("Rank", format!("{rank} of {}", session.world_size)));
+        }
+        if !session.missing.is_empty() {
+            facts.push(fact("Not measured", session.missing.join("; ")));
+        }
+    }
+    facts.push(fact("stallscope", report.stallscope_version.to_string()));
+    let recorder = &report.recorder;
+    let lost = match recorder.dropped {
+        0 => "none dropped".to_owned(),
+        dropped => format!("{dropped} dropped: idle time that led to them is unattributed"),
+    };
+    let cost = format!(
+        "{:.2} % of the CPU time; {} records, {lost}",
+        100.0 * recorder.cpu_share,
+        recorder.records
+    );
+    facts.push(fact("Cost of profiling", cost));
+    facts
+}
