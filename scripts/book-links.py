@@ -23,7 +23,7 @@ def main():
     if sys.argv[1:2] == ["supports"]:
         return
     _, book = json.load(sys.stdin)
-    for chapter in chapters(book.get("items") or book["sections"]):
+    for chapter in chapters(book["items"]):
         chapter["content"] = OUTSIDE.sub(r"\1%2Emd", chapter["content"])
     json.dump(book, sys.stdout)
 
