@@ -115,15 +115,15 @@ fn output_is_shown_in_console_blocks_only() {
 
 /// The ladder takes too long to be measured again here.
 #[test]
-fn the_readmes_ladder_is_that_of_the_results() {
+fn the_documented_ladder_is_that_of_the_results() {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
     let results = read("benches/results/reproduce/gpu-util/gpu-util.md");
     let cells = |row: &str| -> Vec<String> {
         let cells = row.trim_matches('|').split('|');
         cells.map(|cell| cell.trim().to_owned()).collect()
     };
-    let readme = read("README.md");
-    let rungs = readme
+    let documented = read("docs/reproduce.md");
+    let rungs = documented
         .lines()
         .skip_while(|line| !line.starts_with("| strategy |"));
     let rungs = rungs.skip(2).take_while(|line| line.starts_with('|'));
