@@ -360,7 +360,7 @@ fn settings_that_differ_are_listed_and_keys_explained() {
         &key,
         &[
             "Threads that decode images.",
-            "default   `1`",
+            "default   1",
             "from 1 to 1024",
         ],
     );

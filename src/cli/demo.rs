@@ -5,7 +5,8 @@
 
 use super::args::{DemoArgs, RunArgs};
 use super::run::{catching_panics, default_run_dir, execute, provide_data};
-use crate::config::{Settings, TypedKey};
+use crate::analysis::Cause;
+use crate::config::{Resolved, Settings, TypedKey};
 use crate::report::{Report, Status, percent};
 use crate::session::{RunOptions, Session, cache_folder};
 use crate::timeline::Nanos;
@@ -81,6 +82,16 @@ fn first(args: &DemoArgs, place: &Place, out: &mut dyn Write) -> anyhow::Result<
         out,
         "device   emulated: a step takes {step}, {TOO_SLOW}x faster than one decode worker delivers a batch here ({batch})"
     )?;
+    if report
+        .idle_causes
+        .first()
+        .is_some_and(|cause| cause.kind == Cause::CpuContention)
+    {
+        writeln!(
+            out,
+            "note     other programs took the cores from this run; on an idle machine, decode capacity is the first cause"
+        )?;
+    }
     let change = change(&report).join(" --set ");
     writeln!(
         out,
@@ -157,7 +168,7 @@ fn run(
 }
 
 /// What the loader of `config` delivers, alone.
-fn samples_per_second(config: crate::config::Resolved) -> anyhow::Result<f64> {
+fn samples_per_second(config: Resolved) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let options = RunOptions {
         run_dir: folder.path().to_owned(),

@@ -65,12 +65,17 @@ fn one(key: &Key) -> String {
     };
     let mut text = format!("{}\n  {}\n\n", key.name, key.doc);
     let _ = writeln!(text, "  value     {}", key.kind.expects());
-    let _ = writeln!(text, "  default   {}", default_words(key).replace("**", ""));
+    let _ = writeln!(text, "  default   {}", plain(&default_words(key)));
     if let Some(condition) = key.condition {
-        let _ = writeln!(text, "  only      with {}", condition.words());
+        let _ = writeln!(text, "  only      with {}", plain(&condition.words()));
     }
     let _ = writeln!(text, "  set in    {place}");
     text
+}
+
+/// Without the marks of Markdown.
+fn plain(text: &str) -> String {
+    text.replace("**", "").replace('`', "")
 }
 
 #[cfg(test)]

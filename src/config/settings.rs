@@ -456,7 +456,9 @@ fn neighbour(path: &Path) -> Option<String> {
         return Some(format!("did you mean {}?", place(near).display()));
     }
     names.truncate(5);
-    (!names.is_empty()).then(|| format!("that folder has {}", names.join(", ")))
+    let there = names.iter().map(|name| place(name).display().to_string());
+    let there: Vec<String> = there.collect();
+    (!there.is_empty()).then(|| there.join(", "))
 }
 
 /// `configs/../pipelines/x.toml` as `pipelines/x.toml`, if that is the same file.
