@@ -28,7 +28,7 @@ pub use tuning::{
     BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, SweepArgs, TuneArgs,
 };
 
-/// Find out which loader stage keeps your GPU waiting in training, and what to change.
+/// Find out which loader stage keeps your GPU waiting, and what to change.
 #[derive(Debug, Parser)]
 #[command(
     name = "stallscope",
@@ -45,7 +45,7 @@ pub struct Cli {
 /// The first line of each stands in `stallscope help`, which names it in `overview::GROUPS`, too.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Profile an experiment, or a folder of pictures or tar files.
+    /// Profile an experiment, or a folder of data as it is.
     Run(RunArgs),
     /// Profile a generated example that starves its device.
     Demo(DemoArgs),

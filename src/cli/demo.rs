@@ -82,16 +82,7 @@ fn first(args: &DemoArgs, place: &Place, out: &mut dyn Write) -> anyhow::Result<
         out,
         "device   emulated: a step takes {step}, {TOO_SLOW}x faster than one decode worker delivers a batch here ({batch})"
     )?;
-    if report
-        .idle_causes
-        .first()
-        .is_some_and(|cause| cause.kind == Cause::CpuContention)
-    {
-        writeln!(
-            out,
-            "note     other programs took the cores from this run; on an idle machine, decode capacity is the first cause"
-        )?;
-    }
+    note_contention(&report, out)?;
     let change = change(&report).join(" --set ");
     writeln!(
         out,
@@ -136,6 +127,7 @@ fn again(args: &DemoArgs, place: &Place, out: &mut dyn Write) -> anyhow::Result<
         percent(busy(&after)),
         percent(busy(&before))
     )?;
+    note_contention(&after, out)?;
     writeln!(
         out,
         "next     stallscope run FOLDER     (the same for your own pictures or tar files)"
@@ -165,6 +157,16 @@ fn run(
         status,
         Some(report).filter(|report| report.status == Status::Complete),
     ))
+}
+
+/// Says that a run was not the demo's alone.
+fn note_contention(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
+    let first = report.idle_causes.first();
+    if first.is_some_and(|cause| cause.kind == Cause::CpuContention) {
+        let note = "other programs took the cores from this run; on an idle machine the first cause is decode capacity";
+        writeln!(out, "note     {note}")?;
+    }
+    Ok(())
 }
 
 /// What the loader of `config` delivers, alone.
