@@ -31,7 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("report", &["analysis", "pipeline", "timeline"]),
-    ("config", &["data", "pipeline"]),
+    ("config", &["data", "machine", "pipeline"]),
     ("charts", &[]),
     ("tune", &["analysis", "config", "report", "timeline"]),
     (

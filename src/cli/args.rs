@@ -7,17 +7,20 @@
 //! May use: `config` (the image formats), `data` (the published data sets), `session`, `tune` (the objectives).
 
 mod data;
+mod first;
 mod reproduce;
 mod timing;
 mod torch;
 mod tuning;
 
+use super::overview::overview;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use data::{DataCommand, DataSetArg, FetchArgs, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
+pub use first::{DemoArgs, InitArgs, KeysArgs};
 pub use reproduce::ReproduceArgs;
 pub use timing::{KernelsArg, TimeKernelsArgs, TimedModel};
 pub use torch::TorchArgs;
@@ -25,53 +28,52 @@ pub use tuning::{
     BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, SweepArgs, TuneArgs,
 };
 
-/// Profile the input pipeline of a training job: which loader stage starves the device, and what
-/// to change.
-///
-/// A run feeds a model from a pipeline of stages (read, decode, preprocess, batch, copy), records
-/// when each of them works and waits, and says whose fault every millisecond of device idle is.
+/// Find out which loader stage keeps your GPU waiting, and what to change.
 #[derive(Debug, Parser)]
 #[command(
     name = "stallscope",
     version,
     propagate_version = true,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    override_help = overview()
 )]
-#[command(after_help = "\
-Examples:
-  stallscope doctor                              (what this machine can measure)
-  stallscope run configs/quickstart.toml         (profile the example)
-  stallscope run configs/quickstart.toml --set decode.workers=2
-  stallscope keys                                (every configuration key)
-
-Exit status:
-  0  done
-  1  failed
-  2  the command line is wrong
-  3  the device has too little memory: a batch, or every batch that was tried, does not fit
-  130  stopped with Ctrl-C")]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
 
+/// The first line of each stands in `stallscope help`, which names it in `overview::GROUPS`, too.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run an experiment and say what its device waited for.
+    /// Profile an experiment, or a folder of data as it is.
     Run(RunArgs),
-    /// Find the largest batch that fits the device's memory, and the smallest that is as fast as any.
+    /// Profile a generated example that starves its device.
+    Demo(DemoArgs),
+    /// Write a configuration for a folder of data.
+    Init(InitArgs),
+    /// Find the largest batch that fits the device's memory.
+    ///
+    /// And the smallest that is as fast as any.
     BatchSize(BatchSizeArgs),
-    /// Run every combination of some settings, and show which is the fastest and which is enough.
+    /// Run every combination of some settings.
+    ///
+    /// Shows which is the fastest, and which is enough.
     Sweep(SweepArgs),
-    /// Run an experiment with more and more left out, and say what fetching, preparing and copying cost.
+    /// Measure what reading, preparing and copying cost.
+    ///
+    /// Runs an experiment again and again, each time with more of it left out.
     Diagnose(DiagnoseArgs),
-    /// Say what a run with other settings would measure, from the report of one run.
+    /// Predict a run with other settings from a report.
     Predict(PredictArgs),
-    /// Write a run's report as a web page, and print it again.
+    /// Write a run's report as a web page.
     Report(ReportArgs),
-    /// Find better workers, prefetch and other keys in a few trials that forecasts lead, and confirm them.
+    /// Find better workers and prefetch in a few trials.
+    ///
+    /// Forecasts lead the trials, and the best settings are confirmed.
     Tune(TuneArgs),
-    /// Measure a published table again, on this machine, and explain what differs.
+    /// Measure a published table again on this machine.
+    ///
+    /// And explain what differs.
     Reproduce(ReproduceArgs),
     /// After a run that was out of memory: look for a batch size that fits.
     #[command(hide = true)]
@@ -79,35 +81,46 @@ pub enum Command {
     /// Time a model's passes, or matrix products, on a device and nothing else.
     #[command(hide = true)]
     TimeKernels(TimeKernelsArgs),
-    /// Fetch, make or look at data.
+    /// Fetch, generate, pack or verify data.
     Data {
         #[command(subcommand)]
         command: DataCommand,
     },
-    /// Check what this machine has and can measure: cores, memory, disk, GPU.
+    /// Check what this machine has and can measure.
     Doctor(DoctorArgs),
-    /// Profile a PyTorch training script, unchanged (with the Python package).
+    /// Profile a PyTorch training script, unchanged.
+    ///
+    /// Needs the Python package: pip install stallscope.
     Torch(TorchArgs),
-    /// Print every key of a configuration with its value and where that was written.
+    /// Print the settings of a run that are not defaults.
     Config(ConfigArgs),
-    /// Print the reference of all configuration keys, as Markdown.
-    Keys,
+    /// Explain a configuration key, or list all.
+    Keys(KeysArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
 }
 
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
+  stallscope run photos                                        (a folder of pictures, as it is)
   stallscope run configs/quickstart.toml
   stallscope run configs/quickstart.toml --set decode.workers=2 --set batch.size=64
   stallscope run configs/quickstart.toml --set num_workers=4   (like PyTorch's DataLoader)
   stallscope run configs/quickstart.toml --mode loader-only    (how fast can it feed?)
   stallscope run configs/quickstart.toml --mode device-only    (how fast can the device train?)
   stallscope run configs/quickstart.toml --mode host-resident  (how fast would it be if loading were free?)
-  stallscope run configs/quickstart.toml --device cuda:0 --trace /tmp/trace.json")]
+  stallscope run configs/quickstart.toml --device cuda:0 --trace /tmp/trace.json
+
+Exit status:
+  0  done
+  1  failed
+  2  the command line is wrong
+  3  the device has too little memory: a batch, or every batch that was tried, does not fit
+  130  stopped with Ctrl-C")]
 pub struct RunArgs {
-    /// The experiment file, such as configs/quickstart.toml.
+    /// The experiment file, such as stallscope.toml, or data to run with default settings for at most half a minute: a
+    /// folder of pictures with one folder per class, of tar files, of shards, or of MNIST's or CIFAR's files.
     pub config: PathBuf,
 
     /// Override a configuration key; may be given again and again, the last one wins.
@@ -261,14 +274,18 @@ Examples:
   stallscope config configs/quickstart.toml --set num_workers=4
   stallscope config configs/quickstart.toml --json | jq '.[] | select(.origin != \"default\")'")]
 pub struct ConfigArgs {
-    /// The experiment file.
+    /// The experiment file, or a folder of data.
     pub config: PathBuf,
+
+    /// Print every key, with those that have their defaults.
+    #[arg(long)]
+    pub all: bool,
 
     /// Override a configuration key, as in `run`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// Print JSON.
+    /// Print JSON, always with every key.
     #[arg(long)]
     pub json: bool,
 }

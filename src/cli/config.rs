@@ -1,14 +1,14 @@
-//! `stallscope config FILE` and `stallscope keys`: what a run would use, and what there is to set.
+//! `stallscope config FILE` and `stallscope keys [KEY]`: what a run would use, and what there is to set.
 //!
 //! May use: `args`, `config`.
 
 use std::fmt::Write as _;
 use std::io::Write;
 
-use super::args::ConfigArgs;
-use crate::config::{Row, Settings, reference_markdown};
+use super::args::{ConfigArgs, KeysArgs};
+use crate::config::{Origin, Row, Settings, explain, reference_markdown};
 
-/// Prints every key with its value and origin, if the configuration is sound.
+/// Prints the keys that differ from their defaults, or every key, with value and origin, if the configuration is sound.
 pub fn config(args: &ConfigArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let settings = Settings::load(&args.config, &args.set)?;
     settings.resolve()?;
@@ -17,15 +17,37 @@ pub fn config(args: &ConfigArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         serde_json::to_writer_pretty(&mut *out, &rows)?;
         writeln!(out)?;
     } else {
-        out.write_all(listing(&rows).as_bytes())?;
+        let (shown, rest): (Vec<Row>, Vec<Row>) =
+            rows.into_iter().partition(|row| args.all || differs(row));
+        out.write_all(listing(&shown).as_bytes())?;
+        if !rest.is_empty() {
+            writeln!(
+                out,
+                "# {} more keys have their defaults; --all prints them",
+                rest.len()
+            )?;
+        }
     }
     Ok(())
 }
 
-/// Prints the reference of all keys.
-pub fn keys(out: &mut dyn Write) -> anyhow::Result<()> {
-    out.write_all(reference_markdown().as_bytes())?;
+/// Prints what one key is for, or the reference of all keys.
+///
+/// # Errors
+/// A key that does not exist.
+pub fn keys(args: &KeysArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let text = match &args.key {
+        Some(key) => explain(key)?,
+        None => reference_markdown(),
+    };
+    out.write_all(text.as_bytes())?;
     Ok(())
+}
+
+/// Whether a run differs in this key from one in which nothing is set.
+fn differs(row: &Row) -> bool {
+    let typed = !matches!(row.origin, Origin::Default);
+    typed && (row.value != row.default || row.unused_because.is_some())
 }
 
 /// One key a line; what has no effect is commented out.
@@ -74,7 +96,7 @@ fn remark(row: &Row) -> String {
 mod tests {
     use super::*;
 
-    fn listed(sets: &[&str]) -> String {
+    fn listed(sets: &[&str], all: bool) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.toml");
         std::fs::write(&path, "source.path = \"data\"\n[decode]\nworkers = 1\n").unwrap();
@@ -84,6 +106,7 @@ mod tests {
             &ConfigArgs {
                 config: path,
                 set,
+                all,
                 json: false,
             },
             &mut out,
@@ -95,12 +118,27 @@ mod tests {
 
     #[test]
     fn the_listing_names_origins() {
-        insta::assert_snapshot!(listed(&["decode.workers=2", "preprocess.crop=center"]));
+        insta::assert_snapshot!(listed(
+            &["decode.workers=2", "preprocess.crop=center"],
+            true
+        ));
+    }
+
+    #[test]
+    fn what_has_its_default_is_left_out() {
+        let text = listed(&["decode.workers=2", "decode.prefetch=16", "seed=1"], false);
+        let keys: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split(" = ").next())
+            .collect();
+        let (rest, shown) = keys.split_last().unwrap();
+        assert_eq!(shown, ["source.path", "decode.workers", "seed"]);
+        assert!(rest.starts_with("# ") && rest.contains("--all"), "{rest}");
     }
 
     #[test]
     fn what_is_switched_off_is_commented_out() {
-        let text = listed(&["num_workers=4"]);
+        let text = listed(&["num_workers=4"], false);
         let line = text
             .lines()
             .find(|line| line.contains("decode.workers"))

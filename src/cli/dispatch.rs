@@ -2,8 +2,8 @@
 
 use super::args::{Cli, Command};
 use super::{
-    batch_size, completions, config, data, diagnose, doctor, error_chain, failure, fit_search,
-    predict, report, reproduce, run, sweep, time_kernels, tune,
+    batch_size, completions, config, data, demo, diagnose, doctor, error_chain, failure,
+    fit_search, init, predict, report, reproduce, run, sweep, time_kernels, tune,
 };
 use clap::Parser;
 use std::ffi::OsString;
@@ -59,6 +59,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let out = &mut io::stdout();
     match cli.command {
         Command::Run(args) => return run::run(&args, out),
+        Command::Demo(args) => return demo::demo(&args, out),
+        Command::Init(args) => init::init(&args, out)?,
         Command::BatchSize(args) => return batch_size::batch_size(&args, out),
         Command::Sweep(args) => return sweep::sweep(&args, out),
         Command::Diagnose(args) => return diagnose::diagnose(&args, out),
@@ -75,7 +77,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
              try: pip install stallscope, and the command of that name which it brings"
         ),
         Command::Config(args) => config::config(&args, out)?,
-        Command::Keys => config::keys(out)?,
+        Command::Keys(args) => config::keys(&args, out)?,
         Command::Completions(args) => completions::completions(&args, out)?,
     }
     Ok(ExitCode::SUCCESS)

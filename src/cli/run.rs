@@ -5,13 +5,12 @@ use super::data::{generate_options, generate_with_progress, in_words};
 use super::file_limit::fail_instead_of_dying;
 use super::fit_search::become_fit_search;
 use super::interruption::{INTERRUPTED, end_at_once, on_interrupt};
-use super::page;
-use super::progress;
+use super::{latest, page, progress};
 use crate::config::{DeviceConfig, Mode, Resolved, Settings};
-use crate::data::made_otherwise;
+use crate::data::{is_data, made_otherwise};
 use crate::device::probe::{self, Missing};
 use crate::pipeline::{error_chain, panic_message};
-use crate::report::{Status, percent, render};
+use crate::report::{Report, Status, percent, render};
 use crate::session::{Outcome, Progress, RunOptions, Session, SessionError};
 use crate::train::{FIRST_PANIC, TrainError};
 use anyhow::Context;
@@ -29,6 +28,22 @@ use time::UtcDateTime;
 /// A configuration, data or a machine that the run cannot use.
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&args.config, &args.overrides())?;
+    let status = execute(&settings, args, out)?;
+    if is_data(&args.config) && !args.trial {
+        print_choice(&settings, &args.config, out)?;
+    }
+    Ok(status)
+}
+
+/// Runs `settings`; of `args` everything but the configuration counts.
+///
+/// # Errors
+/// As of [`run`].
+pub(super) fn execute(
+    settings: &Settings,
+    args: &RunArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
     let config = settings.resolve()?;
     let quiet = args.quiet || args.trial;
     match args.trial {
@@ -43,7 +58,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let bar = progress_bar(quiet);
     let (shown, hidden, given) = (bar.clone(), bar.clone(), args.clone());
     let options = RunOptions {
-        run_dir,
+        run_dir: run_dir.clone(),
         on_progress: Box::new(move |progress| show(&shown, progress)),
         settings: settings.typed_keys(),
         evaluate: !args.trial || args.evaluate,
@@ -56,6 +71,9 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         })),
     };
     let session = Session::open(config, options)?;
+    if !args.trial {
+        latest::point_to(&run_dir);
+    }
     let stop = session.stop_signal();
     on_interrupt(move || stop.stop())?;
     fail_instead_of_dying();
@@ -89,12 +107,7 @@ fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Re
         print(&outcome, out)
     };
     if let (false, Some(path)) = (args.trial, &outcome.report_path) {
-        if let Err(error) = page::write(&outcome.report, path) {
-            eprintln!(
-                "warning: no page was written beside {}: {error}",
-                path.display()
-            );
-        }
+        show_page(&outcome.report, path, out)?;
     }
     for warning in &outcome.warnings {
         eprintln!("warning: {warning}");
@@ -112,6 +125,17 @@ fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Re
     }
 }
 
+/// Writes the page beside the report at `path`, and says where.
+fn show_page(report: &Report, path: &Path, out: &mut dyn Write) -> io::Result<()> {
+    match page::write(report, path) {
+        Ok(page) => writeln!(out, "page     {}", page.display()),
+        Err(error) => {
+            eprintln!("warning: {} has no page beside it: {error}", path.display());
+            Ok(())
+        }
+    }
+}
+
 fn print(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", render(&outcome.report))?;
     if let Some(trace) = &outcome.report.trace {
@@ -122,6 +146,27 @@ fn print(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "report   {}", path.display())?;
     }
     out.flush()
+}
+
+/// What a folder of data was run as.
+fn print_choice(settings: &Settings, folder: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+    let config = settings.resolve()?;
+    let folder = folder.display();
+    let device = match &config.emulated {
+        None => config.device.to_string(),
+        Some(emulated) => format!("{}, emulated ({})", config.device, emulated.source),
+    };
+    writeln!(
+        out,
+        "\ndata     {folder}: {}",
+        config.pipeline.source.kind.words()
+    )?;
+    writeln!(out, "device   {device}")?;
+    writeln!(
+        out,
+        "next     stallscope init {folder}   (writes the settings of this run to a file)"
+    )?;
+    Ok(())
 }
 
 /// Makes the data on first use, where the configuration says how; not for a device that is not there. Warns of data
@@ -185,7 +230,7 @@ fn die_with_parent() {
 /// A folder that does not exist yet: `traces/NAME-TIMESTAMP`.
 pub(super) fn default_run_dir(name: &str) -> PathBuf {
     let stem = format!("{name}-{}", date_and_time(SystemTime::now()));
-    let base = Path::new("traces").join(&stem);
+    let base = Path::new(latest::TRACES).join(&stem);
     let numbered = (2..).map(|n| base.with_file_name(format!("{stem}-{n}")));
     let mut names = std::iter::once(base.clone()).chain(numbered);
     names.find(|name| !name.exists()).unwrap_or(base)

@@ -2,12 +2,13 @@
 //!
 //! Invariant: one [`Problem`] is one mistake of the user; an error carries all of them.
 //!
-//! May use: `origin`.
+//! May use: `origin`, and the errors of `data`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::origin::{Excerpt, Origin};
+use crate::data::DataError;
 
 /// One mistake: where, what, and what to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +55,7 @@ impl Problem {
     pub(super) fn reading_order(&self, experiment: &Path) -> (u8, usize, usize) {
         match &self.origin {
             Origin::File { path, line, column } => (u8::from(path != experiment), *line, *column),
+            Origin::Chosen(_) => (0, 0, 0),
             Origin::Set(_) | Origin::Report(_) => (2, 0, 0),
             Origin::Default => (3, 0, 0),
         }
@@ -93,6 +95,16 @@ pub enum ConfigError {
         cause: std::io::Error,
         hint: Option<String>,
     },
+    /// Neither an experiment file nor data.
+    #[error(
+        "there is no file or folder {}\n  try: {}",
+        path.display(),
+        hint.as_deref().unwrap_or("`stallscope demo`, which needs no files, or `stallscope init`, which writes a configuration")
+    )]
+    Missing { path: PathBuf, hint: Option<String> },
+    /// A folder that is not one of data.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// A file is not TOML.
     #[error("{0}")]
     Syntax(Box<Problem>),
@@ -108,7 +120,7 @@ impl ConfigError {
     /// The mistakes one by one, for whoever renders them differently.
     pub fn problems(&self) -> &[Problem] {
         match self {
-            ConfigError::Read { .. } => &[],
+            ConfigError::Read { .. } | ConfigError::Missing { .. } | ConfigError::Data(_) => &[],
             ConfigError::Syntax(problem) => std::slice::from_ref(problem),
             ConfigError::Problems { problems, .. } => problems,
         }

@@ -11,22 +11,25 @@
 //! an earlier one: defaults, pipeline file, experiment file, `--set`. Every bad key is reported at
 //! once, each with the place it was written.
 //!
-//! May use: nothing else of this crate.
+//! May use: `data` and `pipeline`, for the choices they offer; `data`, to recognise it, and `machine`, for its threads.
 
 mod condition;
 mod contradictions;
 mod document;
 mod error;
+mod explained;
 mod kind;
 mod lookup;
 mod origin;
 mod presets;
+mod provided;
 mod reference;
 mod resolve;
 mod resolved;
 mod rungs;
 mod schema;
 mod settings;
+mod starter;
 mod suggest;
 mod value;
 
@@ -34,6 +37,7 @@ mod value;
 mod tests;
 
 pub use error::{ConfigError, Problem};
+pub use explained::{UnknownKey, explain};
 pub use origin::{Excerpt, Origin};
 pub use reference::reference_markdown;
 pub use resolved::{
@@ -45,4 +49,5 @@ pub use resolved::{
 };
 pub use rungs::{Rung, rungs};
 pub use settings::{Row, Settings, TypedKey, check_setting, key_of};
+pub use starter::Starter;
 pub use value::{Value, format_bytes, parse_bytes};

@@ -21,6 +21,8 @@ pub enum Origin {
         line: usize,
         column: usize,
     },
+    /// The settings that the program chose for the data at this path.
+    Chosen(PathBuf),
     /// The command line, as it was typed: `decode.workers=4`.
     Set(String),
     /// The report of a run that had it.
@@ -34,6 +36,7 @@ impl fmt::Display for Origin {
             Origin::File { path, line, column } => {
                 write!(formatter, "{}:{line}:{column}", path.display())
             }
+            Origin::Chosen(path) => write!(formatter, "chosen for {}", path.display()),
             Origin::Set(text) => write!(formatter, "--set {text}"),
             Origin::Report(text) => write!(formatter, "{text} (of the report)"),
         }

@@ -58,7 +58,7 @@ fn section(text: &mut String, title: &str, where_allowed: &str, keys: &[Key]) {
     }
 }
 
-fn default_words(key: &Key) -> String {
+pub(super) fn default_words(key: &Key) -> String {
     match key.default {
         Default::Toml(text) => {
             let others = key.other_defaults.iter();

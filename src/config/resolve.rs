@@ -93,6 +93,7 @@ impl Reader<'_> {
             gpu: self.gpu(device),
             steps,
             warmup_steps: self.whole("warmup_steps").max(mode.least_warmup()),
+            max_time_ns: self.optional("max_time", Self::whole),
             epochs,
             seed: self.whole("seed"),
             mode,

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::presets;
+pub use crate::data::SourceKind;
 pub use crate::data::stages::decode::DecoderKind as Decoder;
 pub use crate::data::stages::reading::ReadMode;
 pub use crate::pipeline::OnError;
@@ -32,6 +33,8 @@ pub struct Resolved {
     /// Measured steps, after the warm-up; `None`: as many as `epochs` has.
     pub steps: Option<u64>,
     pub warmup_steps: u64,
+    /// The run ends with the step in which it has measured so long; `None`: whatever the steps take.
+    pub max_time_ns: Option<u64>,
     /// Passes over the data at most; `None` repeats it for as long as the steps last.
     pub epochs: Option<u64>,
     pub seed: u64,
@@ -140,24 +143,6 @@ pub enum HeldOut {
     #[default]
     Random,
     Last,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SourceKind {
-    /// One folder a class, image files inside.
-    #[default]
-    ImageFolder,
-    /// Files of `stallscope data pack`.
-    Shard,
-    /// Tar files in WebDataset's layout.
-    #[serde(alias = "webdataset")]
-    WebDataset,
-    /// MNIST's IDX files.
-    Idx,
-    /// CIFAR's binary files.
-    Cifar10,
-    Cifar100,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -306,6 +306,8 @@ pub(super) const EXPERIMENT: &[Key] = &[
         "Steps that are measured, after the warm-up.")
         .advice("to run the loader without training, use `mode = \"loader-only\"`"),
     Key::new("warmup_steps", FROM_ZERO, Default::Toml("3"), "Steps before the measured ones."),
+    Key::new("max_time", Kind::Time, Default::Unset("no limit"),
+        "Time that is measured at most: the run ends with the step in which it is reached."),
     Key::new("epochs", AT_LEAST_ONE, Default::Unset("as often as the steps need"),
         "Passes over the data at most; the run ends early when they are used up."),
     Key::new("seed", FROM_ZERO, Default::Toml("0"),

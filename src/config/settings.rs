@@ -4,8 +4,8 @@
 //! overrides what. Only a file that cannot be read or is not TOML fails here; keys that are wrong
 //! are remembered and reported by [`Settings::resolve`], all of them together.
 //!
-//! May use: `document`, `error`, `kind`, `lookup`, `origin`, `resolve`, `rungs`, `schema`, `suggest`,
-//! `value`.
+//! May use: `document`, `error`, `kind`, `lookup`, `origin`, `provided`, `resolve`, `rungs`, `schema`,
+//! `suggest`, `value`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,6 +23,7 @@ use super::rungs::RUNG;
 use super::schema::{self, Key};
 use super::suggest;
 use super::value::Value;
+use crate::data::is_data;
 
 /// One value that somebody typed.
 #[derive(Debug, Clone)]
@@ -49,6 +50,8 @@ pub struct Row {
     pub key: &'static str,
     /// As TOML; `None` where nothing is set.
     pub value: Option<String>,
+    /// What it is where nobody sets it, as TOML.
+    pub default: Option<String>,
     /// What happens instead where nothing is set.
     pub unset_means: Option<&'static str>,
     pub origin: Origin,
@@ -70,29 +73,45 @@ pub struct TypedKey {
 static DEFAULT: Origin = Origin::Default;
 
 impl Settings {
-    /// Reads an experiment file, the pipeline file it names, and `--set` texts (`key=value`).
+    /// Reads an experiment file, the pipeline file it names, and `--set` texts (`key=value`). A folder of data, or a tar
+    /// file, is an experiment with the settings that [`Starter`](super::Starter) chooses for it.
     pub fn load(config_path: &Path, sets: &[String]) -> Result<Settings, ConfigError> {
-        let mut settings = Settings {
-            path: config_path.to_owned(),
-            ..Settings::default()
-        };
+        if is_data(config_path) {
+            return Settings::chosen_for(config_path, sets);
+        }
+        if !config_path.exists() {
+            let hint = neighbour(config_path);
+            let path = config_path.to_owned();
+            return Err(ConfigError::Missing { path, hint });
+        }
+        let mut settings = Settings::named(config_path);
         let text = read(config_path, "configuration")?;
         settings.take_file(config_path, &text, Layer::Experiment)?;
+        settings.with(sets)
+    }
+
+    /// Nothing typed yet, in the file `path`.
+    pub(super) fn named(path: &Path) -> Settings {
+        Settings {
+            path: path.to_owned(),
+            ..Settings::default()
+        }
+    }
+
+    /// The same with `--set` texts on top, and the pipeline file below that is then named.
+    pub(super) fn with(mut self, sets: &[String]) -> Result<Settings, ConfigError> {
         for set in sets {
-            settings.take_set(set);
+            self.take_set(set);
         }
-        if let Some((path, text)) = settings.read_pipeline()? {
-            settings.take_file(&path, &text, Layer::Pipeline)?;
+        if let Some((path, text)) = self.read_pipeline()? {
+            self.take_file(&path, &text, Layer::Pipeline)?;
         }
-        Ok(settings)
+        Ok(self)
     }
 
     /// The settings that a report has kept, and `--set` texts on top of them. `name` is the experiment's.
     pub fn recorded(name: &str, typed: &[TypedKey], sets: &[String]) -> Settings {
-        let mut settings = Settings {
-            path: PathBuf::from(format!("{name}.toml")),
-            ..Settings::default()
-        };
+        let mut settings = Settings::named(Path::new(&format!("{name}.toml")));
         for TypedKey { key, value, layer } in typed {
             let layer = (*layer).min(Layer::Recorded);
             let text = format!("{key}={value}");
@@ -160,6 +179,9 @@ impl Settings {
                 _ => None,
             },
             value,
+            default: key
+                .default_value(|condition| lookup.holds(condition))
+                .map(|value| key.kind.written(&value)),
             origin: self
                 .get_origin(key.name)
                 .cloned()
@@ -182,7 +204,12 @@ impl Settings {
         self.typed(key).last()
     }
 
-    fn take_file(&mut self, path: &Path, text: &str, layer: Layer) -> Result<(), ConfigError> {
+    pub(super) fn take_file(
+        &mut self,
+        path: &Path,
+        text: &str,
+        layer: Layer,
+    ) -> Result<(), ConfigError> {
         for found in document::parse(path, text)? {
             let origin = Origin::File {
                 path: path.to_owned(),
@@ -246,8 +273,13 @@ impl Settings {
         self.add(key, entry);
     }
 
+    /// Drops what was typed for `key`.
+    pub(super) fn forget(&mut self, key: &str) {
+        self.entries.remove(key);
+    }
+
     /// Adds what was typed for `key`, behind all of its own layer.
-    fn add(&mut self, key: &'static Key, entry: Entry) {
+    pub(super) fn add(&mut self, key: &'static Key, entry: Entry) {
         let entries = self.entries.entry(key.name).or_default();
         let place = entries.partition_point(|other| other.layer <= entry.layer);
         entries.insert(place, entry);
@@ -424,7 +456,9 @@ fn neighbour(path: &Path) -> Option<String> {
         return Some(format!("did you mean {}?", place(near).display()));
     }
     names.truncate(5);
-    (!names.is_empty()).then(|| format!("that folder has {}", names.join(", ")))
+    let there = names.iter().map(|name| place(name).display().to_string());
+    let there: Vec<String> = there.collect();
+    (!there.is_empty()).then(|| there.join(", "))
 }
 
 /// `configs/../pipelines/x.toml` as `pipelines/x.toml`, if that is the same file.

@@ -2,6 +2,8 @@
 //!
 //! May use: nothing else of `config`.
 
+use std::collections::BTreeSet;
+
 /// Names other loaders use for what is spelled differently here.
 const FOREIGN_NAMES: [(&str, &str); 14] = [
     ("batch_size", "batch.size"),
@@ -38,6 +40,27 @@ pub(super) fn key<'a>(
         (Some(only), None) => Some(only),
         _ => None,
     }
+}
+
+/// The known keys that `typed` may stand for, the likeliest first.
+pub(super) fn several<'a>(
+    typed: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> Vec<&'a str> {
+    const MOST: usize = 8;
+    let typed = typed.to_lowercase();
+    let mut found: Vec<&str> = key(&typed, known.clone()).into_iter().collect();
+    found.extend(known.clone().filter(|name| name.contains(&typed)));
+    let mut near: Vec<(usize, &str)> = known
+        .map(|name| (edits(&typed, name), name))
+        .filter(|(edits, name)| *edits <= (name.chars().count() / 3).max(1))
+        .collect();
+    near.sort_unstable();
+    found.extend(near.into_iter().map(|(_, name)| name));
+    let mut seen = BTreeSet::new();
+    found.retain(|name| seen.insert(*name));
+    found.truncate(MOST);
+    found
 }
 
 /// The name within a third of its length in edits, nearest first; `None` if nothing is near.

@@ -10,6 +10,26 @@ pub enum DataError {
         "data folder {path} does not exist; check the path, or make one with `stallscope data generate {path}`"
     )]
     MissingFolder { path: PathBuf },
+    #[error(
+        "the folder {path} is empty\n  try: a folder of pictures or tar files, or `stallscope demo`, which needs no data"
+    )]
+    NothingThere { path: PathBuf },
+    #[error(
+        "the folder {path} holds no data that stallscope reads: no .jpg, .jpeg or .png in a folder per class, no .tar or \
+         .shard, no file of MNIST or CIFAR\n  try: the folder that holds the class folders or tar files directly"
+    )]
+    NothingKnown { path: PathBuf },
+    #[error("the folder {path} holds no data directly\n  try: {inner}")]
+    DataFurtherDown { path: PathBuf, inner: PathBuf },
+    #[error(
+        "the folder {path} holds data of several kinds: {kinds}\n  try: a folder with one of them, or name the kind to \
+         use, for example --set source.kind=webdataset"
+    )]
+    SeveralKinds { path: PathBuf, kinds: String },
+    #[error(
+        "the folders in {path} are the parts of one data set (training, validation), not classes\n  try: {train}"
+    )]
+    SplitFolders { path: PathBuf, train: PathBuf },
     #[error("{path} is not a folder; give the folder that holds one sub-folder per class")]
     NotAFolder { path: PathBuf },
     #[error(

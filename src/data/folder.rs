@@ -162,6 +162,31 @@ fn collect_images(folder: &Path, depth: usize, images: &mut Vec<PathBuf>) -> Res
     Ok(())
 }
 
+/// Whether any image lies in `folder`, at any depth.
+pub(super) fn some_image(folder: &Path) -> Result<bool, DataError> {
+    some_image_below(folder, 0)
+}
+
+fn some_image_below(folder: &Path, depth: usize) -> Result<bool, DataError> {
+    if depth > MAX_DEPTH {
+        return Ok(false);
+    }
+    let mut folders = Vec::new();
+    for (name, kind) in visible_entries(folder)? {
+        match kind {
+            Kind::Image => return Ok(true),
+            Kind::Folder => folders.push(folder.join(name)),
+            Kind::Other => {}
+        }
+    }
+    for inner in folders {
+        if some_image_below(&inner, depth + 1)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 enum Kind {
     Folder,
     Image,
@@ -195,7 +220,7 @@ fn visible_entries(folder: &Path) -> Result<Vec<(OsString, Kind)>, DataError> {
     Ok(entries)
 }
 
-fn is_image_name(name: &OsStr) -> bool {
+pub(super) fn is_image_name(name: &OsStr) -> bool {
     let extension = Path::new(name).extension();
     extension.is_some_and(|found| {
         EXTENSIONS

@@ -18,6 +18,7 @@ mod lock;
 pub mod page_cache;
 mod painting;
 mod png_folder;
+pub mod recognition;
 pub mod shard;
 pub mod small;
 pub mod split;
@@ -35,6 +36,7 @@ pub use generate::{
     generate_until, made_otherwise,
 };
 pub use png_folder::write_png_folder;
+pub use recognition::{SourceKind, is_data, recognise};
 pub use shard::{RecordKind, ShardSet};
 pub use small::{PublishedPart, SmallImages};
 pub use split::{Amount, Parts, Split};

@@ -56,7 +56,7 @@ where
 }
 
 /// The user's cache folder for this program.
-pub(super) fn cache_folder() -> Option<PathBuf> {
+pub fn cache_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from);
     let absolute = |path: &PathBuf| path.is_absolute();
     let cache = set("XDG_CACHE_HOME").filter(absolute);

@@ -26,6 +26,7 @@ mod source;
 mod test_files;
 mod trainee;
 
+pub use calibration::cache_folder;
 pub use catalog::Catalog;
 pub use collector::{OnProgress, Progress};
 pub use error::SessionError;

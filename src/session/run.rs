@@ -114,6 +114,11 @@ impl Session {
         self.stop.clone()
     }
 
+    /// The configuration of the run.
+    pub(super) fn config(&self) -> &Resolved {
+        &self.config
+    }
+
     /// Runs to the end.
     ///
     /// # Errors

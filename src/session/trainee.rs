@@ -5,6 +5,7 @@ use super::evaluation::HeldOut;
 use super::gpu::{GpuDevice, TakenTimeline};
 use super::run::Session;
 use super::source::Source;
+use crate::config::Resolved;
 use crate::device::emulated::EmulatedSpec;
 use crate::loader::cpu_of;
 use crate::pipeline::{Delivered, Discard, HostToDevice, Logbook, Plan, SampleWork, start};
@@ -15,6 +16,7 @@ use crate::train::{
     TrainError, TrainStep, train,
 };
 use nix::sys::resource::UsageWho;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What takes the batches.
@@ -196,9 +198,12 @@ impl Trainee<'_> {
             Err(error) => return Ended::of(Err(error.into())),
         };
         self.session.skips.set(feed.skips()).ok();
+        let mut measured = MeasuredTime::of(self.session.config());
         let result = train(&mut feed, trainer, |done| {
             self.session.memory.note(done.memory);
+            let goes_on = measured.step(done.steps, clock.now());
             self.note(done);
+            goes_on
         });
         if result.is_ok() {
             self.session.memory.note(trainer.memory());
@@ -227,6 +232,35 @@ impl Trainee<'_> {
             if self.plan.keep.is_none() {
                 training.learned(outcome.epoch, outcome.samples as u64, loss, correct);
             }
+        }
+    }
+}
+
+/// How long steps have been measured, against the most that is asked for.
+struct MeasuredTime {
+    warmup_steps: u64,
+    most: Option<Nanos>,
+    since: Option<Nanos>,
+}
+
+impl MeasuredTime {
+    fn of(config: &Resolved) -> MeasuredTime {
+        MeasuredTime {
+            warmup_steps: config.warmup_steps,
+            most: config.max_time_ns.map(Nanos),
+            since: None,
+        }
+    }
+
+    /// Whether another step follows when `steps` are done at the time `now`.
+    fn step(&mut self, steps: u64, now: Nanos) -> ControlFlow<()> {
+        let (Some(most), true) = (self.most, steps >= self.warmup_steps) else {
+            return ControlFlow::Continue(());
+        };
+        let since = *self.since.get_or_insert(now);
+        match steps > self.warmup_steps && now - since >= most {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
         }
     }
 }

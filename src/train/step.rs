@@ -7,6 +7,7 @@ use crate::pipeline::{Delivered, Feed, HostToDevice, Logbook, PipelineError, Sam
 use crate::timeline::{HostWork, Nanos, UnitRef};
 use stallscope_trainer::Learned;
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 /// Why training stopped.
 #[derive(Debug, thiserror::Error)]
@@ -150,14 +151,15 @@ const MEMORY_EVERY: Nanos = Nanos::from_millis(1_000);
 
 /// Trains on every batch that `feed` delivers; returns the number of steps.
 ///
-/// `after_step` is the trainer's own code after each step; its time is the host's ("logging").
+/// `after_step` is the trainer's own code after each step; its time is the host's ("logging"). No step follows one after
+/// which it breaks.
 ///
 /// # Errors
 /// The first failure of the pipeline or of a step.
 pub fn train<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
     feed: &mut Feed<W, H>,
     trainer: &mut T,
-    mut after_step: impl FnMut(StepDone),
+    mut after_step: impl FnMut(StepDone) -> ControlFlow<()>,
 ) -> Result<u64, TrainError> {
     let mut course = Course::default();
     let ran = steps(feed, trainer, &mut course, &mut after_step);
@@ -165,7 +167,7 @@ pub fn train<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
     let finished = trainer.finish();
     let outcomes = course.told(trainer.outcomes());
     if !outcomes.is_empty() {
-        after_step(StepDone {
+        let _over_already = after_step(StepDone {
             steps: course.steps,
             epoch: course.epoch,
             outcomes,
@@ -179,7 +181,7 @@ fn steps<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
     feed: &mut Feed<W, H>,
     trainer: &mut T,
     course: &mut Course,
-    after_step: &mut impl FnMut(StepDone),
+    after_step: &mut impl FnMut(StepDone) -> ControlFlow<()>,
 ) -> Result<(), TrainError> {
     while let Some(delivered) = feed.next()? {
         let (number, epoch, samples) = (delivered.number, delivered.epoch, delivered.samples);
@@ -194,7 +196,7 @@ fn steps<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
             course.unknown.push_back((epoch, samples));
         }
         let known = learned.into_iter().chain(trainer.outcomes());
-        after_step(StepDone {
+        let goes_on = after_step(StepDone {
             steps: course.steps,
             epoch,
             outcomes: course.told(known),
@@ -204,6 +206,9 @@ fn steps<W: SampleWork, H: HostToDevice, T: TrainStep<Batch = H::Batch>>(
         logbook.host(HostWork::Logging, number, logging_from, logging_to);
         feed.finish_step_when(|logbook| trainer.wait_for_room(logbook));
         trainer.step_closed();
+        if goes_on.is_break() {
+            break;
+        }
     }
     Ok(())
 }

@@ -22,6 +22,7 @@ use stallscope::train::{
     EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned, TrainError, TrainStep, train,
 };
 use std::hint::black_box;
+use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
@@ -342,7 +343,7 @@ impl Planted {
             (test_clock.spend)(rig.host_code);
             let (_, every) = rig.lazy.unwrap_or((0, 1));
             if !done.steps.is_multiple_of(every) {
-                return;
+                return ControlFlow::Continue(());
             }
             collect(recorder, &mut analysis, test_clock, &mut busy);
             let due = self.settle_every > 0 && done.steps % self.settle_every == 0;
@@ -350,6 +351,7 @@ impl Planted {
                 lengths(analysis.settle());
                 kept = kept.max(analysis.units_kept());
             }
+            ControlFlow::Continue(())
         })
         .unwrap();
         feed.shut_down();

@@ -1,0 +1,63 @@
+//! `traces/latest`: a symbolic link to the folder of the last run. May use: nothing of this crate.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+/// The folder that runs write into unless they are told another.
+pub(super) const TRACES: &str = "traces";
+const LATEST: &str = "latest";
+
+/// Points the link beside `run_dir` to it, where that lies in `traces`. A file system without links has none.
+pub(super) fn point_to(run_dir: &Path) {
+    let (Some(traces), Some(name)) = (run_dir.parent(), run_dir.file_name()) else {
+        return;
+    };
+    if traces.file_name().is_none_or(|folder| folder != TRACES) || name == LATEST {
+        return;
+    }
+    // Made beside and renamed, so that a reader finds the old link or the new one.
+    let unfinished = traces.join(format!(".{LATEST}-{}", std::process::id()));
+    let linked = symlink(name, &unfinished);
+    if linked
+        .and_then(|()| fs::rename(&unfinished, traces.join(LATEST)))
+        .is_err()
+    {
+        fs::remove_file(&unfinished).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_link_follows_the_last_run() {
+        let place = tempfile::tempdir().unwrap();
+        let traces = place.path().join(TRACES);
+        for run in ["a", "b"] {
+            let run_dir = traces.join(run);
+            fs::create_dir_all(&run_dir).unwrap();
+            point_to(&run_dir);
+            assert_eq!(fs::read_link(traces.join(LATEST)).unwrap(), Path::new(run));
+        }
+        point_to(&place.path().join("elsewhere"));
+        point_to(&traces.join(LATEST));
+        assert_eq!(fs::read_link(traces.join(LATEST)).unwrap(), Path::new("b"));
+        assert_eq!(
+            fs::read_dir(&traces).unwrap().count(),
+            3,
+            "nothing is left over"
+        );
+    }
+
+    #[test]
+    fn a_folder_of_that_name_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let traces = place.path().join(TRACES);
+        fs::create_dir_all(traces.join("latest/mine")).unwrap();
+        point_to(&traces.join("a"));
+        assert!(traces.join("latest/mine").is_dir());
+        assert_eq!(fs::read_dir(&traces).unwrap().count(), 1);
+    }
+}
