@@ -4,8 +4,8 @@
     scripts/live-overhead.py [--config configs/emulated-gpu.toml] [--pairs 10] [--steps 60] [--set key=value ...]
 
 The two runs of a pair take turns (turns.py). Prints the ratio live / bar of samples/s and of CPU time per sample, with the
-95 % interval of the mean over the pairs, start and end of the process included. The view is drawn by the clock, so the
-ratios are upper bounds. Build with `cargo build --release` first (without burn: `--no-default-features`).
+95 % interval of the mean over the pairs, start and end of the process included, and the CPU time of the view's own thread.
+The view is drawn by the clock, stopped or not, so the ratios are upper bounds, and higher the busier the machine is. Build with `cargo build --release` first (without burn: `--no-default-features`).
 """
 import argparse
 import fcntl
@@ -15,6 +15,7 @@ import struct
 import tempfile
 import termios
 import threading
+import time
 
 from measured import BINARY, ROOT
 from turns import Run, compare
@@ -29,12 +30,31 @@ class OnTerminal(Run):
     def __init__(self, command):
         self.terminal, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        self.start, self.bytes = b"", 0
+        self.start, self.bytes, self.view, self.view_seconds = b"", 0, None, 0.0
+        self.began = self.latest = time.perf_counter()
         reader = threading.Thread(target=self.read, daemon=True)
         reader.start()
         environment = {**os.environ, "TERM": "xterm-256color"}
         super().__init__(command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, env=environment)
         os.close(slave)
+
+    def pause(self, began):
+        seconds = super().pause(began)
+        if self.cpu is None:
+            self.latest = time.perf_counter()
+            self.view = self.view or self.thread("live view")
+            if self.view:
+                with open(f"{self.view}/schedstat") as f:
+                    self.view_seconds = int(f.read().split()[0]) / 1e9
+        return seconds
+
+    def thread(self, name):
+        """The folder of the stopped process's thread of this name."""
+        for task in os.scandir(f"/proc/{self.child.pid}/task"):
+            with open(f"{task.path}/comm") as f:
+                if f.read().strip() == name:
+                    return task.path
+        return None
 
     def read(self):
         try:
@@ -70,6 +90,9 @@ def main():
     if not all(ALTERNATE_SCREEN in run.start for run in live_runs):
         raise SystemExit("a run with --live did not take the terminal")
     written = sum(run.bytes for run in live_runs) / len(live_runs)
+    view, cpu, wall = (sum(of(run) for run in live_runs) for of in (
+        lambda run: run.view_seconds, lambda run: run.cpu, lambda run: run.latest - run.began))
+    print(f"the view's own thread: {1e3 * view / wall:.1f} ms of CPU time a second, {100 * view / cpu:.2f} % of its process's")
     print(f"a run with --live wrote {written / 1e3:.0f} kB to its terminal of {COLUMNS} x {ROWS}")
 
 

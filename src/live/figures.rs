@@ -182,9 +182,7 @@ fn rows(before: &Totals, latest: &Totals, workers: &[Worker], rooms: &[Room]) ->
         queue: None,
         is_trainer: false,
     });
-    let shown = |stage: Stage| {
-        stage.of_loader() || matches!(stage.kind(), StageKind::Main | StageKind::Transfer)
-    };
+    let shown = |stage: Stage| stage.of_loader() || stage.kind() == StageKind::Main;
     let stages = latest.stages.iter().filter(|totals| shown(totals.stage));
     let stages = stages.map(|totals| {
         let stage = totals.stage;

@@ -51,11 +51,12 @@ pub fn draw_header(
                     Some(device),
                 ));
             }
+            let waits = waits(snapshot);
             lines.push(figure_line(
                 "data wait",
                 figures.data_wait,
                 percent,
-                Some("share of the trainer's time"),
+                waits.as_deref(),
             ));
         }
         None => {
@@ -67,6 +68,15 @@ pub fn draw_header(
         }
     }
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Who waits, where a device runs beside the trainer's thread and has work while that waits.
+fn waits(snapshot: &Snapshot) -> Option<String> {
+    snapshot.device?;
+    let verdict = snapshot.verdict.as_ref()?;
+    let device = percent(verdict.input_wait_share);
+    (device != percent(verdict.data_wait_share))
+        .then(|| format!("trainer; the device waits {device}"))
 }
 
 fn title(

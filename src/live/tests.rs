@@ -136,6 +136,8 @@ fn snapshot(totals: Totals) -> Snapshot {
         ],
         verdict: Some(Verdict {
             title: "loader-bound".to_owned(),
+            data_wait_share: 0.681,
+            input_wait_share: 0.655,
             evidence: evidence.map(str::to_owned).to_vec(),
             suggestion: Some(Suggestion::new(decode, 1.9)),
             ..Verdict::default()
