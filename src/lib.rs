@@ -8,6 +8,7 @@ extern crate self as stallscope;
 pub mod charts;
 pub mod cli;
 pub mod config;
+pub mod live;
 pub mod reproduce;
 pub mod session;
 pub mod train;

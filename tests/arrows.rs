@@ -33,6 +33,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report", &["analysis", "pipeline", "timeline"]),
     ("config", &["data", "machine", "pipeline"]),
     ("charts", &[]),
+    ("live", &["analysis", "report", "timeline"]),
     ("tune", &["analysis", "config", "report", "timeline"]),
     (
         "reproduce",
@@ -60,6 +61,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "charts",
+            "live",
             "reproduce",
             "session",
             "report",

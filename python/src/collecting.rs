@@ -3,8 +3,11 @@
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use serde::Deserialize;
+use stallscope::live::{Snapshot, StatusLines};
 use stallscope_core::report::{Status, render};
-use stallscope_torch::collector::{CollectOptions, Outcome, collect as collect_from};
+use stallscope_torch::collector::{
+    CollectOptions, OnProgress, Outcome, Progress, collect as collect_from,
+};
 use stallscope_torch::ring::Rings;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -17,6 +20,9 @@ struct Asked {
     /// Print the report as JSON.
     #[serde(default)]
     json: bool,
+    /// Say how the training stands while it is on.
+    #[serde(default)]
+    live: bool,
 }
 
 /// Takes what the rings at `path` get until their process has said all, or has ended, writes report and trace, and prints
@@ -26,7 +32,25 @@ pub fn collect(py: Python<'_>, path: PathBuf, options: String) -> PyResult<u8> {
     let rings = Rings::open(&path)?;
     let asked: Asked = serde_json::from_str(&options)
         .map_err(|error| PyValueError::new_err(format!("options of the collector: {error}")))?;
-    let outcome = py.detach(|| collect_from(&rings, asked.options));
+    let outcome = py.detach(|| {
+        let mut status = StatusLines::new();
+        let mut on_progress = |progress: Progress| {
+            let snapshot = Snapshot {
+                totals: progress.totals,
+                ..Snapshot::default()
+            };
+            let snapshot = snapshot.with_findings(&progress.report);
+            if let Some(line) = status.next(&snapshot) {
+                // Who reads it may be gone.
+                writeln!(io::stderr(), "{line}").ok();
+            }
+        };
+        let on_progress: Option<OnProgress> = match asked.live {
+            true => Some(&mut on_progress),
+            false => None,
+        };
+        collect_from(&rings, asked.options, on_progress)
+    });
     let outcome = outcome.map_err(|error| PyOSError::new_err(error.to_string()))?;
     // Whoever reads the output may be gone.
     print(&outcome, asked.json).ok();

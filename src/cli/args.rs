@@ -106,6 +106,7 @@ Examples:
   stallscope run photos                                        (a folder of pictures, as it is)
   stallscope run configs/quickstart.toml
   stallscope run configs/quickstart.toml --set decode.workers=2 --set batch.size=64
+  stallscope run configs/quickstart.toml --live                (watch it)
   stallscope run configs/quickstart.toml --set num_workers=4   (like PyTorch's DataLoader)
   stallscope run configs/quickstart.toml --mode loader-only    (how fast can it feed?)
   stallscope run configs/quickstart.toml --mode device-only    (how fast can the device train?)
@@ -145,6 +146,12 @@ pub struct RunArgs {
     /// Print no progress, only the result.
     #[arg(short, long)]
     pub quiet: bool,
+
+    /// Show the run on the whole terminal while it is on: queues, workers, idle causes, and the verdict so far.
+    ///
+    /// `q` or Ctrl-C stops the run and prints its report. Without a terminal the usual progress is shown.
+    #[arg(long, conflicts_with = "quiet")]
+    pub live: bool,
 
     /// The folder for what the run writes [default: traces/CONFIG-TIMESTAMP].
     #[arg(long, visible_alias = "out", value_name = "DIR")]

@@ -1,6 +1,7 @@
 //! Ctrl-C, and SIGTERM and SIGHUP, which are the same: the command ends early, with what it has. A second one ends it at
-//! once. May use: nothing of this crate.
+//! once. May use: `live`, to give the terminal back.
 
+use crate::live::give_back;
 use anyhow::Context;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use std::sync::Arc;
@@ -45,6 +46,7 @@ fn ignore_hangup() -> Option<SigHandler> {
 
 /// Ends the process whatever its threads do, as interrupted.
 pub(super) fn end_at_once() -> ! {
+    give_back();
     // SAFETY: it has no preconditions. `exit` would run handlers of libraries, which may wait for threads that hang.
     unsafe { libc::_exit(INTERRUPTED.into()) }
 }

@@ -1,24 +1,28 @@
-//! `stallscope run`: one run, with a progress bar, and its verdict.
+//! `stallscope run`: one run, with a progress bar or the live view, and its verdict.
+
+mod display;
 
 use super::args::RunArgs;
 use super::data::{generate_options, generate_with_progress, in_words};
 use super::file_limit::fail_instead_of_dying;
 use super::fit_search::become_fit_search;
 use super::interruption::{INTERRUPTED, end_at_once, on_interrupt};
-use super::{latest, page, progress};
+use super::{latest, page};
 use crate::config::{DeviceConfig, Mode, Resolved, Settings};
 use crate::data::{is_data, made_otherwise};
 use crate::device::probe::{self, Missing};
+use crate::live::give_back;
 use crate::pipeline::{error_chain, panic_message};
-use crate::report::{Report, Status, percent, render};
-use crate::session::{Outcome, Progress, RunOptions, Session, SessionError};
+use crate::report::{Report, Status, render};
+use crate::session::{Outcome, RunOptions, Session, SessionError};
 use crate::train::{FIRST_PANIC, TrainError};
 use anyhow::Context;
-use indicatif::ProgressBar;
+use display::Display;
 use std::io::{self, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::SystemTime;
 use time::UtcDateTime;
 
@@ -55,15 +59,15 @@ pub(super) fn execute(
         .run_dir
         .clone()
         .unwrap_or_else(|| default_run_dir(&config.name));
-    let bar = progress_bar(quiet);
-    let (shown, hidden, given) = (bar.clone(), bar.clone(), args.clone());
+    let display = Arc::new(Display::new(&config, quiet, args.live));
+    let (shown, hidden, given) = (display.clone(), display.clone(), args.clone());
     let options = RunOptions {
         run_dir: run_dir.clone(),
-        on_progress: Box::new(move |progress| show(&shown, progress)),
+        on_progress: Box::new(move |progress, report| shown.show(progress, report)),
         settings: settings.typed_keys(),
         evaluate: !args.trial || args.evaluate,
         on_hang: Some(Box::new(move |outcome| {
-            hidden.finish_and_clear();
+            hidden.finish();
             if let Err(error) = conclude(outcome, &given, &mut io::stdout()) {
                 eprintln!("error: {}", error_chain(error.as_ref()));
             }
@@ -77,8 +81,9 @@ pub(super) fn execute(
     let stop = session.stop_signal();
     on_interrupt(move || stop.stop())?;
     fail_instead_of_dying();
+    display.start();
     let outcome = catching_panics(|| session.run());
-    bar.finish_and_clear();
+    display.finish();
     match outcome? {
         Ok(outcome) => conclude(outcome, args, out),
         // A GPU may run out before the run, when its kernels are tuned.
@@ -245,34 +250,6 @@ pub(super) fn date_and_time(at: SystemTime) -> String {
     format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
 }
 
-fn progress_bar(quiet: bool) -> ProgressBar {
-    let template = "{bar:30} step {pos}/{len}  {msg}  [{elapsed}]";
-    let bar = progress::bar(0, template, quiet);
-    bar.set_message("starting");
-    bar
-}
-
-fn show(bar: &ProgressBar, progress: &Progress) {
-    bar.set_length(progress.steps_in_all);
-    bar.set_position(progress.steps);
-    let mut parts = match progress.samples_per_second {
-        Some(rate) => vec![format!("{rate:.0} samples/s")],
-        None => vec!["warming up".to_owned()],
-    };
-    let device = if progress.emulated {
-        "emulated device"
-    } else {
-        "device"
-    };
-    parts.extend(
-        progress
-            .device_busy
-            .map(|busy| format!("{device} busy {}", percent(busy))),
-    );
-    parts.extend(progress.loss.map(|loss| format!("loss {loss:.3}")));
-    bar.set_message(parts.join(", "));
-}
-
 /// Runs `body`, and reports a panic of its own as an error. Those of workers and of the device are caught
 /// where they happen and told with their sample or step; the default message would come on top.
 pub(super) fn catching_panics<T>(body: impl FnOnce() -> T) -> anyhow::Result<T> {
@@ -282,6 +259,7 @@ pub(super) fn catching_panics<T>(body: impl FnOnce() -> T) -> anyhow::Result<T> 
     } else {
         set_hook(Box::new(move |panic| {
             FIRST_PANIC.note(panic);
+            give_back();
             default(panic);
         }));
     }

@@ -6,7 +6,7 @@ use super::error::SessionError;
 use super::gpu::GpuCollector;
 use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
-use crate::analysis::{Analysis, Guard, LoaderShape, Summary, Verdict};
+use crate::analysis::{Analysis, Guard, LoaderShape, Summary, Totals, Verdict};
 use crate::config::EmulatedConfig;
 use crate::loader::{
     A_QUARTER_FULL, Intake, SHORTEST_PAUSE, cpu_of, pause_after, recorder_report, waking_profile,
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, park_timeout, yield_now};
 use std::time::{Duration, Instant};
 
-const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 const REPORT_EVERY: Duration = Duration::from_millis(1_000);
 const LATEST_REPORT: Duration = Duration::from_millis(1_500);
 /// Where a ring was fuller than this, or once others have kept the core for so long at a time or in all, other threads
@@ -37,23 +37,23 @@ const HALF_FULL: u64 = 2 * A_QUARTER_FULL;
 const LONG_TURN: Duration = Duration::from_micros(200);
 const LONG_TURNS: Duration = SHORTEST_PAUSE;
 
-/// How the run stands, for a progress bar.
+/// How the run stands, for who shows it.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// Steps done, warm-up included, and to do in all.
     pub steps: u64,
     pub steps_in_all: u64,
-    /// Samples per second over the window so far; `None` during warm-up.
-    pub samples_per_second: Option<f64>,
-    /// Device busy over the window so far, 0 to 1.
-    pub device_busy: Option<f64>,
+    /// Over the window so far; `None` during warm-up.
+    pub totals: Option<Totals>,
+    /// A device executes the steps.
+    pub has_device: bool,
     /// That device is an emulated one.
     pub emulated: bool,
     pub loss: Option<f64>,
 }
 
-/// Called by the collector's thread some times a second.
-pub type OnProgress = Box<dyn FnMut(&Progress) + Send + Sync>;
+/// Called by the collector's thread some times a second, with the report as of the last second.
+pub type OnProgress = Box<dyn FnMut(&Progress, &Report) + Send + Sync>;
 
 /// Ends the process where the run hangs after a stop.
 pub(super) type OnCollectorHang = Box<dyn FnOnce(Collector) -> Infallible + Send>;
@@ -277,20 +277,18 @@ impl Collector {
             let training = self.training();
             (training.steps, training.last_loss)
         };
-        let pace = self.analysis.pace();
-        let on_device = pace.filter(|_| self.device.is_some());
         let progress = Progress {
             steps,
             steps_in_all: self.steps,
-            samples_per_second: pace.map(|pace| pace.samples_per_second),
-            device_busy: on_device.map(|pace| pace.device_busy),
+            totals: self.analysis.totals(&self.recorder.lanes()),
+            has_device: self.device.is_some(),
             emulated: self
                 .device
                 .as_ref()
                 .is_some_and(|device| device.emulated.is_some()),
             loss,
         };
-        (self.on_progress)(&progress);
+        (self.on_progress)(&progress, &self.report);
     }
 
     fn recorder_report(&self, summary: &Summary) -> RecorderReport {

@@ -420,7 +420,7 @@ impl Session {
             Some(taken) => taken.collector(rule),
             None => (None, None),
         };
-        let on_progress = std::mem::replace(&mut self.options.on_progress, Box::new(|_| {}));
+        let on_progress = std::mem::replace(&mut self.options.on_progress, Box::new(|_, _| {}));
         Collector {
             clock: self.clock.clone(),
             recorder: recorder.clone(),

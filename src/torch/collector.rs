@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use serde::Deserialize;
 use serde_json::json;
 use stallscope_core::analysis::{
-    Analysis, CpuReading, Guard, LoaderShape, Summary, Verdict, WindowRule,
+    Analysis, CpuReading, Guard, LoaderShape, Summary, Totals, Verdict, WindowRule,
 };
 use stallscope_core::loader::{OtherPrograms, cpu_of, note_trace, this_machine};
 use stallscope_core::machine::usable_cores;
@@ -27,7 +27,7 @@ use stallscope_core::trace::{SharedTrace, TraceError, TraceOptions, TraceWriter}
 use stallscope_core::tracing_feed::{TracedSteps, TracingFeed};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 /// Between two looks at the rings; in that time none gets full, unless so many events come that the next look is early.
@@ -35,6 +35,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const MANY: u64 = 5000;
 /// Between two looks at what the kernel says.
 const READ_EVERY: u64 = 200_000_000;
+/// Between two reports to who watches.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How long workers of a training that has ended may take to end, too.
 const GRACE: Duration = Duration::from_secs(3);
 /// A trace may become as large.
@@ -78,6 +80,17 @@ pub enum CollectError {
     Trace(#[from] TraceError),
 }
 
+/// How a training stands that is on.
+pub struct Progress {
+    /// Over what is measured so far; `None` before the first measured step.
+    pub totals: Option<Totals>,
+    /// What is known of it so far, without predictions.
+    pub report: Report,
+}
+
+/// Called about once a second while the training is on.
+pub type OnProgress<'a> = &'a mut dyn FnMut(Progress);
+
 /// What came of it.
 pub struct Outcome {
     /// The report, as it was written.
@@ -113,7 +126,11 @@ struct Measuring {
 ///
 /// # Errors
 /// A folder that cannot be written.
-pub fn collect(rings: &Rings, options: CollectOptions) -> Result<Outcome, CollectError> {
+pub fn collect(
+    rings: &Rings,
+    options: CollectOptions,
+    mut on_progress: Option<OnProgress>,
+) -> Result<Outcome, CollectError> {
     let folder = options.run_dir.clone();
     let write = |source| CollectError::Write {
         path: folder.clone(),
@@ -137,6 +154,7 @@ pub fn collect(rings: &Rings, options: CollectOptions) -> Result<Outcome, Collec
         cpu: None,
     };
     let mut reader = rings.reader();
+    let mut told = Instant::now();
     let said = loop {
         let looks = collector.looks();
         let (said, ended) = (rings.is_finished(), looks && !is_alive(main));
@@ -147,6 +165,12 @@ pub fn collect(rings: &Rings, options: CollectOptions) -> Result<Outcome, Collec
         }
         collector.read_kernel(looks);
         collector.work(false)?;
+        if let Some(on_progress) = &mut on_progress
+            && told.elapsed() >= TELL_EVERY
+        {
+            told = Instant::now();
+            on_progress(collector.progress());
+        }
         if looks {
             reader.free_ended();
         }
@@ -300,12 +324,28 @@ impl Collector {
         }))
     }
 
+    fn progress(&self) -> Progress {
+        let (own, lanes) = (self.measuring.as_ref(), self.translation.lanes());
+        let mut report = self.standing(false);
+        report.status = Status::Running;
+        if let Some(summary) = own.and_then(|own| own.analysis.summary(lanes)) {
+            self.measured(&mut report, &summary);
+        }
+        Progress {
+            totals: own.and_then(|own| own.analysis.totals(lanes)),
+            report,
+        }
+    }
+
     fn report(&mut self, said: bool) -> Result<Outcome, CollectError> {
         let summary = self.measuring.as_ref();
         let summary = summary.and_then(|own| own.analysis.summary(self.translation.lanes()));
         let mut report = self.standing(said);
         if let Some(summary) = &summary {
             self.measured(&mut report, summary);
+            if let (Some(verdict), Some(torch)) = (&mut report.verdict, &report.torch) {
+                predict(verdict, &torch.costs);
+            }
         }
         if let Some(closed) = self.measuring.as_ref().and_then(|own| own.trace.finish()) {
             note_trace(report.trace.insert(TraceReport::default()), &closed);
@@ -391,7 +431,6 @@ impl Collector {
         advise(&mut verdict, causes, time, settings, computing);
         if let Some(torch) = &mut report.torch {
             torch.costs.others = computing.others;
-            predict(&mut verdict, &torch.costs);
         }
         report.verdict = Some(verdict);
         report.guard = Guard::of(summary, &shape);

@@ -30,6 +30,8 @@ class Collector:
             "steps": options.steps,
             "warmup_steps": options.warmup_steps,
             "json": options.json,
+            # Of several processes the first speaks for all.
+            "live": options.live and _options.speaks(options),
         }
         environment = {name: value for name, value in os.environ.items() if name != _options.VARIABLE}
         arguments = [package, f"/proc/self/fd/{fd}", json.dumps(asked)]

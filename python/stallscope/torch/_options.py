@@ -21,6 +21,7 @@ class Options:
     steps: Optional[int] = None
     warmup_steps: int = 3
     json: bool = False
+    live: bool = False
     #: The process that the command started; others write into folders within its own.
     first: int = 0
 
@@ -32,11 +33,12 @@ class Options:
         warmup_steps: int,
         as_json: bool,
         script: str = "",
+        live: bool = False,
     ) -> "Options":
         """Those of this process, which is the first."""
         script = script or sys.argv[0] or "python"
         folder = os.fspath(run_dir) if run_dir is not None else default_run_dir(script)
-        return cls(os.path.abspath(folder), steps, warmup_steps, as_json, os.getpid())
+        return cls(os.path.abspath(folder), steps, warmup_steps, as_json, live, os.getpid())
 
     def to_environment(self) -> None:
         """Have processes that are started from now on be profiled, too."""
@@ -90,6 +92,12 @@ def world_size() -> int:
         return int(os.environ.get("WORLD_SIZE", "1"))
     except Exception:
         return 1
+
+
+def speaks(options: Options) -> bool:
+    """Whether this process is the one that says how the training stands."""
+    number = rank()
+    return number == 0 if number is not None else options.first == os.getpid()
 
 
 def folder_of(options: Options) -> str:

@@ -22,6 +22,10 @@ pub struct TorchArgs {
     #[arg(long, visible_alias = "out", value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
 
+    /// Say how the training stands while it is on, in a line every 5 seconds on standard error.
+    #[arg(long)]
+    pub live: bool,
+
     /// Print the report as JSON.
     #[arg(long)]
     pub json: bool,

@@ -6,7 +6,8 @@ use super::hidden::Gaps;
 use super::process_cpu::{CpuReading, ProcessCpu};
 use super::run_delay::RunDelays;
 use super::summary::Summary;
-use super::tally::{Lengths, Tally, share};
+use super::tally::{Lengths, Tally};
+use super::totals::Totals;
 use super::units::{Link, MEETING_PATIENCE, Moment, Point, Units};
 use crate::timeline::{
     CountedSteps, DevicePhase, Interval, IntervalSet, LaneInfo, Nanos, Record, StageKind,
@@ -37,15 +38,6 @@ impl WindowRule {
         let last = self.steps.map(|steps| self.warmup_steps + steps);
         number > self.warmup_steps && last.is_none_or(|last| number <= last)
     }
-}
-
-/// How fast a run goes, over the window so far.
-#[derive(Copy, Clone, Debug)]
-pub struct Pace {
-    /// Samples per second over the window so far.
-    pub samples_per_second: f64,
-    /// Device busy / window, 0 to 1.
-    pub device_busy: f64,
 }
 
 /// Steps seen so far.
@@ -520,18 +512,22 @@ impl Analysis {
         self.units.len()
     }
 
-    /// How fast it goes so far; `None` before the first measured step. Much cheaper than a summary.
-    pub fn pace(&self) -> Option<Pace> {
+    /// Sums over the window so far; `None` before the first measured step. Much cheaper than a summary.
+    pub fn totals(&self, lanes: &[LaneInfo]) -> Option<Totals> {
         let start = self.fold.window_start()?;
         let measured = self.measured()?;
         let window = Interval::new(start, self.window_end.unwrap_or(measured.until));
         let paused = self.pauses.covered_in(window);
         let time = window.length() - paused;
         let unfolded = Interval::new(self.fold.cursor().max(start), window.end);
-        let busy = self.fold.busy() + self.device.busy.covered_in(unfolded) - paused;
-        Some(Pace {
-            samples_per_second: measured.samples as f64 / time.seconds().max(1e-9),
-            device_busy: share(busy, time),
+        Some(Totals {
+            time,
+            steps: measured.steps,
+            samples: measured.samples,
+            device_busy: self.fold.busy() + self.device.busy.covered_in(unfolded) - paused,
+            data_wait: self.data_wait_total(),
+            stages: self.tally.stage_totals(),
+            workers: self.tally.workers(lanes, time),
         })
     }
 

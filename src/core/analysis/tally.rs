@@ -4,6 +4,7 @@ mod costs;
 mod slowest;
 
 use super::profile::{LARGEST, Parts};
+use super::totals::StageTotals;
 use crate::timeline::{
     Interval, IntervalSet, LaneInfo, LaneKind, Nanos, Service, Stage, StageKind, ThreadUsage,
     UnitRecord,
@@ -427,6 +428,17 @@ impl Tally {
             .collect();
         slowest.sort_by_key(|slow| Reverse(slow.time));
         slowest
+    }
+
+    pub(super) fn stage_totals(&self) -> Vec<StageTotals> {
+        let stages = self.stages.iter().flatten();
+        let totals = stages.map(|tally| StageTotals {
+            stage: tally.stage,
+            busy: tally.busy,
+            units: tally.units,
+            input_depths: tally.input_depths,
+        });
+        totals.collect()
     }
 
     pub(super) fn workers(&self, lanes: &[LaneInfo], window: Nanos) -> Vec<WorkerSummary> {

@@ -158,7 +158,7 @@ fn a_training_becomes_a_report_and_a_trace() {
     training(&mut writer, 40);
     drop(writer);
     rings.finish();
-    let outcome = collect(&rings, options(folder.path())).unwrap();
+    let outcome = collect(&rings, options(folder.path()), None).unwrap();
     let written = fs::read_to_string(folder.path().join("run/report.json")).unwrap();
     // As text: what serde_json reads may be off in a number's last digit.
     let returned = serde_json::to_string_pretty(&outcome.report).unwrap();
@@ -191,7 +191,9 @@ fn an_error_of_the_script_is_said() {
         training(&mut writer, 10);
         texts(&mut writer, TextKind::Failed, text);
         rings.finish();
-        let report = collect(&rings, options(folder.path())).unwrap().report;
+        let report = collect(&rings, options(folder.path()), None)
+            .unwrap()
+            .report;
         assert_eq!(report.status, status);
         assert_eq!(report.error.as_deref(), Some(text));
     }
@@ -204,7 +206,9 @@ fn events_without_room_are_counted() {
     let mut writer = rings.claim().unwrap();
     training(&mut writer, 20_000);
     rings.finish();
-    let report = collect(&rings, options(folder.path())).unwrap().report;
+    let report = collect(&rings, options(folder.path()), None)
+        .unwrap()
+        .report;
     assert!(report.recorder.dropped > 0);
     assert_eq!(report.status, Status::Complete);
 }
@@ -214,6 +218,6 @@ fn a_folder_that_cannot_be_made_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("run"), "a file").unwrap();
     let rings = Rings::create().unwrap();
-    let error = collect(&rings, options(folder.path())).err().unwrap();
+    let error = collect(&rings, options(folder.path()), None).err().unwrap();
     assert!(error.to_string().starts_with("cannot write "), "{error}");
 }

@@ -197,7 +197,7 @@ fn a_stop_in_the_evaluation_interrupts_the_run() {
     let config = place.resolved("image-folder", "folder", &["split.validation=10"]);
     let options = RunOptions {
         run_dir: place.path("run"),
-        on_progress: Box::new(|_| {}),
+        on_progress: Box::new(|_, _| {}),
         settings: Vec::new(),
         evaluate: true,
         on_hang: None,
