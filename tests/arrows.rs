@@ -31,6 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("report", &["analysis", "pipeline", "timeline"]),
+    ("compare", &["report", "analysis", "timeline"]),
     ("config", &["data", "pipeline"]),
     ("charts", &[]),
     ("tune", &["analysis", "config", "report", "timeline"]),
@@ -60,6 +61,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "charts",
+            "compare",
             "reproduce",
             "session",
             "report",

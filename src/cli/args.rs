@@ -6,6 +6,7 @@
 //!
 //! May use: `config` (the image formats), `data` (the published data sets), `session`, `tune` (the objectives).
 
+mod compare;
 mod data;
 mod reproduce;
 mod timing;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub use compare::CompareArgs;
 pub use data::{DataCommand, DataSetArg, FetchArgs, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
 pub use reproduce::ReproduceArgs;
 pub use timing::{KernelsArg, TimeKernelsArgs, TimedModel};
@@ -46,7 +48,7 @@ Examples:
 
 Exit status:
   0  done
-  1  failed
+  1  failed, or a limit was missed (run --fail-below-busy, compare --fail-if-slower)
   2  the command line is wrong
   3  the device has too little memory: a batch, or every batch that was tried, does not fit
   130  stopped with Ctrl-C")]
@@ -65,6 +67,8 @@ pub enum Command {
     Sweep(SweepArgs),
     /// Run an experiment with more and more left out, and say what fetching, preparing and copying cost.
     Diagnose(DiagnoseArgs),
+    /// Compare runs: which is faster, how sure that is, and what else differs.
+    Compare(CompareArgs),
     /// Say what a run with other settings would measure, from the report of one run.
     Predict(PredictArgs),
     /// Find better workers, prefetch and other keys in a few trials that forecasts lead, and confirm them.
@@ -103,7 +107,15 @@ Examples:
   stallscope run configs/quickstart.toml --mode loader-only    (how fast can it feed?)
   stallscope run configs/quickstart.toml --mode device-only    (how fast can the device train?)
   stallscope run configs/quickstart.toml --mode host-resident  (how fast would it be if loading were free?)
-  stallscope run configs/quickstart.toml --device cuda:0 --trace /tmp/trace.json")]
+  stallscope run configs/quickstart.toml --device cuda:0 --trace /tmp/trace.json
+  stallscope run configs/emulated-gpu.toml -q --fail-below-busy 90%   (as a check in CI)
+
+Exit status:
+  0  done
+  1  failed, or device busy is below --fail-below-busy
+  2  the command line is wrong
+  3  the device has too little memory for a batch
+  130  stopped with Ctrl-C")]
 pub struct RunArgs {
     /// The experiment file, such as configs/quickstart.toml.
     pub config: PathBuf,
@@ -139,6 +151,10 @@ pub struct RunArgs {
     /// fits, which takes up to 4 short runs and 2 minutes.
     #[arg(long)]
     pub no_fit_search: bool,
+
+    /// Exit with status 1 if device busy, over the measured steps, is below this share.
+    #[arg(long, value_name = "SHARE", value_parser = compare::share)]
+    pub fail_below_busy: Option<f64>,
 
     /// This run is a trial of another: it prints nothing and evaluates nothing.
     #[arg(long, hide = true)]

@@ -2,8 +2,8 @@
 
 use super::args::{Cli, Command};
 use super::{
-    batch_size, completions, config, data, diagnose, doctor, error_chain, failure, fit_search,
-    predict, reproduce, run, sweep, time_kernels, tune,
+    batch_size, compare, completions, config, data, diagnose, doctor, error_chain, failure,
+    fit_search, predict, reproduce, run, sweep, time_kernels, tune,
 };
 use clap::Parser;
 use std::ffi::OsString;
@@ -62,6 +62,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::BatchSize(args) => return batch_size::batch_size(&args, out),
         Command::Sweep(args) => return sweep::sweep(&args, out),
         Command::Diagnose(args) => return diagnose::diagnose(&args, out),
+        Command::Compare(args) => return compare::compare(&args, out),
         Command::Predict(args) => return predict::predict(&args, out),
         Command::Tune(args) => return tune::tune(&args, out),
         Command::Reproduce(args) => return reproduce::reproduce(&args, out),
