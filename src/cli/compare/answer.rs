@@ -69,8 +69,8 @@ fn method(method: &Method, first: &str, side: &str) -> String {
             "95 % interval from 1 run against {repeats}: the {repeats} runs' spread is assumed for both\n  try: {TRY}"
         ),
         Method::Blocks { first: a, other: b } => format!(
-            "95 % interval from one run each ({a} and {b} blocks of the window, Welch's t): it covers the noise within \
-             a run,\nnot differences between runs\n  try: {TRY}"
+            "95 % interval from one run each ({a} and {b} blocks of the window, Welch's t): it covers the noise \
+             within a run\nand the cores lost to other programs meanwhile, not other differences between runs\n  try: {TRY}"
         ),
         Method::None { reason } => {
             let reason = match reason {

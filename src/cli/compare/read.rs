@@ -81,7 +81,9 @@ fn report_files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn measured(file: &Path) -> anyhow::Result<Report> {
     let shown = file.display();
     let json = fs::read(file).with_context(|| {
-        format!("cannot read the report {shown}; try the folder that `stallscope run` printed last")
+        format!(
+            "cannot read the report {shown}\n  try: the folder that `stallscope run` printed last"
+        )
     })?;
     ensure!(
         !json.is_empty(),

@@ -2,9 +2,11 @@
 //!
 //! Steps that follow each other are not independent, blocks that are much longer than a disturbance nearly are: the
 //! method of batch means (A. M. Law, Simulation Modeling and Analysis, chapter 9). What is left of the correlation
-//! between blocks widens the interval. A block begins and ends with the end of a step, so that no part of one is lost.
+//! between blocks widens the interval. So do other programs that took the cores while it ran: another run of the same may
+//! meet none, or twice as much. A block begins and ends with the end of a step, so that no part of one is lost.
 
 use super::ratio::Mean;
+use crate::analysis::Cause;
 use crate::report::Report;
 use crate::timeline::Nanos;
 use serde::Serialize;
@@ -18,6 +20,9 @@ const LEAST_BINS: usize = 2;
 
 /// Ten blocks cannot tell a higher correlation from a trend.
 const MOST_ALIKE: f64 = 0.7;
+
+/// Degrees of freedom with which Student's t is the normal distribution.
+const MOST_FREE: f64 = 1e6;
 
 /// Why a report has no blocks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -50,13 +55,33 @@ pub(super) fn mean(report: &Report) -> Result<Mean, NoBlocks> {
         .map(|block| block.seconds - block.samples * seconds / samples);
     let off: Vec<f64> = off.collect();
     let squares: f64 = off.iter().map(|off| off.powi(2)).sum();
-    let variance = squares * count / (count - 1.0) / seconds.powi(2);
+    let variance = squares * count / (count - 1.0) / seconds.powi(2) * inflation(&off, squares);
+    // Uniform from no disturbance to twice as much; its variance is not estimated from the blocks.
+    let whole = variance + lost_to_others(report).powi(2) / 3.0;
+    let free = (count - 1.0) * (whole / variance.max(f64::MIN_POSITIVE)).powi(2);
     Ok(Mean {
         value: report.samples_per_second.ln(),
-        variance: variance * inflation(&off, squares),
-        free: count - 1.0,
+        variance: whole,
+        free: free.clamp(count - 1.0, MOST_FREE),
         count: blocks.len(),
     })
+}
+
+/// Share of the window that other programs cost the run: CPU contention and late wake-ups, as far as it was other
+/// programs that used the cores.
+fn lost_to_others(report: &Report) -> f64 {
+    let is_lost = |cause| matches!(cause, Cause::CpuContention | Cause::WakeUp);
+    let causes = report.idle_causes.iter();
+    let lost: Nanos = causes
+        .filter(|cause| is_lost(cause.kind))
+        .map(|cause| cause.ns)
+        .sum();
+    let own = report.process_cpu_ns.unwrap_or_default().0 as f64;
+    let others = match report.other_programs_cpu_ns {
+        Some(others) => others.0 as f64 / (others.0 as f64 + own).max(1.0),
+        None => 1.0,
+    };
+    others * lost.0 as f64 / report.window_ns.0.max(1) as f64
 }
 
 /// How much more the mean varies since neighbouring blocks are alike: that of a process in which each block is so much

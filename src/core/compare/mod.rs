@@ -18,6 +18,9 @@ pub use ratio::{Method, Ratio};
 use crate::report::Report;
 use serde::Serialize;
 
+/// Emulated devices have almost no noise; smaller differences than that do not matter.
+const NOTHING: f64 = 1e-4;
+
 /// One run, or repeats of the same run.
 #[derive(Clone, Debug)]
 pub struct Side {
@@ -107,8 +110,8 @@ impl Comparison {
 fn against(first: &Side, side: &Side) -> Against {
     let ratio = Ratio::of(&first.runs, &side.runs);
     let finding = match (ratio.low, ratio.high) {
-        (Some(low), _) if low > 1.0 => Finding::Faster,
-        (_, Some(high)) if high < 1.0 => Finding::Slower,
+        (Some(low), _) if low > 1.0 + NOTHING => Finding::Faster,
+        (_, Some(high)) if high < 1.0 - NOTHING => Finding::Slower,
         (Some(_), Some(_)) => Finding::NoDifference,
         _ => Finding::Unknown,
     };

@@ -35,7 +35,8 @@ pub enum Method {
         /// Runs of the side that has several.
         repeats: usize,
     },
-    /// One run each; noise between runs is not covered.
+    /// One run each: noise within a run, and other programs that took the cores; other noise between runs is not
+    /// covered.
     Blocks {
         /// Blocks of the first run.
         first: usize,
@@ -87,16 +88,6 @@ impl Mean {
             count: values.len(),
         }
     }
-
-    /// The `value` of one run that varies as the runs of this mean do.
-    fn of_one_like_these(&self, value: f64) -> Mean {
-        Mean {
-            value,
-            variance: self.variance * self.count as f64,
-            count: 1,
-            ..*self
-        }
-    }
 }
 
 /// Where Student's t with `free` degrees of freedom lies above with a probability of 2.5 %.
@@ -113,31 +104,36 @@ impl Ratio {
             (&[one], &[two]) => of_single_runs(&first[0], &other[0], two - one),
             (&[one], _) => {
                 let many = Mean::of(&b);
-                let repeats = many.count;
-                let method = Method::OneAgainstRepeats { repeats };
-                // Of one variance, so its degrees of freedom count once.
-                of_one(many.of_one_like_these(one), many, method)
+                of_one_against_repeats(many, many.value - one)
             }
             (_, &[one]) => {
                 let many = Mean::of(&a);
-                let repeats = many.count;
-                let method = Method::OneAgainstRepeats { repeats };
-                of_one(many, many.of_one_like_these(one), method)
+                of_one_against_repeats(many, one - many.value)
             }
-            _ => match differences_in_turns(first, other) {
-                Some(differences) => {
-                    let mean = Mean::of(&differences);
-                    let pairs = mean.count;
-                    around(mean, Method::Pairs { pairs })
-                }
-                None => {
-                    let (first, other) = (a.len(), b.len());
-                    let difference = welch(Mean::of(&a), Mean::of(&b));
-                    around(difference, Method::Repeats { first, other })
-                }
-            },
+            _ => of_repeats(first, other, &a, &b),
         }
     }
+}
+
+/// One run, whose rate is taken to vary as that of the `many` repeats does.
+fn of_one_against_repeats(many: Mean, difference: f64) -> Ratio {
+    let repeats = many.count;
+    let mean = Mean {
+        value: difference,
+        variance: many.variance * (1.0 + repeats as f64),
+        ..many
+    };
+    around(mean, Method::OneAgainstRepeats { repeats })
+}
+
+fn of_repeats(first: &[Report], other: &[Report], a: &[f64], b: &[f64]) -> Ratio {
+    if let Some(differences) = differences_in_turns(first, other) {
+        let pairs = differences.len();
+        return around(Mean::of(&differences), Method::Pairs { pairs });
+    }
+    let (first, other) = (a.len(), b.len());
+    let difference = welch(Mean::of(a), Mean::of(b));
+    around(difference, Method::Repeats { first, other })
 }
 
 fn log_rates(runs: &[Report]) -> Vec<f64> {
@@ -200,16 +196,6 @@ pub(super) fn welch(a: Mean, b: Mean) -> Mean {
         free,
         count: a.count + b.count,
     }
-}
-
-/// The interval where both variances are one estimate.
-fn of_one(a: Mean, b: Mean, method: Method) -> Ratio {
-    let difference = Mean {
-        value: b.value - a.value,
-        variance: a.variance + b.variance,
-        ..b
-    };
-    around(difference, method)
 }
 
 /// Student's interval around `difference`.

@@ -2,8 +2,8 @@
 
 use super::ratio::{Mean, student, welch};
 use super::{Comparison, Finding, Method, NoBlocks, Property, Ratio, Side};
-use crate::analysis::{CauseTotals, PartOfWindow};
-use crate::report::{Machine, Report, TorchReport};
+use crate::analysis::{Cause, CauseTotals, PartOfWindow};
+use crate::report::{IdleCause, Machine, Report, TorchReport};
 use crate::timeline::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Rng;
@@ -253,6 +253,29 @@ fn an_interval_covers_the_truth_as_often_as_it_says() {
     });
     let covered = covered.count();
     assert!((929..=971).contains(&covered), "{covered}");
+}
+
+/// A run that other programs took 10 % of the time from may be as fast as one 8 % faster that they took none from.
+#[test]
+fn cores_lost_to_other_programs_widen_the_interval_of_a_single_run() {
+    let disturbed = |others: u64| {
+        let mut report = run_of(&[10.0; 100]);
+        report.process_cpu_ns = Some(Nanos(100));
+        report.other_programs_cpu_ns = Some(Nanos(others));
+        report.idle_causes = vec![IdleCause {
+            cause: Cause::CpuContention.to_string(),
+            kind: Cause::CpuContention,
+            stage: None,
+            ns: Nanos::from_millis(100),
+            share: 1.0,
+        }];
+        report
+    };
+    let quiet = || run_of(&[10.0 / 1.08; 100]);
+    let by_others = finding(vec![disturbed(1_000_000)], vec![quiet()]);
+    assert_eq!(by_others, Finding::NoDifference);
+    // Too many threads of its own are no noise.
+    assert_eq!(finding(vec![disturbed(0)], vec![quiet()]), Finding::Faster);
 }
 
 #[test]
