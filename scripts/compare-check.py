@@ -25,7 +25,7 @@ GAIN = 1.03
 STEP_MS = 20
 # Settings of each kind; a step takes about STEP_MS in all of them.
 KINDS = {
-    "device": ["batch.size=32"],
+    "device": ["batch.size=32", "emulated.run_ahead=16", "prefetch_factor=16", "copy.prefetch=16"],
     "storage": ["batch.size=4", "emulated.step_base=1ms", "storage.emulate=custom", "storage.latency=5ms"],
     "cpu": ["batch.size=16", "emulated.step_base=1ms"],
 }

@@ -21,9 +21,6 @@ const LEAST_BINS: usize = 2;
 /// Ten blocks cannot tell a higher correlation from a trend.
 const MOST_ALIKE: f64 = 0.7;
 
-/// Degrees of freedom with which Student's t is the normal distribution.
-const MOST_FREE: f64 = 1e6;
-
 /// Why a report has no blocks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -62,7 +59,7 @@ pub(super) fn mean(report: &Report) -> Result<Mean, NoBlocks> {
     Ok(Mean {
         value: report.samples_per_second.ln(),
         variance: whole,
-        free: free.clamp(count - 1.0, MOST_FREE),
+        free: free.max(count - 1.0),
         count: blocks.len(),
     })
 }

@@ -14,6 +14,9 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 /// With fewer pairs than that their differences have so few degrees of freedom that Welch's t is the sharper one.
 const LEAST_PAIRS: usize = 3;
 
+/// With more degrees of freedom Student's t is the normal distribution to 0.1 %, and statrs is no longer exact.
+const MOST_FREE: f64 = 1e3;
+
 /// What an interval is made from.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -92,7 +95,7 @@ impl Mean {
 
 /// Where Student's t with `free` degrees of freedom lies above with a probability of 2.5 %.
 pub(super) fn student(free: f64) -> f64 {
-    let t = StudentsT::new(0.0, 1.0, free);
+    let t = StudentsT::new(0.0, 1.0, free.min(MOST_FREE));
     t.map_or(f64::INFINITY, |t| t.inverse_cdf(0.975))
 }
 
