@@ -31,6 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("report", &["analysis", "pipeline", "timeline"]),
+    ("compare", &["report", "analysis", "timeline"]),
     ("config", &["data", "machine", "pipeline"]),
     ("charts", &[]),
     ("live", &["analysis", "report", "timeline"]),
@@ -62,6 +63,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "charts",
             "live",
+            "compare",
             "reproduce",
             "session",
             "report",

@@ -6,6 +6,7 @@
 //!
 //! May use: `config` (the image formats), `data` (the published data sets), `session`, `tune` (the objectives).
 
+mod compare;
 mod data;
 mod first;
 mod reproduce;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub use compare::CompareArgs;
 pub use data::{DataCommand, DataSetArg, FetchArgs, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
 pub use first::{DemoArgs, InitArgs, KeysArgs};
 pub use reproduce::ReproduceArgs;
@@ -63,6 +65,8 @@ pub enum Command {
     ///
     /// Runs an experiment again and again, each time with more of it left out.
     Diagnose(DiagnoseArgs),
+    /// Compare runs: which is faster, and how sure that is.
+    Compare(CompareArgs),
     /// Predict a run with other settings from a report.
     Predict(PredictArgs),
     /// Write a run's report as a web page.
@@ -112,10 +116,11 @@ Examples:
   stallscope run configs/quickstart.toml --mode device-only    (how fast can the device train?)
   stallscope run configs/quickstart.toml --mode host-resident  (how fast would it be if loading were free?)
   stallscope run configs/quickstart.toml --device cuda:0 --trace /tmp/trace.json
+  stallscope run configs/emulated-gpu.toml -q --fail-below-busy 90%   (as a check in CI)
 
 Exit status:
   0  done
-  1  failed
+  1  failed, or device busy is below --fail-below-busy
   2  the command line is wrong
   3  the device has too little memory: a batch, or every batch that was tried, does not fit
   130  stopped with Ctrl-C")]
@@ -161,6 +166,10 @@ pub struct RunArgs {
     /// fits, which takes up to 4 short runs and 2 minutes.
     #[arg(long)]
     pub no_fit_search: bool,
+
+    /// Exit with status 1 if device busy, over the measured steps, is below this share.
+    #[arg(long, value_name = "SHARE", value_parser = compare::share)]
+    pub fail_below_busy: Option<f64>,
 
     /// This run is a trial of another: it prints nothing and evaluates nothing.
     #[arg(long, hide = true)]

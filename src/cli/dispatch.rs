@@ -2,7 +2,7 @@
 
 use super::args::{Cli, Command};
 use super::{
-    batch_size, completions, config, data, demo, diagnose, doctor, error_chain, failure,
+    batch_size, compare, completions, config, data, demo, diagnose, doctor, error_chain, failure,
     fit_search, init, predict, report, reproduce, run, sweep, time_kernels, tune,
 };
 use clap::Parser;
@@ -64,6 +64,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::BatchSize(args) => return batch_size::batch_size(&args, out),
         Command::Sweep(args) => return sweep::sweep(&args, out),
         Command::Diagnose(args) => return diagnose::diagnose(&args, out),
+        Command::Compare(args) => return compare::compare(&args, out),
         Command::Predict(args) => return predict::predict(&args, out),
         Command::Report(args) => return report::report(&args, out),
         Command::Tune(args) => return tune::tune(&args, out),

@@ -4,6 +4,7 @@
 
 pub mod args;
 pub mod batch_size;
+pub mod compare;
 pub mod completions;
 pub mod config;
 pub mod data;

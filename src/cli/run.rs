@@ -13,10 +13,10 @@ use crate::data::{is_data, made_otherwise};
 use crate::device::probe::{self, Missing};
 use crate::live::give_back;
 use crate::pipeline::{error_chain, panic_message};
-use crate::report::{Report, Status, render};
+use crate::report::{Report, Status, percent, render};
 use crate::session::{Outcome, RunOptions, Session, SessionError};
 use crate::train::{FIRST_PANIC, TrainError};
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use display::Display;
 use std::io::{self, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -126,7 +126,10 @@ fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Re
             Err(error).context("cannot print the report")
         }
         _ if outcome.report.status == Status::Interrupted => Ok(ExitCode::from(INTERRUPTED)),
-        _ => Ok(ExitCode::SUCCESS),
+        _ => {
+            require_busy(&outcome.report, args.fail_below_busy)?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -139,6 +142,26 @@ fn show_page(report: &Report, path: &Path, out: &mut dyn Write) -> io::Result<()
             Ok(())
         }
     }
+}
+
+/// Fails where the device was busy for less than the `least` share of the window.
+fn require_busy(report: &Report, least: Option<f64>) -> anyhow::Result<()> {
+    let Some(least) = least else {
+        return Ok(());
+    };
+    let Some(device) = report.device.as_ref().filter(|_| report.steps > 0) else {
+        bail!(
+            "--fail-below-busy: device busy is unknown, since no step ran on a device\n  \
+             try: a mode other than loader-only, and measured steps"
+        );
+    };
+    let (busy, least_shown) = (percent(device.busy_share), percent(least));
+    ensure!(
+        device.busy_share >= least,
+        "device busy is {busy}, below the {least_shown} of --fail-below-busy\n  \
+         try: the change that the verdict suggests"
+    );
+    Ok(())
 }
 
 fn print(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {

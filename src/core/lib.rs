@@ -1,7 +1,8 @@
 //! What stallscope is made of, without burn, CUDA, TLS or a command line: records of time, the pipeline engine, the
 //! analysis of where device idle time comes from, prediction, traces and reports.
 //!
-//! Modules may use only those below them: `attach` -> `loader`; `loader` -> `report`, `pipeline`, `machine`; `report` -> `analysis` ->
+//! Modules may use only those below them: `attach` -> `loader`; `loader` -> `report`, `pipeline`, `machine`; `compare` ->
+//! `report`; `report` -> `analysis` ->
 //! `timeline`; `pipeline` and `trace` -> `timeline`; `tracing_feed` -> `trace`, `analysis`; `machine` uses nothing.
 
 #![warn(missing_docs)]
@@ -12,6 +13,7 @@ extern crate self as stallscope;
 
 pub mod analysis;
 pub mod attach;
+pub mod compare;
 pub mod loader;
 pub mod machine;
 pub mod pipeline;

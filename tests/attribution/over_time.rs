@@ -10,7 +10,7 @@ use stallscope::timeline::{Interval, Nanos, Stage};
 use std::collections::BTreeMap;
 
 /// Bins, and epochs where there are any, follow each other through the whole window; the causes of each add up to the
-/// time in which the device was not busy, and all of them to the window's, to the nanosecond.
+/// time in which the device was not busy, and all of them to the window's, to the nanosecond; their steps are all steps.
 pub fn check_sums(outcome: &Outcome) -> Result<(), TestCaseError> {
     let over_time = &outcome.summary.over_time;
     let bins: Vec<&PartOfWindow> = over_time.bins.iter().collect();
@@ -31,7 +31,13 @@ fn check_parts(outcome: &Outcome, parts: &[&PartOfWindow]) -> Result<(), TestCas
     prop_assert!(parts.len() <= 200, "{} parts", parts.len());
     let mut cursor = Nanos::ZERO;
     let mut sums: BTreeMap<String, Nanos> = BTreeMap::new();
+    let mut steps = (0, 0);
     for part in parts {
+        steps = (steps.0 + part.steps, steps.1 + part.samples);
+        prop_assert_eq!(part.last_step_end.is_some(), part.steps > 0);
+        if let Some(end) = part.last_step_end {
+            prop_assert!(part.start < end && end <= part.start + part.length);
+        }
         prop_assert_eq!(part.start, cursor);
         cursor = part.start + part.length;
         let interval = Interval::new(
@@ -51,6 +57,9 @@ fn check_parts(outcome: &Outcome, parts: &[&PartOfWindow]) -> Result<(), TestCas
         }
     }
     prop_assert_eq!(cursor, summary.window.length());
+    prop_assert_eq!(steps, (summary.steps, summary.samples));
+    let last = parts.last().and_then(|part| part.last_step_end);
+    prop_assert_eq!(last, Some(cursor));
     let causes = summary
         .causes
         .iter()

@@ -147,6 +147,13 @@ impl Fold {
         self.over_time.begin_epoch(epoch, at);
     }
 
+    /// A step of `samples` samples ended; steps in order.
+    pub(super) fn step(&mut self, end: Nanos, samples: u64) {
+        if self.window_start.is_some_and(|start| end > start) {
+            self.over_time.step(end, samples);
+        }
+    }
+
     pub(super) fn window_start(&self) -> Option<Nanos> {
         self.window_start
     }

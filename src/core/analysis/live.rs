@@ -358,6 +358,7 @@ impl Analysis {
                 self.steps.ended.count(unit, warmup_steps);
                 self.begin_window();
             }
+            self.fold.step(unit.pushed, u64::from(unit.samples));
             let name = UnitRef::new(lane, unit.ordinal);
             self.steps.before_latest = self.steps.latest.replace((name, unit.pushed));
         }

@@ -1,7 +1,7 @@
 //! Causes of device idle time over the window: in bins of equal width, and by epoch.
 //!
 //! Invariants: the causes of a part add up to its idle time, and those of all bins to the window's, to the
-//! nanosecond; so do those of all epochs. There are at most 200 bins and 200 epochs: past that, neighbours are merged.
+//! nanosecond; so do those of all epochs. So do steps, unless records of them were dropped. There are at most 200 bins and 200 epochs: past that, neighbours are merged.
 
 use super::cause::{Cause, CauseTotals};
 use crate::timeline::{Interval, IntervalSet, Nanos};
@@ -25,6 +25,15 @@ pub struct PartOfWindow {
     pub idle: Nanos,
     /// That time by cause.
     pub causes: CauseTotals,
+    /// Steps that ended in it; reports of earlier versions do not count them, nor the next two.
+    #[serde(default)]
+    pub steps: u64,
+    /// Samples of those steps.
+    #[serde(default)]
+    pub samples: u64,
+    /// When the last of those steps ended: measured time since the window began, without pauses.
+    #[serde(default, rename = "last_step_end_ns")]
+    pub last_step_end: Option<Nanos>,
 }
 
 /// One epoch as far as it lies in the window, or some that follow each other.
@@ -66,6 +75,9 @@ impl OverTime {
             let begins = start + part.start;
             let whole = Interval::new(begins, begins + part.length);
             part.length = part.length - pauses.covered_in(whole);
+            if let Some(end) = &mut part.last_step_end {
+                *end = *end - pauses.covered_in(Interval::new(start, start + *end));
+            }
         }
         self
     }
@@ -111,6 +123,13 @@ impl OverTimeTally {
         self.epochs.add(cause, idle);
     }
 
+    /// A step of `samples` samples ended; steps in order, after the window was opened.
+    pub(super) fn step(&mut self, end: Nanos, samples: u64) {
+        self.reach(end);
+        self.bins.step(end, samples);
+        self.epochs.step(end, samples);
+    }
+
     pub(super) fn over_time(&self, window: Interval) -> OverTime {
         let epochs = self.epochs.parts(window);
         OverTime {
@@ -140,6 +159,32 @@ struct Row {
     last: u64,
     start: Nanos,
     causes: CauseTotals,
+    steps: u64,
+    samples: u64,
+    last_step_end: Option<Nanos>,
+}
+
+impl Row {
+    fn new(number: u64, start: Nanos) -> Row {
+        Row {
+            first: number,
+            last: number,
+            start,
+            causes: CauseTotals::default(),
+            steps: 0,
+            samples: 0,
+            last_step_end: None,
+        }
+    }
+
+    /// Takes in the row that follows.
+    fn join(&mut self, next: &Row) {
+        self.last = next.last;
+        self.causes.add_all(&next.causes);
+        self.steps += next.steps;
+        self.samples += next.samples;
+        self.last_step_end = next.last_step_end.or(self.last_step_end);
+    }
 }
 
 impl Series {
@@ -157,23 +202,27 @@ impl Series {
             row.last = row.last.max(number);
             return;
         }
-        self.rows.push(Row {
-            first: number,
-            last: number,
-            start: at,
-            causes: CauseTotals::default(),
-        });
+        self.rows.push(Row::new(number, at));
         while self.rows.len() > MOST_PARTS {
             self.mergers += 1;
             let mergers = self.mergers;
             self.rows.dedup_by(|row, before| {
                 let joins = place(row.first, mergers) == place(before.first, mergers);
                 if joins {
-                    before.last = row.last;
-                    before.causes.add_all(&row.causes);
+                    before.join(row);
                 }
                 joins
             });
+        }
+    }
+
+    /// A step that ends as a row begins belongs to the row before.
+    fn step(&mut self, end: Nanos, samples: u64) {
+        let after = self.rows.partition_point(|row| row.start < end);
+        if let Some(row) = after.checked_sub(1).and_then(|at| self.rows.get_mut(at)) {
+            row.steps += 1;
+            row.samples += samples;
+            row.last_step_end = Some(end);
         }
     }
 
@@ -203,6 +252,9 @@ impl Series {
                     length: inside.length(),
                     idle: row.causes.total(),
                     causes: row.causes.clone(),
+                    steps: row.steps,
+                    samples: row.samples,
+                    last_step_end: row.last_step_end.map(|end| end - window.start),
                 };
                 (row, part)
             })

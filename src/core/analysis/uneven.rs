@@ -256,6 +256,9 @@ mod tests {
             length,
             idle: totals.total(),
             causes: totals,
+            steps: 0,
+            samples: 0,
+            last_step_end: None,
         }
     }
 

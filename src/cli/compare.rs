@@ -1,0 +1,121 @@
+//! `stallscope compare`: which of some runs is faster, how sure that is, and what else differs.
+//!
+//! May use: `compare`, `report`, `timeline`.
+
+mod answer;
+mod read;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use super::args::CompareArgs;
+use crate::compare::{Against, Comparison, Side};
+use read::ReadSide;
+use serde_json::json;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+const SCHEMA_VERSION: u32 = 1;
+
+/// Compares the runs of `args` and prints what was found.
+///
+/// # Errors
+/// A report that cannot be read, or has nothing to compare.
+pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let names = ('A'..='Z').map(String::from);
+    let read = names
+        .zip(&args.runs)
+        .map(|(name, path)| read::side(name, path));
+    let read = read.collect::<anyhow::Result<Vec<ReadSide>>>()?;
+    let sides: Vec<Side> = read.iter().map(|read| read.side.clone()).collect();
+    let comparison = Comparison::of(&sides);
+    let mut warnings: Vec<String> = read.iter().flat_map(|read| read.warnings.clone()).collect();
+    warnings.extend(read::same_twice(&read));
+    warnings.extend(answer::warnings(&comparison));
+    let slower = too_slow(&comparison, args.fail_if_slower);
+    if args.json {
+        print_json(out, &read, &comparison, &warnings, &slower)?;
+    } else {
+        print(out, args, &read, &comparison)?;
+    }
+    out.flush()?;
+    for warning in &warnings {
+        eprintln!("warning: {warning}");
+    }
+    for (against, share) in &slower {
+        eprintln!("error: {}", answer::too_slow(against, &comparison, *share));
+    }
+    Ok(match slower.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// The sides that are slower than the `limit` allows, with it.
+fn too_slow(comparison: &Comparison, limit: Option<f64>) -> Vec<(&Against, f64)> {
+    let against = comparison.against_first.iter();
+    let pairs = against.filter_map(|against| Some((against, limit?)));
+    pairs
+        .filter(|(against, limit)| against.is_slower_by(*limit))
+        .collect()
+}
+
+fn print(
+    out: &mut dyn Write,
+    args: &CompareArgs,
+    read: &[ReadSide],
+    comparison: &Comparison,
+) -> io::Result<()> {
+    for against in &comparison.against_first {
+        writeln!(out, "{}", answer::sentence(against, comparison))?;
+    }
+    if args.quiet {
+        return Ok(());
+    }
+    for line in answer::methods(comparison) {
+        writeln!(out, "{line}")?;
+    }
+    writeln!(out)?;
+    for ReadSide { side, path, .. } in read {
+        let runs = match side.runs.len() {
+            1 => "1 run".to_owned(),
+            runs => format!("mean of {runs} runs"),
+        };
+        writeln!(out, "{}  {} ({runs})", side.name, path.display())?;
+    }
+    writeln!(out, "\n{}", table::render(comparison, table::width()))?;
+    let settings = answer::settings(comparison);
+    if !settings.is_empty() {
+        writeln!(out)?;
+    }
+    for line in settings {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn print_json(
+    out: &mut dyn Write,
+    read: &[ReadSide],
+    comparison: &Comparison,
+    warnings: &[String],
+    slower: &[(&Against, f64)],
+) -> anyhow::Result<()> {
+    let sides = read
+        .iter()
+        .map(|read| json!({ "side": read.side.name, "path": read.path, "reports": read.reports }));
+    let json = json!({
+        "schema": "stallscope-comparison",
+        "schema_version": SCHEMA_VERSION,
+        "stallscope_version": env!("CARGO_PKG_VERSION"),
+        "confidence": 0.95,
+        "paths": sides.collect::<Vec<_>>(),
+        "sides": comparison.sides,
+        "against_first": comparison.against_first,
+        "too_slow": slower.iter().map(|(against, _)| &against.side).collect::<Vec<_>>(),
+        "warnings": warnings,
+    });
+    serde_json::to_writer_pretty(&mut *out, &json)?;
+    writeln!(out)?;
+    Ok(())
+}
