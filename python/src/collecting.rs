@@ -3,6 +3,7 @@
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use serde::Deserialize;
+use stallscope::cli::page::write;
 use stallscope::live::{Snapshot, StatusLines};
 use stallscope_core::report::{Status, render};
 use stallscope_torch::collector::{
@@ -10,7 +11,7 @@ use stallscope_torch::collector::{
 };
 use stallscope_torch::ring::Rings;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What the hooks ask for.
 #[derive(Deserialize)]
@@ -52,12 +53,19 @@ pub fn collect(py: Python<'_>, path: PathBuf, options: String) -> PyResult<u8> {
         collect_from(&rings, asked.options, on_progress)
     });
     let outcome = outcome.map_err(|error| PyOSError::new_err(error.to_string()))?;
+    let page = match write(&outcome.report, &outcome.path) {
+        Ok(page) => Some(page),
+        Err(error) => {
+            eprintln!("stallscope: no page was written: {error}");
+            None
+        }
+    };
     // Whoever reads the output may be gone.
-    print(&outcome, asked.json).ok();
+    print(&outcome, page.as_deref(), asked.json).ok();
     Ok(0)
 }
 
-fn print(outcome: &Outcome, json: bool) -> io::Result<()> {
+fn print(outcome: &Outcome, page: Option<&Path>, json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if json {
         serde_json::to_writer_pretty(&mut out, &outcome.report)?;
@@ -68,6 +76,9 @@ fn print(outcome: &Outcome, json: bool) -> io::Result<()> {
         writeln!(out, "\nthe script ended with an error: {error}")?;
     }
     writeln!(out, "\nreport   {}", outcome.path.display())?;
+    if let Some(page) = page {
+        writeln!(out, "page     {}", page.display())?;
+    }
     if let Some(trace) = &outcome.report.trace {
         writeln!(
             out,

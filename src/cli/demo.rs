@@ -174,7 +174,7 @@ fn samples_per_second(config: Resolved) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let options = RunOptions {
         run_dir: folder.path().to_owned(),
-        on_progress: Box::new(|_| {}),
+        on_progress: Box::new(|_, _| {}),
         settings: Vec::new(),
         evaluate: false,
         on_hang: None,

@@ -22,6 +22,7 @@ pub(super) fn overview() -> String {
     let verbs = Command::augment_subcommands(clap::Command::new("stallscope"));
     let mut text = "\
 Find out which loader stage keeps your GPU waiting, and what to change.
+
 Usage: stallscope COMMAND ...     Try it: stallscope demo
 "
     .to_owned();

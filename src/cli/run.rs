@@ -109,11 +109,8 @@ fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Re
     let printed = if args.trial {
         Ok(())
     } else {
-        print(&outcome, out)
+        print(&outcome, out).and(show_page(&outcome, out))
     };
-    if let (false, Some(path)) = (args.trial, &outcome.report_path) {
-        show_page(&outcome.report, path, out)?;
-    }
     for warning in &outcome.warnings {
         eprintln!("warning: {warning}");
     }
@@ -133,9 +130,12 @@ fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Re
     }
 }
 
-/// Writes the page beside the report at `path`, and says where.
-fn show_page(report: &Report, path: &Path, out: &mut dyn Write) -> io::Result<()> {
-    match page::write(report, path) {
+/// Writes the page beside the report, and says where.
+fn show_page(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
+    let Some(path) = &outcome.report_path else {
+        return Ok(());
+    };
+    match page::write(&outcome.report, path) {
         Ok(page) => writeln!(out, "page     {}", page.display()),
         Err(error) => {
             eprintln!("warning: {} has no page beside it: {error}", path.display());
