@@ -69,3 +69,136 @@ pub fn write_page_to(report: &Report, helps: Option<&Helps>, path: &Path) -> io:
             fs::remove_file(&unfinished).ok();
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::predict::Estimate;
+    use crate::analysis::{Cause, CauseTotals, InputBound, PartOfWindow, Verdict};
+    use crate::report::{DeviceReport, IdleCause, Machine, Status};
+    use crate::timeline::{Nanos, Pipeline, Stage};
+
+    /// A second, a quarter of it busy.
+    fn report() -> Report {
+        let name = "a </script><b>& b".to_owned();
+        let mut report = Report::new(name, Machine::default(), serde_json::Value::Null);
+        let kind = Cause::Capacity(Stage::DECODE);
+        let idle = Nanos::from_millis(750);
+        report.pipeline = Pipeline::IMAGES;
+        report.status = Status::Complete;
+        report.steps = 10;
+        report.samples_per_second = 100.0;
+        report.window_ns = Nanos::from_millis(1_000);
+        report.device = Some(DeviceReport {
+            name: "cpu".to_owned(),
+            busy_ns: Nanos::from_millis(250),
+            idle_ns: idle,
+            busy_share: 0.25,
+            ..DeviceReport::default()
+        });
+        report.idle_causes = vec![IdleCause {
+            cause: kind.to_string(),
+            kind,
+            stage: kind.stage(),
+            ns: idle,
+            share: 1.0,
+        }];
+        report.over_time.bins = [0, 500].map(bin).to_vec();
+        report.verdict = Some(Verdict {
+            input_bound: InputBound::Highly,
+            title: "loader-bound".to_owned(),
+            evidence: vec!["decode has 1 worker".to_owned(), "the rest".to_owned()],
+            ..Verdict::default()
+        });
+        report
+    }
+
+    /// Half a second, half of it idle.
+    fn bin(start: u64) -> PartOfWindow {
+        let mut causes = CauseTotals::default();
+        causes.add(Cause::Capacity(Stage::DECODE), Nanos::from_millis(250));
+        PartOfWindow {
+            start: Nanos::from_millis(start),
+            length: Nanos::from_millis(500),
+            idle: Nanos::from_millis(250),
+            causes,
+            steps: 5,
+            samples: 50,
+            last_step_end: None,
+        }
+    }
+
+    fn data(page: &str) -> serde_json::Value {
+        let from = page.split_once("id=\"data\">").unwrap().1;
+        serde_json::from_str(from.split_once("</script>").unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn a_page_says_what_the_report_does() {
+        let page = page(&report(), None);
+        for words in [
+            "<h1>Loader-bound: decode has 1 worker</h1>",
+            "25.0 %",
+            "decode capacity",
+            "75.0 %",
+            "all workers of decode were busy",
+        ] {
+            assert!(page.contains(words), "{words}");
+        }
+        assert!(!page.contains("What would help"));
+        let chart = &data(&page)["over_time"];
+        assert_eq!(chart["seconds"], serde_json::json!([0.0, 0.5]));
+        assert_eq!(chart["rows"][1]["shares"], serde_json::json!([0.5, 0.5]));
+    }
+
+    #[test]
+    fn names_cannot_break_the_page() {
+        let page = page(&report(), None);
+        assert!(page.contains("a &lt;&#x2f;script&gt;&lt;b&gt;&amp; b"));
+        assert_eq!(page.matches("</script>").count(), 3);
+    }
+
+    /// Nothing is asked of a host as the page opens.
+    #[test]
+    fn a_page_needs_no_network() {
+        let page = page(&report(), None);
+        for asks in ["src=\"", "href=\"http", "@import", "url("] {
+            assert!(!page.contains(asks), "{asks}");
+        }
+    }
+
+    #[test]
+    fn sliders_find_what_was_simulated() {
+        let axis = |name: &str, values: &[&str], is_setting| Axis {
+            name: name.to_owned(),
+            flag: format!("--{name}={{}}"),
+            values: values.iter().map(ToString::to_string).collect(),
+            now: 0,
+            is_setting,
+        };
+        let axes = vec![
+            axis("workers", &["1", "2"], true),
+            axis("speed", &["1", "4"], false),
+        ];
+        let grid = Grid::of(axes, 100.0, None, |places, _| {
+            Some(Predicted {
+                rate: Estimate::exactly([100.0, 190.0][places[0]] + [0.0, 9.0][places[1]]),
+                busy: None,
+            })
+        });
+        let page = page(&report(), Some(&Helps { grid }));
+        assert!(page.contains("1.90x"), "the change of a setting");
+        assert!(!page.contains("1.99x"), "another device is no setting");
+        assert_eq!(data(&page)["grid"]["points"][3]["rate"]["value"], 199.0);
+    }
+
+    #[test]
+    fn a_run_that_failed_says_so() {
+        let mut report = Report::new("x".to_owned(), Machine::default(), serde_json::Value::Null);
+        report.status = Status::Failed;
+        report.error = Some("cannot read <it>".to_owned());
+        let page = page(&report, None);
+        assert!(page.contains("The run failed.") && page.contains("cannot read &lt;it&gt;"));
+        assert!(page.contains("No verdict: the run ended before its first measured step"));
+    }
+}

@@ -31,6 +31,7 @@ pub(super) struct View {
     helps: Option<HelpsView>,
     over_time: Option<String>,
     over_time_title: &'static str,
+    epochs: bool,
     pipeline: Vec<Stage>,
     pipeline_note: &'static str,
     tables: Vec<Table>,
@@ -146,6 +147,9 @@ impl View {
             let names: Vec<&str> = chart.rows.iter().map(|row| &*row.name).collect();
             format!("Shares of the time over the window: {}", names.join(", "))
         });
+        let epochs = over_time
+            .as_ref()
+            .is_some_and(|chart| !chart.marks.is_empty());
         let time = time(report);
         let words = time
             .iter()
@@ -171,6 +175,7 @@ impl View {
                 true => "Device busy and causes of idle over time",
                 false => "Causes over time",
             },
+            epochs,
             pipeline: report
                 .stages
                 .iter()
@@ -255,9 +260,13 @@ fn sentence(report: &Report) -> Sentence {
         ),
         None => format!(": at most {:.2}x", suggestion.at_most),
     });
+    let mut evidence = verdict.evidence.iter();
+    if let Some(first) = evidence.next() {
+        title = format!("{title}: {first}");
+    }
     Sentence {
         title,
-        evidence: verdict.evidence.join("; "),
+        evidence: evidence.cloned().collect::<Vec<_>>().join("; "),
         change: suggestion.map(|suggestion| suggestion.change.to_string()),
         gain: gain.unwrap_or_default(),
     }
