@@ -115,7 +115,7 @@ fn print_json(
         "too_slow": slower.iter().map(|(against, _)| &against.side).collect::<Vec<_>>(),
         "warnings": warnings,
     });
-    serde_json::to_writer_pretty(&mut *out, &json)?;
-    writeln!(out)?;
-    Ok(())
+    // As one text: an error of `out`, such as a closed pipe, stays one.
+    let text = serde_json::to_string_pretty(&json)?;
+    Ok(writeln!(out, "{text}")?)
 }
