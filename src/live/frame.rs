@@ -64,7 +64,7 @@ impl Heights {
             true => take(&mut left, BOX_HEIGHT, BOX_HEIGHT),
             false => take(&mut left, rows as u16, 1),
         };
-        let verdict = take(&mut left, VERDICT_HEIGHT, 2);
+        let verdict = take(&mut left, VERDICT_HEIGHT, 1);
         let some_causes = take(&mut left, TITLE + FEWEST_CAUSES, 2);
         let threads = picture.figures.map_or(0, |figures| figures.workers.len());
         let more_causes = shown_causes(picture.snapshot).count().min(MOST_CAUSES) as u16;

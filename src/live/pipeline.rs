@@ -13,7 +13,7 @@ pub const BOX_HEIGHT: u16 = 8;
 /// `starved 100%` between borders.
 const BOX_WIDTH: u16 = 14;
 /// Longest word in front of a bar.
-const NAME_WIDTH: usize = 12;
+const NAME_WIDTH: usize = 13;
 const BAR_WIDTH: usize = 10;
 
 /// Whether boxes for `rows` fit into so many columns; neighbours share a border.
@@ -25,16 +25,20 @@ pub fn draw_boxes(frame: &mut Frame, area: Rect, rows: &[Row], palette: Palette)
     let each = Layout::horizontal(rows.iter().map(|_| Constraint::Fill(1)));
     let areas = each.spacing(Spacing::Overlap(1)).split(area);
     for (row, area) in rows.iter().zip(areas.iter()) {
-        let title = match row.doing {
-            Doing::Own(count @ 2.., _) => format!("{} x{count}", row.name),
-            _ => row.name.clone(),
-        };
         let block = Block::bordered()
-            .title(Span::styled(title, palette.title()))
+            .title(Span::styled(name(row), palette.title()))
             .merge_borders(MergeStrategy::Exact);
         let inside = block.inner(*area);
         frame.render_widget(block, *area);
         frame.render_widget(box_lines(row, inside.width.into(), palette), inside);
+    }
+}
+
+/// `decode x2` has two workers.
+fn name(row: &Row) -> String {
+    match row.doing {
+        Doing::Own(count @ 2.., _) => format!("{} x{count}", row.name),
+        _ => row.name.clone(),
     }
 }
 
@@ -84,16 +88,13 @@ fn words(
 /// A line for each of as many `rows` as fit.
 pub fn draw_table(frame: &mut Frame, area: Rect, rows: &[Row], palette: Palette) {
     let lines = rows.iter().map(|row| {
-        let mut line = Line::from(format!("{:<NAME_WIDTH$} ", row.name));
+        let mut line = Line::from(format!("{:<NAME_WIDTH$} ", name(row)));
         match &row.doing {
-            Doing::Own(count, states) => {
+            Doing::Own(_, states) => {
                 line.extend(state_bar(states, BAR_WIDTH, palette));
                 line.extend(words(row, states, palette).map(|(word, share, style)| {
                     Span::styled(format!("  {word} {:>4}", percent(share)), style)
                 }));
-                if *count > 1 {
-                    line.push_span(format!("  {count} workers"));
-                }
             }
             Doing::Part(share) => {
                 line.extend(bar(*share, BAR_WIDTH, palette.busy(), palette));
