@@ -43,9 +43,12 @@ class OnTerminal(Run):
         if self.cpu is None:
             self.latest = time.perf_counter()
             self.view = self.view or self.thread("live view")
-            if self.view:
+            try:
                 with open(f"{self.view}/schedstat") as f:
                     self.view_seconds = int(f.read().split()[0]) / 1e9
+            except FileNotFoundError:
+                # The view is not there yet, or not any more.
+                pass
         return seconds
 
     def thread(self, name):
