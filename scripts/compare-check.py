@@ -22,12 +22,12 @@ import tempfile
 from measured import BINARY, ROOT
 
 GAIN = 1.03
-STEP_MS = 20
+STEP_MS = 40
 # Settings of each kind; a step takes about STEP_MS in all of them.
 KINDS = {
     "device": ["batch.size=32", "emulated.run_ahead=16", "prefetch_factor=16", "copy.prefetch=16"],
-    "storage": ["batch.size=4", "emulated.step_base=1ms", "storage.emulate=custom", "storage.latency=5ms"],
-    "cpu": ["batch.size=16", "emulated.step_base=1ms"],
+    "storage": ["batch.size=8", "emulated.step_base=1ms", "storage.emulate=custom", "storage.latency=5ms"],
+    "cpu": ["batch.size=32", "emulated.step_base=1ms"],
 }
 CONFIG = """pipeline = "{root}/pipelines/{pipeline}.toml"
 device = "emulated:custom"

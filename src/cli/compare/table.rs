@@ -54,7 +54,7 @@ fn rows(sides: &[&Figures]) -> Vec<Row> {
     row("device busy", &|side| side.device_busy_share.map(percent));
     row("data wait", &|side| Some(percent(side.data_wait_share)));
     row("step p50", &|side| side.step_p50_ns.map(time));
-    for cause in union(sides, |side| causes(side)) {
+    for cause in union(sides, causes) {
         let cell = |side: &Figures| {
             let found = side.idle_causes.iter().find(|row| row.cause == cause)?;
             let (share, time) = (percent(found.share), time(found.ns_per_step));
@@ -62,7 +62,7 @@ fn rows(sides: &[&Figures]) -> Vec<Row> {
         };
         row(&format!("idle: {cause}"), &cell);
     }
-    for stage in union(sides, |side| stages(side)) {
+    for stage in union(sides, stages) {
         let of = |side: &Figures| -> Option<StageFigures> {
             side.stages.iter().find(|row| row.stage == stage).cloned()
         };

@@ -1,5 +1,6 @@
 //! What differs between two sides beside their figures: settings, and what makes a comparison doubtful.
 
+use super::figures::mean;
 use crate::report::{Report, TorchReport};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,26 +114,43 @@ pub(super) fn mixed_settings(runs: &[Report]) -> Vec<String> {
     keys.into_iter().collect()
 }
 
+/// A property, and how it reads in a report.
+type Exact = (Property, fn(&Report) -> String);
+/// A property that is a share, where a report has it.
+type Share = (Property, fn(&Report) -> Option<f64>);
+
+const EXACT: [Exact; 7] = [
+    (Property::Program, |run| {
+        let program = run.torch.as_ref().map_or("stallscope run", |_| "PyTorch");
+        program.to_owned()
+    }),
+    (Property::Machine, |run| {
+        let machine = &run.machine;
+        format!("{} {}", machine.operating_system, machine.architecture)
+    }),
+    (Property::Cores, |run| run.machine.cores.to_string()),
+    (Property::DataSamples, |run| run.data.samples.to_string()),
+    (Property::SampleBytes, |run| {
+        run.data.sample_bytes.to_string()
+    }),
+    (Property::Steps, |run| run.steps.to_string()),
+    (Property::Version, |run| run.stallscope_version.to_string()),
+];
+
+const SHARES: [Share; 2] = [
+    (Property::PageCache, |run| {
+        let epochs = &run.cache.as_ref()?.epochs;
+        Some(epochs.first()?.resident_share)
+    }),
+    (Property::OtherPrograms, |run| {
+        let cores = run.machine.cores * run.window_ns.0 as f64;
+        Some(run.other_programs_cpu_ns?.0 as f64 / cores.max(1.0))
+    }),
+];
+
 /// What differs between the `first` runs and the `other` ones.
 pub(super) fn mismatches(first: &[Report], other: &[Report]) -> Vec<Mismatch> {
-    let exact: [(Property, fn(&Report) -> String); 7] = [
-        (Property::Program, |run| {
-            let program = run.torch.as_ref().map_or("stallscope run", |_| "PyTorch");
-            program.to_owned()
-        }),
-        (Property::Machine, |run| {
-            let machine = &run.machine;
-            format!("{} {}", machine.operating_system, machine.architecture)
-        }),
-        (Property::Cores, |run| run.machine.cores.to_string()),
-        (Property::DataSamples, |run| run.data.samples.to_string()),
-        (Property::SampleBytes, |run| {
-            run.data.sample_bytes.to_string()
-        }),
-        (Property::Steps, |run| run.steps.to_string()),
-        (Property::Version, |run| run.stallscope_version.to_string()),
-    ];
-    let exact = exact.into_iter().filter_map(|(property, of)| {
+    let exact = EXACT.into_iter().filter_map(|(property, of)| {
         let values = |runs: &[Report]| {
             let values: BTreeSet<String> = runs.iter().map(of).collect();
             values.into_iter().collect::<Vec<_>>().join(" or ")
@@ -144,22 +162,8 @@ pub(super) fn mismatches(first: &[Report], other: &[Report]) -> Vec<Mismatch> {
             other,
         })
     });
-    let shares: [(Property, fn(&Report) -> Option<f64>); 2] = [
-        (Property::PageCache, |run| {
-            let epochs = &run.cache.as_ref()?.epochs;
-            Some(epochs.first()?.resident_share)
-        }),
-        (Property::OtherPrograms, |run| {
-            let cores = run.machine.cores * run.window_ns.0 as f64;
-            Some(run.other_programs_cpu_ns?.0 as f64 / cores.max(1.0))
-        }),
-    ];
-    let shares = shares.into_iter().filter_map(|(property, of)| {
-        let mean = |runs: &[Report]| {
-            let shares: Vec<f64> = runs.iter().filter_map(of).collect();
-            (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
-        };
-        let (first, other) = (mean(first)?, mean(other)?);
+    let shares = SHARES.into_iter().filter_map(|(property, of)| {
+        let (first, other) = (mean(first, of)?, mean(other, of)?);
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         ((first - other).abs() >= ALIKE).then(|| Mismatch {
             property,

@@ -65,7 +65,7 @@ impl Figures {
 }
 
 /// Over the runs that have it.
-fn mean(runs: &[Report], value: impl Fn(&Report) -> Option<f64>) -> Option<f64> {
+pub(super) fn mean(runs: &[Report], value: impl Fn(&Report) -> Option<f64>) -> Option<f64> {
     let values: Vec<f64> = runs.iter().filter_map(value).collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
