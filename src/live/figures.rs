@@ -206,8 +206,8 @@ fn rows(before: &Totals, latest: &Totals, workers: &[Worker], rooms: &[Room]) ->
             is_trainer: false,
         }
     });
-    let step = latest.stages.iter().map(|totals| totals.stage);
-    let step = step.last().map(|stage| stage.other(StageKind::Step));
+    let last = latest.stages.last();
+    let step = last.map(|totals| totals.stage.other(StageKind::Step));
     let trainer = together(workers, LaneKind::Trainer).map(|(count, states)| Row {
         name: "trainer".to_owned(),
         doing: Doing::Own(count, states),
