@@ -21,6 +21,9 @@ const LEAST_BINS: usize = 2;
 /// Ten blocks cannot tell a higher correlation from a trend.
 const MOST_ALIKE: f64 = 0.7;
 
+/// A run that lost more than that says nothing of another.
+const MOST_LOST: f64 = 0.95;
+
 /// Why a report has no blocks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -54,7 +57,8 @@ pub(super) fn mean(report: &Report) -> Result<Mean, NoBlocks> {
     let squares: f64 = off.iter().map(|off| off.powi(2)).sum();
     let variance = squares * count / (count - 1.0) / seconds.powi(2) * inflation(&off, squares);
     // Uniform from no disturbance to twice as much; its variance is not estimated from the blocks.
-    let whole = variance + lost_to_others(report).powi(2) / 3.0;
+    let disturbed = -(1.0 - lost_to_others(report).min(MOST_LOST)).ln();
+    let whole = variance + disturbed.powi(2) / 3.0;
     let free = (count - 1.0) * (whole / variance.max(f64::MIN_POSITIVE)).powi(2);
     Ok(Mean {
         value: report.samples_per_second.ln(),
