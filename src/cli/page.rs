@@ -13,26 +13,28 @@ use std::time::{Duration, Instant};
 
 /// The end of a run is not held up longer.
 const PATIENCE: Duration = Duration::from_millis(1_500);
+/// What somebody waits for who asks for the page itself.
+const PATIENCE_FOR_MORE: Duration = Duration::from_secs(20);
 
 /// Writes report.html beside the report at `report_path`, with as many predictions as can be had quickly.
 ///
 /// # Errors
 /// What the file system says.
 pub fn write(report: &Report, report_path: &Path) -> io::Result<PathBuf> {
-    write_page(report, helps(report, Some(PATIENCE)).as_ref(), report_path)
+    write_page(report, helps(report, PATIENCE).as_ref(), report_path)
 }
 
-/// Writes the page to `path`, with all predictions.
+/// Writes the page to `path`, with more predictions.
 pub(super) fn write_whole(report: &Report, path: &Path) -> io::Result<()> {
-    write_page_to(report, helps(report, None).as_ref(), path)
+    write_page_to(report, helps(report, PATIENCE_FOR_MORE).as_ref(), path)
 }
 
 /// No page fails for a prediction.
-fn helps(report: &Report, patience: Option<Duration>) -> Option<Helps> {
+fn helps(report: &Report, patience: Duration) -> Option<Helps> {
     if report.steps == 0 || report.status == Status::Running {
         return None;
     }
-    let until = patience.map(|patience| Instant::now() + patience);
+    let until = Instant::now() + patience;
     let grid = catch_unwind(AssertUnwindSafe(|| match &report.torch {
         Some(of_torch) => torch::grid(of_torch, until),
         None => own::grid(report, until),

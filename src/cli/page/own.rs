@@ -16,7 +16,7 @@ const DEVICES: [&str; 3] = ["1", "2", "4"];
 /// A stage that takes a smaller share of all stages' time gets no slider.
 const NOTICEABLE: f64 = 0.05;
 
-pub(super) fn grid(report: &Report, until: Option<Instant>) -> Option<Grid> {
+pub(super) fn grid(report: &Report, until: Instant) -> Option<Grid> {
     let predictor = Predictor::from_report(report).ok()?;
     let config = predictor.resolve(&[]).ok()?;
     let mut axes = match config.pipeline.num_workers {

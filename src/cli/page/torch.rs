@@ -8,7 +8,7 @@ use std::time::Instant;
 const WORKERS: [usize; 7] = [0, 1, 2, 4, 8, 12, 16];
 const FACTORS: [usize; 3] = [1, 2, 4];
 
-pub(super) fn grid(report: &TorchReport, until: Option<Instant>) -> Option<Grid> {
+pub(super) fn grid(report: &TorchReport, until: Instant) -> Option<Grid> {
     let predictor = Predictor::new(&report.costs)?;
     let now = &report.costs.loader;
     let flag = |key: &str| format!("--set {key}={{}}");

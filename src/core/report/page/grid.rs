@@ -67,7 +67,7 @@ impl Grid {
     pub fn of(
         axes: Vec<Axis>,
         measured: f64,
-        until: Option<Instant>,
+        until: Instant,
         mut predict: impl FnMut(&[usize], bool) -> Option<Predicted>,
     ) -> Grid {
         let count = axes.iter().map(|axis| axis.values.len()).product();
@@ -79,7 +79,7 @@ impl Grid {
         let mut order: Vec<usize> = (0..count).collect();
         order.sort_by_key(|point| grid.changed(&grid.places(*point)));
         for point in order {
-            if until.is_some_and(|until| Instant::now() > until) {
+            if Instant::now() > until {
                 break;
             }
             let places = grid.places(point);
@@ -184,6 +184,7 @@ fn axes_place(axes: &[Axis], places: &[usize]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn axis(name: &str, values: &[usize], now: usize) -> Axis {
         Axis {
@@ -195,6 +196,10 @@ mod tests {
         }
     }
 
+    fn in_time() -> Instant {
+        Instant::now() + Duration::from_secs(3_600)
+    }
+
     fn rate(value: f64) -> Option<Predicted> {
         Some(Predicted {
             rate: Estimate::exactly(value),
@@ -203,7 +208,7 @@ mod tests {
     }
 
     /// Workers help up to 4, whatever the batch is; the batch helps by 3 %.
-    fn grid(until: Option<Instant>) -> Grid {
+    fn grid(until: Instant) -> Grid {
         let (workers, sizes) = ([1, 2, 4, 8], [32, 64]);
         let axes = vec![axis("workers", &workers, 0), axis("size", &sizes, 0)];
         Grid::of(axes, 100.0, until, |places, _| {
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_cheapest_of_the_best_is_named() {
-        let changes = grid(None).changes();
+        let changes = grid(in_time()).changes();
         let named: Vec<(&str, f64)> = changes
             .iter()
             .map(|change| (&*change.what, change.predicted.rate.value))
@@ -228,7 +233,7 @@ mod tests {
 
     #[test]
     fn points_are_where_sliders_look_for_them() {
-        let grid = grid(None);
+        let grid = grid(in_time());
         assert_eq!(grid.points.len(), 8);
         // workers=2, size=64
         assert_eq!(grid.points[3], rate(206.0));
@@ -237,7 +242,7 @@ mod tests {
 
     #[test]
     fn without_time_nothing_is_simulated() {
-        let grid = grid(Some(Instant::now() - std::time::Duration::from_secs(1)));
+        let grid = grid(Instant::now() - Duration::from_secs(1));
         assert!(grid.points.iter().all(Option::is_none));
         assert!(grid.changes().is_empty());
     }

@@ -77,6 +77,7 @@ mod tests {
     use crate::analysis::{Cause, CauseTotals, InputBound, PartOfWindow, Verdict};
     use crate::report::{DeviceReport, IdleCause, Machine, Status};
     use crate::timeline::{Nanos, Pipeline, Stage};
+    use std::time::{Duration, Instant};
 
     /// A second, a quarter of it busy.
     fn report() -> Report {
@@ -180,7 +181,8 @@ mod tests {
             axis("workers", &["1", "2"], true),
             axis("speed", &["1", "4"], false),
         ];
-        let grid = Grid::of(axes, 100.0, None, |places, _| {
+        let until = Instant::now() + Duration::from_secs(3_600);
+        let grid = Grid::of(axes, 100.0, until, |places, _| {
             Some(Predicted {
                 rate: Estimate::exactly([100.0, 190.0][places[0]] + [0.0, 9.0][places[1]]),
                 busy: None,

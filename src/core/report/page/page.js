@@ -42,7 +42,7 @@ if (sliders) {
     document.getElementById("predicted").textContent = point
       ? `${number(point.rate.value)} samples/s, ${times(point.rate.value)}${interval(point.rate)}` +
         (point.busy ? `; device busy ${(100 * point.busy.value).toFixed(1)} %` : "")
-      : "Not simulated: `stallscope report` simulates all combinations.";
+      : "Not simulated: ask `stallscope predict`.";
     document.getElementById("setting").textContent = sets.length ? sets.join(" ") : "the settings of this run";
   };
   sliders.addEventListener("input", show);
