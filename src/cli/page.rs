@@ -16,12 +16,18 @@ const PATIENCE: Duration = Duration::from_millis(1_500);
 /// What somebody waits for who asks for the page itself.
 const PATIENCE_FOR_MORE: Duration = Duration::from_secs(20);
 
-/// Writes report.html beside the report at `report_path`, with as many predictions as can be had quickly.
+/// Writes report.html beside the report at `report_path`, with as many predictions as can be had quickly; with none where
+/// somebody stopped a run of ours and waits for its end.
 ///
 /// # Errors
 /// What the file system says.
 pub fn write(report: &Report, report_path: &Path) -> io::Result<PathBuf> {
-    write_page(report, helps(report, PATIENCE).as_ref(), report_path)
+    let stopped = report.status != Status::Complete && report.torch.is_none();
+    let helps = match stopped {
+        true => None,
+        false => helps(report, PATIENCE),
+    };
+    write_page(report, helps.as_ref(), report_path)
 }
 
 /// Writes the page to `path`, with more predictions.
