@@ -4,6 +4,7 @@
 //! May use: `args`, `config`, `report`, `session`.
 
 use super::args::{DemoArgs, RunArgs};
+use super::report::read;
 use super::run::{catching_panics, default_run_dir, execute, provide_data};
 use crate::analysis::Cause;
 use crate::config::{Resolved, Settings, TypedKey};
@@ -13,7 +14,7 @@ use crate::timeline::Nanos;
 use anyhow::{Context, ensure};
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXPERIMENT: &str = include_str!("../../configs/quickstart.toml");
@@ -204,12 +205,6 @@ fn change(report: &Report) -> Vec<String> {
         true => vec![PLANTED.to_owned()],
         false => sets,
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<Report> {
-    let from = || format!("cannot read the report {}", path.display());
-    let text = fs::read(path).with_context(from)?;
-    Report::from_json(&text).with_context(from)
 }
 
 /// Where the demo keeps its pictures and its first report.

@@ -5,7 +5,7 @@
 mod own;
 mod torch;
 
-use crate::report::{Axis, Helps, Report, Status, write_page, write_page_to};
+use crate::report::{Axis, Grid, Report, Status, write_page, write_page_to};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -23,20 +23,20 @@ const PATIENCE_FOR_MORE: Duration = Duration::from_secs(20);
 /// What the file system says.
 pub fn write(report: &Report, report_path: &Path) -> io::Result<PathBuf> {
     let stopped = report.status != Status::Complete && report.torch.is_none();
-    let helps = match stopped {
+    let grid = match stopped {
         true => None,
-        false => helps(report, PATIENCE),
+        false => grid(report, PATIENCE),
     };
-    write_page(report, helps.as_ref(), report_path)
+    write_page(report, grid.as_ref(), report_path)
 }
 
 /// Writes the page to `path`, with more predictions.
 pub(super) fn write_whole(report: &Report, path: &Path) -> io::Result<()> {
-    write_page_to(report, helps(report, PATIENCE_FOR_MORE).as_ref(), path)
+    write_page_to(report, grid(report, PATIENCE_FOR_MORE).as_ref(), path)
 }
 
 /// No page fails for a prediction.
-fn helps(report: &Report, patience: Duration) -> Option<Helps> {
+fn grid(report: &Report, patience: Duration) -> Option<Grid> {
     if report.steps == 0 || report.status == Status::Running {
         return None;
     }
@@ -45,8 +45,7 @@ fn helps(report: &Report, patience: Duration) -> Option<Helps> {
         Some(of_torch) => torch::grid(of_torch, until),
         None => own::grid(report, until),
     }));
-    let grid = grid.ok().flatten()?;
-    Some(Helps { grid })
+    grid.ok().flatten()
 }
 
 /// `counts` that a setting may have, with what it is `now`.

@@ -52,13 +52,19 @@ pub(super) fn report_path(path: &Path) -> PathBuf {
 
 /// The report at `path`.
 pub(super) fn read(path: &Path) -> anyhow::Result<Report> {
+    let json = read_json(path)?;
+    let from = || format!("cannot use the report {}", path.display());
+    Report::from_json(&json).with_context(from)
+}
+
+/// What stands in the report at `path`.
+pub(super) fn read_json(path: &Path) -> anyhow::Result<Vec<u8>> {
     let shown = path.display();
-    let json = fs::read(path).with_context(|| {
+    fs::read(path).with_context(|| {
         format!(
             "cannot read the report {shown}\n  try: the folder that `stallscope run` printed last"
         )
-    })?;
-    Report::from_json(&json).with_context(|| format!("cannot use the report {shown}"))
+    })
 }
 
 /// Hands `page` to the desktop's browser, which goes on without this program.

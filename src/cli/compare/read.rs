@@ -1,5 +1,6 @@
 //! From an argument to the reports that it names. May use: `compare`, `report`.
 
+use crate::cli::report::read_json;
 use crate::compare::Side;
 use crate::report::{Report, Status};
 use anyhow::{Context, bail, ensure};
@@ -80,11 +81,7 @@ fn report_files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// The report in `file`, which has measured steps.
 fn measured(file: &Path) -> anyhow::Result<Report> {
     let shown = file.display();
-    let json = fs::read(file).with_context(|| {
-        format!(
-            "cannot read the report {shown}\n  try: the folder that `stallscope run` printed last"
-        )
-    })?;
+    let json = read_json(file)?;
     ensure!(
         !json.is_empty(),
         "the report {shown} is empty\n  try: measure again"

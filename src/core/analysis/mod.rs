@@ -40,7 +40,7 @@ pub use process_cpu::CpuReading;
 pub use profile::{Profile, ServiceProfile};
 pub use suggestion::{Change, Setting, SettingValue, Slack, Suggestion};
 pub use summary::Summary;
-pub use tally::{LengthSummary, SlowSample, StageSummary, WorkerSummary};
+pub use tally::{LengthSummary, SlowSample, StageShares, StageSummary, WorkerSummary};
 pub use totals::{StageTotals, Totals};
 pub use verdict::{InputBound, Verdict, WORTH_TRYING};
 pub use waking::WakingProfile;

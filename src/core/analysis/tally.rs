@@ -397,8 +397,30 @@ pub struct StageSummary {
 impl StageSummary {
     /// Share of its workers' time spent in service, 0 to 1.
     pub fn busy_share(&self, window: Nanos) -> f64 {
-        share(self.busy, Nanos(window.0 * self.workers.max(1) as u64))
+        self.shares(window).busy
     }
+
+    /// What its workers did with their time.
+    pub fn shares(&self, window: Nanos) -> StageShares {
+        let of = |time| share(time, Nanos(window.0 * self.workers.max(1) as u64));
+        let own = self.workers > 0 && !self.shared_workers;
+        StageShares {
+            busy: of(self.busy),
+            starved: own.then(|| of(self.starved)),
+            blocked: of(self.blocked),
+        }
+    }
+}
+
+/// Shares of the time of a stage's workers, 0 to 1.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct StageShares {
+    /// In service.
+    pub busy: f64,
+    /// Waiting for input; `None` where it cannot be told apart by stage.
+    pub starved: Option<f64>,
+    /// Waiting for room downstream.
+    pub blocked: f64,
 }
 
 /// `part / whole`, 0 where there is no whole.

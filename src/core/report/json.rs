@@ -2,10 +2,10 @@
 
 use super::Report;
 use super::model::{SCHEMA, SCHEMA_VERSION};
+use super::whole_file::write_whole_file;
 use crate::timeline::Pipeline;
 use serde::Deserialize;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -65,8 +65,7 @@ impl Report {
     }
 }
 
-/// Writes `report` to `path`: to a file beside it, then renamed, so that a reader always finds a whole
-/// report, the old one or the new one.
+/// Writes `report` to `path`, where a reader always finds a whole report, the old one or the new one.
 ///
 /// # Errors
 /// What the file system says.
@@ -75,15 +74,7 @@ pub fn write_json(report: &mut Report, path: &Path) -> io::Result<()> {
     report.written_at_unix_seconds = now.map_or(0.0, |since| since.as_secs_f64());
     let mut text = serde_json::to_vec_pretty(report)?;
     text.push(b'\n');
-    let unfinished = path.with_extension("json.tmp");
-    let mut file = File::create(&unfinished)?;
-    let written = file.write_all(&text);
-    drop(file);
-    written
-        .and_then(|()| fs::rename(&unfinished, path))
-        .inspect_err(|_| {
-            fs::remove_file(&unfinished).ok();
-        })
+    write_whole_file(path, &text)
 }
 
 #[cfg(test)]

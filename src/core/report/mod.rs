@@ -10,6 +10,7 @@ mod page;
 mod terminal;
 mod timeline;
 mod torch;
+mod whole_file;
 
 pub use json::{FormatError, write_json};
 pub use model::{
@@ -18,7 +19,7 @@ pub use model::{
     StorageReport, TraceReport, Training,
 };
 pub use nvml::NvmlReport;
-pub use page::{Axis, Grid, Helps, Predicted, page, write_page, write_page_to};
+pub use page::{Axis, Grid, Predicted, page, write_page, write_page_to};
 pub use terminal::{percent, render};
 pub use timeline::{CopyReport, TimelineReport, TimelineSource};
 pub use torch::{TorchLoader, TorchReport, TorchSession};

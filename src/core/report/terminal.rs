@@ -347,20 +347,16 @@ fn write_stage_table(out: &mut String, report: &Report) -> fmt::Result {
 }
 
 fn write_stage(out: &mut String, stage: &StageSummary, window: Nanos) -> fmt::Result {
-    let all = (window.0 * stage.workers.max(1) as u64).max(1) as f64;
-    let of = |time: Nanos| format!("{:.1}%", 100.0 * time.0 as f64 / all);
-    let starved = match (stage.workers, stage.shared_workers) {
-        (1.., false) => of(stage.starved),
-        _ => "-".to_owned(),
-    };
+    let shares = stage.shares(window);
+    let of = |share: f64| format!("{:.1}%", 100.0 * share);
     writeln!(
         out,
         "{:<11} {:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>7.1}",
         stage.stage,
         stage.workers,
-        of(stage.busy),
-        starved,
-        of(stage.blocked),
+        of(shares.busy),
+        shares.starved.map_or("-".to_owned(), of),
+        of(shares.blocked),
         stage.items,
         stage.service.p50.to_string(),
         stage.service.p90.to_string(),

@@ -523,13 +523,7 @@ impl Simulator {
         let start = self.now;
         self.now += self.costs.stop;
         self.work(Work::StopWorkers, 0, start);
-        self.next_ends(batches, false, false);
-        let (pass, at) = (self.pass, self.now);
-        self.main(Event::PassEnds {
-            pass,
-            early: false,
-            at,
-        });
+        self.pass_ends(batches);
         // What ended workers were dealt is nobody's; batches that are left end with them.
     }
 
@@ -549,9 +543,7 @@ impl Simulator {
         (*dealt, *turn) = (*dealt + 1, worker + 1);
     }
 
-    /// The pass is asked for more than its batches, and ends.
-    fn runs_dry(&mut self, batches: u64) {
-        self.next_begins();
+    fn pass_ends(&mut self, batches: u64) {
         self.next_ends(batches, false, false);
         let (pass, at) = (self.pass, self.now);
         self.main(Event::PassEnds {
@@ -559,6 +551,12 @@ impl Simulator {
             early: false,
             at,
         });
+    }
+
+    /// The pass is asked for more than its batches, and ends.
+    fn runs_dry(&mut self, batches: u64) {
+        self.next_begins();
+        self.pass_ends(batches);
     }
 
     /// One epoch without workers.

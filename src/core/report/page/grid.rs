@@ -41,13 +41,6 @@ pub struct Grid {
     pub measured: f64,
 }
 
-/// What is predicted to help.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Helps {
-    /// What sliders choose from.
-    pub grid: Grid,
-}
-
 /// A setting so close to the best is as good.
 const AS_GOOD: f64 = 0.99;
 /// What gains less is no help.
@@ -115,70 +108,46 @@ impl Grid {
 
     /// The best that each setting alone, and all together, can do: the first value that is as good as the best.
     pub(super) fn changes(&self) -> Vec<Change> {
-        let known = |of: &dyn Fn(&[usize]) -> bool| {
-            let points = self.points.iter().enumerate();
-            let points = points.map(|(point, predicted)| (self.places(point), *predicted));
-            let points = points.filter(|(places, _)| of(places));
-            let points = points.filter_map(|(places, predicted)| Some((places, predicted?)));
-            points.collect::<Vec<_>>()
-        };
-        let alone = (0..self.axes.len()).map(|own| {
-            known(&|places: &[usize]| {
-                let others = self.axes.iter().zip(places).enumerate();
-                let mut others = others.filter(|(at, _)| *at != own);
-                others.all(|(_, (axis, place))| axis.now == *place)
-            })
-        });
-        let mut changes: Vec<Change> = alone
-            .chain([known(&|_| true)])
-            .map(|points| self.of_settings(points))
-            .filter_map(|points| self.best(points))
-            .collect();
+        let alone = (0..self.axes.len()).map(|own| self.best(|axis| axis == own));
+        let mut changes: Vec<Change> = alone.chain([self.best(|_| true)]).flatten().collect();
         changes.sort_by(|a, b| b.predicted.rate.value.total_cmp(&a.predicted.rate.value));
         changes.dedup_by(|a, b| a.what == b.what);
         changes
     }
 
-    /// Those of `points` in which no what-if is changed.
-    fn of_settings(
-        &self,
-        mut points: Vec<(Vec<usize>, Predicted)>,
-    ) -> Vec<(Vec<usize>, Predicted)> {
-        points.retain(|(places, _)| {
-            let mut axes = self.axes.iter().zip(places);
-            axes.all(|(axis, place)| axis.is_setting || axis.now == *place)
-        });
-        points
-    }
-
-    fn best(&self, mut points: Vec<(Vec<usize>, Predicted)>) -> Option<Change> {
+    /// The best where only settings that `may_change` do, and no what-if.
+    fn best(&self, may_change: impl Fn(usize) -> bool) -> Option<Change> {
+        let allowed = |point: usize| {
+            let places = self.places(point);
+            let mut axes = self.axes.iter().zip(places).enumerate();
+            axes.all(|(at, (axis, place))| axis.now == place || axis.is_setting && may_change(at))
+        };
+        let points = self.points.iter().enumerate();
+        let points = points.filter_map(|(point, predicted)| Some((point, (*predicted)?)));
+        let points: Vec<(usize, Predicted)> = points.filter(|(point, _)| allowed(*point)).collect();
         let rates = points.iter().map(|(_, predicted)| predicted.rate.value);
         let best = rates.fold(0.0, f64::max);
         if best < WORTH_SHOWING * self.measured {
             return None;
         }
-        points.retain(|(_, predicted)| predicted.rate.value >= AS_GOOD * best);
-        let cheapest = |(places, _): &(Vec<usize>, Predicted)| {
-            (self.changed(places), places.iter().sum::<usize>())
-        };
-        let (places, predicted) = points.into_iter().min_by_key(cheapest)?;
-        let axes = self.axes.iter().zip(&places);
-        let flags = axes.filter(|(axis, place)| axis.now != **place);
-        let flags = flags.map(|(axis, place)| axis.flag.replace("{}", &axis.values[*place]));
+        let good = points
+            .into_iter()
+            .filter(|(_, predicted)| predicted.rate.value >= AS_GOOD * best);
+        let (point, predicted) = good.min_by_key(|(point, _)| {
+            let places = self.places(*point);
+            (self.changed(&places), places.iter().sum::<usize>())
+        })?;
+        let places = self.places(point);
+        let axes = self.axes.iter().zip(places);
+        let flags = axes.filter(|(axis, place)| axis.now != *place);
+        let flags = flags.map(|(axis, place)| axis.flag.replace("{}", &axis.values[place]));
         let what = flags.collect::<Vec<_>>().join(" ");
-        let point = axes_place(&self.axes, &places);
         (!what.is_empty()).then_some(Change {
             point,
             what,
             predicted,
         })
     }
-}
-
-/// Where the combination of `places` stands in a grid of `axes`.
-fn axes_place(axes: &[Axis], places: &[usize]) -> usize {
-    let both = axes.iter().zip(places);
-    both.fold(0, |point, (axis, place)| point * axis.values.len() + place)
 }
 
 #[cfg(test)]

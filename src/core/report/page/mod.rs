@@ -1,6 +1,6 @@
 //! The report as a page: one HTML file that needs no other, and no network.
 //!
-//! Invariant: it says nothing that the report's JSON does not hold, but for what [`Helps`] predicts from it. May use
+//! Invariant: it says nothing that the report's JSON does not hold, but for what a [`Grid`] predicts from it. May use
 //! `analysis` and `timeline`.
 
 mod grid;
@@ -9,27 +9,27 @@ mod view;
 mod words;
 
 use super::Report;
-pub use grid::{Axis, Grid, Helps, Predicted};
+use super::whole_file::write_whole_file;
+pub use grid::{Axis, Grid, Predicted};
 use minijinja::{AutoEscape, Environment, Value};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// What the file is called, beside report.json.
 const FILE: &str = "report.html";
 
-/// The page of `report`; `helps` is what was predicted from it.
-pub fn page(report: &Report, helps: Option<&Helps>) -> String {
+/// The page of `report`; `grid` is what was predicted from it.
+pub fn page(report: &Report, grid: Option<&Grid>) -> String {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    let page = environment.render_str(include_str!("page.html"), context(report, helps));
+    let page = environment.render_str(include_str!("page.html"), context(report, grid));
     // The template is part of the program and has no conditions that fail.
     page.unwrap_or_else(|error| format!("<!doctype html><title>stallscope</title><p>{error}"))
 }
 
-fn context(report: &Report, helps: Option<&Helps>) -> Value {
+fn context(report: &Report, grid: Option<&Grid>) -> Value {
     let parts = [
-        Value::from_serialize(view::View::of(report, helps)),
+        Value::from_serialize(view::View::of(report, grid)),
         minijinja::context! {
             css => include_str!("page.css"),
             js => include_str!("page.js"),
@@ -44,13 +44,9 @@ fn context(report: &Report, helps: Option<&Helps>) -> Value {
 ///
 /// # Errors
 /// What the file system says.
-pub fn write_page(
-    report: &Report,
-    helps: Option<&Helps>,
-    report_path: &Path,
-) -> io::Result<PathBuf> {
+pub fn write_page(report: &Report, grid: Option<&Grid>, report_path: &Path) -> io::Result<PathBuf> {
     let path = report_path.with_file_name(FILE);
-    write_page_to(report, helps, &path)?;
+    write_page_to(report, grid, &path)?;
     Ok(path)
 }
 
@@ -58,16 +54,8 @@ pub fn write_page(
 ///
 /// # Errors
 /// What the file system says.
-pub fn write_page_to(report: &Report, helps: Option<&Helps>, path: &Path) -> io::Result<()> {
-    let unfinished = path.with_extension("html.tmp");
-    let mut file = File::create(&unfinished)?;
-    let written = file.write_all(page(report, helps).as_bytes());
-    drop(file);
-    written
-        .and_then(|()| fs::rename(&unfinished, path))
-        .inspect_err(|_| {
-            fs::remove_file(&unfinished).ok();
-        })
+pub fn write_page_to(report: &Report, grid: Option<&Grid>, path: &Path) -> io::Result<()> {
+    write_whole_file(path, page(report, grid).as_bytes())
 }
 
 #[cfg(test)]
@@ -188,7 +176,7 @@ mod tests {
                 busy: None,
             })
         });
-        let page = page(&report(), Some(&Helps { grid }));
+        let page = page(&report(), Some(&grid));
         assert!(page.contains("1.90x"), "the change of a setting");
         assert!(!page.contains("1.99x"), "another device is no setting");
         assert_eq!(data(&page)["grid"]["points"][3]["rate"]["value"], 199.0);

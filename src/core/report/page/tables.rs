@@ -82,19 +82,14 @@ fn lengths(name: &str, own: &LengthSummary) -> Vec<String> {
 }
 
 fn stage(row: &StageSummary, window: Nanos) -> Vec<String> {
-    let all = (window.0 * row.workers.max(1) as u64).max(1) as f64;
-    let of = |time: Nanos| percent(time.0 as f64 / all);
-    let starved = match (row.workers, row.shared_workers) {
-        (1.., false) => of(row.starved),
-        _ => "-".to_owned(),
-    };
+    let shares = row.shares(window);
     let service = &row.service;
     vec![
         row.stage.to_string(),
         row.workers.to_string(),
-        of(row.busy),
-        starved,
-        of(row.blocked),
+        percent(shares.busy),
+        shares.starved.map_or("-".to_owned(), percent),
+        percent(shares.blocked),
         row.items.to_string(),
         service.p50.to_string(),
         service.p90.to_string(),

@@ -2,7 +2,6 @@
 //!
 //! May use: `analysis`, `timeline`.
 
-use super::Helps;
 use super::grid::{Change, Grid};
 use super::tables::{Table, tables};
 use super::words::meaning;
@@ -139,9 +138,8 @@ struct Mark {
 }
 
 impl View {
-    pub(super) fn of(report: &Report, helps: Option<&Helps>) -> View {
+    pub(super) fn of(report: &Report, grid: Option<&Grid>) -> View {
         let over_time = over_time(report);
-        let grid = helps.map(|helps| &helps.grid);
         let has_device = report.device.is_some();
         let labels = over_time.as_ref().map(|chart| {
             let names: Vec<&str> = chart.rows.iter().map(|row| &*row.name).collect();
@@ -415,12 +413,11 @@ impl HelpsView {
 }
 
 fn stage(row: &StageSummary, window: Nanos) -> Stage {
-    let all = (window.0 * row.workers.max(1) as u64).max(1) as f64;
-    let share = |time: Nanos| (time.0 as f64 / all).min(1.0);
-    let (busy, blocked) = (share(row.busy), share(row.blocked));
+    let shares = row.shares(window);
+    let (busy, blocked) = (shares.busy.min(1.0), shares.blocked.min(1.0));
     let starved = match row.shared_workers {
         true => (1.0 - busy - blocked).max(0.0),
-        false => share(row.starved),
+        false => shares.starved.unwrap_or(0.0).min(1.0),
     };
     let workers = match row.workers {
         0 => "in the training's thread".to_owned(),
