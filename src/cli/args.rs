@@ -102,6 +102,9 @@ pub enum Command {
     Keys(KeysArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
+    /// Write manual pages, for packages.
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -315,6 +318,12 @@ Examples:
 pub struct CompletionsArgs {
     /// The shell.
     pub shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The folder for the pages, such as man/man1.
+    pub folder: PathBuf,
 }
 
 /// Threads at most.

@@ -3,7 +3,7 @@
 use super::args::{Cli, Command};
 use super::{
     batch_size, compare, completions, config, data, demo, diagnose, doctor, error_chain, failure,
-    fit_search, init, predict, report, reproduce, run, sweep, time_kernels, tune,
+    fit_search, init, man, predict, report, reproduce, run, sweep, time_kernels, tune,
 };
 use clap::Parser;
 use std::ffi::OsString;
@@ -80,6 +80,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Config(args) => config::config(&args, out)?,
         Command::Keys(args) => config::keys(&args, out)?,
         Command::Completions(args) => completions::completions(&args, out)?,
+        Command::Man(args) => man::man(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -19,6 +19,7 @@ pub mod fit_search;
 pub mod init;
 mod interruption;
 mod latest;
+pub mod man;
 mod out_folder;
 mod overview;
 pub mod page;
