@@ -2,6 +2,7 @@
 
 use super::*;
 use plotters::element::DashedPathElement;
+use std::collections::BTreeSet;
 use std::iter::once;
 
 /// A chart of several panels over the same numbers.
@@ -9,6 +10,8 @@ pub struct Lines {
     pub heading: Heading,
     /// What kinds of lines stand for.
     pub legend: Vec<(Kind, String)>,
+    /// What the lines without marks are.
+    pub bounds_are: Option<String>,
     /// What the ringed places are.
     pub ringed: Option<String>,
     /// The name of the numbers, and their places.
@@ -21,10 +24,13 @@ pub struct Lines {
 
 /// The lines of one unit.
 pub struct LinePanel {
+    pub title: Option<String>,
     /// The places of the upright axis are round multiples of it.
     pub one: f64,
     pub label: Label,
     pub series: Vec<Series>,
+    /// Lines without marks, of places and figures.
+    pub bounds: Vec<Vec<(f64, f64)>>,
     pub rings: Vec<(f64, f64)>,
 }
 
@@ -57,6 +63,8 @@ impl Series {
 
 const WIDTH: i32 = 812;
 const HEIGHT: i32 = 400;
+/// Dashes of a bound, and the gaps between them, in pixels.
+const BOUND: (i32, i32) = (5, 4);
 
 impl Lines {
     /// The file's text.
@@ -80,7 +88,9 @@ impl Lines {
     }
 
     fn signs(&self) -> Vec<Sign<'_>> {
+        let mut named = BTreeSet::new();
         let series = self.panels.iter().flat_map(|panel| &panel.series);
+        let series = series.filter(|series| named.insert(&series.name));
         let series = series.map(|series| {
             Sign::of(&series.name, |area, (x, y)| {
                 let line = [(x, y), (x + Sign::WIDTH, y)];
@@ -95,12 +105,18 @@ impl Lines {
                 area.draw(&DashedPathElement::new(line, dash, gap, ink))
             })
         });
+        let bound = self.bounds_are.iter().map(|words| {
+            Sign::of(words, |area, (x, y)| {
+                let line = [(x, y), (x + Sign::WIDTH, y)];
+                area.draw(&DashedPathElement::new(line, BOUND.0, BOUND.1, INK))
+            })
+        });
         let ring = self.ringed.iter().map(|words| {
             Sign::of(words, |area, (x, y)| {
                 area.draw(&Circle::new((x + Sign::WIDTH / 2, y), 7, INK))
             })
         });
-        series.chain(kinds).chain(ring).collect()
+        series.chain(kinds).chain(bound).chain(ring).collect()
     }
 }
 
@@ -131,6 +147,12 @@ impl LinePanel {
             fits
         });
         let places: Vec<f64> = places.iter().map(|(x, _)| *x).collect();
+        let title = self.title.iter();
+        let title: Vec<String> = title
+            .flat_map(|title| words::lines(title, KEY, WIDTH, 1))
+            .collect();
+        write_lines(area, &title, KEY, (left + 8, 8))?;
+        let area = &area.margin(LINE * title.len() as i32, 0, 0, 0);
         let mut plot = ChartBuilder::on(area)
             .margin(8)
             .x_label_area_size(42)
@@ -167,6 +189,10 @@ impl LinePanel {
                     ))?;
                 }
             }
+        }
+        for line in &self.bounds {
+            let line: Vec<(f64, f64)> = line.iter().map(|(x, y)| (*x, y / self.one)).collect();
+            plot.draw_series(DashedLineSeries::new(line, BOUND.0, BOUND.1, INK.into()))?;
         }
         let rings = self.rings.iter();
         plot.draw_series(rings.map(|(x, y)| Circle::new((*x, y / self.one), 8, INK)))?;

@@ -6,6 +6,8 @@
 mod bars;
 mod heatmap;
 mod lines;
+#[cfg(test)]
+mod scaling;
 mod words;
 
 pub use bars::{Bar, BarPanel, Bars};

@@ -202,6 +202,8 @@ fn lines(part: &Part, heading: Heading) -> Lines {
         let points = series.iter().flat_map(Series::all);
         let most = points.map(|point| point.high).fold(0.0, f64::max);
         LinePanel {
+            title: None,
+            bounds: Vec::new(),
             rings: crossings_of(&series),
             series,
             // The places of a logarithmic axis are no whole minutes.
@@ -230,6 +232,7 @@ fn lines(part: &Part, heading: Heading) -> Lines {
     Lines {
         heading,
         legend: legend(part, &drawn),
+        bounds_are: None,
         ringed: (!rings.is_empty()).then(|| format!("where measured lines cross{told}")),
         across: part.rows_are.clone(),
         places,
