@@ -23,27 +23,29 @@ for part in "libjpeg-turbo Licenses" uPlot; do
     grep -q "$part" "$name/licenses/third-party.txt" || { echo "archive-test: no license of $part" >&2; exit 1; }
 done
 
-# check COMMAND WORDS...: what it says is an error; without the command it is left out.
+# check WHAT COMMAND WORDS...: the command must succeed and print nothing. Skipped if there is no such command.
 check() {
+    local what=$1 said
+    shift
     if ! command -v "$1" > /dev/null; then
-        echo "archive-test: skipped, since there is no $1: $*"
+        echo "archive-test: $what not checked: there is no $1"
     elif said=$("$@" 2>&1) && [ -z "$said" ]; then
-        echo "archive-test: ok: $1, $(($# - 2)) arguments"
+        echo "archive-test: $what checked with $1"
     else
-        printf '%s\narchive-test: %s found these errors\n' "$said" "$1" >&2
+        printf '%s\narchive-test: %s failed the check with %s\n' "$said" "$what" "$1" >&2
         exit 1
     fi
 }
 if command -v mandoc > /dev/null; then
-    check mandoc -Tlint -Wwarning "$name"/man/man1/*.1
+    check "manual pages" mandoc -Tlint -Wwarning "$name"/man/man1/*.1
 else
-    check groff -man -Tutf8 -ww -z "$name"/man/man1/*.1
+    check "manual pages" groff -man -Tutf8 -ww -z "$name"/man/man1/*.1
 fi
-check bash -n "$name/completions/stallscope.bash"
-check zsh -n "$name/completions/_stallscope"
-check fish --no-execute "$name/completions/stallscope.fish"
+check "completions for bash" bash -n "$name/completions/stallscope.bash"
+check "completions for zsh" zsh -n "$name/completions/_stallscope"
+check "completions for fish" fish --no-execute "$name/completions/stallscope.fish"
 
-# try WORDS...: the program alone. Prints how long it took, and its verdict.
+# try WORDS...: runs the program alone and prints how long it took.
 mkdir home
 try() {
     local from=${EPOCHREALTIME/./}

@@ -108,7 +108,12 @@ impl Lines {
         let bound = self.bounds_are.iter().map(|words| {
             Sign::of(words, |area, (x, y)| {
                 let line = [(x, y), (x + Sign::WIDTH, y)];
-                area.draw(&DashedPathElement::new(line, BOUND.0, BOUND.1, INK))
+                area.draw(&DashedPathElement::new(
+                    line,
+                    BOUND.0,
+                    BOUND.1,
+                    INK.stroke_width(1),
+                ))
             })
         });
         let ring = self.ringed.iter().map(|words| {
@@ -192,7 +197,12 @@ impl LinePanel {
         }
         for line in &self.bounds {
             let line: Vec<(f64, f64)> = line.iter().map(|(x, y)| (*x, y / self.one)).collect();
-            plot.draw_series(DashedLineSeries::new(line, BOUND.0, BOUND.1, INK.into()))?;
+            plot.draw_series(DashedLineSeries::new(
+                line,
+                BOUND.0,
+                BOUND.1,
+                INK.stroke_width(1),
+            ))?;
         }
         let rings = self.rings.iter();
         plot.draw_series(rings.map(|(x, y)| Circle::new((*x, y / self.one), 8, INK)))?;

@@ -18,6 +18,9 @@ const CORES: [f64; 5] = [1.0, 4.0, 16.0, 64.0, 256.0];
 /// Lines that are nearer than this are one.
 const SAME: f64 = 0.97;
 
+/// Workers, and samples per second.
+type Place = (f64, f64);
+
 /// A line of the table.
 struct Row {
     panel: String,
@@ -42,13 +45,14 @@ fn row(line: &str) -> Row {
 }
 
 /// The part of a line of `cores` from where it leaves the line of `more` cores.
-fn series(place: usize, cores: f64, line: &[&Row], more: Option<&[&Row]>) -> Series {
+fn line_of(place: usize, cores: f64, line: &[&Row], more: Option<&[&Row]>) -> Series {
     let apart = |more: &[&Row]| {
         let mut pairs = line.iter().zip(more);
         pairs.position(|(row, beside)| row.rate[0] < SAME * beside.rate[0])
     };
-    let from = more.map_or(Some(0), apart).unwrap_or(line.len());
-    let points = line[from.saturating_sub(1)..].iter().map(|row| Point {
+    let from = more.map_or(Some(0), apart);
+    let from = from.map_or(line.len(), |place| place.saturating_sub(1));
+    let points = line[from..].iter().map(|row| Point {
         x: row.workers,
         y: row.rate[0],
         low: row.rate[1],
@@ -63,8 +67,8 @@ fn series(place: usize, cores: f64, line: &[&Row], more: Option<&[&Row]>) -> Ser
 }
 
 /// The bound of a line, with the place where the workers bind no more, and whether the cores do from there.
-fn bound(line: &[&Row]) -> (Vec<(f64, f64)>, Option<(f64, f64)>) {
-    let mut points: Vec<(f64, f64)> = line.iter().map(|row| (row.workers, row.bound)).collect();
+fn bound(line: &[&Row]) -> (Vec<Place>, Option<Place>) {
+    let mut points: Vec<Place> = line.iter().map(|row| (row.workers, row.bound)).collect();
     let mut pairs = line.windows(2);
     let bend = pairs.find(|pair| pair[0].bound_by == "workers" && pair[1].bound_by != "workers");
     let Some([before, after]) = bend else {
@@ -83,16 +87,16 @@ fn panel(title: &str, rows: &[&Row]) -> LinePanel {
     });
     let series = lines.iter().zip(CORES).enumerate();
     let series = series.map(|(place, (line, cores))| {
-        series(place, cores, line, lines.get(place + 1).map(Vec::as_slice))
+        line_of(place, cores, line, lines.get(place + 1).map(Vec::as_slice))
     });
     let bounds = lines.iter().map(|line| bound(line));
     let (bounds, rings): (Vec<_>, Vec<_>) = bounds.unzip();
     LinePanel {
         title: Some(title.to_owned()),
         one: 1.0,
-        label: Box::new(|rate| match rate {
-            1e3.. => format!("{}k", rate / 1e3),
-            rate => rate.to_string(),
+        label: Box::new(|rate| match rate < 1e3 {
+            true => rate.to_string(),
+            false => format!("{}k", rate / 1e3),
         }),
         series: series.filter(|line| line.all().next().is_some()).collect(),
         bounds,
@@ -106,7 +110,7 @@ fn chart(table: &str) -> Lines {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.panel == name).collect();
         panel(title, &rows)
     });
-    let places = (0..10).map(|power| f64::from(1 << power));
+    let places = (0..10).map(|power| 2_f64.powi(power));
     Lines {
         heading: Heading {
             title: "Samples per second, predicted from one run with one worker".to_owned(),

@@ -96,7 +96,7 @@ mod tests {
 
     /// Checks `command` and those below it, and returns how many they are.
     fn check(command: &Command, pages: &BTreeMap<String, String>) -> usize {
-        let name = command.get_display_name().unwrap();
+        let name = command.get_display_name().unwrap_or("stallscope");
         let page = &pages[&format!("{name}.1")];
         let options = command
             .get_arguments()
