@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs the program for a release: stallscope-VERSION-TARGET.tar.gz with the binary, manual pages, completions and
-# licenses, and SHA256SUMS beside it.
+# licenses, and SHA256SUMS beside it. Prints the path of the archive.
 #
 # usage: archive.sh [--binary PATH] [--out DIR]
 #
@@ -62,7 +62,7 @@ tar --create --directory "$work" --sort=name --mtime="@$made" --owner=0 --group=
 
 if command -v objdump > /dev/null; then
     glibc=$(objdump -T "$binary" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1)
-    echo "archive: needs glibc ${glibc#GLIBC_} or later"
+    echo "archive: needs glibc ${glibc#GLIBC_} or later" >&2
 fi
-echo "archive: binary $(du -h "$folder/stallscope" | cut -f1), archive $(du -h "$out/$name.tar.gz" | cut -f1)"
+echo "archive: binary $(du -h "$folder/stallscope" | cut -f1), archive $(du -h "$out/$name.tar.gz" | cut -f1)" >&2
 echo "$out/$name.tar.gz"
