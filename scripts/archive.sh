@@ -40,7 +40,8 @@ trap 'rm -rf "$work"' EXIT
 folder=$work/$name
 
 mkdir -p "$folder/completions" "$folder/licenses"
-cp "$binary" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$folder"
+cp "$binary" "$folder/stallscope"
+cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$folder"
 "$binary" man "$folder/man/man1"
 "$binary" completions bash > "$folder/completions/stallscope.bash"
 "$binary" completions zsh > "$folder/completions/_stallscope"
