@@ -252,8 +252,9 @@ impl Analysis {
 
     /// Notes how many items the unit's thread left in its queue. A thread hands on to itself without one.
     fn queue(&mut self, lane: u16, unit: &UnitRecord) {
-        let own = matches!(unit.stage.kind(), StageKind::Device | StageKind::Part);
-        if !own && !unit.begins() && unit.lineage.lane() != lane {
+        let kind = unit.stage.kind();
+        let has_none = kind == StageKind::Part || unit.stage.on_device();
+        if !has_none && !unit.begins() && unit.lineage.lane() != lane {
             self.fold
                 .queue(unit.stage, unit.start, unit.input_depth.into());
         }

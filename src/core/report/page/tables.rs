@@ -25,7 +25,7 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
         Table::new(
             "Steps",
             "Data wait is how long the training's thread waited for a batch. Step is its own time, without that wait.",
-            ["", "mean", "p50", "p90", "p99", "max"],
+            ["time", "mean", "p50", "p90", "p99", "max"],
             steps,
         ),
         Table::new(
