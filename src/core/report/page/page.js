@@ -88,7 +88,7 @@ function draw(element, { unit, stacked, rows }, { seconds, marks }) {
     width: element.clientWidth, height: stacked ? 280 : 200,
     scales: { x: { time: false }, y: { range: stacked ? [0, 1] : (_, __, most) => [0, 1.05 * most || 1] } },
     axes: [
-      { ...axis, label: "seconds since the window began", labelSize: 24 },
+      { ...axis, label: "seconds since measuring began", labelSize: 24 },
       stacked
         ? { ...axis, values: (_, ticks) => ticks.map(tick => `${Math.round(100 * tick)} %`), size: 56 }
         : { ...axis, label: unit, labelSize: 20, size: 56 },
