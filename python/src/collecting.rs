@@ -3,6 +3,7 @@
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use serde::Deserialize;
+use stallscope::cli::latest::point_to;
 use stallscope::cli::page::write;
 use stallscope::live::{Snapshot, StatusLines};
 use stallscope_core::report::{Status, render};
@@ -24,6 +25,9 @@ struct Asked {
     /// Say how the training stands while it is on.
     #[serde(default)]
     live: bool,
+    /// `traces/latest` is to lead to this report.
+    #[serde(default)]
+    latest: bool,
 }
 
 /// Takes what the rings at `path` get until their process has said all, or has ended, writes report and trace, and prints
@@ -53,6 +57,9 @@ pub fn collect(py: Python<'_>, path: PathBuf, options: String) -> PyResult<u8> {
         collect_from(&rings, asked.options, on_progress)
     });
     let outcome = outcome.map_err(|error| PyOSError::new_err(error.to_string()))?;
+    if let Some(run_dir) = outcome.path.parent().filter(|_| asked.latest) {
+        point_to(run_dir);
+    }
     let page = match write(&outcome.report, &outcome.path) {
         Ok(page) => Some(page),
         Err(error) => {

@@ -139,3 +139,15 @@ train(DataLoader(Numbers(48), batch_size=4), copies)
     ran, found = profile(tmp_path, body)
     assert found["status"] == "complete", ran.stderr
     assert any(cause["kind"] == {"host": "copy"} for cause in found["idle_causes"]), found["idle_causes"]
+
+
+def test_the_last_run_is_found_as_the_readme_says(tmp_path):
+    training = script(tmp_path, LOOP)
+    for _ in range(2):
+        run([STALLSCOPE, "torch", training], tmp_path)
+    runs = sorted((tmp_path / "traces").glob("*-*"))
+    assert len(runs) == 2 and (tmp_path / "traces" / "latest").resolve() == runs[-1]
+    predicted = run([STALLSCOPE, "predict", "traces/latest", "--set", "num_workers=8", "--json"], tmp_path)
+    assert json.loads(predicted.stdout)["prediction"]["samples_per_second"]["value"] > 0
+    compared = run([STALLSCOPE, "compare", str(runs[0]), "traces/latest"], tmp_path)
+    assert "samples/s" in compared.stdout

@@ -8,12 +8,17 @@ use std::path::Path;
 pub(super) const TRACES: &str = "traces";
 const LATEST: &str = "latest";
 
-/// Points the link beside `run_dir` to it, where that lies in `traces`. A file system without links has none.
-pub(super) fn point_to(run_dir: &Path) {
-    let (Some(traces), Some(name)) = (run_dir.parent(), run_dir.file_name()) else {
+/// Points `traces/latest` to `run_dir`, where that lies in a folder `traces`, or in a run's folder there as that of a rank
+/// does. A file system without links has none.
+pub fn point_to(run_dir: &Path) {
+    let above = run_dir.ancestors().skip(1).take(2);
+    let mut above = above.filter(|folder| folder.file_name().is_some_and(|name| name == TRACES));
+    let Some((traces, name)) =
+        above.find_map(|traces| Some((traces, run_dir.strip_prefix(traces).ok()?)))
+    else {
         return;
     };
-    if traces.file_name().is_none_or(|folder| folder != TRACES) || name == LATEST {
+    if name.starts_with(LATEST) {
         return;
     }
     // Made beside and renamed, so that a reader finds the old link or the new one.
@@ -41,12 +46,21 @@ mod tests {
             point_to(&run_dir);
             assert_eq!(fs::read_link(traces.join(LATEST)).unwrap(), Path::new(run));
         }
+        let rank = traces.join("c/rank-0");
+        fs::create_dir_all(&rank).unwrap();
+        point_to(&rank);
+        let link = traces.join(LATEST);
+        assert_eq!(
+            fs::canonicalize(link).unwrap(),
+            fs::canonicalize(rank).unwrap()
+        );
+        point_to(&traces.join("b"));
         point_to(&place.path().join("elsewhere"));
         point_to(&traces.join(LATEST));
         assert_eq!(fs::read_link(traces.join(LATEST)).unwrap(), Path::new("b"));
         assert_eq!(
             fs::read_dir(&traces).unwrap().count(),
-            3,
+            4,
             "nothing is left over"
         );
     }

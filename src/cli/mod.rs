@@ -18,7 +18,7 @@ mod file_limit;
 pub mod fit_search;
 pub mod init;
 mod interruption;
-mod latest;
+pub mod latest;
 pub mod man;
 mod out_folder;
 mod overview;

@@ -4,13 +4,13 @@ use crate::planted::{Outcome, Planted, Rig};
 use crate::work::Factor;
 use crate::{MS, knobs, steady};
 use proptest::prelude::*;
-use stallscope::analysis::{PartOfWindow, Verdict};
+use stallscope::analysis::{PartOfWindow, Verdict, Waits};
 use stallscope::pipeline::Layout;
 use stallscope::timeline::{Interval, Nanos, Stage};
 use std::collections::BTreeMap;
 
 /// Bins, and epochs where there are any, follow each other through the whole window; the causes of each add up to the
-/// time in which the device was not busy, and all of them to the window's, to the nanosecond; their steps are all steps.
+/// time in which the device was not busy, and all of them to the window's, to the nanosecond; their steps are all steps, their waits all waits.
 pub fn check_sums(outcome: &Outcome) -> Result<(), TestCaseError> {
     let over_time = &outcome.summary.over_time;
     let bins: Vec<&PartOfWindow> = over_time.bins.iter().collect();
@@ -32,8 +32,12 @@ fn check_parts(outcome: &Outcome, parts: &[&PartOfWindow]) -> Result<(), TestCas
     let mut cursor = Nanos::ZERO;
     let mut sums: BTreeMap<String, Nanos> = BTreeMap::new();
     let mut steps = (0, 0);
+    let mut waits = Waits::default();
     for part in parts {
         steps = (steps.0 + part.steps, steps.1 + part.samples);
+        waits.count += part.data_waits.count;
+        waits.total += part.data_waits.total;
+        waits.max = waits.max.max(part.data_waits.max);
         prop_assert_eq!(part.last_step_end.is_some(), part.steps > 0);
         if let Some(end) = part.last_step_end {
             prop_assert!(part.start < end && end <= part.start + part.length);
@@ -58,6 +62,11 @@ fn check_parts(outcome: &Outcome, parts: &[&PartOfWindow]) -> Result<(), TestCas
     }
     prop_assert_eq!(cursor, summary.window.length());
     prop_assert_eq!(steps, (summary.steps, summary.samples));
+    let all = &summary.data_wait;
+    prop_assert_eq!(
+        (waits.count, waits.mean(), waits.max),
+        (all.count, all.mean, all.max)
+    );
     let last = parts.last().and_then(|part| part.last_step_end);
     prop_assert_eq!(last, Some(cursor));
     let causes = summary

@@ -25,13 +25,15 @@ class Collector:
     def __init__(self, fd: int, options: _options.Options) -> None:
         folder = _options.folder_of(options)
         package = os.path.dirname(os.path.dirname(os.path.abspath(stallscope.__file__)))
+        # Of several processes the first speaks for all.
+        speaks = _options.speaks(options)
         asked = {
             "run_dir": folder,
             "steps": options.steps,
             "warmup_steps": options.warmup_steps,
             "json": options.json,
-            # Of several processes the first speaks for all.
-            "live": options.live and _options.speaks(options),
+            "live": options.live and speaks,
+            "latest": speaks,
         }
         environment = {name: value for name, value in os.environ.items() if name != _options.VARIABLE}
         arguments = [package, f"/proc/self/fd/{fd}", json.dumps(asked)]

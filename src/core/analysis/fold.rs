@@ -147,6 +147,20 @@ impl Fold {
         self.over_time.begin_epoch(epoch, at);
     }
 
+    /// The trainer's thread waited for a batch until `end`.
+    pub(super) fn data_wait(&mut self, end: Nanos, length: Nanos) {
+        if self.window_start.is_some_and(|start| end > start) {
+            self.over_time.data_wait(end, length);
+        }
+    }
+
+    /// `stage` took an item at about `at`, and left so many in its queue.
+    pub(super) fn queue(&mut self, stage: Stage, at: Nanos, left: u32) {
+        if self.window_start.is_some_and(|start| at > start) {
+            self.over_time.queue(stage, at, left);
+        }
+    }
+
     /// A step of `samples` samples ended; steps in order.
     pub(super) fn step(&mut self, end: Nanos, samples: u64) {
         if self.window_start.is_some_and(|start| end > start) {
@@ -163,8 +177,8 @@ impl Fold {
     }
 
     /// The causes over `window`, which has been folded.
-    pub(super) fn over_time(&self, window: Interval) -> OverTime {
-        self.over_time.over_time(window)
+    pub(super) fn over_time(&self, window: Interval, queued: &[Stage]) -> OverTime {
+        self.over_time.over_time(window, queued)
     }
 
     /// Device busy time in the folded part of the window.

@@ -71,9 +71,10 @@ struct Steps {
 
 impl Steps {
     /// Counts a wait, as far as it lies in the window that `begins`.
-    fn data_wait(&mut self, wait: Interval, begins: Nanos) {
+    fn data_wait(&mut self, wait: Interval, begins: Nanos, fold: &mut Fold) {
         let length = wait.end - wait.start.max(begins);
         self.data_wait.add(length);
+        fold.data_wait(wait.end, length);
         self.waited_before += wait.length() - length;
     }
 }
@@ -249,6 +250,16 @@ impl Analysis {
         }
     }
 
+    /// Notes how many items the unit's thread left in its queue. A thread hands on to itself without one.
+    fn queue(&mut self, lane: u16, unit: &UnitRecord) {
+        let kind = unit.stage.kind();
+        let has_none = kind == StageKind::Part || unit.stage.on_device();
+        if !has_none && !unit.begins() && unit.lineage.lane() != lane {
+            self.fold
+                .queue(unit.stage, unit.start, unit.input_depth.into());
+        }
+    }
+
     /// Counts a unit, at once where it ended before the last step did.
     fn count(&mut self, lane: u16, unit: &UnitRecord) {
         if unit.pushed > self.steps.ended.all.until {
@@ -290,6 +301,7 @@ impl Analysis {
                     let held = Interval::new(made.end, unit.ready_at);
                     self.device.held.insert(held);
                 }
+                self.queue(lane, unit);
                 self.count(lane, unit);
                 self.units.insert(lane, *unit, *late);
             }
@@ -388,7 +400,7 @@ impl Analysis {
                 false => Some(free_at),
             };
             match begins {
-                Some(begins) => steps.data_wait(wait, begins),
+                Some(begins) => steps.data_wait(wait, begins, &mut self.fold),
                 None => steps.early_waits.push(wait),
             }
         }
@@ -403,7 +415,7 @@ impl Analysis {
         {
             self.fold.open_window(warm_up.until);
             for wait in std::mem::take(&mut self.steps.early_waits) {
-                self.steps.data_wait(wait, warm_up.until);
+                self.steps.data_wait(wait, warm_up.until, &mut self.fold);
             }
         }
     }
@@ -560,6 +572,12 @@ impl Analysis {
         let paused = self.pauses.covered_in(window);
         let time = window.length() - paused;
         let workers = self.tally.workers(lanes, time);
+        // How full the queues of other processes are is not known.
+        let is_foreign = lanes.first().is_some_and(|lane| lane.thread.is_some());
+        let queued = match is_foreign {
+            true => Vec::new(),
+            false => self.tally.seen(),
+        };
         Some(Summary {
             window,
             paused,
@@ -570,7 +588,7 @@ impl Analysis {
             compute: self.steps.compute,
             utilized_from: self.utilized_from(start),
             causes: fold.totals().ranked(),
-            over_time: fold.over_time(window).without(&self.pauses, start),
+            over_time: fold.over_time(window, &queued).without(&self.pauses, start),
             data_wait: self.steps.data_wait.summary(),
             data_wait_total: self.data_wait_total(),
             step: self.steps.service.summary(),

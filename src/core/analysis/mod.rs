@@ -35,7 +35,7 @@ pub use gpu::{GpuSummary, GpuTally, Level};
 pub use gpu_util::{BusyBy, UtilComparison};
 pub use guard::Guard;
 pub use live::{Analysis, WindowRule};
-pub use over_time::{EpochPart, OverTime, PartOfWindow};
+pub use over_time::{EpochPart, OverTime, PartOfWindow, QueueOverTime, Waits};
 pub use process_cpu::CpuReading;
 pub use profile::{Profile, ServiceProfile};
 pub use suggestion::{Change, Setting, SettingValue, Slack, Suggestion};

@@ -1,10 +1,11 @@
 //! Causes of device idle time over the window: in bins of equal width, and by epoch.
 //!
 //! Invariants: the causes of a part add up to its idle time, and those of all bins to the window's, to the
-//! nanosecond; so do those of all epochs. So do steps, unless records of them were dropped. There are at most 200 bins and 200 epochs: past that, neighbours are merged.
+//! nanosecond; so do those of all epochs. So do steps, unless records of them were dropped. There are at most 200
+//! bins and 200 epochs: past that, neighbours are merged.
 
 use super::cause::{Cause, CauseTotals};
-use crate::timeline::{Interval, IntervalSet, Nanos};
+use crate::timeline::{Interval, IntervalSet, Nanos, Stage};
 use serde::{Deserialize, Serialize};
 
 const MOST_PARTS: usize = 200;
@@ -12,7 +13,7 @@ const MOST_PARTS: usize = 200;
 const NARROWEST: Nanos = Nanos::from_millis(1);
 
 /// A part of the window, and why the device was idle in it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PartOfWindow {
     /// Since the window began.
     #[serde(rename = "start_ns")]
@@ -34,6 +35,44 @@ pub struct PartOfWindow {
     /// When the last of those steps ended: measured time since the window began, without pauses.
     #[serde(default, rename = "last_step_end_ns")]
     pub last_step_end: Option<Nanos>,
+    /// The waits for a batch that ended in it; as with steps, earlier versions did not tell.
+    #[serde(default)]
+    pub data_waits: Waits,
+}
+
+/// How long the trainer's thread waited for batches.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// How often: once for each step.
+    pub count: u64,
+    /// All together.
+    #[serde(rename = "total_ns")]
+    pub total: Nanos,
+    /// The longest.
+    #[serde(rename = "max_ns")]
+    pub max: Nanos,
+}
+
+impl Waits {
+    fn add(&mut self, other: Waits) {
+        self.count += other.count;
+        self.total += other.total;
+        self.max = self.max.max(other.max);
+    }
+
+    /// The mean; zero where there were none.
+    pub fn mean(&self) -> Nanos {
+        Nanos(self.total.0 / self.count.max(1))
+    }
+}
+
+/// Items that waited before a stage, over the window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueOverTime {
+    /// The stage that takes them.
+    pub stage: Stage,
+    /// Items left in the queue when one was taken: the mean in each bin, `None` where none was taken.
+    pub means: Vec<Option<f64>>,
 }
 
 /// One epoch as far as it lies in the window, or some that follow each other.
@@ -65,6 +104,9 @@ pub struct OverTime {
     pub bins: Vec<PartOfWindow>,
     /// None where nothing passes over the data.
     pub epochs: Vec<EpochPart>,
+    /// Of each stage that has a queue before it, in the order of the pipeline.
+    #[serde(default)]
+    pub queues: Vec<QueueOverTime>,
 }
 
 impl OverTime {
@@ -130,7 +172,50 @@ impl OverTimeTally {
         self.epochs.step(end, samples);
     }
 
-    pub(super) fn over_time(&self, window: Interval) -> OverTime {
+    /// The trainer's thread waited for a batch until `end`, after the window was opened.
+    pub(super) fn data_wait(&mut self, end: Nanos, length: Nanos) {
+        self.reach(end);
+        let wait = Waits {
+            count: 1,
+            total: length,
+            max: length,
+        };
+        for series in [&mut self.bins, &mut self.epochs] {
+            if let Some(row) = series.row_at(end) {
+                row.waits.add(wait);
+            }
+        }
+    }
+
+    /// `stage` took an item at about `at`, and left so many in its queue.
+    pub(super) fn queue(&mut self, stage: Stage, at: Nanos, left: u32) {
+        self.reach(at);
+        if let Some(row) = self.bins.row_at(at) {
+            let number = stage.number();
+            if row.queues.len() <= number {
+                row.queues.resize(number + 1, Queue::default());
+            }
+            row.queues[number].taken += 1;
+            row.queues[number].left += u64::from(left);
+        }
+    }
+
+    /// The means of the queue before `stage`, for the bins in `window`.
+    fn queue_of(&self, stage: Stage, window: Interval) -> QueueOverTime {
+        let parts = self.bins.parts(window);
+        let queues = parts.map(|(row, _)| row.queues.get(stage.number()));
+        let mean = |queue: &Queue| {
+            let mean = queue.left as f64 / queue.taken as f64;
+            (queue.taken > 0).then(|| (mean * 100.0).round() / 100.0)
+        };
+        QueueOverTime {
+            stage,
+            means: queues.map(|queue| queue.and_then(mean)).collect(),
+        }
+    }
+
+    /// `queued` are the stages that have queues before them.
+    pub(super) fn over_time(&self, window: Interval, queued: &[Stage]) -> OverTime {
         let epochs = self.epochs.parts(window);
         OverTime {
             bins: self.bins.parts(window).map(|(_, part)| part).collect(),
@@ -140,6 +225,10 @@ impl OverTimeTally {
                     last_epoch: row.last,
                     part,
                 })
+                .collect(),
+            queues: { queued.iter() }
+                .map(|stage| self.queue_of(*stage, window))
+                .filter(|queue| queue.means.iter().any(Option::is_some))
                 .collect(),
         }
     }
@@ -162,6 +251,15 @@ struct Row {
     steps: u64,
     samples: u64,
     last_step_end: Option<Nanos>,
+    waits: Waits,
+    /// By [`Stage::number`]; as many as were seen.
+    queues: Vec<Queue>,
+}
+
+#[derive(Copy, Clone, Debug, Default)]
+struct Queue {
+    taken: u64,
+    left: u64,
 }
 
 impl Row {
@@ -174,6 +272,8 @@ impl Row {
             steps: 0,
             samples: 0,
             last_step_end: None,
+            waits: Waits::default(),
+            queues: Vec::new(),
         }
     }
 
@@ -184,6 +284,14 @@ impl Row {
         self.steps += next.steps;
         self.samples += next.samples;
         self.last_step_end = next.last_step_end.or(self.last_step_end);
+        self.waits.add(next.waits);
+        if self.queues.len() < next.queues.len() {
+            self.queues.resize(next.queues.len(), Queue::default());
+        }
+        for (own, other) in self.queues.iter_mut().zip(&next.queues) {
+            own.taken += other.taken;
+            own.left += other.left;
+        }
     }
 }
 
@@ -216,10 +324,19 @@ impl Series {
         }
     }
 
-    /// A step that ends as a row begins belongs to the row before.
+    /// The row of what ends at `end`: the one before where that is its end.
+    fn row_at(&mut self, end: Nanos) -> Option<&mut Row> {
+        let last = self.rows.len().checked_sub(1)?;
+        // Most of what comes belongs to the last.
+        let at = match self.rows[last].start < end {
+            true => last,
+            false => { self.rows.partition_point(|row| row.start < end) }.checked_sub(1)?,
+        };
+        Some(&mut self.rows[at])
+    }
+
     fn step(&mut self, end: Nanos, samples: u64) {
-        let after = self.rows.partition_point(|row| row.start < end);
-        if let Some(row) = after.checked_sub(1).and_then(|at| self.rows.get_mut(at)) {
+        if let Some(row) = self.row_at(end) {
             row.steps += 1;
             row.samples += samples;
             row.last_step_end = Some(end);
@@ -255,6 +372,7 @@ impl Series {
                     steps: row.steps,
                     samples: row.samples,
                     last_step_end: row.last_step_end.map(|end| end - window.start),
+                    data_waits: row.waits,
                 };
                 (row, part)
             })

@@ -452,6 +452,12 @@ impl Tally {
         slowest
     }
 
+    /// The stages that did anything, in the order of the pipeline.
+    pub(super) fn seen(&self) -> Vec<Stage> {
+        let stages = self.stages.iter().flatten();
+        stages.map(|tally| tally.stage).collect()
+    }
+
     pub(super) fn stage_totals(&self) -> Vec<StageTotals> {
         let stages = self.stages.iter().flatten();
         let totals = stages.map(|tally| StageTotals {

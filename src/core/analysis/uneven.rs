@@ -256,9 +256,7 @@ mod tests {
             length,
             idle: totals.total(),
             causes: totals,
-            steps: 0,
-            samples: 0,
-            last_step_end: None,
+            ..PartOfWindow::default()
         }
     }
 
@@ -269,7 +267,7 @@ mod tests {
             bins.map(|(number, share)| part(WIDTH.times(number as u64), WIDTH, &[(READ, share)]));
         OverTime {
             bins: bins.collect(),
-            epochs: Vec::new(),
+            ..OverTime::default()
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::ratio::{Mean, student, welch};
 use super::{Comparison, Finding, Method, NoBlocks, Property, Ratio, Side};
-use crate::analysis::{Cause, CauseTotals, PartOfWindow};
+use crate::analysis::{Cause, PartOfWindow};
 use crate::report::{IdleCause, Machine, Report, TorchReport};
 use crate::timeline::Nanos;
 use rand::{RngExt, SeedableRng};
@@ -16,7 +16,7 @@ fn run_of(steps: &[f64]) -> Report {
     let mut report = Report::new("run".to_owned(), Machine::default(), ().into());
     let window = steps.iter().sum::<f64>() * 1e6;
     let width = window / 190.0;
-    let mut bins = vec![empty_bin(); 190];
+    let mut bins = vec![PartOfWindow::default(); 190];
     let mut end = 0.0;
     for step in steps {
         end += step * 1e6;
@@ -31,18 +31,6 @@ fn run_of(steps: &[f64]) -> Report {
     report.window_ns = Nanos(window as u64);
     report.samples_per_second = report.samples as f64 / (window / 1e9);
     report
-}
-
-fn empty_bin() -> PartOfWindow {
-    PartOfWindow {
-        start: Nanos::ZERO,
-        length: Nanos::ZERO,
-        idle: Nanos::ZERO,
-        causes: CauseTotals::default(),
-        steps: 0,
-        samples: 0,
-        last_step_end: None,
-    }
 }
 
 /// Of the normal distribution, by Box and Muller.

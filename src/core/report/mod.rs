@@ -6,7 +6,7 @@
 mod json;
 mod model;
 mod nvml;
-mod page;
+pub mod page;
 mod terminal;
 mod timeline;
 mod torch;

@@ -4,6 +4,8 @@
 //! `analysis` and `timeline`.
 
 mod grid;
+mod over_time;
+mod parts;
 mod tables;
 mod view;
 mod words;
@@ -12,6 +14,8 @@ use super::Report;
 use super::whole_file::write_whole_file;
 pub use grid::{Axis, Grid, Predicted};
 use minijinja::{AutoEscape, Environment, Value};
+pub use parts::{Badge, Chart, Document, Fact, Figure, Sentence, Table};
+use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -20,16 +24,19 @@ const FILE: &str = "report.html";
 
 /// The page of `report`; `grid` is what was predicted from it.
 pub fn page(report: &Report, grid: Option<&Grid>) -> String {
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    let page = environment.render_str(include_str!("page.html"), context(report, grid));
-    // The template is part of the program and has no conditions that fail.
-    page.unwrap_or_else(|error| format!("<!doctype html><title>stallscope</title><p>{error}"))
+    render(&view::View::of(report, grid))
 }
 
-fn context(report: &Report, grid: Option<&Grid>) -> Value {
+/// A page of anything else.
+pub fn document_page(document: &Document) -> String {
+    render(document)
+}
+
+fn render(view: &impl Serialize) -> String {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
     let parts = [
-        Value::from_serialize(view::View::of(report, grid)),
+        Value::from_serialize(view),
         minijinja::context! {
             css => include_str!("page.css"),
             js => include_str!("page.js"),
@@ -37,7 +44,10 @@ fn context(report: &Report, grid: Option<&Grid>) -> Value {
             uplot_js => include_str!("uplot/uPlot.iife.min.js"),
         },
     ];
-    minijinja::value::merge_maps(parts)
+    let context = minijinja::value::merge_maps(parts);
+    let page = environment.render_str(include_str!("page.html"), context);
+    // The template is part of the program and has no conditions that fail.
+    page.unwrap_or_else(|error| format!("<!doctype html><title>stallscope</title><p>{error}"))
 }
 
 /// Writes the page of the report at `report_path` beside it, whole or not at all; returns where.
@@ -58,11 +68,19 @@ pub fn write_page_to(report: &Report, grid: Option<&Grid>, path: &Path) -> io::R
     write_whole_file(path, page(report, grid).as_bytes())
 }
 
+/// The page of anything else, to `path`.
+///
+/// # Errors
+/// What the file system says.
+pub fn write_document(document: &Document, path: &Path) -> io::Result<()> {
+    write_whole_file(path, document_page(document).as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::analysis::predict::Estimate;
-    use crate::analysis::{Cause, CauseTotals, InputBound, PartOfWindow, Verdict};
+    use crate::analysis::{Cause, CauseTotals, InputBound, PartOfWindow, Verdict, Waits};
     use crate::report::{DeviceReport, IdleCause, Machine, Status};
     use crate::timeline::{Nanos, Pipeline, Stage};
     use std::time::{Duration, Instant};
@@ -113,7 +131,12 @@ mod tests {
             causes,
             steps: 5,
             samples: 50,
-            last_step_end: None,
+            data_waits: Waits {
+                count: 5,
+                total: Nanos::from_millis(40),
+                max: Nanos::from_millis(20),
+            },
+            ..PartOfWindow::default()
         }
     }
 
@@ -135,9 +158,14 @@ mod tests {
             assert!(page.contains(words), "{words}");
         }
         assert!(!page.contains("What would help"));
-        let chart = &data(&page)["over_time"];
-        assert_eq!(chart["seconds"], serde_json::json!([0.0, 0.5]));
-        assert_eq!(chart["rows"][1]["shares"], serde_json::json!([0.5, 0.5]));
+        let over_time = &data(&page)["over_time"];
+        assert_eq!(over_time["seconds"], serde_json::json!([0.0, 0.5]));
+        let rows = |chart: usize| &over_time["charts"][chart]["rows"];
+        assert_eq!(rows(0)[1]["values"], serde_json::json!([0.5, 0.5]));
+        // 40 ms in 5 waits; nothing of queues is known.
+        assert_eq!(rows(1)[0]["values"], serde_json::json!([8.0, 8.0]));
+        assert_eq!(rows(1)[1]["values"], serde_json::json!([20.0, 20.0]));
+        assert_eq!(over_time["charts"].as_array().unwrap().len(), 2);
     }
 
     #[test]
@@ -180,6 +208,37 @@ mod tests {
         assert!(page.contains("1.90x"), "the change of a setting");
         assert!(!page.contains("1.99x"), "another device is no setting");
         assert_eq!(data(&page)["grid"]["points"][3]["rate"]["value"], 199.0);
+    }
+
+    #[test]
+    fn a_page_of_something_else_has_only_that() {
+        let document = Document {
+            title: "sweep of <x>".to_owned(),
+            verdict: Sentence::of("the best is 4 workers"),
+            charts: vec![Chart {
+                title: "Rates".to_owned(),
+                reading: String::new(),
+                svg: "<svg></svg>".to_owned(),
+            }],
+            tables: vec![Table::new(
+                "Points",
+                "",
+                ["workers"],
+                vec![vec!["4".to_owned()]],
+            )],
+            ..Document::default()
+        };
+        let page = document_page(&document);
+        for words in [
+            "sweep of &lt;x&gt;",
+            "<h1>The best is 4 workers</h1>",
+            "<svg></svg>",
+            "<h2>Points</h2>",
+        ] {
+            assert!(page.contains(words), "{words}");
+        }
+        assert!(!page.contains(include_str!("uplot/uPlot.iife.min.js")));
+        assert!(!page.contains("What would help"));
     }
 
     #[test]

@@ -54,20 +54,21 @@ if (sliders) {
   show();
 }
 
-// Stacked shares of the time in each bin.
-function stacked(element, { seconds, rows, marks }) {
+// A chart over the window. Rows that stand upon each other are drawn the tallest first, so that each covers what is
+// below its own part.
+function draw(element, { unit, stacked, rows }, { seconds, marks }) {
   const sums = seconds.map(() => 0);
-  const upTo = rows.map(row => row.shares.map((share, n) => (sums[n] += share)));
-  // The tallest first, so that each covers what is below its own part.
-  const order = rows.map((_, n) => n).reverse();
+  const upTo = rows.map(row => row.values.map((value, n) => (stacked ? (sums[n] += value) : value)));
+  const order = rows.map((_, n) => n);
+  if (stacked) order.reverse();
+  const words = value => (stacked ? `${(100 * value).toFixed(1)} %` : `${value.toLocaleString("en", { maximumSignificantDigits: 4 })} ${unit}`);
   const series = order.map(n => ({
     label: rows[n].name,
     stroke: colour(rows[n].colour),
-    fill: colour(rows[n].colour),
-    width: 0,
     points: { show: false },
-    paths: uPlot.paths.stepped({ align: 1 }),
-    value: (_, __, ___, at) => (at == null ? "" : `${(100 * rows[n].shares[at]).toFixed(1)} %`),
+    spanGaps: true,
+    value: (_, __, ___, at) => (at == null || rows[n].values[at] == null ? "" : words(rows[n].values[at])),
+    ...(stacked ? { width: 0, fill: colour(rows[n].colour), paths: uPlot.paths.stepped({ align: 1 }) } : { width: 2 }),
   }));
   const axis = { stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line") } };
   const lines = u => {
@@ -75,7 +76,7 @@ function stacked(element, { seconds, rows, marks }) {
     u.ctx.strokeStyle = colour("ink");
     u.ctx.setLineDash([4, 4]);
     for (const mark of marks) {
-      const x = Math.round(u.valToPos(mark.at, "x", true)) + 0.5;
+      const x = Math.round(u.valToPos(mark, "x", true)) + 0.5;
       u.ctx.beginPath();
       u.ctx.moveTo(x, u.bbox.top);
       u.ctx.lineTo(x, u.bbox.top + u.bbox.height);
@@ -84,25 +85,28 @@ function stacked(element, { seconds, rows, marks }) {
     u.ctx.restore();
   };
   const options = {
-    width: element.clientWidth, height: 280,
-    scales: { x: { time: false }, y: { range: [0, 1] } },
+    width: element.clientWidth, height: stacked ? 280 : 200,
+    scales: { x: { time: false }, y: { range: stacked ? [0, 1] : (_, __, most) => [0, 1.05 * most || 1] } },
     axes: [
-      { ...axis, label: "seconds since the window began", labelSize: 24, stroke: colour("soft") },
-      { ...axis, values: (_, ticks) => ticks.map(tick => `${Math.round(100 * tick)} %`), size: 56 },
+      { ...axis, label: "seconds since measuring began", labelSize: 24 },
+      stacked
+        ? { ...axis, values: (_, ticks) => ticks.map(tick => `${Math.round(100 * tick)} %`), size: 56 }
+        : { ...axis, label: unit, labelSize: 20, size: 56 },
     ],
     series: [{ label: "second", value: (_, v) => (v == null ? "" : v.toFixed(2)) }, ...series],
     hooks: { draw: [lines] },
+    cursor: { sync: { key: "window" } },
   };
   element.replaceChildren();
   return new uPlot(options, [seconds, ...order.map(n => upTo[n])], element);
 }
 
-const chart = document.getElementById("over-time");
-if (chart) {
-  let drawn = stacked(chart, data.over_time);
-  const again = () => { drawn = stacked(chart, data.over_time); };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  addEventListener("resize", () => drawn.setSize({ width: chart.clientWidth, height: 280 }));
+const charts = [...document.querySelectorAll("[data-chart]")];
+if (charts.length) {
+  const all = () => charts.map(element => draw(element, data.over_time.charts[element.dataset.chart], data.over_time));
+  let drawn = all();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawn = all(); });
+  addEventListener("resize", () => drawn.forEach((chart, n) => chart.setSize({ width: charts[n].clientWidth, height: chart.height })));
 }
 
 // https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui: the viewer answers PING once it is up.

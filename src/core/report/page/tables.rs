@@ -2,57 +2,47 @@
 //!
 //! May use: `analysis`, `timeline`.
 
+use super::parts::Table;
 use crate::analysis::{LengthSummary, SlowSample, StageSummary, WorkerSummary};
 use crate::report::{Report, percent};
 use crate::timeline::Nanos;
-use serde::Serialize;
 
 /// Samples that are listed.
 const LISTED: usize = 10;
 
-/// A table; the first cell of a row names it.
-#[derive(Serialize)]
-pub(super) struct Table {
-    title: &'static str,
-    /// How to read its columns.
-    reading: &'static str,
-    heads: &'static [&'static str],
-    rows: Vec<Vec<String>>,
-}
-
 /// Those of `report` that have rows.
 pub(super) fn tables(report: &Report) -> Vec<Table> {
     let slowest = report.slowest_samples.iter().take(LISTED);
+    let steps = match report.steps {
+        0 => Vec::new(),
+        _ => vec![
+            lengths("data wait", &report.data_wait),
+            lengths("step", &report.step),
+        ],
+    };
+    let stages = report.stages.iter();
     let tables = [
-        Table {
-            title: "Steps",
-            reading: "Data wait is how long the training's thread waited for a batch. Step is its own time, without that wait.",
-            heads: &["", "mean", "p50", "p90", "p99", "max"],
-            rows: match report.steps {
-                0 => Vec::new(),
-                _ => vec![
-                    lengths("data wait", &report.data_wait),
-                    lengths("step", &report.step),
-                ],
-            },
-        },
-        Table {
-            title: "Stages",
-            reading: "Busy, starved (waiting for input) and blocked (waiting for room downstream) are shares of the workers' time. p50, \
-                      p90 and p99 are service times of one item. Queued is how many items waited before the stage.",
-            heads: &[
+        Table::new(
+            "Steps",
+            "Data wait is how long the training's thread waited for a batch. Step is its own time, without that wait.",
+            ["time", "mean", "p50", "p90", "p99", "max"],
+            steps,
+        ),
+        Table::new(
+            "Stages",
+            "Busy, starved (waiting for input) and blocked (waiting for room downstream) are shares of the workers' time. p50, \
+             p90 and p99 are service times of one item. Queued is how many items waited before the stage.",
+            [
                 "stage", "workers", "busy", "starved", "blocked", "items", "p50", "p90", "p99",
                 "queued",
             ],
-            rows: { report.stages.iter() }
-                .map(|row| stage(row, report.window_ns))
-                .collect(),
-        },
-        Table {
-            title: "Threads",
-            reading: "User and system are CPU time. Run delay is time in which the thread had work but no core: if it is large, there are \
-                      too few cores. Voluntary switches are waits; a major fault is a read from the disk.",
-            heads: &[
+            stages.map(|row| stage(row, report.window_ns)).collect(),
+        ),
+        Table::new(
+            "Threads",
+            "User and system are CPU time. Run delay is time in which the thread had work but no core: if it is large, there are \
+             too few cores. Voluntary switches are waits; a major fault is a read from the disk.",
+            [
                 "thread",
                 "user",
                 "system",
@@ -61,19 +51,17 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
                 "involuntary",
                 "major faults",
             ],
-            rows: report.workers.iter().map(thread).collect(),
-        },
-        Table {
-            title: "Slowest samples",
-            reading: "If a few samples take much longer than the others, look at these files.",
-            heads: &["sample", "stage", "time", "batch"],
-            rows: slowest.map(sample).collect(),
-        },
+            report.workers.iter().map(thread).collect(),
+        ),
+        Table::new(
+            "Slowest samples",
+            "If a few samples take much longer than the others, look at these files.",
+            ["sample", "stage", "time", "batch"],
+            slowest.map(sample).collect(),
+        ),
     ];
-    tables
-        .into_iter()
-        .filter(|table| !table.rows.is_empty())
-        .collect()
+    let shown = |table: &Table| !table.is_empty();
+    tables.into_iter().filter(shown).collect()
 }
 
 fn lengths(name: &str, own: &LengthSummary) -> Vec<String> {

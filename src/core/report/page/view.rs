@@ -3,62 +3,37 @@
 //! May use: `analysis`, `timeline`.
 
 use super::grid::{Change, Grid};
-use super::tables::{Table, tables};
+use super::over_time::{self, OverTime};
+use super::parts::{Badge, Document, Fact, Figure, Sentence};
+use super::tables::tables;
 use super::words::meaning;
 use crate::analysis::predict::Estimate;
-use crate::analysis::{Cause, PartOfWindow, StageSummary};
+use crate::analysis::{Cause, StageSummary};
 use crate::report::{Report, Status, percent};
 use crate::timeline::Nanos;
 use serde::Serialize;
 
 /// Causes that have a colour of their own; the others share one.
-const COLOURS: usize = 7;
+pub(super) const COLOURS: usize = 7;
 /// A cause below this share of the window is not listed.
 const LISTED: f64 = 0.0005;
 
 #[derive(Serialize)]
 pub(super) struct View {
-    title: String,
-    written: f64,
-    badges: Vec<Badge>,
-    verdict: Sentence,
+    #[serde(flatten)]
+    document: Document,
     error: Option<String>,
-    figures: Vec<Figure>,
     time: Vec<Part>,
     time_title: &'static str,
     bar_label: String,
     helps: Option<HelpsView>,
-    over_time: Option<String>,
-    over_time_title: &'static str,
+    over_time: Vec<over_time::Chart>,
     epochs: bool,
     pipeline: Vec<Stage>,
     pipeline_note: &'static str,
-    tables: Vec<Table>,
     trace: Option<String>,
-    facts: Vec<Fact>,
     settings: Option<String>,
     data: String,
-}
-
-#[derive(Serialize)]
-struct Badge {
-    tone: &'static str,
-    text: String,
-}
-
-#[derive(Default, Serialize)]
-struct Sentence {
-    title: String,
-    evidence: String,
-    change: Option<String>,
-    gain: String,
-}
-
-#[derive(Serialize)]
-struct Figure {
-    label: &'static str,
-    value: String,
-    note: String,
 }
 
 #[derive(Serialize)]
@@ -73,6 +48,8 @@ struct Part {
 
 #[derive(Serialize)]
 struct HelpsView {
+    /// What the intervals are worth, as measured: benches/results/2026-11-25-prediction.txt, 2026-11-26-torch-predict.txt.
+    interval: &'static str,
     changes: Vec<ChangeView>,
     sliders: Vec<Slider>,
 }
@@ -105,94 +82,62 @@ struct Stage {
     note: String,
 }
 
-#[derive(Serialize)]
-struct Fact {
-    label: &'static str,
-    value: String,
-}
-
 /// What scripts read.
 #[derive(Serialize)]
 struct Data<'a> {
     grid: Option<&'a Grid>,
-    over_time: Option<OverTimeData>,
-}
-
-#[derive(Serialize)]
-struct OverTimeData {
-    seconds: Vec<f64>,
-    rows: Vec<Row>,
-    marks: Vec<Mark>,
-}
-
-#[derive(Serialize)]
-struct Row {
-    name: String,
-    colour: String,
-    shares: Vec<f64>,
-}
-
-#[derive(Serialize)]
-struct Mark {
-    at: f64,
+    over_time: Option<&'a OverTime>,
 }
 
 impl View {
     pub(super) fn of(report: &Report, grid: Option<&Grid>) -> View {
-        let over_time = over_time(report);
-        let has_device = report.device.is_some();
-        let labels = over_time.as_ref().map(|chart| {
-            let names: Vec<&str> = chart.rows.iter().map(|row| &*row.name).collect();
-            format!("Shares of the time over the window: {}", names.join(", "))
-        });
-        let epochs = over_time
-            .as_ref()
-            .is_some_and(|chart| !chart.marks.is_empty());
+        let over_time = OverTime::of(report);
         let time = time(report);
         let words = time
             .iter()
             .map(|part| format!("{} {}", part.name, part.share));
         let bar_label = words.collect::<Vec<_>>().join(", ");
-        let data = Data { grid, over_time };
+        let headings = over_time.as_ref().map(OverTime::headings);
+        let data = Data {
+            grid,
+            over_time: over_time.as_ref(),
+        };
         View {
-            title: report.name.clone(),
-            written: report.written_at_unix_seconds,
-            badges: badges(report),
-            verdict: sentence(report),
+            document: Document {
+                title: report.name.clone(),
+                written: report.written_at_unix_seconds,
+                badges: badges(report),
+                verdict: sentence(report),
+                figures: figures(report),
+                tables: tables(report),
+                facts: facts(report),
+                ..Document::default()
+            },
             error: report.error.clone(),
-            figures: figures(report),
             time,
-            time_title: match has_device {
+            time_title: match report.device.is_some() {
                 true => "Where the device's time went",
                 false => "Where the loader's time went",
             },
             bar_label,
-            helps: grid.map(HelpsView::of),
-            over_time: labels,
-            over_time_title: match has_device {
-                true => "Device busy and causes of idle over time",
-                false => "Causes over time",
-            },
-            epochs,
-            pipeline: report
-                .stages
-                .iter()
+            helps: grid.map(|grid| HelpsView::of(grid, report.torch.is_some())),
+            data: as_script(&data),
+            epochs: over_time.as_ref().is_some_and(OverTime::has_epochs),
+            over_time: headings.unwrap_or_default(),
+            pipeline: { report.stages.iter() }
                 .map(|row| stage(row, report.window_ns))
                 .collect(),
             pipeline_note: "The stage whose workers are always busy is the slowest. Stages before it are blocked, stages after it \
                             are starved.",
-            tables: tables(report),
             trace: report.trace.as_ref().map(|trace| {
                 format!(
                     "The trace is {}. Perfetto shows every batch on its way through the stages.",
                     trace.path
                 )
             }),
-            facts: facts(report),
             settings: (!report.config.is_null())
                 .then(|| serde_json::to_string_pretty(&report.config).ok())
                 .flatten(),
-            data: as_script(&data),
         }
     }
 }
@@ -204,69 +149,55 @@ fn as_script(data: &Data) -> String {
 }
 
 fn badges(report: &Report) -> Vec<Badge> {
-    let badge = |tone, text: &str| Badge {
-        tone,
-        text: text.to_owned(),
-    };
     let mut badges = Vec::new();
     match report.status {
-        Status::Failed => badges.push(badge("bad", "The run failed.")),
-        Status::Interrupted => badges.push(Badge {
-            tone: "warn",
-            text: format!("The run was stopped after {} measured steps.", report.steps),
-        }),
-        Status::Running => badges.push(badge("warn", "The run is still going on.")),
+        Status::Failed => badges.push(Badge::failure("The run failed.")),
+        Status::Interrupted => badges.push(Badge::warning(format!(
+            "The run was stopped after {} measured steps.",
+            report.steps
+        ))),
+        Status::Running => badges.push(Badge::warning("The run is still going on.")),
         Status::Complete => {}
     }
     let device = report.device.as_ref();
     if let Some(emulated) = device.and_then(|device| device.emulated.as_ref()) {
-        let text = match emulated.trains {
+        badges.push(Badge::warning(match emulated.trains {
             true => "Emulated device: step times are computed, not measured.",
             false => "Emulated device: step times are computed, not measured; no model is trained.",
-        };
-        badges.push(badge("warn", text));
+        }));
     }
-    if let Some(guard) = &report.guard {
-        badges.push(Badge {
-            tone: "warn",
-            text: guard.line(),
-        });
-    }
+    badges.extend({ report.guard.iter() }.map(|guard| Badge::warning(guard.line())));
     badges
 }
 
 fn sentence(report: &Report) -> Sentence {
     let Some(verdict) = &report.verdict else {
-        let title = match report.status {
+        return Sentence::of(match report.status {
             Status::Running => "No verdict yet: no step has been measured",
             _ => "No verdict: the run ended before its first measured step",
-        };
-        return Sentence {
-            title: title.to_owned(),
-            ..Sentence::default()
-        };
+        });
     };
-    let mut title = verdict.title.clone();
-    if let Some(first) = title.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
     let suggestion = verdict.suggestion.as_ref();
     let gain = suggestion.map(|suggestion| match suggestion.predicted {
         Some(factor) => format!(
-            ": predicted {factor:.2}x, at most {:.2}x",
+            ": predicted {factor:.2}x, at most {:.2}x before another part is the limit",
             suggestion.at_most
         ),
-        None => format!(": at most {:.2}x", suggestion.at_most),
+        None => format!(
+            ": at most {:.2}x before another part is the limit",
+            suggestion.at_most
+        ),
     });
     let mut evidence = verdict.evidence.iter();
-    if let Some(first) = evidence.next() {
-        title = format!("{title}: {first}");
-    }
+    let title = match evidence.next() {
+        Some(first) => format!("{}: {first}", verdict.title),
+        None => verdict.title.clone(),
+    };
     Sentence {
-        title,
         evidence: evidence.cloned().collect::<Vec<_>>().join("; "),
         change: suggestion.map(|suggestion| suggestion.change.to_string()),
         gain: gain.unwrap_or_default(),
+        ..Sentence::of(&title)
     }
 }
 
@@ -274,29 +205,38 @@ fn figures(report: &Report) -> Vec<Figure> {
     if report.steps == 0 {
         return Vec::new();
     }
-    let figure = |label, value, note| Figure { label, value, note };
     let (steps, samples) = (report.steps, report.samples);
     let rate = format!("{:.1}", report.samples_per_second);
-    let mut figures = vec![figure(
+    let mut figures = vec![Figure::new(
         "samples/s",
         rate,
         format!("{samples} samples in {steps} steps"),
     )];
     if let Some(device) = &report.device {
         let of = format!("of {}; {}", report.window_ns, device.name);
-        figures.push(figure("device busy", percent(device.busy_share), of));
+        figures.push(Figure::new("device busy", percent(device.busy_share), of));
     }
     let wait = &report.data_wait;
-    let note = format!("of the time; {} a step, p99 {}", wait.p50, wait.p99);
-    figures.push(figure("data wait", percent(report.data_wait_share), note));
+    let note = format!(
+        "of the training thread's time; {} a step, p99 {}",
+        wait.p50, wait.p99
+    );
+    figures.push(Figure::new(
+        "data wait",
+        percent(report.data_wait_share),
+        note,
+    ));
     let step = &report.step;
-    let note = format!("without data wait; p99 {}", step.p99);
-    figures.push(figure("step, median", step.p50.to_string(), note));
+    let note = format!(
+        "of the training thread, without data wait; p99 {}",
+        step.p99
+    );
+    figures.push(Figure::new("step, median", step.p50.to_string(), note));
     figures
 }
 
 /// The causes by how long they took, with their colours; the device's own work first.
-fn coloured(report: &Report) -> Vec<(Option<Cause>, Nanos, String)> {
+pub(super) fn coloured(report: &Report) -> Vec<(Option<Cause>, Nanos, String)> {
     let busy = report.device.as_ref().map(|device| device.busy_ns);
     let busy = busy.map(|busy| (None, busy, "busy".to_owned()));
     let causes = report.idle_causes.iter().enumerate();
@@ -330,59 +270,8 @@ fn time(report: &Report) -> Vec<Part> {
     }
 }
 
-fn over_time(report: &Report) -> Option<OverTimeData> {
-    let bins = &report.over_time.bins;
-    if bins.len() < 2 {
-        return None;
-    }
-    let share = |bin: &PartOfWindow, length: Nanos| {
-        let share = length.0 as f64 / bin.length.0.max(1) as f64;
-        (share * 1e4).round() / 1e4
-    };
-    let of = |cause: Option<Cause>, bin: &PartOfWindow| match cause {
-        Some(cause) => share(bin, bin.causes.of(cause)),
-        None => share(bin, bin.length - bin.idle),
-    };
-    let mut rows: Vec<Row> = Vec::new();
-    for (cause, length, colour) in coloured(report) {
-        if length == Nanos::ZERO {
-            continue;
-        }
-        let shares = bins.iter().map(|bin| of(cause, bin));
-        match rows.iter_mut().find(|row| row.colour == colour) {
-            Some(row) => row
-                .shares
-                .iter_mut()
-                .zip(shares)
-                .for_each(|(all, own)| *all += own),
-            None => rows.push(Row {
-                name: match (cause, &*colour) {
-                    (None, _) => "busy".to_owned(),
-                    (Some(_), colour) if colour == format!("c{COLOURS}") => {
-                        "other causes".to_owned()
-                    }
-                    (Some(cause), _) => cause.to_string(),
-                },
-                colour,
-                shares: shares.collect(),
-            }),
-        }
-    }
-    let seconds = |at: Nanos| (at.seconds() * 1e4).round() / 1e4;
-    let epochs = report.over_time.epochs.iter().skip(1);
-    Some(OverTimeData {
-        seconds: bins.iter().map(|bin| seconds(bin.start)).collect(),
-        rows,
-        marks: epochs
-            .map(|epoch| Mark {
-                at: seconds(epoch.part.start),
-            })
-            .collect(),
-    })
-}
-
 impl HelpsView {
-    fn of(grid: &Grid) -> HelpsView {
+    fn of(grid: &Grid, of_torch: bool) -> HelpsView {
         let times = |rate: f64| format!("{:.2}x", rate / grid.measured.max(1e-9));
         let change = |Change {
                           what, predicted, ..
@@ -406,6 +295,14 @@ impl HelpsView {
             value: axis.values[axis.now].clone(),
         };
         HelpsView {
+            interval: match of_torch {
+                true => {
+                    "Intervals are meant to hold 95 % of single runs; in our tests they held 76 %."
+                }
+                false => {
+                    "Intervals are meant to hold 95 % of single runs; in our tests they held 94 %."
+                }
+            },
             changes: grid.changes().into_iter().map(change).collect(),
             sliders: grid.axes.iter().map(slider).collect(),
         }
@@ -451,9 +348,8 @@ fn number(value: f64) -> String {
 }
 
 fn facts(report: &Report) -> Vec<Fact> {
-    let fact = |label, value| Fact { label, value };
     let machine = &report.machine;
-    let mut facts = vec![fact(
+    let mut facts = vec![Fact::new(
         "Machine",
         format!(
             "{} cores, {}, {}",
@@ -462,19 +358,25 @@ fn facts(report: &Report) -> Vec<Fact> {
     )];
     if let Some(torch) = &report.torch {
         let session = &torch.session;
-        facts.push(fact("Script", session.command.join(" ")));
-        facts.push(fact(
+        facts.push(Fact::new("Script", session.command.join(" ")));
+        facts.push(Fact::new(
             "PyTorch",
             format!("{}, Python {}", session.torch, session.python),
         ));
         if let Some(rank) = session.rank {
-            facts.push(fact("Rank", format!("{rank} of {}", session.world_size)));
+            facts.push(Fact::new(
+                "Rank",
+                format!("{rank} of {}", session.world_size),
+            ));
         }
         if !session.missing.is_empty() {
-            facts.push(fact("Not measured", session.missing.join("; ")));
+            facts.push(Fact::new("Not measured", session.missing.join("; ")));
         }
     }
-    facts.push(fact("stallscope", report.stallscope_version.to_string()));
+    facts.push(Fact::new(
+        "stallscope",
+        report.stallscope_version.to_string(),
+    ));
     let recorder = &report.recorder;
     let lost = match recorder.dropped {
         0 => "none dropped".to_owned(),
@@ -485,6 +387,6 @@ fn facts(report: &Report) -> Vec<Fact> {
         100.0 * recorder.cpu_share,
         recorder.records
     );
-    facts.push(fact("Cost of profiling", cost));
+    facts.push(Fact::new("Cost of profiling", cost));
     facts
 }
