@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("timeline", &[]),
     ("machine", &[]),
+    ("text", &[]),
     ("pipeline", &["timeline"]),
     ("trace", &["timeline"]),
     ("analysis", &["timeline"]),
@@ -30,7 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "loader", "report", "analysis", "pipeline", "machine", "timeline",
         ],
     ),
-    ("report", &["analysis", "pipeline", "timeline"]),
+    ("report", &["analysis", "pipeline", "text", "timeline"]),
     ("compare", &["report", "analysis", "timeline"]),
     ("config", &["data", "machine", "pipeline"]),
     ("charts", &[]),
@@ -38,7 +39,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tune", &["analysis", "config", "report", "timeline"]),
     (
         "reproduce",
-        &["analysis", "charts", "config", "report", "timeline", "tune"],
+        &[
+            "analysis", "charts", "config", "report", "text", "timeline", "tune",
+        ],
     ),
     ("train", &["pipeline", "device", "timeline"]),
     (
@@ -75,6 +78,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "analysis",
             "config",
             "data",
+            "text",
             "timeline",
             "machine",
         ],

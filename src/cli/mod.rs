@@ -19,6 +19,7 @@ pub mod fit_search;
 pub mod init;
 mod interruption;
 mod latest;
+mod messages;
 mod out_folder;
 mod overview;
 pub mod page;
@@ -32,5 +33,5 @@ pub mod time_kernels;
 pub mod tune;
 
 pub use crate::pipeline::error_chain;
-pub use dispatch::{command_line, torch_arguments};
+pub use dispatch::{command_line, torch_arguments, use_colour};
 use exit_status::failure;

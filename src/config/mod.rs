@@ -37,7 +37,7 @@ mod value;
 mod tests;
 
 pub use error::{ConfigError, Problem};
-pub use explained::{UnknownKey, explain};
+pub use explained::{KeyFacts, UnknownKey, explain, facts};
 pub use origin::{Excerpt, Origin};
 pub use reference::reference_markdown;
 pub use resolved::{

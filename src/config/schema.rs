@@ -208,7 +208,7 @@ pub(super) const PIPELINE: &[Key] = &[
     Key::new("decode.exif_orientation", Kind::Flag, Default::Toml("true"),
         "Turn pictures upright as their EXIF block says; PyTorch's `ImageFolder` does not.").only_when(SOURCE_HAS_PHOTOS),
     workers("preprocess.workers", "Threads that crop, resize, flip and normalise."),
-    prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples; less than `batch.size` counts as `batch.size`."),
+    prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples; at least `batch.size` is used."),
     Key::new("preprocess.crop", Kind::Choice(&[RANDOM_RESIZED, CENTER]), Default::Toml("\"random-resized\""),
         "A random part of the image resized, or a resize and the middle, which evaluation always takes.")
         .only_when(SOURCE_HAS_PHOTOS),
@@ -331,7 +331,7 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("trace.steps", AT_LEAST_ONE, Default::Toml("200"), "How many steps are traced.")
         .advice("`trace.enabled = false` writes no trace"),
     Key::new("trace.max_bytes", Kind::Bytes { least: 4096 }, Default::Toml("\"256MiB\""),
-        "The trace stops growing at this size, and says what it left out.")
+        "The trace stops growing at this size, and the report shows how much it left out.")
         .advice("units are B, KiB, MiB, GiB, TiB (1024) and kB, MB, GB, TB (1000)"),
     flag("trace.compress", "false", "Compress the trace (gzip) when the run closes cleanly."),
 

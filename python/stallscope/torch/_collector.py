@@ -30,6 +30,9 @@ class Collector:
             "steps": options.steps,
             "warmup_steps": options.warmup_steps,
             "json": options.json,
+            "quiet": options.quiet,
+            "verbose": options.verbose,
+            "color": options.color,
             # Of several processes the first speaks for all.
             "live": options.live and _options.speaks(options),
         }

@@ -163,7 +163,7 @@ impl<T> ProfiledOptimizer<T> {
             for device in module.devices() {
                 if let Err(error) = B::sync(&device) {
                     let problem =
-                        format!("cannot tell when the device is done with a step: {error}");
+                        format!("cannot see when the device finishes a step: {error}");
                     self.attached.problem(problem);
                 }
             }

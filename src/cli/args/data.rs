@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{MOST_THREADS, at_least_one, up_to};
+use super::{MOST_THREADS, OutputArgs, at_least_one, up_to};
 use crate::config::ImageFormat;
 use crate::data::PublishedSet;
 
@@ -20,6 +20,18 @@ pub enum DataCommand {
     Verify(VerifyArgs),
 }
 
+impl DataCommand {
+    /// What to print.
+    pub fn output(&self) -> OutputArgs {
+        match self {
+            DataCommand::Fetch(args) => args.output,
+            DataCommand::Generate(args) => args.output,
+            DataCommand::Pack(args) => args.output,
+            DataCommand::Verify(args) => args.output,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +40,7 @@ Examples:
   stallscope data fetch mnist --mirror https://example.org/mnist --mirror http://localhost:8000
   stallscope data fetch cifar100 --from ~/Downloads        (files that are here already)
 
-What was interrupted goes on where it was. Every file is checked against its SHA-256. The files are used with
+An interrupted download is resumed. Every file is checked against its SHA-256. The files are used with
   --set source.kind=idx --set source.path=data/mnist       (or cifar10, cifar100)
 
 Without a network and without the files, `stallscope data generate data/mnist --like mnist` makes data in the same format.")]
@@ -49,13 +61,8 @@ pub struct FetchArgs {
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
 
-    /// Print no progress, only the result.
-    #[arg(short, long)]
-    pub quiet: bool,
-
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// A data set that is published.
@@ -115,6 +122,9 @@ pub struct GenerateArgs {
     /// Threads to make them with [default: one a usable core].
     #[arg(long, value_name = "N", value_parser = up_to::<MOST_THREADS>)]
     pub jobs: Option<usize>,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -124,7 +134,7 @@ Examples:
   stallscope data pack data/train shards/raw --raw 256          (pixels: nothing to decode any more)
   stallscope data pack data/train shards/mixed --shuffle 7      (in random order, to be read front to back)
 
-The same command again goes on where it was interrupted. The shards are used with
+Run the same command again to resume it after an interruption. The shards are used with
   --set source.kind=shard --set source.path=shards/train")]
 pub struct PackArgs {
     /// An image folder (one folder a class), a tar file, or a folder of tar files.
@@ -156,6 +166,9 @@ pub struct PackArgs {
     /// Leave out samples that cannot be packed, and name them, instead of stopping.
     #[arg(long)]
     pub skip_bad: bool,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// What is packed.
@@ -179,4 +192,7 @@ pub struct VerifyArgs {
     /// Threads [default: one a usable core].
     #[arg(long, value_name = "N", value_parser = up_to::<MOST_THREADS>)]
     pub jobs: Option<usize>,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
 }

@@ -1,6 +1,6 @@
 //! Arguments of `stallscope reproduce`.
 
-use super::{MOST_REPEATS, up_to};
+use super::{MOST_REPEATS, OutputArgs, up_to};
 use crate::cli::batch_size::quoted;
 use clap::Args;
 use std::path::PathBuf;
@@ -45,9 +45,8 @@ pub struct ReproduceArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Print JSON: what DIR/TABLE.json has.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 impl ReproduceArgs {

@@ -1,5 +1,6 @@
 //! What `stallscope torch` is given.
 
+use super::ReportOutputArgs;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -26,9 +27,10 @@ pub struct TorchArgs {
     #[arg(long)]
     pub live: bool,
 
-    /// Print the report as JSON.
-    #[arg(long)]
-    pub json: bool,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub shown: ReportOutputArgs,
 
     /// Run a module, as `python -m` does.
     #[arg(short)]

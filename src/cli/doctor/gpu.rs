@@ -129,6 +129,7 @@ fn verdict(probe: &CudaProbe) -> Row {
 mod tests {
     use super::super::checklist::Checklist;
     use super::*;
+    use crate::text::Look;
     use crate::device::probe::Driver;
 
     fn found(path: &str, version: &str) -> Result<Piece, Missing> {
@@ -145,7 +146,7 @@ mod tests {
                 rows: rows(probe, |_| Some(reading)),
             }],
         }
-        .to_string()
+        .text(&Look::plain(), false)
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //! May use: `checklist`, `config` (what a device is called), `device`, `timeline`.
 
 use super::checklist::{Checklist, Row, Section};
+use crate::cli::args::OutputArgs;
 use crate::config::DeviceConfig;
 use crate::device::planted::{self, Comparison, TOLERANCE};
 use crate::device::probe;
+use crate::text::Look;
 use crate::timeline::Nanos;
 use anyhow::bail;
 use std::io::Write;
@@ -15,7 +17,11 @@ use std::process::ExitCode;
 ///
 /// # Errors
 /// `device` is no GPU; a piece is missing, or refuses.
-pub fn planted(device: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+pub fn planted(
+    device: &str,
+    output: OutputArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
     let ordinal = match device.parse() {
         Ok(DeviceConfig::Cuda(ordinal)) => ordinal,
         _ => bail!(
@@ -23,7 +29,7 @@ pub fn planted(device: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<
         ),
     };
     let comparison = planted::measure(&probe::cuda(), ordinal)?;
-    if json {
+    if output.json {
         serde_json::to_writer_pretty(&mut *out, &comparison)?;
         writeln!(out)?;
     } else {
@@ -31,7 +37,8 @@ pub fn planted(device: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<
             title: "Planted kernels",
             rows: rows(&comparison),
         }];
-        write!(out, "{}", Checklist { sections })?;
+        let list = Checklist { sections };
+        write!(out, "{}", list.text(&Look::coloured(false), output.quiet))?;
     }
     out.flush()?;
     Ok(match comparison.pass {
@@ -167,7 +174,7 @@ mod tests {
             title: "Planted kernels",
             rows: rows(found),
         }];
-        Checklist { sections }.to_string()
+        Checklist { sections }.text(&Look::plain(), false)
     }
 
     #[test]
@@ -188,7 +195,7 @@ mod tests {
 
     #[test]
     fn only_a_gpu_has_kernels() {
-        let refused = planted("emulated:a100", true, &mut Vec::new()).unwrap_err();
+        let refused = planted("emulated:a100", OutputArgs::default(), &mut Vec::new()).unwrap_err();
         let text = refused.to_string();
         assert!(
             text.contains("emulated:a100") && text.contains("cuda:0"),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cli::args::{Cli, Command};
+use crate::text::Look;
 use crate::tune::MemoryUse;
 use crate::tune::sweep::{Figures, Place, Record};
 use clap::Parser;
@@ -87,13 +88,17 @@ const WORDS: [&str; 8] = [
 #[test]
 fn the_table_has_every_point_and_its_marks() {
     with_shown(&WORDS, &records(), |shown| {
-        let text = table::render(shown) + &matrix(shown, false);
+        let text = table::render(shown, 80) + &matrix(shown, false);
         insta::assert_snapshot!(text);
     });
 }
 
 fn matrix(shown: &Shown<'_>, colours: bool) -> String {
-    matrix::render(heatmap::heatmap(shown).as_ref(), colours)
+    let look = Look {
+        colours,
+        ..Look::plain()
+    };
+    matrix::render(heatmap::heatmap(shown).as_ref(), &look)
 }
 
 /// How often a picture says `words`.

@@ -69,11 +69,11 @@ impl UtilComparison {
         if self.window < LONGEST_PERIOD {
             return format!(
                 "the window of {} is shorter than the driver's sample period may be (1/6 s to 1 s), so its \
-                 readings tell of the time before the window, too",
+                 readings include time before the window",
                 self.window
             );
         }
-        let missed = "the driver's sampling missed work, or tells of the time before the window: it lags by up to \
+        let missed = "the driver's sampling missed work, or includes time before the window: it lags by up to \
                       one of its sample periods (1/6 s to 1 s)";
         match self.busy_by {
             BusyBy::Kernels => missed.to_owned(),

@@ -15,6 +15,7 @@ use std::path::Path;
 use super::layout::RecordKind;
 use crate::DataError;
 use crate::lock::{LockedFile, lock_file};
+use serde::Serialize;
 use file::ShardWriter;
 use lanes::{Encoded, Records, with_lanes};
 use plan::Plan;
@@ -106,7 +107,8 @@ impl PackOptions {
 }
 
 /// How packing ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PackOutcome {
     Written,
     /// Every shard was already there, packed from the same source with the same options.
@@ -116,14 +118,14 @@ pub enum PackOutcome {
 }
 
 /// A sample that was left out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SkippedSample {
     pub name: String,
     pub reason: String,
 }
 
 /// What a call to [`pack`] left on disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PackSummary {
     pub outcome: PackOutcome,
     /// Shards there now.

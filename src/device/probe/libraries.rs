@@ -169,7 +169,7 @@ pub(super) fn nvml() -> Result<Piece, Missing> {
         path: "libnvidia-ml.so.1".into(),
         version: Some(
             version.map_err(|error| {
-                missing(format!("it does not tell the driver's version: {error}"))
+                missing(format!("it does not report the driver's version: {error}"))
             })?,
         ),
     })
