@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The chart of docs/prediction.md: what one run says of 1 to 512 workers on 1 to 256 cores.
 
-    stallscope run configs/emulated-gpu.toml --set num_workers=1 --set cache=warm --run-dir PROFILE
+    stallscope run configs/emulated-gpu.toml --set num_workers=1 --set page_cache=warm --run-dir PROFILE
     python3 scripts/scaling-chart.py PROFILE                     (minutes: `stallscope predict` for each point)
     python3 scripts/scaling-chart.py --redraw                    (from the numbers that lie in docs/)
 

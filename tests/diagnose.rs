@@ -258,7 +258,7 @@ fn cached_waits_for_no_disk() {
     assert_eq!(report.storage, None);
     let busy = report.device.unwrap().busy_share;
     assert!(busy > 0.5, "{busy}");
-    let pictures = ["source.kind=image-folder", "mode=cached", "cache=cold"];
+    let pictures = ["source.kind=image-folder", "mode=cached", "page_cache=cold"];
     place.refused(
         &pictures,
         &["`cache` has no effect with `mode = \"cached\"`"],

@@ -287,7 +287,7 @@ fn the_real_mnist_through_the_command_line() {
     let out = succeeds(at, &["data", "fetch", "mnist", "--mirror", &server.url()]);
     assert!(
         out.starts_with("fetched MNIST into data/mnist: 4 files, 11.6 MB from http://127.0.0.1:")
-            && out.contains("--set source.kind=idx --set source.path=data/mnist"),
+            && out.contains("--set source.kind=mnist --set source.path=data/mnist"),
         "{out}"
     );
     let sizes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -459,7 +459,7 @@ fn a_stand_in_is_made_and_not_overwritten() {
     ];
     let sets = [
         "--set",
-        "source.kind=idx",
+        "source.kind=mnist",
         "--set",
         "source.path=data/mnist",
     ];

@@ -29,7 +29,7 @@ const LARGEST_KEY_VALUE: usize = 1_048_576;
 #[derive(Debug, thiserror::Error)]
 #[error(
     "not even batch.size = {least} fits the memory of {device}\n  \
-     try: a smaller model.kind or preprocess.size, a lower --least, or another device"
+     try: a smaller model.kind or preprocess.size, a lower --min, or another device"
 )]
 pub struct NothingFits {
     least: usize,
@@ -105,19 +105,19 @@ fn more_than_there_is(needed: u64, there_is: u64) -> Option<String> {
     (needed > there_is).then(why)
 }
 
-/// From `--least` to `--most`, as far as the data of `samples` samples and the key go.
+/// From `--min` to `--max`, as far as the data of `samples` samples and the key go.
 fn bounds(args: &BatchSizeArgs, config: &Resolved, samples: usize) -> anyhow::Result<Bounds> {
     let possible = samples.min(LARGEST_KEY_VALUE);
-    let most = args.most.unwrap_or(possible).min(possible);
+    let most = args.max.unwrap_or(possible).min(possible);
     anyhow::ensure!(
-        args.least <= most,
-        "--least {} is above {most}, the largest batch size to try: the data has {samples} samples to train on, \
+        args.min <= most,
+        "--min {} is above {most}, the largest batch size to try: the data has {samples} samples to train on, \
          and batch.size is at most {LARGEST_KEY_VALUE}",
-        args.least
+        args.min
     );
     Ok(Bounds {
         start: config.pipeline.batch.size,
-        least: args.least,
+        least: args.min,
         most,
     })
 }

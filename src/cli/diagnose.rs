@@ -197,7 +197,7 @@ fn overrides_in(
     config: &Resolved,
 ) -> Vec<String> {
     // What is asked of the page cache is asked of runs that read from it.
-    let without_effect = |set: &&String| mode == Mode::Cached && key_of(set) == "cache";
+    let without_effect = |set: &&String| mode == Mode::Cached && key_of(set) == "page_cache";
     let kept = overrides.iter().filter(|set| !without_effect(set));
     let mut all: Vec<String> = kept.cloned().collect();
     all.extend(

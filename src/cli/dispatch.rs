@@ -4,7 +4,7 @@ use super::args::{Cli, Command, TorchArgs};
 use super::messages;
 use super::{
     batch_size, compare, completions, config, data, demo, diagnose, doctor, error_chain, failure,
-    fit_search, init, predict, progress, report, reproduce, run, sweep, time_kernels, tune,
+    fit_search, init, predict, progress, renamed, report, reproduce, run, sweep, time_kernels, tune,
 };
 use anstream::ColorChoice;
 use clap::Parser;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 /// Does what `words` say, the program's name first, and returns the exit status.
 pub fn command_line(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let status = match Cli::try_parse_from(words) {
+    let status = match Cli::try_parse_from(renamed::current(words)) {
         Ok(cli) => dispatch(cli),
         Err(error) => {
             error.print().ok();

@@ -129,10 +129,7 @@ fn in_words(summary: &FetchSummary, set: PublishedSet, folder: &Path) -> String 
     let (files, bytes) = fetched.clone().fold((0, 0), |(files, bytes), file| {
         (files + 1, bytes + file.bytes)
     });
-    let kind = match set {
-        PublishedSet::Mnist => "idx",
-        PublishedSet::Cifar10 | PublishedSet::Cifar100 => set.name(),
-    };
+    let kind = set.name();
     let usage = format!("use it with --set source.kind={kind} --set source.path={shown}");
     if files == 0 {
         return format!("already there, with the right checksums: {title} in {shown}\n{usage}");

@@ -25,6 +25,7 @@ mod overview;
 pub mod page;
 pub mod predict;
 mod progress;
+mod renamed;
 pub mod report;
 pub mod reproduce;
 pub mod run;

@@ -1,12 +1,13 @@
 //! One key explained, for `stallscope keys KEY`.
 //!
-//! May use: `reference`, `schema`, `suggest`.
+//! May use: `reference`, `renamed`, `schema`, `suggest`.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 
 use super::reference::default_words;
+use super::renamed;
 use super::schema::{self, Key};
 use super::suggest;
 
@@ -59,7 +60,7 @@ pub fn facts(name: Option<&str>) -> Result<Vec<KeyFacts>, UnknownKey> {
 
 /// The key `name`, or those of the table `name`.
 fn named(name: &str) -> Result<Vec<&'static Key>, UnknownKey> {
-    let name = name.trim().trim_end_matches('.');
+    let name = renamed::key(name.trim().trim_end_matches('.'));
     let inside = format!("{name}.");
     let is_meant = |key: &&Key| key.name == name || key.name.starts_with(&inside) && !key.hidden;
     let keys: Vec<&Key> = schema::keys().filter(is_meant).collect();
@@ -79,7 +80,7 @@ fn named(name: &str) -> Result<Vec<&'static Key>, UnknownKey> {
 pub fn explain(name: &str) -> Result<String, UnknownKey> {
     let keys = named(name)?;
     Ok(match keys[..] {
-        [key] if name.trim() == key.name => one(key),
+        [key] if !name.trim().ends_with('.') => one(key),
         _ => listed(&keys),
     })
 }

@@ -52,7 +52,7 @@ impl Place {
         let place = Place { folder };
         let config = format!(
             "batch.size = 50\nwarmup_steps = 2\ndrop_last = false\n\
-             source.kind = \"idx\"\nsource.path = {:?}\n",
+             source.kind = \"mnist\"\nsource.path = {:?}\n",
             place.path("data")
         );
         fs::write(place.path("run.toml"), config).unwrap();

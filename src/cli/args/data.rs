@@ -41,7 +41,7 @@ Examples:
   stallscope data fetch cifar100 --from ~/Downloads        (files that are here already)
 
 An interrupted download is resumed. Every file is checked against its SHA-256. The files are used with
-  --set source.kind=idx --set source.path=data/mnist       (or cifar10, cifar100)
+  --set source.kind=mnist --set source.path=data/mnist       (or cifar10, cifar100)
 
 Without a network and without the files, `stallscope data generate data/mnist --like mnist` makes data in the same format.")]
 pub struct FetchArgs {

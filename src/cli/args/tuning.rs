@@ -35,7 +35,7 @@ impl Experiment {
 #[command(after_help = "\
 Examples:
   stallscope batch-size configs/quickstart.toml --device cuda:0
-  stallscope batch-size configs/quickstart.toml --least 16 --most 512 --json
+  stallscope batch-size configs/quickstart.toml --min 16 --max 512 --json
   stallscope batch-size configs/emulated-gpu.toml --set emulated.memory=40GiB \\
       --set emulated.memory_base=2GiB --set emulated.memory_per_sample=90MiB
 
@@ -47,11 +47,11 @@ pub struct BatchSizeArgs {
 
     /// The smallest batch size of interest.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
-    pub least: usize,
+    pub min: usize,
 
     /// The largest batch size of interest [default: as many as there are samples to train on].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub most: Option<usize>,
+    pub max: Option<usize>,
 
     /// Measured steps of each trial, after the warm-up.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
@@ -65,7 +65,7 @@ pub struct BatchSizeArgs {
 #[command(after_help = "\
 Examples:
   stallscope sweep configs/quickstart.toml --grid num_workers=0,1,2,4 --grid batch.size=32,64,128
-  stallscope sweep configs/quickstart.toml --grid decode.workers=1..4 --steps 40 --repeats 6
+  stallscope sweep configs/quickstart.toml --grid decode.workers=1..=4 --steps 40 --repeats 6
   stallscope sweep configs/emulated-gpu.toml --grid preprocess.scale=[0.08,1.0],[0.5,1.0]
 
 Each trial is a run in a process of its own; points that run out of memory or fail are shown with the rest.
@@ -78,7 +78,7 @@ pub struct SweepArgs {
     /// A key and its values; may be given again, for all combinations.
     ///
     /// The values are as `--set` takes them, separated by commas; commas inside brackets and quotes do
-    /// not separate. `1..8` is 1, 2, ... 8.
+    /// not separate. `1..=8` is 1, 2, ... 8.
     #[arg(long, value_name = "KEY=VALUE,VALUE", required = true)]
     pub grid: Vec<String>,
 
@@ -134,7 +134,7 @@ pub struct FitSearchArgs {
 #[command(after_help = "\
 Examples:
   stallscope diagnose configs/quickstart.toml
-  stallscope diagnose configs/quickstart.toml --device cuda:0 --set cache=cold --repeats 5
+  stallscope diagnose configs/quickstart.toml --device cuda:0 --set page_cache=cold --repeats 5
   stallscope diagnose configs/emulated-gpu.toml --steps 100 --json | jq .time
 
 Five modes are run in turns, each run a process of its own: normal, cached (nothing is fetched), host-resident
@@ -167,11 +167,11 @@ Examples:
   stallscope tune configs/emulated-gpu.toml --set num_workers=1        (tunes num_workers and prefetch_factor)
   stallscope tune configs/quickstart.toml --objective cost --trials 6
   stallscope tune configs/quickstart.toml --search batch.size=16,32,64 --max-memory 8GiB
-  stallscope tune configs/quickstart.toml --only-searched --search read.mode=mmap,pread --search read.workers=1..4
+  stallscope tune configs/quickstart.toml --only-searched --search read.method=mmap,pread --search read.workers=1..=4
 
 The configuration is run once as it is. Every point of the search is then forecast from that run, and the most
 promising are tried, each trial correcting the forecasts. Values whose costs that run does not show, such as another
-read.mode, get a run of their own first. At the end, start and winner are run once more, in turn, and the winner's
+read.method, get a run of their own first. At the end, start and winner are run once more, in turn, and the winner's
 configuration is written to DIR/tuned.toml.
 
 By default tune searches num_workers and prefetch_factor if num_workers is a number. Otherwise it searches the workers of
@@ -195,7 +195,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "N", value_parser = up_to::<MOST_THREADS>)]
     pub max_workers: Option<usize>,
 
-    /// Search these values of a key instead of the usual ones, or as another key; ranges as 1..8. The value in the
+    /// Search these values of a key instead of the usual ones, or as another key; ranges as 1..=8. The value in the
     /// configuration is always included.
     #[arg(long, value_name = "KEY=V1,V2,...")]
     pub search: Vec<String>,

@@ -133,7 +133,7 @@ fn page_cache(normal: &Report) -> Option<String> {
     (share >= MOSTLY_CACHED).then(|| {
         format!(
             "{:.0} % of the data was in the page cache as the normal run began: its fetch stall is that of a warm \
-             cache; --set cache=cold measures the disk",
+             cache; --set page_cache=cold measures the disk",
             100.0 * share
         )
     })

@@ -176,13 +176,13 @@ fn a_third_key_makes_more_maps_and_a_single_one_a_row() {
         insta::assert_snapshot!("three_keys", text);
         assert_eq!(said(shown, "not run"), 7);
     });
-    let one = words(&["num_workers=1..3"]);
+    let one = words(&["num_workers=1..=3"]);
     with_shown(&one, &[record(1, 0, measured(5.0))], |shown| {
         assert_eq!(matrix(shown, false), "");
         assert_eq!(said(shown, "not run"), 2);
     });
     let many = words(&[
-        "prefetch_factor=1..9",
+        "prefetch_factor=1..=9",
         "num_workers=1,2",
         "batch.size=32,64",
     ]);

@@ -163,7 +163,7 @@ fn what_the_noise_of_the_runs_does_not_show_is_not_claimed() {
 fn what_was_never_tried() {
     let mut found = search(|_, sets| Ok(rate(sets)));
     let modes = ["pread", "direct", "ram", "a", "b", "c"];
-    found.never_tried = modes.map(|mode| vec![format!("read.mode={mode}")]).to_vec();
+    found.never_tried = modes.map(|mode| vec![format!("read.method={mode}")]).to_vec();
     found.excluded.unforecastable = 2;
     found.excluded.invalid -= 2;
     found.confirmation = None;
@@ -171,7 +171,7 @@ fn what_was_never_tried() {
     found.trials[1].not_learned = Some("the report has no costs".to_owned());
     insta::assert_snapshot!(shown(&found, 80));
     let json = as_json(&found, None);
-    assert_eq!(json["never_tried"][0], json!(["read.mode=pread"]));
+    assert_eq!(json["never_tried"][0], json!(["read.method=pread"]));
     assert_eq!(json["next"]["bottleneck"], Value::Null);
     found.winner.sets.clear();
     assert!(shown(&found, 80).contains("no trial is better than the start"));
