@@ -164,7 +164,7 @@ fn the_table_ends_with_the_answers() {
     assert_says(
         &text(&out.stdout),
         &[
-            "batch size    fits    samples/s  device busy     in use   reserved",
+            "batch size  fits  samples/s  device busy",
             "80.0 MiB",
             "largest  batch.size = 60 (the largest size tried; all fit)",
             "run twice: it fits",

@@ -196,7 +196,7 @@ fn the_table_names_its_sources_and_every_report_is_kept() {
         "if loading were free",
         "fetch stall",
         "storage  emulated: hdd",
-        "whose times are arithmetic",
+        "step times are computed, not measured",
         "verdict  one run each, not certain: ",
         "next     stallscope diagnose ",
         " --repeats 3",

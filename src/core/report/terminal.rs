@@ -33,7 +33,7 @@ pub fn render_as(report: &Report, look: &Look) -> String {
     if report.steps > 0 {
         let mut figures = match look.verbose {
             true => details(report),
-            false => vec![rate(report)],
+            false => summary(report),
         };
         figures.retain(|(_, text)| !text.is_empty());
         out += "\n";
@@ -100,14 +100,22 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// The rate, and how busy the device was.
-fn rate(report: &Report) -> Line {
-    let device = report.device.as_ref().map(|device| {
+/// The rate, how busy the device was, and what was not real.
+fn summary(report: &Report) -> Vec<Line> {
+    let mut lines = vec![
+        ("mode", describe_mode(&report.config).to_owned()),
+        ("rate", samples_per_second(report)),
+    ];
+    if let Some(device) = &report.device {
         let busy = percent(device.busy_share);
-        format!("; device {} busy {busy}", device.name)
-    });
-    let rate = samples_per_second(report);
-    ("rate", rate + &device.unwrap_or_default())
+        let emulated = device.emulated.as_ref();
+        let emulated = emulated.map(|emulated| format!("; {}", describe_emulated(emulated)));
+        let emulated = emulated.unwrap_or_default();
+        lines.push(("device", format!("{}: busy {busy}{emulated}", device.name)));
+    }
+    let storage = report.storage.as_ref();
+    lines.extend(storage.map(|storage| ("storage", describe_storage(storage))));
+    lines
 }
 
 fn samples_per_second(report: &Report) -> String {
@@ -148,7 +156,13 @@ fn device(report: &Report) -> Vec<Line> {
         let paused = report.paused_ns;
         lines.push(("paused", format!("{paused} between epochs, not measured")));
     }
-    lines.extend(device.emulated.iter().flat_map(describe_emulated));
+    if let Some(emulated) = &device.emulated {
+        let utilization = percent(emulated.accelerator_utilization);
+        let note = describe_emulated(emulated);
+        lines.push(("", format!("{note}; AU {utilization} (MLPerf Storage)")));
+        let figures = figures(&emulated.source, emulated.changed);
+        lines.push(("", format!("figures: {figures}")));
+    }
     lines.extend(device.timeline.iter().flat_map(TimelineReport::lines));
     let memory = device.memory.as_ref();
     lines.extend(memory.map(|memory| ("memory", describe_memory(memory))));
@@ -207,22 +221,12 @@ fn describe_mode(config: &serde_json::Value) -> &'static str {
     }
 }
 
-fn describe_emulated(emulated: &EmulatedReport) -> [Line; 2] {
+fn describe_emulated(emulated: &EmulatedReport) -> String {
     let trains = match emulated.trains {
         true => "burn trains on the CPU beside it",
         false => "no model is trained",
     };
-    let utilization = percent(emulated.accelerator_utilization);
-    let figures = figures(&emulated.source, emulated.changed);
-    [
-        (
-            "",
-            format!(
-                "step times are computed, not measured; {trains}; AU {utilization} (MLPerf Storage)"
-            ),
-        ),
-        ("", format!("figures: {figures}")),
-    ]
+    format!("step times are computed, not measured; {trains}")
 }
 
 /// Where emulated figures are from.
