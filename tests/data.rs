@@ -87,7 +87,10 @@ fn images_are_packed_verified_and_loaded() {
         let (_, report) = run(at, &["source.kind=shard", "source.path=raw", &mode]);
         assert_eq!(report["samples"], 120, "{mode}");
     }
-    let (text, report) = run(at, &["source.kind=shard", "source.path=raw", "page_cache=cold"]);
+    let (text, report) = run(
+        at,
+        &["source.kind=shard", "source.path=raw", "page_cache=cold"],
+    );
     let before = &report["cache"]["epochs"][0];
     assert!(
         before["resident_share"].as_f64().unwrap() < 0.01,

@@ -186,7 +186,7 @@ pub struct RunArgs {
     /// folder of pictures with one folder per class, of tar files, of shards, or of MNIST's or CIFAR's files.
     pub config: PathBuf,
 
-    /// Override a configuration key; may be given again and again, the last one wins.
+    /// Override a configuration key. Repeat it for more keys; the last value of a key wins.
     ///
     /// The value is TOML (`4`, `true`, `[0.5, 1.0]`); text needs no quotes. `stallscope keys`
     /// lists all keys.
@@ -197,7 +197,7 @@ pub struct RunArgs {
     #[arg(long, value_enum)]
     pub mode: Option<ModeArg>,
 
-    /// What executes the steps: cpu, cuda:N or emulated:NAME; the same as `--set device=...`.
+    /// The device that executes the steps: cpu, cuda:N or emulated:NAME; the same as `--set device=...`.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 
@@ -208,13 +208,13 @@ pub struct RunArgs {
     #[command(flatten)]
     pub shown: ReportOutputArgs,
 
-    /// Show the run on the whole terminal while it is on: queues, workers, idle causes, and the verdict so far.
+    /// Show the run on the whole terminal as it goes: queues, workers, idle causes, and the verdict so far.
     ///
-    /// `q` or Ctrl-C stops the run and prints its report. Without a terminal the usual progress is shown.
+    /// `q` or Ctrl-C stops the run and prints its report. Without a terminal, plain progress is shown.
     #[arg(long, conflicts_with = "quiet")]
     pub live: bool,
 
-    /// The folder for what the run writes [default: traces/CONFIG-TIMESTAMP].
+    /// The folder for report and trace [default: traces/CONFIG-TIMESTAMP].
     #[arg(long, visible_alias = "out", value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
 
@@ -310,10 +310,10 @@ Examples:
   stallscope doctor --json | jq .sections
   stallscope doctor --planted-kernels         (is the kernel timeline of this GPU right?)
 
-Exit status 1 with --planted-kernels: the timeline is off, or something that it needs is missing.")]
+Exit status 1 with --planted-kernels: the timeline is wrong, or something that it needs is missing.")]
 pub struct DoctorArgs {
-    /// The data's folder: its disk is measured instead of the current directory's, and the share
-    /// of it in the page cache.
+    /// The folder of your data. Measures its disk instead of the current directory's, and how much of it is in the page
+    /// cache.
     #[arg(long, value_name = "DIR", conflicts_with = "planted_kernels")]
     pub data: Option<PathBuf>,
 
@@ -422,7 +422,10 @@ mod tests {
         };
         for verb in verbs.iter().filter(|verb| verb.get_name() != "completions") {
             let name = verb.get_name();
-            assert!(has(verb, "json", None) && has(verb, "quiet", Some('q')), "{name}");
+            assert!(
+                has(verb, "json", None) && has(verb, "quiet", Some('q')),
+                "{name}"
+            );
             let reports = ["run", "demo", "report", "torch"].contains(&name);
             assert_eq!(has(verb, "verbose", Some('v')), reports, "{name}");
         }
@@ -456,7 +459,10 @@ mod tests {
             traced.overrides(),
             ["trace.enabled=true", "trace.path=a.json"]
         );
-        assert_eq!((traced.run_dir, traced.shown.output.quiet), (Some("d".into()), true));
+        assert_eq!(
+            (traced.run_dir, traced.shown.output.quiet),
+            (Some("d".into()), true)
+        );
     }
 
     #[test]

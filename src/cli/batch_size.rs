@@ -193,7 +193,10 @@ fn print_answers(
         let (first, again) = (answer.first.samples_per_second, again.samples_per_second);
         for (label, text) in [
             (name, format!("batch.size = {batch_size} ({why})")),
-            ("", format!("run twice: it fits, {first:.1} and {again:.1} samples/s")),
+            (
+                "",
+                format!("run twice: it fits, {first:.1} and {again:.1} samples/s"),
+            ),
         ] {
             write!(out, "{}", labelled(label, &text, width()))?;
         }

@@ -69,7 +69,11 @@ fn print(
     comparison: &Comparison,
 ) -> io::Result<()> {
     for against in &comparison.against_first {
-        writeln!(out, "{STRONG}{}{STRONG:#}", answer::sentence(against, comparison))?;
+        writeln!(
+            out,
+            "{STRONG}{}{STRONG:#}",
+            answer::sentence(against, comparison)
+        )?;
     }
     if args.output.quiet {
         return Ok(());

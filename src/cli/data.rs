@@ -137,7 +137,10 @@ fn verify_data(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<ExitCod
         _ => format!("damaged: {damages} places in {read}; pack again, or copy the shards again"),
     };
     let listed = summary.damages.iter();
-    let words = listed.map(|damage| format!("{damage}\n")).collect::<String>() + &found;
+    let words = listed
+        .map(|damage| format!("{damage}\n"))
+        .collect::<String>()
+        + &found;
     print(out, args.output, &summary, &words)?;
     Ok(match summary.is_stopped {
         true => ExitCode::from(INTERRUPTED),

@@ -12,8 +12,8 @@ mod table;
 
 use super::args::DiagnoseArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
-use super::{messages, out_folder, progress};
 use super::run::{provide_data, require_device, trial_steps};
+use super::{messages, out_folder, progress};
 use crate::config::{Mode, ReadMode, Resolved, Settings, SourceKind, key_of};
 use crate::session::{SessionError, fits_in_memory};
 use crate::text::Look;

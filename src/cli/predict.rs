@@ -79,7 +79,11 @@ fn print(
     let by = format!("at most, by {} alone", forecast.bound_by);
     let memory = Bytes(*host_memory_bytes).to_string();
     for [name, value, beside] in [
-        ["host memory", &memory, "of the loader's full buffers and queues"],
+        [
+            "host memory",
+            &memory,
+            "of the loader's full buffers and queues",
+        ],
         ["bound", &number(forecast.bound_samples_per_second), &by],
     ] {
         table.push([name, value, "", beside].map(str::to_owned));

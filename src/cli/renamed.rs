@@ -15,7 +15,10 @@ pub(super) fn current(words: impl IntoIterator<Item = OsString>) -> Vec<OsString
     let mut words: Vec<OsString> = words.into_iter().collect();
     for (verb, old, new) in OPTIONS {
         let verb = words.iter().position(|word| word == verb);
-        for word in words.iter_mut().skip(verb.map_or(usize::MAX, |verb| verb + 1)) {
+        for word in words
+            .iter_mut()
+            .skip(verb.map_or(usize::MAX, |verb| verb + 1))
+        {
             let text = word.to_str().unwrap_or_default();
             let (option, value) = text.split_at(text.find('=').unwrap_or(text.len()));
             if option == old {
@@ -34,8 +37,22 @@ mod tests {
     #[test]
     fn old_options_are_understood_for_their_verb() {
         let read = |words: &[&str]| current(words.iter().map(OsString::from));
-        let words = ["stallscope", "batch-size", "x.toml", "--least", "8", "--most=64"];
-        let expected = ["stallscope", "batch-size", "x.toml", "--min", "8", "--max=64"];
+        let words = [
+            "stallscope",
+            "batch-size",
+            "x.toml",
+            "--least",
+            "8",
+            "--most=64",
+        ];
+        let expected = [
+            "stallscope",
+            "batch-size",
+            "x.toml",
+            "--min",
+            "8",
+            "--max=64",
+        ];
         assert_eq!(read(&words), expected);
         let others = ["stallscope", "run", "--least", "batch-size"];
         assert_eq!(read(&others), others);

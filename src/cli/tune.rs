@@ -10,8 +10,8 @@ mod tuned_file;
 
 use super::args::TuneArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
-use super::{messages, out_folder, progress};
 use super::run::{default_run_dir, provide_data, trial_steps};
+use super::{messages, out_folder, progress};
 use crate::config::{Resolved, Settings};
 use crate::machine::memory_to_fill_bytes;
 use crate::session::training_samples;

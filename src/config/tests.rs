@@ -56,9 +56,15 @@ fn names_of_earlier_versions_are_understood() {
     let resolved = old.resolve().unwrap();
     assert_eq!(resolved.pipeline.read.mode, ReadMode::Mmap);
     assert_eq!(resolved.cache, CacheConfig::Warm);
-    let kept: Vec<String> = old.typed_keys().into_iter().map(|typed| typed.key).collect();
+    let kept: Vec<String> = old
+        .typed_keys()
+        .into_iter()
+        .map(|typed| typed.key)
+        .collect();
     assert_eq!(kept, ["source.path", "read.method", "page_cache"]);
-    let mnist = files.settings(&["read.mode=pread", "source.kind=idx"]).unwrap();
+    let mnist = files
+        .settings(&["read.mode=pread", "source.kind=idx"])
+        .unwrap();
     let rows = mnist.rows();
     let kind = rows.iter().find(|row| row.key == "source.kind").unwrap();
     assert_eq!(kind.value.as_deref(), Some("\"mnist\""));

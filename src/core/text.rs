@@ -105,15 +105,13 @@ pub fn labelled(label: &str, text: &str, width: usize) -> String {
 pub fn paragraph(label: &str, indent: usize, text: &str, width: usize) -> String {
     let mut table = borderless();
     let room = width.saturating_sub(indent);
-    let mut widths = vec![(room, 0)];
-    match indent {
-        0 => drop(table.add_row([text])),
-        _ => {
-            widths.insert(0, (indent.saturating_sub(1), 1));
-            table.add_row([label, text]);
-        }
+    if indent == 0 {
+        table.add_row([text]);
+        set_widths(&mut table, &[(room, 0)]);
+    } else {
+        table.add_row([label, text]);
+        set_widths(&mut table, &[(indent - 1, 1), (room, 0)]);
     }
-    set_widths(&mut table, &widths);
     lines(&table)
 }
 
@@ -211,8 +209,7 @@ impl Table {
         let mut parts = vec![names.clone()];
         for column in others {
             let fits = parts.last().is_some_and(|part| {
-                part.len() == names.len()
-                    || room(part) + self.least(column) <= width
+                part.len() == names.len() || room(part) + self.least(column) <= width
             });
             if !fits {
                 parts.push(names.clone());
@@ -284,15 +281,12 @@ impl Table {
         for wrapped in [false, true] {
             while excess > 0 {
                 let places = 0..columns.len();
-                let mut can_shrink = places.filter(|place| {
+                let can_shrink = places.filter(|place| {
                     let column = columns[*place];
-                    self.columns[column].is_wrapped() == wrapped
-                        && widths[*place] > self.least(column)
+                    let is_wrapped = self.columns[column].is_wrapped();
+                    is_wrapped == wrapped && widths[*place] > self.least(column)
                 });
-                let first = can_shrink.next();
-                let widest = can_shrink.fold(first, |widest, place| {
-                    widest.filter(|widest| widths[*widest] >= widths[place]).or(Some(place))
-                });
+                let widest = can_shrink.max_by_key(|place| widths[*place]);
                 let Some(widest) = widest else { break };
                 widths[widest] -= 1;
                 excess -= 1;

@@ -67,7 +67,10 @@ impl Place {
     pub fn command(&self, sets: &[&str]) -> Command {
         let sets = sets.iter().flat_map(|set| ["--set", set]);
         let mut command = stallscope();
-        command.arg("run").arg("--verbose").arg(self.path("run.toml"));
+        command
+            .arg("run")
+            .arg("--verbose")
+            .arg(self.path("run.toml"));
         command.arg("--run-dir").arg(self.path("out")).args(sets);
         command
     }

@@ -52,12 +52,12 @@ pub struct FetchArgs {
     /// The folder to fetch it into [default: data/NAME].
     pub out: Option<PathBuf>,
 
-    /// Fetch from here instead of the usual places: the address that the files lie directly below. May be given again
-    /// and again; tried in this order. STALLSCOPE_MIRRORS does the same, with commas in between.
+    /// Fetch from this mirror: the address of the folder with the files. Repeat it for more mirrors, which are tried in
+    /// this order. The variable STALLSCOPE_MIRRORS is a list of mirrors separated by commas.
     #[arg(long = "mirror", value_name = "URL", conflicts_with = "from")]
     pub mirrors: Vec<String>,
 
-    /// Take the files from a folder, as they are published or unpacked.
+    /// Take the files from this folder, as published or unpacked.
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
 
@@ -95,7 +95,7 @@ Examples:
   stallscope data generate data/png --format png --seed 7
   stallscope data generate data/mnist --like mnist           (its format, and not its pictures)")]
 pub struct GenerateArgs {
-    /// The folder to make: absent, empty, or made before with the same options.
+    /// The folder to write: new, empty, or written before with the same options.
     pub out: PathBuf,
 
     /// How many images.
@@ -110,8 +110,8 @@ pub struct GenerateArgs {
     #[arg(long, value_enum, default_value_t = ImageFormat::Jpeg)]
     pub format: ImageFormat,
 
-    /// Instead of an image folder make files in the format of a published data set, with as many samples. A model can
-    /// learn them, but its accuracy cannot be compared with one on the real data.
+    /// Write files in the format of a published data set instead, with as many samples. A model can learn them, but its
+    /// accuracy cannot be compared with that on the real data.
     #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["images", "classes", "format"])]
     pub like: Option<DataSetArg>,
 
@@ -143,7 +143,7 @@ pub struct PackArgs {
     /// The folder to write the shards to.
     pub out: PathBuf,
 
-    /// What the source is; needed only where a folder could be either.
+    /// The format of the source; needed only if a folder could be either.
     #[arg(long, value_enum)]
     pub from: Option<PackFrom>,
 

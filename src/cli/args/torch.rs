@@ -23,10 +23,9 @@ pub struct TorchArgs {
     #[arg(long, visible_alias = "out", value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
 
-    /// Say how the training stands while it is on, in a line every 5 seconds on standard error.
+    /// Print the state of the training every 5 seconds on standard error.
     #[arg(long)]
     pub live: bool,
-
 
     #[command(flatten)]
     #[serde(flatten)]

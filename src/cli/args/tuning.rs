@@ -17,7 +17,7 @@ pub struct Experiment {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// What executes the steps, as in `run`.
+    /// The device that executes the steps, as in `run`.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 }
@@ -75,7 +75,7 @@ pub struct SweepArgs {
     #[command(flatten)]
     pub experiment: Experiment,
 
-    /// A key and its values; may be given again, for all combinations.
+    /// A key and its values. Repeat it for more keys; all combinations are run.
     ///
     /// The values are as `--set` takes them, separated by commas; commas inside brackets and quotes do
     /// not separate. `1..=8` is 1, 2, ... 8.

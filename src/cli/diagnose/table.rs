@@ -19,7 +19,11 @@ pub(super) fn render(diagnosis: &Diagnosis, look: &Look) -> String {
         out += &say("headroom", &headroom);
     }
     let left_out = diagnosis.cached_left_out.iter();
-    out.extend(left_out.chain(&diagnosis.remarks).map(|remark| say("note", remark)));
+    out.extend(
+        left_out
+            .chain(&diagnosis.remarks)
+            .map(|remark| say("note", remark)),
+    );
     let verdict = say("verdict", &diagnosis.conclusion);
     out += &look.paint(STRONG, verdict.trim_end());
     format!("{out}\nnext     {}\n", diagnosis.next_command)

@@ -119,7 +119,9 @@ impl Checklist {
             let columns = [Column::name(""), Column::name(""), Column::words("")];
             let mut table = Table::new(columns);
             let shown = section.rows.iter();
-            let shown: Vec<&Row> = shown.filter(|row| !quiet || row.status != Status::Ok).collect();
+            let shown: Vec<&Row> = shown
+                .filter(|row| !quiet || row.status != Status::Ok)
+                .collect();
             for row in &shown {
                 let (status, subject) = (row.status.name(), &row.subject);
                 let status = format!("  {status:7}");
@@ -177,7 +179,10 @@ mod tests {
         };
         insta::assert_snapshot!(list.text(&look, false));
         let troubles = list.text(&look, true);
-        assert!(!troubles.contains("cores") && troubles.contains("try: get one"), "{troubles}");
+        assert!(
+            !troubles.contains("cores") && troubles.contains("try: get one"),
+            "{troubles}"
+        );
         insta::assert_snapshot!(serde_json::to_string_pretty(&list).unwrap());
     }
 

@@ -129,8 +129,8 @@ fn verdict(probe: &CudaProbe) -> Row {
 mod tests {
     use super::super::checklist::Checklist;
     use super::*;
-    use crate::text::Look;
     use crate::device::probe::Driver;
+    use crate::text::Look;
 
     fn found(path: &str, version: &str) -> Result<Piece, Missing> {
         Ok(Piece {

@@ -17,11 +17,7 @@ use std::process::ExitCode;
 ///
 /// # Errors
 /// `device` is no GPU; a piece is missing, or refuses.
-pub fn planted(
-    device: &str,
-    output: OutputArgs,
-    out: &mut dyn Write,
-) -> anyhow::Result<ExitCode> {
+pub fn planted(device: &str, output: OutputArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let ordinal = match device.parse() {
         Ok(DeviceConfig::Cuda(ordinal)) => ordinal,
         _ => bail!(

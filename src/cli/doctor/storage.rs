@@ -248,10 +248,8 @@ fn cached_row(tree: &Tree) -> Row {
         }
     }
     if sum.total_bytes == 0 {
-        let reason = refused.map_or_else(
-            || "there is no data".to_owned(),
-            |error| error.to_string(),
-        );
+        let reason =
+            refused.map_or_else(|| "there is no data".to_owned(), |error| error.to_string());
         return Row::warning(
             "page cache",
             format!("not measured: {reason}"),

@@ -86,8 +86,8 @@ fn print(out: &mut dyn Write, from: &Predictor, forecast: &LoaderForecast) -> st
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::args::OutputArgs;
     use crate::analysis::predict::torch::{BatchCost, Cost, LoaderSettings, PassCosts, Replay};
+    use crate::cli::args::OutputArgs;
     use std::path::PathBuf;
 
     /// Two workers that wait 10 ms for a batch of 4 samples, and steps of 2 ms.
@@ -125,10 +125,7 @@ mod tests {
             device_speedup: 1.0,
             free: Vec::new(),
             stored_bytes: None,
-            output: OutputArgs {
-                json,
-                quiet: false,
-            },
+            output: OutputArgs { json, quiet: false },
         };
         let mut out = Vec::new();
         predict(&args, &report(), &mut out).map_err(|error| format!("{error:#}"))?;

@@ -48,7 +48,11 @@ fn words(tile: &Tile) -> &str {
 fn painted(map: &Heatmap, rows: &Key, panel: &HeatmapPanel, text: &str) -> String {
     let labels = rows.values.iter().map(|value| value.chars().count());
     let label = labels.max().unwrap_or(0);
-    let mut tiles: Vec<_> = panel.tiles.iter().map(|row| row.iter().peekable()).collect();
+    let mut tiles: Vec<_> = panel
+        .tiles
+        .iter()
+        .map(|row| row.iter().peekable())
+        .collect();
     let mut out = String::new();
     // A matrix that is too wide comes in parts, each with a heading, and an empty line between them.
     for (number, line) in text.lines().enumerate() {

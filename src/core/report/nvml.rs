@@ -54,7 +54,11 @@ impl NvmlReport {
             ("", joined(traffic)),
         ];
         lines.retain(|(_, text)| !text.is_empty());
-        lines.extend(self.difference.iter().map(|sentence| ("", sentence.clone())));
+        lines.extend(
+            self.difference
+                .iter()
+                .map(|sentence| ("", sentence.clone())),
+        );
         lines
     }
 
@@ -153,7 +157,9 @@ mod tests {
     fn shown(report: &NvmlReport) -> String {
         let lines = report.lines();
         let lines = lines.iter();
-        lines.map(|(label, text)| labelled(label, text, 110)).collect()
+        lines
+            .map(|(label, text)| labelled(label, text, 110))
+            .collect()
     }
 
     fn rendered(nvml: Option<NvmlReport>, nvml_missing: Option<String>) -> String {

@@ -254,9 +254,8 @@ fn page_cache(cache: &CacheReport) -> Vec<Line> {
     };
     let share = percent(first.resident_share);
     let megabytes = first.bytes as f64 / 1e6;
-    let mut text = format!(
-        "{share} of {megabytes:.0} MB in the page cache before the first epoch{asked}"
-    );
+    let mut text =
+        format!("{share} of {megabytes:.0} MB in the page cache before the first epoch{asked}");
     if let Some(last) = later.last() {
         let share = percent(last.resident_share);
         text += &format!(", {share} as the last began");
@@ -319,9 +318,10 @@ fn causes(report: &Report, look: &Look) -> String {
         Column::words(""),
     ];
     let mut table = Table::new(columns);
-    let shown = report.idle_causes.iter().filter(|cause| {
-        cause.share >= SHOWN || look.verbose && cause.kind == Cause::Unattributed
-    });
+    let shown = report
+        .idle_causes
+        .iter()
+        .filter(|cause| cause.share >= SHOWN || look.verbose && cause.kind == Cause::Unattributed);
     for cause in shown.take(if look.verbose { usize::MAX } else { TOP }) {
         table.push([
             format!("  {}", cause.cause),
@@ -337,12 +337,12 @@ fn stages(report: &Report, look: &Look) -> String {
     if report.stages.is_empty() {
         return "\nno stage of the loader ran in the window\n".to_owned();
     }
-    let figures = ["workers", "busy", "starved", "blocked", "items", "p50"];
-    let figures: &[&str] = match look.verbose {
-        true => &[&figures[..], &["p90", "p99", "queued"]].concat(),
-        false => &[&figures[..], &["p99"]].concat(),
-    };
-    let figures = figures.iter().map(|heading| Column::figure(*heading));
+    let mut figures = vec!["workers", "busy", "starved", "blocked", "items", "p50"];
+    match look.verbose {
+        true => figures.extend(["p90", "p99", "queued"]),
+        false => figures.push("p99"),
+    }
+    let figures = figures.into_iter().map(Column::figure);
     let mut table = Table::new(std::iter::once(Column::name("stage")).chain(figures));
     for stage in &report.stages {
         table.push(stage_row(stage, report.window_ns, look.verbose));
@@ -382,7 +382,10 @@ fn stage_notes(report: &Report) -> Vec<String> {
     for stage in report.pipeline.samples() {
         let parts: Vec<&str> = stage.parts().map(Stage::name).collect();
         if !parts.is_empty() {
-            notes.push(format!("{stage} outside of its parts: {}", parts.join(", ")));
+            notes.push(format!(
+                "{stage} outside of its parts: {}",
+                parts.join(", ")
+            ));
         }
     }
     let whole = |row: &StageSummary| row.stage.kind() == StageKind::Batch && row.shared_workers;
@@ -420,7 +423,13 @@ fn slowest(report: &Report, look: &Look) -> String {
 }
 
 fn threads(report: &Report, look: &Look) -> String {
-    let figures = ["user", "system", "run delay", "switches v/i", "major faults"];
+    let figures = [
+        "user",
+        "system",
+        "run delay",
+        "switches v/i",
+        "major faults",
+    ];
     let figures = figures.map(Column::figure);
     let mut table = Table::new(std::iter::once(Column::name("thread")).chain(figures));
     for worker in &report.workers {
@@ -452,7 +461,9 @@ fn recorder(report: &Report, look: &Look) -> String {
 fn skipped(when: &str, skipped: &Skipped) -> Option<String> {
     let (count, listed) = (skipped.count, skipped.listed.len());
     (count > 0).then(|| {
-        format!("{count} samples were skipped{when}, {listed} different ones; the report lists them")
+        format!(
+            "{count} samples were skipped{when}, {listed} different ones; the report lists them"
+        )
     })
 }
 

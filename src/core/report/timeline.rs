@@ -162,7 +162,9 @@ mod tests {
         let shown = |report: &TimelineReport| -> String {
             let lines = report.lines();
             let lines = lines.iter();
-            lines.map(|(label, text)| labelled(label, text, 110)).collect()
+            lines
+                .map(|(label, text)| labelled(label, text, 110))
+                .collect()
         };
         insta::assert_snapshot!("cupti", shown(&report));
         report = TimelineReport {

@@ -15,11 +15,11 @@ use std::path::Path;
 use super::layout::RecordKind;
 use crate::DataError;
 use crate::lock::{LockedFile, lock_file};
-use serde::Serialize;
 use file::ShardWriter;
 use lanes::{Encoded, Records, with_lanes};
 use plan::Plan;
 use resume::{Kept, find_finished};
+use serde::Serialize;
 
 mod file;
 mod lanes;

@@ -38,7 +38,11 @@ pub fn terminal(reproduction: &Reproduction, width: usize) -> String {
 
 fn shown(part: &Part, width: usize) -> String {
     let remarks = Remarks::of(part);
-    let mut out = format!("\n{}\n\n{}", part.title, table(part, &remarks).render(width));
+    let mut out = format!(
+        "\n{}\n\n{}",
+        part.title,
+        table(part, &remarks).render(width)
+    );
     let reading = layout::reading(part);
     if reading.is_some() || remarks.all().next().is_some() {
         out.push('\n');
@@ -50,7 +54,9 @@ fn shown(part: &Part, width: usize) -> String {
         out += &paragraph(&format!("  *{number}"), 6, remark, width);
     }
     let reasons = part.rows.iter().filter_map(reason);
-    let reasons: Vec<String> = reasons.map(|reason| paragraph("", 2, &reason, width)).collect();
+    let reasons: Vec<String> = reasons
+        .map(|reason| paragraph("", 2, &reason, width))
+        .collect();
     if !reasons.is_empty() {
         out.push('\n');
     }

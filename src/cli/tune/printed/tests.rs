@@ -163,7 +163,9 @@ fn what_the_noise_of_the_runs_does_not_show_is_not_claimed() {
 fn what_was_never_tried() {
     let mut found = search(|_, sets| Ok(rate(sets)));
     let modes = ["pread", "direct", "ram", "a", "b", "c"];
-    found.never_tried = modes.map(|mode| vec![format!("read.method={mode}")]).to_vec();
+    found.never_tried = modes
+        .map(|mode| vec![format!("read.method={mode}")])
+        .to_vec();
     found.excluded.unforecastable = 2;
     found.excluded.invalid -= 2;
     found.confirmation = None;
