@@ -354,7 +354,7 @@ fn ctrl_c_keeps_what_was_loaded() {
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
     assert_eq!(
         text(&output.stdout),
-        "stopped; the same command goes on from there\n"
+        "stopped; run the same command again to resume\n"
     );
     assert!(loaded() > 0 && !part.with_extension("").exists());
 }

@@ -113,7 +113,7 @@ fn packed(summary: &PackSummary, folder: &Path) -> String {
             format!("already there, packed with the same options: {amount}")
         }
         PackOutcome::Stopped => {
-            format!("stopped with {amount}; the same command goes on from there")
+            format!("stopped with {amount}; run the same command again to resume")
         }
     }
 }

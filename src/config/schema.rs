@@ -168,7 +168,7 @@ pub(super) const PIPELINE: &[Key] = &[
     Key::new("split.validation", Kind::Part, Default::Toml("0"),
         "Samples that are not trained on but evaluated after the training: a share of all, or how many."),
     Key::new("split.test", Kind::Part, Default::Toml("0"),
-        "The same for the test; MNIST has files of its own for it, which are used without this."),
+        "The same for the test; MNIST has separate files for it, which are used without this."),
     Key::new("split.choose", Kind::Choice(&["random", "last"]), Default::Toml("\"random\""),
         "Which samples are held out: any, drawn with `seed`, or the last (training, validation, test)."),
     Key::new("shuffle", Kind::FlagOr(&[BLOCK]), Default::Toml("true"),
@@ -210,7 +210,7 @@ pub(super) const PIPELINE: &[Key] = &[
     workers("preprocess.workers", "Threads that crop, resize, flip and normalise."),
     prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples; at least `batch.size` is used."),
     Key::new("preprocess.crop", Kind::Choice(&[RANDOM_RESIZED, CENTER]), Default::Toml("\"random-resized\""),
-        "A random part of the image resized, or a resize and the middle, which evaluation always takes.")
+        "A random part of the image resized, or a resize and the center crop, which evaluation always uses.")
         .only_when(SOURCE_HAS_PHOTOS),
     Key::new("preprocess.size", Kind::Whole { least: 1, most: 16384 }, Default::Toml("224"),
         "Width and height of a preprocessed image, in pixels.").only_when(SOURCE_HAS_PHOTOS),
@@ -270,7 +270,7 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("model.classes", AT_LEAST_ONE, Default::Unset("as many as the source has"),
         "Outputs of the model."),
     Key::new("device", Kind::Device, Default::Toml("\"cpu\""), "What executes the steps."),
-    flag("train", "false", "With an emulated device: train all the same, with burn on the CPU beside it; without, `model.*` has no effect.")
+    flag("train", "false", "With an emulated device: also train with burn on the CPU beside it; otherwise `model.*` has no effect.")
         .only_when(DEVICE_CAN_DO_WITHOUT),
     emulated("emulated.step_base", Kind::Time, DEVICE_IS_EMULATED,
         "Time of a step on the emulated device whatever its batch."),

@@ -188,7 +188,7 @@ mod tests {
                 ..Attributed::default()
             },
             cached_left_out: None,
-            remarks: vec!["something that takes so many words to say that the line is full before it ends: on the next it goes on".to_owned()],
+            remarks: vec!["a remark of so many words that the line is full before the remark ends continues on the next one".to_owned()],
             largest_stall: Some(Part::Fetch),
             conclusion: "fetch stall: 38 % of the time; without it the run is 1.60x as fast".to_owned(),
             next_command: "stallscope data pack data data-shards".to_owned(),

@@ -76,7 +76,8 @@ fn device_row(found: &Comparison) -> Row {
         found.timer_step_ns,
     );
     let kept = found.device_off_plan().iter().all(|off| *off <= TOLERANCE);
-    let remedy = "the host was held up, which says nothing of the timeline; with an idle machine the plan is kept";
+    let remedy =
+        "the host was delayed, so the timeline could not be checked; try again on an idle machine";
     Row::judged("plan", finding, kept, remedy)
 }
 

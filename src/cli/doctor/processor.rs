@@ -124,7 +124,7 @@ fn timer() -> Row {
     let (median, worst) = (late[late.len() / 2], late[late.len() - 1]);
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let finding = format!(
-        "a 1 ms sleep ends {} us late in the middle, {} us at worst (of {})",
+        "a 1 ms sleep ends {} us late (median), {} us at worst (of {})",
         micros(median),
         micros(worst),
         late.len()

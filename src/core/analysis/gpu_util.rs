@@ -59,7 +59,7 @@ impl UtilComparison {
             None => "short kernels with gaps between them".to_owned(),
         };
         format!(
-            "it takes the GPU for used wherever the driver's coarse sampling meets a kernel, so {short} read as \
+            "GPU-Util counts a whole sample as used wherever the driver's coarse sampling meets a kernel, so {short} read as \
              used throughout; it also lags by up to one of the driver's sample periods (1/6 s to 1 s), and the \
              kernels of other processes count in it"
         )

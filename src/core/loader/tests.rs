@@ -331,7 +331,7 @@ fn settings_without_effect_are_refused() {
     let text = refused(texts(10).num_workers(1).workers("tokenize", 4));
     assert!(
         text.starts_with(
-            "the stage `tokenize` has settings of its own, but with num_workers = 1 each"
+            "the stage `tokenize` has its own settings, but with num_workers = 1 each"
         ),
         "{text}"
     );
