@@ -1,11 +1,10 @@
 //! The whole command line: parse, dispatch, print errors in one piece.
 
 use super::args::{Cli, Command, TorchArgs};
-use super::messages;
 use super::{
     batch_size, compare, completions, config, data, demo, diagnose, doctor, error_chain, failure,
-    fit_search, init, predict, progress, renamed, report, reproduce, run, sweep, time_kernels,
-    tune,
+    fit_search, init, messages, predict, progress, renamed, report, reproduce, run, sweep,
+    time_kernels, tune,
 };
 use anstream::ColorChoice;
 use clap::Parser;

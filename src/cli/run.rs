@@ -7,6 +7,7 @@ use super::data::{generate_options, generate_with_progress, in_words};
 use super::file_limit::fail_instead_of_dying;
 use super::fit_search::become_fit_search;
 use super::interruption::{INTERRUPTED, end_at_once, on_interrupt};
+use super::report::print_json;
 use super::{latest, messages, page, progress};
 use crate::config::{DeviceConfig, Mode, Resolved, Settings};
 use crate::data::{is_data, made_otherwise};
@@ -19,6 +20,7 @@ use crate::text::Look;
 use crate::train::{FIRST_PANIC, TrainError};
 use anyhow::{Context, bail, ensure};
 use display::Display;
+use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
@@ -163,7 +165,10 @@ fn require_busy(report: &Report, least: Option<f64>) -> anyhow::Result<()> {
 fn print(outcome: &Outcome, shown: ReportOutputArgs, out: &mut dyn Write) -> io::Result<()> {
     if shown.output.json {
         write_page(outcome);
-        return super::report::print_json(&outcome.report, out);
+        return match &outcome.report_path {
+            Some(path) => out.write_all(&fs::read(path)?),
+            None => print_json(&outcome.report, out),
+        };
     }
     let look = Look::coloured(shown.verbose);
     writeln!(out, "{}", render_as(&outcome.report, &look))?;
