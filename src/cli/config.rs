@@ -1,12 +1,13 @@
 //! `stallscope config FILE` and `stallscope keys [KEY]`: what a run would use, and what there is to set.
 //!
-//! May use: `args`, `config`.
+//! May use: `args`, `config`, `text`.
 
 use std::fmt::Write as _;
 use std::io::Write;
 
 use super::args::{ConfigArgs, KeysArgs, OutputArgs};
 use crate::config::{Origin, Row, Settings, explain, facts, reference_markdown};
+use crate::text::{paragraph, width};
 use serde_json::json;
 
 /// Prints the keys that differ from their defaults, or every key, with value and origin, if the configuration is sound.
@@ -45,12 +46,21 @@ pub fn keys(args: &KeysArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             names.iter().map(|key| format!("{}\n", key.name)).collect()
         }
         _ => match key {
-            Some(key) => explain(key)?,
+            Some(key) => wrapped(&explain(key)?),
             None => reference_markdown(),
         },
     };
     out.write_all(text.as_bytes())?;
     Ok(())
+}
+
+/// `text` in lines that fit the terminal, indented as they were.
+fn wrapped(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let words = line.trim_start();
+        paragraph("", line.len() - words.len(), words, width())
+    });
+    lines.collect()
 }
 
 /// Whether a run differs in this key from one in which nothing is set.

@@ -23,7 +23,7 @@ pub const ERROR: Style = AnsiColor::Red.on_default().bold();
 const USUAL_WIDTH: usize = 80;
 /// Narrower terminals get lines of this width.
 const LEAST_WIDTH: usize = 40;
-/// Between columns.
+/// Between columns; where that has room for fewer of them, 1.
 const GAP: usize = 2;
 /// What bars are made of.
 const BLOCK: char = '█';
@@ -192,18 +192,22 @@ impl Table {
     /// The table in lines of at most `width`: in several parts below each other, each with the names of the rows, if its
     /// figures have no room side by side.
     pub fn render(&self, width: usize) -> String {
-        let parts = self.parts(width);
-        let parts: Vec<String> = parts.iter().map(|part| self.part(part, width)).collect();
-        parts.join("\n")
+        // The first of those with the fewest parts.
+        let gaps = [GAP, 1].into_iter();
+        let gap = gaps.min_by_key(|gap| self.parts(width, *gap).len());
+        let gap = gap.unwrap_or(GAP);
+        let parts = self.parts(width, gap);
+        let parts = parts.iter().map(|part| self.part(part, width, gap));
+        parts.collect::<Vec<_>>().join("\n")
     }
 
     /// The numbers of the columns of each part.
-    fn parts(&self, width: usize) -> Vec<Vec<usize>> {
+    fn parts(&self, width: usize, gap: usize) -> Vec<Vec<usize>> {
         let all = 0..self.columns.len();
         let (names, others): (Vec<usize>, Vec<usize>) =
             all.partition(|column| self.columns[*column].is_repeated());
         let room = |columns: &[usize]| -> usize {
-            let widths = columns.iter().map(|column| self.least(*column) + GAP);
+            let widths = columns.iter().map(|column| self.least(*column) + gap);
             widths.sum()
         };
         let mut parts = vec![names.clone()];
@@ -252,7 +256,7 @@ impl Table {
         }
     }
 
-    fn part(&self, columns: &[usize], width: usize) -> String {
+    fn part(&self, columns: &[usize], width: usize, gap: usize) -> String {
         let mut table = borderless();
         if self.columns.iter().any(|column| !column.heading.is_empty()) {
             let headings = columns.iter().map(|column| &self.columns[*column].heading);
@@ -261,8 +265,8 @@ impl Table {
         for row in &self.rows {
             table.add_row(columns.iter().map(|column| &row[*column]));
         }
-        let widths = self.widths(columns, width);
-        let gaps = widths.iter().map(|width| (*width, GAP as u16));
+        let widths = self.widths(columns, width, gap);
+        let gaps = widths.iter().map(|width| (*width, gap as u16));
         set_widths(&mut table, &gaps.collect::<Vec<_>>());
         for (place, column) in columns.iter().enumerate() {
             let is_left = self.columns[*column].is_wrapped();
@@ -274,9 +278,9 @@ impl Table {
     }
 
     /// Natural widths, less what is too much: first headings are wrapped, then names and words.
-    fn widths(&self, columns: &[usize], width: usize) -> Vec<usize> {
+    fn widths(&self, columns: &[usize], width: usize, gap: usize) -> Vec<usize> {
         let mut widths: Vec<usize> = columns.iter().map(|column| self.natural(*column)).collect();
-        let gaps = GAP * columns.len().saturating_sub(1);
+        let gaps = gap * columns.len().saturating_sub(1);
         let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(width);
         for wrapped in [false, true] {
             while excess > 0 {

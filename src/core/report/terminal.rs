@@ -17,7 +17,7 @@ const SHOWN: f64 = 0.0005;
 /// Samples that are named.
 const NAMED: usize = 3;
 /// What is left out of a short report.
-const MORE: &str = "-v shows all causes, data wait, queues, threads, environment and overhead";
+const MORE: &str = "-v shows all causes, data wait, queues, threads, environment, overhead";
 
 /// What a label stands for.
 pub(super) type Line = (&'static str, String);
