@@ -140,13 +140,15 @@ mod tests {
     }
 
     fn shown(probe: &CudaProbe, reading: GpuSample) -> String {
-        Checklist {
-            sections: vec![Section {
-                title: "GPU",
-                rows: rows(probe, |_| Some(reading)),
-            }],
-        }
-        .text(&Look::plain(), false)
+        let sections = vec![Section {
+            title: "GPU",
+            rows: rows(probe, |_| Some(reading)),
+        }];
+        let look = Look {
+            width: 80,
+            ..Look::plain()
+        };
+        Checklist { sections }.text(&look, false)
     }
 
     #[test]

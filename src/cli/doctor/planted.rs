@@ -171,7 +171,11 @@ mod tests {
             title: "Planted kernels",
             rows: rows(found),
         }];
-        Checklist { sections }.text(&Look::plain(), false)
+        let look = Look {
+            width: 80,
+            ..Look::plain()
+        };
+        Checklist { sections }.text(&look, false)
     }
 
     #[test]

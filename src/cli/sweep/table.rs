@@ -72,7 +72,7 @@ fn failure(point: &PointResult, reason: &str) -> String {
 
 fn answers(shown: &Shown<'_>, width: usize) -> String {
     let interval =
-        "interval: the least and the most of fewer than 6 runs; the median's 95 % interval of more";
+        "interval: least to most of fewer than 6 runs; of more, the 95 % interval of the median";
     let mut out = format!("\n{}", paragraph("", 0, interval, width));
     let mut answer = |name: &str, index: usize, why: &str| {
         let point = &shown.results.points[index];

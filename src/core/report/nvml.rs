@@ -124,8 +124,8 @@ mod tests {
                 pcie_tx_bytes_per_second: level(3e6, 12e6),
             },
             difference: Some(
-                "GPU-Util 98.4 % says more than device busy 41.2 %: it takes the GPU for used wherever the \
-                 driver's coarse sampling meets a kernel"
+                "GPU-Util 98.4 % says more than device busy 41.2 %: GPU-Util counts a whole sample as used wherever \
+                 the driver's coarse sampling meets a kernel"
                     .to_owned(),
             ),
             cpu_ns: Nanos::from_millis(9),

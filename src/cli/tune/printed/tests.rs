@@ -143,14 +143,14 @@ fn what_the_noise_of_the_runs_does_not_show_is_not_claimed() {
             (more, _) => 95.0 + more,
         })
     };
-    let said = shown(&search(noisy), 200);
+    let said = shown(&search(noisy), 400);
     assert!(said.contains("in doubt  1.0"), "{said}");
     assert!(said.contains("is within the noise of the runs: "), "{said}");
     assert!(
         said.contains("is not known: runs of the same differ by up to"),
         "{said}"
     );
-    let clear = shown(&search(|_, sets| Ok(rate(sets))), 200);
+    let clear = shown(&search(|_, sets| Ok(rate(sets))), 400);
     assert!(clear.contains("confirmed 3.50x: "), "{clear}");
     assert!(
         clear.contains("the smallest of the settings measured or forecast within 2 % of the best"),
