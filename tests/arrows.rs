@@ -20,6 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "analysis",
             "pipeline",
             "machine",
+            "text",
             "timeline",
             "trace",
             "tracing_feed",
@@ -28,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "attach",
         &[
-            "loader", "report", "analysis", "pipeline", "machine", "timeline",
+            "loader", "report", "analysis", "pipeline", "machine", "text", "timeline",
         ],
     ),
     ("report", &["analysis", "pipeline", "text", "timeline"]),

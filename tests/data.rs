@@ -31,6 +31,7 @@ fn run(folder: &Path, sets: &[&str]) -> (String, Value) {
         "run",
         "x.toml",
         "--quiet",
+        "--verbose",
         "--trace",
         "none",
         "--run-dir",
@@ -143,7 +144,7 @@ fn batches_that_nobody_finishes_come_with_a_warning() {
         ),
         (
             ["source.kind=mnist", "page_cache=cold"],
-            "`cache` has no effect with",
+            "`page_cache` has no effect with",
         ),
     ] {
         let mut arguments = vec!["run", "x.toml", "--set", "source.path=images"];

@@ -135,7 +135,8 @@ fn unwrapped(lines: &[String]) -> Vec<String> {
     for line in lines {
         let text = line.trim_start();
         let indent = line.len() - text.len();
-        let is_own = text.starts_with("try ") || text.starts_with("stallscope ");
+        let own = ["try ", "stallscope ", "run twice"];
+        let is_own = own.iter().any(|begin| text.starts_with(begin));
         let beside = |before: &&mut String| {
             let at = before.as_bytes().get(indent.saturating_sub(1)..=indent);
             let begins_there = at.is_some_and(|at| at[0] == b' ' && at[at.len() - 1] != b' ');

@@ -8,11 +8,19 @@ use crate::timeline::{Bytes, Nanos};
 use crate::tune::of_the_knee;
 use crate::tune::sweep::PointResult;
 
+/// What the columns behind the keys take.
+const FIGURES: usize = 75;
+
 /// The table and the answers, in lines of at most `width`; commands may be longer.
 pub(super) fn render(shown: &Shown<'_>, width: usize) -> String {
-    let axes = shown.grid().axes.iter();
-    // A name that is wrapped is broken behind its dot.
-    let keys = axes.map(|axis| Column::key(axis.key.replace('.', ".\n")));
+    let axes = &shown.grid().axes;
+    let names = axes.iter().map(|axis| axis.key.len() + 2);
+    let is_wide = names.sum::<usize>() + FIGURES <= width;
+    let keys = axes.iter().map(|axis| match is_wide {
+        true => Column::key(axis.key.clone()),
+        // Broken behind its dot.
+        false => Column::key(axis.key.replace('.', ".\n")),
+    });
     let figures = [
         "samples/s",
         "interval",

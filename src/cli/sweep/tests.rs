@@ -90,6 +90,13 @@ fn the_table_has_every_point_and_its_marks() {
     with_shown(&WORDS, &records(), |shown| {
         let text = table::render(shown, 80) + &matrix(shown, false);
         insta::assert_snapshot!(text);
+        let wide = table::render(shown, 200);
+        assert!(
+            wide.starts_with("num_workers  batch.size  samples/s "),
+            "{wide}"
+        );
+        let knee = "; the smallest of the settings within 2 % of the best";
+        assert!(wide.contains(knee), "{wide}");
     });
 }
 
