@@ -1,5 +1,6 @@
 //! What is printed: how wide, in which colours, how much, and as which JSON.
 
+#[allow(dead_code, reason = "runs are as wide as a terminal here")]
 mod place;
 mod program;
 

@@ -34,22 +34,7 @@ pub fn reproduce(args: &ReproduceArgs, out: &mut dyn Write) -> anyhow::Result<Ex
     let Some(name) = &args.table else {
         return list(args.output, out);
     };
-    let Some(table) = Table::named(name) else {
-        let names: Vec<&str> = Table::ALL.iter().map(|table| table.name).collect();
-        bail!(
-            "there is no table `{name}`\n  try: one of {}",
-            names.join(", ")
-        );
-    };
-    ensure!(
-        args.epochs.is_none() || table.trains,
-        "{name} does not train for epochs\n  try: without --epochs"
-    );
-    ensure!(
-        args.set.is_empty() && args.data.is_none() || !table.experiments.is_empty(),
-        "{name} times kernels and runs no experiment, so there is nothing to set and no data\n  \
-         try: without --set and --data"
-    );
+    let table = named(name, args)?;
     let folder = args.out.clone();
     let folder = folder.unwrap_or_else(|| default_run_dir(&format!("reproduce-{name}")));
     out_folder::make_empty(&folder)?;
@@ -94,6 +79,27 @@ pub fn reproduce(args: &ReproduceArgs, out: &mut dyn Write) -> anyhow::Result<Ex
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The table `name`, for which the options of `args` make sense.
+fn named(name: &str, args: &ReproduceArgs) -> anyhow::Result<&'static Table> {
+    let Some(table) = Table::named(name) else {
+        let names: Vec<&str> = Table::ALL.iter().map(|table| table.name).collect();
+        bail!(
+            "there is no table `{name}`\n  try: one of {}",
+            names.join(", ")
+        );
+    };
+    ensure!(
+        args.epochs.is_none() || table.trains,
+        "{name} does not train for epochs\n  try: without --epochs"
+    );
+    ensure!(
+        args.set.is_empty() && args.data.is_none() || !table.experiments.is_empty(),
+        "{name} times kernels and runs no experiment, so there is nothing to set and no data\n  \
+         try: without --set and --data"
+    );
+    Ok(table)
 }
 
 /// Prints which tables there are.

@@ -25,7 +25,7 @@ pub fn terminal(reproduction: &Reproduction, width: usize) -> String {
         out += &say(label, &described(data));
     }
     for (label, config) in labelled("configs", &made.configs) {
-        out += &say(label, &provenance::config(config));
+        out += &say(label, provenance::config(config));
     }
     for part in &reproduction.parts {
         out += &shown(part, width);
