@@ -34,7 +34,7 @@ def main():
     for _ in range(a.rounds):
         for name, path in at.items():
             kind = ["source.kind=shard"] if name == "raw" else []
-            report = run(f"source.path={path}", "num_workers=1", "cache=warm", "epochs=2", "batch.size=20",
+            report = run(f"source.path={path}", "num_workers=1", "page_cache=warm", "epochs=2", "batch.size=20",
                          f"warmup_steps={a.images // 20}", f"steps={a.images // 20}", *kind, *a.set)
             each = {s: stage(report, s)["service"]["mean_ns"] / 1e3 for s in STAGES}
             read = stage(report, "read")

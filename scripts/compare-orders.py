@@ -33,7 +33,7 @@ def main():
     for _ in range(a.rounds):
         for cache in ("warm", "cold"):
             for order, (place, sets) in ORDERS.items():
-                report = run("source.kind=shard", f"source.path={getattr(a, place)}", f"read.mode={a.mode}", f"cache={cache}",
+                report = run("source.kind=shard", f"source.path={getattr(a, place)}", f"read.method={a.mode}", f"page_cache={cache}",
                              f"num_workers={a.workers}", "epochs=1", "steps=1000000", "warmup_steps=0", "batch.size=50",
                              "preprocess.size=32", *sets)
                 if report["cache"]["unknown"]:

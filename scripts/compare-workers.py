@@ -27,7 +27,7 @@ def main():
         for workers in counts:
             steps = max(10, int(a.seconds * workers * 180 / 16))
             report = run("source.kind=shard", f"source.path={a.shards}", "storage.emulate=custom", f"storage.latency={a.latency}",
-                         "cache=warm", "epochs=1000000", f"steps={steps}", f"warmup_steps={2 * workers}", "batch.size=16",
+                         "page_cache=warm", "epochs=1000000", f"steps={steps}", f"warmup_steps={2 * workers}", "batch.size=16",
                          f"num_workers={workers}", *a.set)
             found[workers].append((report["samples_per_second"], report["process_cpu_ns"] / report["window_ns"]))
     print(f"{'workers':>7} {'images/s':>9} {'of linear':>9} {'cores used':>10}")

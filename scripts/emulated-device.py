@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SETTINGS = ["device=emulated:custom", "emulated.step_base=9.7ms", "emulated.copy_latency=10ms", "source.kind=idx",
+SETTINGS = ["device=emulated:custom", "emulated.step_base=9.7ms", "emulated.copy_latency=10ms", "source.kind=mnist",
             "batch.size=16", "shuffle=false", "warmup_steps=10", "trace.enabled=false"]
 
 

@@ -183,7 +183,7 @@ def check_memory(bench):
     rows = judges.out_of_memory(status, errors, next(map(int, FITS.findall(errors)), None))
     sets = [*sets, "batch.size=8192"]
     sets = [part for one in [*sets, *bench.sets] for part in ("--set", one)]
-    status, said, errors = bench.call("batch-size", bench.config("specks"), "--device", bench.device, "--least",
+    status, said, errors = bench.call("batch-size", bench.config("specks"), "--device", bench.device, "--min",
                                       "8192", "--steps", "3", "--json", *sets)
     if status != 0:
         return rows + judges.size_fits(None, None, errors)

@@ -108,7 +108,7 @@ class Bench:
         if kind in self.configs:
             return self.configs[kind]
         source, folder = {"jpeg": ("image-folder", self.jpeg), "raw": ("shard", self.raw),
-                          "digits": ("idx", self.digits), "specks": ("idx", self.specks)}[kind]
+                          "digits": ("mnist", self.digits), "specks": ("mnist", self.specks)}[kind]
         lines = [f'source.kind = "{source}"', f"source.path = {json.dumps(folder())}", "seed = 7",
                  f"batch.size = {BATCH}", "warmup_steps = 10", "steps = 100"]
         path = self.path(f"{kind}.toml")

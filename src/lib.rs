@@ -1,5 +1,4 @@
-//! stallscope runs a training input pipeline stage by stage and tells which stage every millisecond of
-//! device idle time belongs to.
+//! stallscope runs a training input pipeline stage by stage and shows which stage keeps the device idle.
 
 // `tests/trace_files` is compiled here, too, and names this crate as the tests there do.
 #[cfg(test)]
@@ -15,7 +14,7 @@ pub mod train;
 pub mod tune;
 
 pub use stallscope_core::{
-    analysis, compare, loader, machine, part, pipeline, report, timeline, trace, tracing_feed,
+    analysis, compare, loader, machine, part, pipeline, report, text, timeline, trace, tracing_feed,
 };
 pub use stallscope_data as data;
 pub use stallscope_device as device;

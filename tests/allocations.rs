@@ -127,7 +127,7 @@ fn work(folder: &Path, kind: &str, name: &str, mode: &str, on: &str) -> Arc<Imag
         format!("source.path={}", path.display()),
         format!("preprocess.size={SIDE}"),
         format!("preprocess.on={on}"),
-        format!("read.mode={mode}"),
+        format!("read.method={mode}"),
         "num_workers=2".to_owned(),
     ];
     let pipeline = Settings::load(&config, &sets)

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("timeline", &[]),
     ("machine", &[]),
+    ("text", &[]),
     ("pipeline", &["timeline"]),
     ("trace", &["timeline"]),
     ("analysis", &["timeline"]),
@@ -19,6 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "analysis",
             "pipeline",
             "machine",
+            "text",
             "timeline",
             "trace",
             "tracing_feed",
@@ -27,10 +29,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "attach",
         &[
-            "loader", "report", "analysis", "pipeline", "machine", "timeline",
+            "loader", "report", "analysis", "pipeline", "machine", "text", "timeline",
         ],
     ),
-    ("report", &["analysis", "pipeline", "timeline"]),
+    ("report", &["analysis", "pipeline", "text", "timeline"]),
     ("compare", &["report", "analysis", "timeline"]),
     ("config", &["data", "machine", "pipeline"]),
     ("charts", &[]),
@@ -38,7 +40,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tune", &["analysis", "config", "report", "timeline"]),
     (
         "reproduce",
-        &["analysis", "charts", "config", "report", "timeline", "tune"],
+        &[
+            "analysis", "charts", "config", "report", "text", "timeline", "tune",
+        ],
     ),
     ("train", &["pipeline", "device", "timeline"]),
     (
@@ -75,6 +79,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "analysis",
             "config",
             "data",
+            "text",
             "timeline",
             "machine",
         ],

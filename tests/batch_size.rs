@@ -120,7 +120,7 @@ fn where_nothing_fits_no_size_is_named() {
         ],
     );
     assert!(!said.contains("a batch.size below"), "{said}");
-    let out = search(&place, &sets, &["--least", "4"]).output().unwrap();
+    let out = search(&place, &sets, &["--min", "4"]).output().unwrap();
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(3), "{said}");
     assert_says(&said, &["not even batch.size = 4 fits", "emulated:custom"]);
@@ -158,13 +158,13 @@ fn the_largest_size_is_found_and_confirmed() {
 #[test]
 fn the_table_ends_with_the_answers() {
     let place = Place::with_images(100);
-    let args = ["--least", "30", "--most", "60"];
+    let args = ["--min", "30", "--max", "60"];
     let out = search(&place, &MEMORY, &args).output().unwrap();
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert_says(
         &text(&out.stdout),
         &[
-            "batch size    fits    samples/s  device busy     in use   reserved",
+            "batch size  fits  samples/s  device busy",
             "80.0 MiB",
             "largest  batch.size = 60 (the largest size tried; all fit)",
             "run twice: it fits",
@@ -175,7 +175,7 @@ fn the_table_ends_with_the_answers() {
     assert_says(&text(&out.stderr), &["batch.size = 50: fits"]);
 }
 
-/// Without `--most` the data set's size is the end; one pass over it is not.
+/// Without `--max` the data set's size is the end; one pass over it is not.
 #[test]
 fn everything_fits_up_to_the_data_sets_size() {
     let place = Place::with_images(90);
@@ -193,7 +193,7 @@ fn what_makes_no_sense_is_refused() {
         assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
         assert_says(&text(&out.stderr), parts);
     };
-    refused(&MEMORY, &["--least", "61"], &["--least 61 is above 60"]);
+    refused(&MEMORY, &["--min", "61"], &["--min 61 is above 60"]);
     place.refused(
         &["emulated.memory=1GiB"],
         &["emulated.memory", "has no effect"],

@@ -31,6 +31,7 @@ fn run(folder: &Path, sets: &[&str]) -> (String, Value) {
         "run",
         "x.toml",
         "--quiet",
+        "--verbose",
         "--trace",
         "none",
         "--run-dir",
@@ -83,11 +84,14 @@ fn images_are_packed_verified_and_loaded() {
         "{error}"
     );
     for mode in ["mmap", "pread", "direct", "ram"] {
-        let mode = format!("read.mode={mode}");
+        let mode = format!("read.method={mode}");
         let (_, report) = run(at, &["source.kind=shard", "source.path=raw", &mode]);
         assert_eq!(report["samples"], 120, "{mode}");
     }
-    let (text, report) = run(at, &["source.kind=shard", "source.path=raw", "cache=cold"]);
+    let (text, report) = run(
+        at,
+        &["source.kind=shard", "source.path=raw", "page_cache=cold"],
+    );
     let before = &report["cache"]["epochs"][0];
     assert!(
         before["resident_share"].as_f64().unwrap() < 0.01,
@@ -102,7 +106,7 @@ fn images_are_packed_verified_and_loaded() {
         &[
             "source.kind=shard",
             "source.path=raw",
-            "cache=warm",
+            "page_cache=warm",
             "shuffle=block",
         ],
     );
@@ -135,12 +139,12 @@ fn batches_that_nobody_finishes_come_with_a_warning() {
     );
     for (sets, part) in [
         (
-            ["read.mode=ram", "cache=cold"],
+            ["read.method=ram", "page_cache=cold"],
             "nothing is read from the page cache",
         ),
         (
-            ["source.kind=idx", "cache=cold"],
-            "`cache` has no effect with",
+            ["source.kind=mnist", "page_cache=cold"],
+            "`page_cache` has no effect with",
         ),
     ] {
         let mut arguments = vec!["run", "x.toml", "--set", "source.path=images"];

@@ -196,7 +196,7 @@ fn the_table_names_its_sources_and_every_report_is_kept() {
         "if loading were free",
         "fetch stall",
         "storage  emulated: hdd",
-        "whose times are arithmetic",
+        "step times are computed, not measured",
         "verdict  one run each, not certain: ",
         "next     stallscope diagnose ",
         " --repeats 3",
@@ -258,7 +258,7 @@ fn cached_waits_for_no_disk() {
     assert_eq!(report.storage, None);
     let busy = report.device.unwrap().busy_share;
     assert!(busy > 0.5, "{busy}");
-    let pictures = ["source.kind=image-folder", "mode=cached", "cache=cold"];
+    let pictures = ["source.kind=image-folder", "mode=cached", "page_cache=cold"];
     place.refused(
         &pictures,
         &["`cache` has no effect with `mode = \"cached\"`"],

@@ -287,7 +287,7 @@ fn the_real_mnist_through_the_command_line() {
     let out = succeeds(at, &["data", "fetch", "mnist", "--mirror", &server.url()]);
     assert!(
         out.starts_with("fetched MNIST into data/mnist: 4 files, 11.6 MB from http://127.0.0.1:")
-            && out.contains("--set source.kind=idx --set source.path=data/mnist"),
+            && out.contains("--set source.kind=mnist --set source.path=data/mnist"),
         "{out}"
     );
     let sizes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -354,7 +354,7 @@ fn ctrl_c_keeps_what_was_loaded() {
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
     assert_eq!(
         text(&output.stdout),
-        "stopped; the same command goes on from there\n"
+        "stopped; run the same command again to resume\n"
     );
     assert!(loaded() > 0 && !part.with_extension("").exists());
 }
@@ -459,7 +459,7 @@ fn a_stand_in_is_made_and_not_overwritten() {
     ];
     let sets = [
         "--set",
-        "source.kind=idx",
+        "source.kind=mnist",
         "--set",
         "source.path=data/mnist",
     ];

@@ -169,14 +169,14 @@ fn what_cannot_be_forecast_is_tried() {
         "--json",
         "--only-searched",
         "--search",
-        "read.mode=mmap,pread",
+        "read.method=mmap,pread",
         "--search",
-        "read.workers=1..4",
+        "read.workers=1..=4",
     ];
     let found = json(&tune(&place, &[], &args).output().unwrap());
     let trials = found["trials"].as_array().unwrap();
     let mapped = &trials[1];
-    assert!(has(mapped, &["read.mode=mmap"]), "{found:#}");
+    assert!(has(mapped, &["read.method=mmap"]), "{found:#}");
     assert_eq!(mapped["purpose"], "unmeasured");
     assert_eq!(
         (&mapped["predicted"], &mapped["not_learned"]),
@@ -210,16 +210,16 @@ fn what_there_were_no_trials_for_is_named() {
         "4",
         "--only-searched",
         "--search",
-        "read.mode=mmap,pread,ram",
+        "read.method=mmap,pread,ram",
     ];
     let out = tune(&place, &[], &args).output().unwrap();
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert_says(
         &text(&out.stdout),
         &[
-            "never tried: read.mode=ram;",
+            "never tried: read.method=ram;",
             "--trials 5 ",
-            "read.mode=mmap ",
+            "read.method=mmap ",
         ],
     );
 }

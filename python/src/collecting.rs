@@ -3,10 +3,10 @@
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use serde::Deserialize;
-use stallscope::cli::latest::point_to;
-use stallscope::cli::page::write;
+use stallscope::cli::{latest::point_to, page::write, use_colour};
 use stallscope::live::{Snapshot, StatusLines};
-use stallscope_core::report::{Status, render};
+use stallscope_core::report::{Status, render_as};
+use stallscope_core::text::Look;
 use stallscope_torch::collector::{
     CollectOptions, OnProgress, Outcome, Progress, collect as collect_from,
 };
@@ -22,6 +22,15 @@ struct Asked {
     /// Print the report as JSON.
     #[serde(default)]
     json: bool,
+    /// Print only where the report is.
+    #[serde(default)]
+    quiet: bool,
+    /// Print all of the report.
+    #[serde(default)]
+    verbose: bool,
+    /// When to print in colour.
+    #[serde(default)]
+    color: String,
     /// Say how the training stands while it is on.
     #[serde(default)]
     live: bool,
@@ -37,6 +46,8 @@ pub fn collect(py: Python<'_>, path: PathBuf, options: String) -> PyResult<u8> {
     let rings = Rings::open(&path)?;
     let asked: Asked = serde_json::from_str(&options)
         .map_err(|error| PyValueError::new_err(format!("options of the collector: {error}")))?;
+    use_colour(&asked.color);
+    let (json, quiet, verbose) = (asked.json, asked.quiet, asked.verbose);
     let outcome = py.detach(|| {
         let mut status = StatusLines::new();
         let mut on_progress = |progress: Progress| {
@@ -67,18 +78,27 @@ pub fn collect(py: Python<'_>, path: PathBuf, options: String) -> PyResult<u8> {
             None
         }
     };
-    // Whoever reads the output may be gone.
-    print(&outcome, page.as_deref(), asked.json).ok();
+    // The output may be closed already.
+    let printed = match json {
+        true => print_json(&outcome),
+        false => print(&outcome, page.as_deref(), quiet, verbose),
+    };
+    printed.ok();
     Ok(0)
 }
 
-fn print(outcome: &Outcome, page: Option<&Path>, json: bool) -> io::Result<()> {
+fn print_json(outcome: &Outcome) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, &outcome.report)?;
-        return writeln!(out);
+    serde_json::to_writer_pretty(&mut out, &outcome.report)?;
+    writeln!(out)
+}
+
+fn print(outcome: &Outcome, page: Option<&Path>, quiet: bool, verbose: bool) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    if !quiet {
+        let look = Look::coloured(verbose);
+        write!(out, "\n{}", render_as(&outcome.report, &look))?;
     }
-    write!(out, "\n{}", render(&outcome.report))?;
     if let (Status::Failed, Some(error)) = (outcome.report.status, &outcome.report.error) {
         writeln!(out, "\nthe script ended with an error: {error}")?;
     }

@@ -11,7 +11,7 @@ from stallscope import _native
 
 def main() -> NoReturn:
     """Do what ``sys.argv`` says, and exit with its status."""
-    if sys.argv[1:2] == ["torch"]:
+    if sys.argv[1:2] == ["torch"] or (sys.argv[1:2] == ["--color"] and sys.argv[3:4] == ["torch"]):
         from stallscope.torch._launch import launch
 
         launch(["stallscope", *sys.argv[1:]])

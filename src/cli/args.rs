@@ -17,8 +17,9 @@ mod tuning;
 use super::overview::overview;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use serde::Serialize;
 
 pub use compare::CompareArgs;
 pub use data::{DataCommand, DataSetArg, FetchArgs, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
@@ -42,6 +43,61 @@ pub use tuning::{
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+
+    /// Whether to print in colour.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    pub color: ColorChoice,
+}
+
+/// What a verb prints.
+#[derive(Clone, Copy, Debug, Default, Args, Serialize)]
+pub struct OutputArgs {
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print less: no progress, and only what matters most.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl Command {
+    /// What it is to print; a script has but one form.
+    pub fn output(&self) -> OutputArgs {
+        match self {
+            Command::Run(args) => args.shown.output,
+            Command::Demo(args) => args.shown.output,
+            Command::Init(args) => args.output,
+            Command::BatchSize(args) => args.output,
+            Command::Sweep(args) => args.output,
+            Command::Diagnose(args) => args.output,
+            Command::Compare(args) => args.output,
+            Command::Predict(args) => args.output,
+            Command::Report(args) => args.shown.output,
+            Command::Tune(args) => args.output,
+            Command::Reproduce(args) => args.output,
+            Command::TimeKernels(args) => args.output,
+            Command::Data { command } => command.output(),
+            Command::Doctor(args) => args.output,
+            Command::Torch(args) => args.shown.output,
+            Command::Config(args) => args.output,
+            Command::Keys(args) => args.output,
+            Command::FitSearch(args) => args.output,
+            Command::Completions(_) => OutputArgs::default(),
+        }
+    }
+}
+
+/// What a verb prints that shows a report.
+#[derive(Clone, Copy, Debug, Default, Args, Serialize)]
+pub struct ReportOutputArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub output: OutputArgs,
+
+    /// Print all of the report: every cause, data wait, queues, threads, environment and the profiler's overhead.
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// The first line of each stands in `stallscope help`, which names it in `overview::GROUPS`, too.
@@ -114,6 +170,7 @@ Examples:
   stallscope run configs/quickstart.toml
   stallscope run configs/quickstart.toml --set decode.workers=2 --set batch.size=64
   stallscope run configs/quickstart.toml --live                (watch it)
+  stallscope run configs/quickstart.toml -v                    (every cause, queues, threads, environment)
   stallscope run configs/quickstart.toml --set num_workers=4   (like PyTorch's DataLoader)
   stallscope run configs/quickstart.toml --mode loader-only    (how fast can it feed?)
   stallscope run configs/quickstart.toml --mode device-only    (how fast can the device train?)
@@ -132,7 +189,7 @@ pub struct RunArgs {
     /// folder of pictures with one folder per class, of tar files, of shards, or of MNIST's or CIFAR's files.
     pub config: PathBuf,
 
-    /// Override a configuration key; may be given again and again, the last one wins.
+    /// Override a configuration key. Repeat it for more keys; the last value of a key wins.
     ///
     /// The value is TOML (`4`, `true`, `[0.5, 1.0]`); text needs no quotes. `stallscope keys`
     /// lists all keys.
@@ -143,7 +200,7 @@ pub struct RunArgs {
     #[arg(long, value_enum)]
     pub mode: Option<ModeArg>,
 
-    /// What executes the steps: cpu, cuda:N or emulated:NAME; the same as `--set device=...`.
+    /// The device that executes the steps: cpu, cuda:N or emulated:NAME; the same as `--set device=...`.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 
@@ -151,17 +208,16 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH|none")]
     pub trace: Option<String>,
 
-    /// Print no progress, only the result.
-    #[arg(short, long)]
-    pub quiet: bool,
+    #[command(flatten)]
+    pub shown: ReportOutputArgs,
 
-    /// Show the run on the whole terminal while it is on: queues, workers, idle causes, and the verdict so far.
+    /// Show the run on the whole terminal as it goes: queues, workers, idle causes, and the verdict so far.
     ///
-    /// `q` or Ctrl-C stops the run and prints its report. Without a terminal the usual progress is shown.
+    /// `q` or Ctrl-C stops the run and prints its report. Without a terminal, plain progress is shown.
     #[arg(long, conflicts_with = "quiet")]
     pub live: bool,
 
-    /// The folder for what the run writes [default: traces/CONFIG-TIMESTAMP].
+    /// The folder for report and trace [default: traces/CONFIG-TIMESTAMP].
     #[arg(long, visible_alias = "out", value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
 
@@ -230,8 +286,9 @@ pub fn word(value: impl ValueEnum) -> String {
 Examples:
   stallscope report traces/quickstart-20261126-120000 --open
   stallscope report traces/latest --html /tmp/for-my-colleague.html -q
+  stallscope report traces/latest -v                          (all of it as text)
 
-The page is one file: it needs no network, and can be sent to somebody.")]
+The page is one file that needs no network, so you can send it to a colleague.")]
 pub struct ReportArgs {
     /// A run's folder, or its report.json.
     pub report: PathBuf,
@@ -244,13 +301,8 @@ pub struct ReportArgs {
     #[arg(long)]
     pub open: bool,
 
-    /// Print only where the page is.
-    #[arg(short, long)]
-    pub quiet: bool,
-
-    /// Print the report as JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub shown: ReportOutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -261,10 +313,10 @@ Examples:
   stallscope doctor --json | jq .sections
   stallscope doctor --planted-kernels         (is the kernel timeline of this GPU right?)
 
-Exit status 1 with --planted-kernels: the timeline is off, or something that it needs is missing.")]
+Exit status 1 with --planted-kernels: the timeline is wrong, or something that it needs is missing.")]
 pub struct DoctorArgs {
-    /// The data's folder: its disk is measured instead of the current directory's, and the share
-    /// of it in the page cache.
+    /// The folder of your data. Measures its disk instead of the current directory's, and how much of it is in the page
+    /// cache.
     #[arg(long, value_name = "DIR", conflicts_with = "planted_kernels")]
     pub data: Option<PathBuf>,
 
@@ -281,9 +333,8 @@ pub struct DoctorArgs {
     )]
     pub device: String,
 
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -304,9 +355,8 @@ pub struct ConfigArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// Print JSON, always with every key.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -366,6 +416,32 @@ mod tests {
     }
 
     #[test]
+    fn every_verb_prints_json_and_less() {
+        fn leaves(command: &clap::Command) -> Vec<&clap::Command> {
+            match command.has_subcommands() {
+                true => command.get_subcommands().flat_map(leaves).collect(),
+                false => vec![command],
+            }
+        }
+        let cli = Cli::command();
+        let verbs = leaves(&cli);
+        let has = |verb: &clap::Command, long: &str, short: Option<char>| {
+            let mut args = verb.get_arguments();
+            args.any(|arg| arg.get_long() == Some(long) && arg.get_short() == short)
+        };
+        for verb in verbs.iter().filter(|verb| verb.get_name() != "completions") {
+            let name = verb.get_name();
+            assert!(
+                has(verb, "json", None) && has(verb, "quiet", Some('q')),
+                "{name}"
+            );
+            let reports = ["run", "demo", "report", "torch"].contains(&name);
+            assert_eq!(has(verb, "verbose", Some('v')), reports, "{name}");
+        }
+        assert!(verbs.len() > 20, "only {} verbs", verbs.len());
+    }
+
+    #[test]
     fn flags_become_overrides_and_come_last() {
         let args = run(&[
             "--mode",
@@ -392,7 +468,10 @@ mod tests {
             traced.overrides(),
             ["trace.enabled=true", "trace.path=a.json"]
         );
-        assert_eq!((traced.run_dir, traced.quiet), (Some("d".into()), true));
+        assert_eq!(
+            (traced.run_dir, traced.shown.output.quiet),
+            (Some("d".into()), true)
+        );
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! `stallscope batch-size`: the largest batch that fits the device, and the smallest that is as fast as any.
 //!
-//! Each size is a run in a process of its own. May use: `config`, `device`, `report`, `session`, `tune`.
+//! Each size is a run in a process of its own. May use: `config`, `report`, `session`, `text`, `tune`.
 
 use super::args::BatchSizeArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
+use super::progress;
 use super::run::{provide_data, trial_steps};
 use crate::config::{Resolved, Settings, key_of};
 use crate::machine::memory_to_fill_bytes;
 use crate::report::percent;
 use crate::session::{Predictor, training_samples};
+use crate::text::{Column, Table, labelled, width};
 use crate::timeline::Bytes;
 use crate::tune::{
     BatchSizes, Bounds, Confirmed, LimitedBy, MemoryUse, Outcome, Trial, TrialError, TrialRunner,
@@ -27,7 +29,7 @@ const LARGEST_KEY_VALUE: usize = 1_048_576;
 #[derive(Debug, thiserror::Error)]
 #[error(
     "not even batch.size = {least} fits the memory of {device}\n  \
-     try: a smaller model.kind or preprocess.size, a lower --least, or another device"
+     try: a smaller model.kind or preprocess.size, a lower --min, or another device"
 )]
 pub struct NothingFits {
     least: usize,
@@ -42,7 +44,7 @@ pub struct NothingFits {
 pub fn batch_size(args: &BatchSizeArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let overrides = args.experiment.overrides();
     let config = Settings::load(&args.experiment.config, &overrides)?.resolve()?;
-    provide_data(&config, args.json)?;
+    provide_data(&config)?;
     let bounds = bounds(args, &config, training_samples(&config)?)?;
     let sets = [&overrides[..], &trial_steps(args.steps, &config)].concat();
     let folder = tempfile::tempdir().context("cannot make a folder for the trials")?;
@@ -50,11 +52,11 @@ pub fn batch_size(args: &BatchSizeArgs, out: &mut dyn Write) -> anyhow::Result<E
     let mut predictor = None;
     let found = batch_sizes(bounds, |size| {
         if let Some(why) = predictor.as_ref().and_then(|it| too_large(it, size)) {
-            eprintln!("batch.size = {size}: not run: {why}");
+            progress::say(format!("batch.size = {size}: not run: {why}"));
             return Ok(Outcome::TooLargeForHost);
         }
         let outcome = runner.measure_batch_size(size)?;
-        eprintln!("batch.size = {size}: {}", in_words(&outcome));
+        progress::say(format!("batch.size = {size}: {}", in_words(&outcome)));
         if let (None, Some(measured)) = (&predictor, outcome.fits()) {
             predictor = Predictor::from_report(&measured.report).ok();
         }
@@ -75,10 +77,10 @@ pub fn batch_size(args: &BatchSizeArgs, out: &mut dyn Write) -> anyhow::Result<E
             &[format!("batch.size={size}")],
         )
     };
-    if args.json {
+    if args.output.json {
         print_json(out, &device, &found, &command)?;
     } else {
-        print_table(out, &found.trials)?;
+        write!(out, "{}", table(&found.trials).render(width()))?;
         print_answers(out, &found, &device, &command)?;
     }
     out.flush()?;
@@ -103,19 +105,19 @@ fn more_than_there_is(needed: u64, there_is: u64) -> Option<String> {
     (needed > there_is).then(why)
 }
 
-/// From `--least` to `--most`, as far as the data of `samples` samples and the key go.
+/// From `--min` to `--max`, as far as the data of `samples` samples and the key go.
 fn bounds(args: &BatchSizeArgs, config: &Resolved, samples: usize) -> anyhow::Result<Bounds> {
     let possible = samples.min(LARGEST_KEY_VALUE);
-    let most = args.most.unwrap_or(possible).min(possible);
+    let most = args.max.unwrap_or(possible).min(possible);
     anyhow::ensure!(
-        args.least <= most,
-        "--least {} is above {most}, the largest batch size to try: the data has {samples} samples to train on, \
+        args.min <= most,
+        "--min {} is above {most}, the largest batch size to try: the data has {samples} samples to train on, \
          and batch.size is at most {LARGEST_KEY_VALUE}",
-        args.least
+        args.min
     );
     Ok(Bounds {
         start: config.pipeline.batch.size,
-        least: args.least,
+        least: args.min,
         most,
     })
 }
@@ -129,12 +131,10 @@ pub(super) fn in_words(outcome: &Outcome) -> String {
     }
 }
 
-fn print_table(out: &mut dyn Write, trials: &[Trial]) -> std::io::Result<()> {
-    writeln!(
-        out,
-        "{:>10} {:>7} {:>12} {:>12} {:>10} {:>10}",
-        "batch size", "fits", "samples/s", "device busy", "in use", "reserved"
-    )?;
+fn table(trials: &[Trial]) -> Table {
+    let figures = ["fits", "samples/s", "device busy", "in use", "reserved"];
+    let columns = figures.map(Column::figure);
+    let mut table = Table::new(std::iter::once(Column::key("batch size")).chain(columns));
     for trial in trials {
         let fits = match trial.outcome {
             Outcome::Fits(_) => "yes",
@@ -147,17 +147,16 @@ fn print_table(out: &mut dyn Write, trials: &[Trial]) -> std::io::Result<()> {
         let cell = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let bytes = |of: fn(MemoryUse) -> u64| cell(memory.map(|m| Bytes(of(m)).to_string()));
         let busy = measured.and_then(|measured| measured.device_busy_share);
-        writeln!(
-            out,
-            "{:>10} {fits:>7} {:>12} {:>12} {:>10} {:>10}",
-            trial.batch_size,
+        table.push([
+            trial.batch_size.to_string(),
+            fits.to_owned(),
             cell(measured.map(|measured| format!("{:.1}", measured.samples_per_second))),
             cell(busy.map(percent)),
             bytes(|memory| memory.in_use_bytes),
             bytes(|memory| memory.reserved_bytes),
-        )?;
+        ]);
     }
-    Ok(())
+    table
 }
 
 fn print_answers(
@@ -190,12 +189,17 @@ fn print_answers(
         let Confirmed {
             batch_size, again, ..
         } = answer;
-        writeln!(out, "\n{name}  batch.size = {batch_size} ({why})")?;
+        writeln!(out)?;
         let (first, again) = (answer.first.samples_per_second, again.samples_per_second);
-        writeln!(
-            out,
-            "         run twice: it fits, {first:.1} and {again:.1} samples/s"
-        )?;
+        for (label, text) in [
+            (name, format!("batch.size = {batch_size} ({why})")),
+            (
+                "",
+                format!("run twice: it fits, {first:.1} and {again:.1} samples/s"),
+            ),
+        ] {
+            write!(out, "{}", labelled(label, &text, width()))?;
+        }
         writeln!(out, "         {}", command(*batch_size))
     };
     answer(out, "largest", largest, &why)?;

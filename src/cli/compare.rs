@@ -1,6 +1,6 @@
 //! `stallscope compare`: which of some runs is faster, how sure that is, and what else differs.
 //!
-//! May use: `compare`, `report`, `timeline`.
+//! May use: `compare`, `report`, `text`, `timeline`.
 
 mod answer;
 mod read;
@@ -9,7 +9,9 @@ mod table;
 mod tests;
 
 use super::args::CompareArgs;
+use super::messages;
 use crate::compare::{Against, Comparison, Side};
+use crate::text::{STRONG, width};
 use read::ReadSide;
 use serde_json::json;
 use std::io::{self, Write};
@@ -33,17 +35,17 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
     warnings.extend(read::same_twice(&read));
     warnings.extend(answer::warnings(&comparison));
     let slower = too_slow(&comparison, args.fail_if_slower);
-    if args.json {
+    if args.output.json {
         print_json(out, &read, &comparison, &warnings, &slower)?;
     } else {
         print(out, args, &read, &comparison)?;
     }
     out.flush()?;
     for warning in &warnings {
-        eprintln!("warning: {warning}");
+        messages::warn(warning);
     }
     for (against, share) in &slower {
-        eprintln!("error: {}", answer::too_slow(against, &comparison, *share));
+        messages::error(answer::too_slow(against, &comparison, *share));
     }
     Ok(match slower.is_empty() {
         true => ExitCode::SUCCESS,
@@ -67,9 +69,13 @@ fn print(
     comparison: &Comparison,
 ) -> io::Result<()> {
     for against in &comparison.against_first {
-        writeln!(out, "{}", answer::sentence(against, comparison))?;
+        writeln!(
+            out,
+            "{STRONG}{}{STRONG:#}",
+            answer::sentence(against, comparison)
+        )?;
     }
-    if args.quiet {
+    if args.output.quiet {
         return Ok(());
     }
     for line in answer::methods(comparison) {
@@ -83,7 +89,7 @@ fn print(
         };
         writeln!(out, "{}  {} ({runs})", side.name, path.display())?;
     }
-    writeln!(out, "\n{}", table::render(comparison, table::width()))?;
+    write!(out, "\n{}", table::render(comparison, width()))?;
     let settings = answer::settings(comparison);
     if !settings.is_empty() {
         writeln!(out)?;

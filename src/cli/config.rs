@@ -1,26 +1,28 @@
 //! `stallscope config FILE` and `stallscope keys [KEY]`: what a run would use, and what there is to set.
 //!
-//! May use: `args`, `config`.
+//! May use: `args`, `config`, `text`.
 
 use std::fmt::Write as _;
 use std::io::Write;
 
-use super::args::{ConfigArgs, KeysArgs};
-use crate::config::{Origin, Row, Settings, explain, reference_markdown};
+use super::args::{ConfigArgs, KeysArgs, OutputArgs};
+use crate::config::{Origin, Row, Settings, explain, facts, reference_markdown};
+use crate::text::{paragraph, width};
+use serde_json::json;
 
 /// Prints the keys that differ from their defaults, or every key, with value and origin, if the configuration is sound.
 pub fn config(args: &ConfigArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let settings = Settings::load(&args.config, &args.set)?;
     settings.resolve()?;
     let rows = settings.rows();
-    if args.json {
+    if args.output.json {
         serde_json::to_writer_pretty(&mut *out, &rows)?;
         writeln!(out)?;
     } else {
         let (shown, rest): (Vec<Row>, Vec<Row>) =
             rows.into_iter().partition(|row| args.all || differs(row));
         out.write_all(listing(&shown).as_bytes())?;
-        if !rest.is_empty() {
+        if !rest.is_empty() && !args.output.quiet {
             writeln!(
                 out,
                 "# {} more keys have their defaults; --all prints them",
@@ -36,12 +38,29 @@ pub fn config(args: &ConfigArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 /// # Errors
 /// A key that does not exist.
 pub fn keys(args: &KeysArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let text = match &args.key {
-        Some(key) => explain(key)?,
-        None => reference_markdown(),
+    let key = args.key.as_deref();
+    let text = match args.output {
+        OutputArgs { json: true, .. } => format!("{:#}\n", json!(facts(key)?)),
+        OutputArgs { quiet: true, .. } => {
+            let names = facts(key)?;
+            names.iter().map(|key| format!("{}\n", key.name)).collect()
+        }
+        _ => match key {
+            Some(key) => wrapped(&explain(key)?),
+            None => reference_markdown(),
+        },
     };
     out.write_all(text.as_bytes())?;
     Ok(())
+}
+
+/// `text` in lines that fit the terminal, indented as they were.
+fn wrapped(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let words = line.trim_start();
+        paragraph("", line.len() - words.len(), words, width())
+    });
+    lines.collect()
 }
 
 /// Whether a run differs in this key from one in which nothing is set.
@@ -107,7 +126,7 @@ mod tests {
                 config: path,
                 set,
                 all,
-                json: false,
+                output: OutputArgs::default(),
             },
             &mut out,
         )

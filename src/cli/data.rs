@@ -1,9 +1,11 @@
 //! `stallscope data`: data to measure with.
 
-use super::args::{DataCommand, DataSetArg, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
+use super::args::{
+    DataCommand, DataSetArg, GenerateArgs, OutputArgs, PackArgs, PackFrom, VerifyArgs,
+};
 use super::fetch::fetch_data;
 use super::interruption::{INTERRUPTED, interrupt_switch};
-use super::progress;
+use super::{messages, progress};
 use crate::config::{GenerateConfig, ImageFormat as ConfigFormat, SourceKind};
 use crate::data::shard::{PackOutcome, PackSummary, verify};
 use crate::data::{
@@ -12,6 +14,7 @@ use crate::data::{
 };
 use crate::machine::usable_threads;
 use crate::session::PackRequest;
+use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -28,13 +31,28 @@ pub fn data(command: &DataCommand, out: &mut dyn Write) -> anyhow::Result<ExitCo
             if let Some(like) = args.like {
                 return generate_like(like, args, out);
             }
-            let report = generate_with_progress(&options(args), false, &|| false)?;
-            writeln!(out, "{}", in_words(&report, &args.out))?;
+            let report = generate_with_progress(&options(args), &|| false)?;
+            let words = in_words(&report, &args.out);
+            print(out, args.output, &report, &words)?;
             Ok(ExitCode::SUCCESS)
         }
         DataCommand::Pack(args) => pack_data(args, out),
         DataCommand::Verify(args) => verify_data(args, out),
     }
+}
+
+/// Prints `made`, or what it comes to in `words`.
+fn print(
+    out: &mut dyn Write,
+    output: OutputArgs,
+    made: &impl Serialize,
+    words: &str,
+) -> anyhow::Result<()> {
+    match output.json {
+        true => writeln!(out, "{}", serde_json::to_string_pretty(made)?)?,
+        false => writeln!(out, "{words}")?,
+    }
+    Ok(())
 }
 
 fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -53,10 +71,10 @@ fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     };
     let stop = interrupt_switch()?;
     let summary = pack_with_progress(&request, &stop)?;
-    for skipped in &summary.skipped {
-        writeln!(out, "left out {}: {}", skipped.name, skipped.reason)?;
-    }
-    writeln!(out, "{}", packed(&summary, &args.out))?;
+    let skipped = summary.skipped.iter();
+    let skipped = skipped.map(|skipped| format!("left out {}: {}\n", skipped.name, skipped.reason));
+    let words = skipped.collect::<String>() + &packed(&summary, &args.out);
+    print(out, args.output, &summary, &words)?;
     Ok(match summary.outcome {
         PackOutcome::Stopped => ExitCode::from(INTERRUPTED),
         PackOutcome::Written | PackOutcome::AlreadyThere => ExitCode::SUCCESS,
@@ -72,13 +90,13 @@ pub(super) fn pack_with_progress(
     stop: &AtomicBool,
 ) -> anyhow::Result<PackSummary> {
     let template = "{bar:30} {msg} {pos}/{len}  [{elapsed}, {eta} left]";
-    let bar = progress::bar(0, template, false);
+    let bar = progress::bar(0, template);
     bar.set_message(format!("packing {}:", request.target.display()));
     let packed = request.pack(&progress::shown(&bar), &|| stop.load(Ordering::Relaxed));
     bar.finish_and_clear();
     let (summary, warnings) = packed?;
     for warning in warnings {
-        eprintln!("warning: {warning}");
+        messages::warn(warning);
     }
     Ok(summary)
 }
@@ -95,18 +113,14 @@ fn packed(summary: &PackSummary, folder: &Path) -> String {
             format!("already there, packed with the same options: {amount}")
         }
         PackOutcome::Stopped => {
-            format!("stopped with {amount}; the same command goes on from there")
+            format!("stopped with {amount}; run the same command again to resume")
         }
     }
 }
 
 fn verify_data(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let stop = interrupt_switch()?;
-    let bar = progress::bar(
-        0,
-        "{bar:30} {msg} {bytes}/{total_bytes}  [{elapsed}]",
-        false,
-    );
+    let bar = progress::bar(0, "{bar:30} {msg} {bytes}/{total_bytes}  [{elapsed}]");
     bar.set_message(format!("verifying {}:", args.path.display()));
     let jobs = args.jobs.unwrap_or_else(usable_threads);
     let summary = verify(&args.path, jobs, &progress::shown(&bar), &|| {
@@ -114,24 +128,24 @@ fn verify_data(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<ExitCod
     });
     bar.finish_and_clear();
     let summary = summary?;
-    for damage in &summary.damages {
-        writeln!(out, "{damage}")?;
-    }
     let (records, shards, damages) = (summary.records, summary.shards, summary.damages.len());
     let megabytes = summary.bytes as f64 / 1e6;
     let read = format!("{records} records in {shards} shards ({megabytes:.1} MB)");
-    if summary.is_stopped {
-        writeln!(out, "stopped after {read}: {damages} damages so far")?;
-        return Ok(ExitCode::from(INTERRUPTED));
-    }
-    match damages {
-        0 => writeln!(out, "sound: {read}")?,
-        _ => writeln!(
-            out,
-            "damaged: {damages} places in {read}; pack again, or copy the shards again"
-        )?,
-    }
-    Ok(ExitCode::from(u8::from(damages > 0)))
+    let found = match damages {
+        _ if summary.is_stopped => format!("stopped after {read}: {damages} damages so far"),
+        0 => format!("sound: {read}"),
+        _ => format!("damaged: {damages} places in {read}; pack again, or copy the shards again"),
+    };
+    let listed = summary.damages.iter();
+    let words = listed
+        .map(|damage| format!("{damage}\n"))
+        .collect::<String>()
+        + &found;
+    print(out, args.output, &summary, &words)?;
+    Ok(match summary.is_stopped {
+        true => ExitCode::from(INTERRUPTED),
+        false => ExitCode::from(u8::from(damages > 0)),
+    })
 }
 
 /// What was generated, in a line.
@@ -160,11 +174,11 @@ fn generate_like(
     };
     let report = stand_in_with_progress(&options, &|| false)?;
     let title = options.like.title();
-    writeln!(
-        out,
+    let words = format!(
         "{}\nin the format of {title}, and not {title}: accuracies cannot be compared with published ones",
         in_words(&report, &args.out)
-    )?;
+    );
+    print(out, args.output, &report, &words)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -176,7 +190,7 @@ pub(super) fn stand_in_with_progress(
     options: &StandInOptions,
     stop: &dyn Fn() -> bool,
 ) -> anyhow::Result<GenerateReport> {
-    let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]", false);
+    let bar = progress::bar(0, "{bar:30} {msg} {pos}/{len}  [{elapsed}]");
     bar.set_message(format!("generating {}:", options.out.display()));
     let report = generate_stand_in(options, &progress::shown(&bar), stop);
     bar.finish_and_clear();
@@ -217,11 +231,10 @@ pub(super) fn generate_options(wanted: &GenerateConfig, out: &Path) -> GenerateO
 /// Options or a folder that cannot be used, and [`DataError::Stopped`](crate::data::DataError::Stopped).
 pub(super) fn generate_with_progress(
     options: &GenerateOptions,
-    quiet: bool,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> anyhow::Result<GenerateReport> {
     let template = "{bar:30} {msg} {pos}/{len}  [{elapsed}]";
-    let bar = progress::bar(options.images as u64, template, quiet);
+    let bar = progress::bar(options.images as u64, template);
     bar.set_message(format!("generating {}:", options.out.display()));
     let report = generate_until(options, &|done| bar.set_position(done), stop);
     bar.finish_and_clear();

@@ -59,7 +59,7 @@ fn first(args: &DemoArgs, place: &Place, out: &mut dyn Write) -> anyhow::Result<
         Settings::built_in("demo", EXPERIMENT, PIPELINE, &sets)
     };
     let loader = with(&LOADER_ALONE.map(str::to_owned))?.resolve()?;
-    provide_data(&loader, args.quiet)?;
+    provide_data(&loader)?;
     let batch_size = loader.pipeline.batch.size as f64;
     let batch = 1e9 * batch_size / samples_per_second(loader)?;
     let step = Nanos((batch / TOO_SLOW) as u64);
@@ -73,6 +73,9 @@ fn first(args: &DemoArgs, place: &Place, out: &mut dyn Write) -> anyhow::Result<
         return Ok(status);
     };
     place.keep_first(&report)?;
+    if args.shown.output.json {
+        return Ok(status);
+    }
     let batch = Nanos(batch as u64);
     writeln!(
         out,
@@ -97,11 +100,14 @@ fn again(args: &DemoArgs, place: &Place, out: &mut dyn Write) -> anyhow::Result<
     let change = change(&before);
     let typed: Vec<TypedKey> = serde_json::from_value(before.settings.clone())?;
     let settings = Settings::recorded("demo", &typed, &[change.as_slice(), &args.set].concat());
-    provide_data(&settings.resolve()?, args.quiet)?;
+    provide_data(&settings.resolve()?)?;
     let (status, after) = run(&settings, args, out)?;
     let Some(after) = after else {
         return Ok(status);
     };
+    if args.shown.output.json {
+        return Ok(status);
+    }
     let (was, is) = (before.samples_per_second, after.samples_per_second);
     let suggestion = before
         .verdict
@@ -147,7 +153,7 @@ fn run(
         .clone()
         .unwrap_or_else(|| default_run_dir("demo"));
     let run = RunArgs {
-        quiet: args.quiet,
+        shown: args.shown,
         run_dir: Some(run_dir.clone()),
         no_fit_search: true,
         ..RunArgs::default()

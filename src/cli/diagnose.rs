@@ -1,4 +1,4 @@
-//! `stallscope diagnose`: where the time of a sample goes, told twice: by the difference of runs that each leave
+//! `stallscope diagnose`: where the time of a sample goes, measured twice: by the difference of runs that each leave
 //! something out, and by the attribution of the normal run.
 //!
 //! Each run is a process of its own; the repeats of the modes are interleaved, so that a machine that gets slower
@@ -12,10 +12,11 @@ mod table;
 
 use super::args::DiagnoseArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
-use super::out_folder;
 use super::run::{provide_data, require_device, trial_steps};
+use super::{messages, out_folder, progress};
 use crate::config::{Mode, ReadMode, Resolved, Settings, SourceKind, key_of};
 use crate::session::{SessionError, fits_in_memory};
+use crate::text::Look;
 use crate::tune::{Outcome, TrialError, TrialRunner};
 use anyhow::{Context, bail, ensure};
 use findings::{Diagnosis, LeftOut, ModeRuns};
@@ -51,7 +52,7 @@ pub fn diagnose(args: &DiagnoseArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     if let Some(folder) = &args.out {
         out_folder::make_empty(folder)?;
     }
-    provide_data(&config, args.json)?;
+    provide_data(&config)?;
     let (modes, without_cached) = modes(&config)?;
     let (runs, did_not_fit) = match run_all(args, &overrides, &config, &modes) {
         Err(error) if matches!(error.downcast_ref(), Some(TrialError::Stopped)) => {
@@ -65,10 +66,10 @@ pub fn diagnose(args: &DiagnoseArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     if let Some(folder) = &args.out {
         out_folder::write(&folder.join("diagnosis.json"), &format!("{json}\n"))?;
     }
-    if args.json {
+    if args.output.json {
         writeln!(out, "{json}")?;
     } else {
-        write!(out, "{}", table::render(&diagnosis))?;
+        write!(out, "{}", table::render(&diagnosis, &Look::coloured(false)))?;
         if let Some(folder) = &args.out {
             let path = folder.join("diagnosis.json");
             writeln!(
@@ -126,7 +127,8 @@ fn run_all(
         runner.overrides = overrides_in(mode, args, overrides, config);
         let result = runner.measure(name, &[format!("mode={}", mode.name())])?;
         if let Outcome::Fits(measured) = &result {
-            eprintln!("{name:<16} {:>10.1} samples/s", measured.samples_per_second);
+            let rate = measured.samples_per_second;
+            progress::say(format!("{name:<16} {rate:>10.1} samples/s"));
             if let Some(folder) = &args.out {
                 out_folder::write_report(&folder.join(name), &measured.report)?;
             }
@@ -161,7 +163,7 @@ fn in_turns(
                 Outcome::Fits(measured) => runs.reports.push(measured.report),
                 lacking if mode == Mode::Cached => {
                     let why = without_memory(mode, &lacking);
-                    eprintln!("warning: {why}; going on without it");
+                    messages::warn(format!("{why}; the other modes are measured without it"));
                     left_out = Some(LeftOut::TooLarge(why));
                 }
                 lacking => bail!("{}{}", without_memory(mode, &lacking), remedy(&lacking)),
@@ -195,7 +197,7 @@ fn overrides_in(
     config: &Resolved,
 ) -> Vec<String> {
     // What is asked of the page cache is asked of runs that read from it.
-    let without_effect = |set: &&String| mode == Mode::Cached && key_of(set) == "cache";
+    let without_effect = |set: &&String| mode == Mode::Cached && key_of(set) == "page_cache";
     let kept = overrides.iter().filter(|set| !without_effect(set));
     let mut all: Vec<String> = kept.cloned().collect();
     all.extend(

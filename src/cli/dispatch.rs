@@ -1,18 +1,21 @@
 //! The whole command line: parse, dispatch, print errors in one piece.
 
-use super::args::{Cli, Command};
+use super::args::{Cli, Command, TorchArgs};
 use super::{
     batch_size, compare, completions, config, data, demo, diagnose, doctor, error_chain, failure,
-    fit_search, init, man, predict, report, reproduce, run, sweep, time_kernels, tune,
+    fit_search, init, man, messages, predict, progress, renamed, report, reproduce, run, sweep,
+    time_kernels, tune,
 };
+use anstream::ColorChoice;
 use clap::Parser;
+use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Does what `words` say, the program's name first, and returns the exit status.
 pub fn command_line(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let status = match Cli::try_parse_from(words) {
+    let status = match Cli::try_parse_from(renamed::current(words)) {
         Ok(cli) => dispatch(cli),
         Err(error) => {
             error.print().ok();
@@ -25,10 +28,18 @@ pub fn command_line(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         // Whoever read the output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", error_chain(error.as_ref()));
+            messages::error(error_chain(error.as_ref()));
             failure(&error)
         }
     }
+}
+
+/// What the package is told.
+#[derive(Serialize)]
+struct TorchAsked {
+    #[serde(flatten)]
+    args: TorchArgs,
+    color: String,
 }
 
 /// What `stallscope torch` was given, as JSON, for the package that runs it.
@@ -39,7 +50,11 @@ pub fn torch_arguments(words: impl IntoIterator<Item = OsString>) -> Result<Stri
     match Cli::try_parse_from(words) {
         Ok(Cli {
             command: Command::Torch(args),
-        }) => serde_json::to_string(&args).map_err(|_| ExitCode::FAILURE),
+            color,
+        }) => {
+            let color = color.to_string();
+            serde_json::to_string(&TorchAsked { args, color }).map_err(|_| ExitCode::FAILURE)
+        }
         Ok(_) => Err(ExitCode::FAILURE),
         Err(error) => {
             error.print().ok();
@@ -55,8 +70,21 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     causes.any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// Prints in colour `always`, `never`, or by default to terminals, unless NO_COLOR is set; CLICOLOR_FORCE stands for
+/// `always`.
+pub fn use_colour(when: &str) {
+    let choice = match when {
+        "always" => ColorChoice::Always,
+        "never" => ColorChoice::Never,
+        _ => ColorChoice::Auto,
+    };
+    choice.write_global();
+}
+
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
-    let out = &mut io::stdout();
+    use_colour(&cli.color.to_string());
+    progress::set_quiet(cli.command.output().quiet);
+    let out = &mut anstream::stdout();
     match cli.command {
         Command::Run(args) => return run::run(&args, out),
         Command::Demo(args) => return demo::demo(&args, out),

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::args::DoctorArgs;
+use crate::text::Look;
 use crate::train::backends;
 
 pub use checklist::{Checklist, Row, Section, Status};
@@ -29,14 +30,15 @@ pub use checklist::{Checklist, Row, Section, Status};
 /// It cannot be printed, or planted kernels were asked for and could not be measured.
 pub fn doctor(args: &DoctorArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     if args.planted_kernels {
-        return planted::planted(&args.device, args.json, out);
+        return planted::planted(&args.device, args.output, out);
     }
     let checklist = examine(args.data.as_deref());
-    if args.json {
+    if args.output.json {
         serde_json::to_writer_pretty(&mut *out, &checklist)?;
         writeln!(out)?;
     } else {
-        write!(out, "{checklist}")?;
+        let look = Look::coloured(false);
+        write!(out, "{}", checklist.text(&look, args.output.quiet))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -74,6 +76,7 @@ fn build() -> Section {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::args::OutputArgs;
 
     #[test]
     fn every_section_has_rows_and_every_trouble_a_remedy() {
@@ -81,7 +84,10 @@ mod tests {
         let mut out = Vec::new();
         let args = DoctorArgs {
             data: Some(folder.path().to_owned()),
-            json: true,
+            output: OutputArgs {
+                json: true,
+                quiet: false,
+            },
             planted_kernels: false,
             device: "cuda:0".to_owned(),
         };

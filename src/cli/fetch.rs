@@ -2,7 +2,7 @@
 
 use super::args::FetchArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
-use super::progress;
+use super::{messages, progress};
 use crate::data::fetch::{
     FetchError, FetchFrom, FetchProgress, FetchSummary, FetchedFrom, Release, Watch, fetch,
 };
@@ -43,7 +43,7 @@ pub(super) fn fetch_data(args: &FetchArgs, out: &mut dyn Write) -> anyhow::Resul
         Some(folder) => FetchFrom::Folder(folder),
         None => FetchFrom::Mirrors(&mirrors),
     };
-    let fetched = with_progress(&release, &folder, from, args.quiet || args.json);
+    let fetched = with_progress(&release, &folder, from);
     let summary = match fetched {
         Err(error) if matches!(error.downcast_ref(), Some(FetchError::Stopped)) => {
             writeln!(out, "{error}")?;
@@ -52,9 +52,9 @@ pub(super) fn fetch_data(args: &FetchArgs, out: &mut dyn Write) -> anyhow::Resul
         fetched => fetched?,
     };
     for (url, why) in &summary.failed {
-        eprintln!("warning: {url} did not serve it: {why}");
+        messages::warn(format!("{url} did not serve it: {why}"));
     }
-    if args.json {
+    if args.output.json {
         let fetched = Fetched {
             data: set.name(),
             folder: &folder,
@@ -91,11 +91,10 @@ fn with_progress(
     release: &Release,
     folder: &Path,
     from: FetchFrom,
-    quiet: bool,
 ) -> anyhow::Result<FetchSummary> {
     let stop = interrupt_switch()?;
     let template = "{bar:30} {msg} {bytes}/{total_bytes}  [{elapsed}, {bytes_per_sec}, {eta} left]";
-    let bar = progress::bar(0, template, quiet);
+    let bar = progress::bar(0, template);
     let watch = Watch {
         progress: &shown(&bar),
         stop: &|| stop.load(Ordering::Relaxed),
@@ -130,10 +129,7 @@ fn in_words(summary: &FetchSummary, set: PublishedSet, folder: &Path) -> String 
     let (files, bytes) = fetched.clone().fold((0, 0), |(files, bytes), file| {
         (files + 1, bytes + file.bytes)
     });
-    let kind = match set {
-        PublishedSet::Mnist => "idx",
-        PublishedSet::Cifar10 | PublishedSet::Cifar100 => set.name(),
-    };
+    let kind = set.name();
     let usage = format!("use it with --set source.kind={kind} --set source.path={shown}");
     if files == 0 {
         return format!("already there, with the right checksums: {title} in {shown}\n{usage}");

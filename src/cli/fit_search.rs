@@ -6,6 +6,7 @@
 use super::args::{FitSearchArgs, RunArgs};
 use super::batch_size::in_words;
 use super::interruption::{INTERRUPTED, interrupt_switch};
+use super::{messages, progress};
 use crate::report::{Report, write_json};
 use crate::session::SessionError;
 use crate::train::{OutOfMemory, TrainError};
@@ -44,6 +45,9 @@ pub(super) fn become_fit_search(args: &RunArgs, report: Option<&Path>, too_large
     if let Some(report) = report {
         command.arg("--report").arg(report);
     }
+    if args.shown.output.quiet {
+        command.arg("--quiet");
+    }
     for set in args.overrides() {
         command.arg("--set").arg(set);
     }
@@ -58,12 +62,12 @@ pub fn fit_search(args: &FitSearchArgs) -> anyhow::Result<ExitCode> {
     let mut error: OutOfMemory =
         serde_json::from_str(&args.error).context("--error is not known")?;
     let stop = interrupt_switch()?;
-    eprintln!(
+    progress::say(format!(
         "batch.size = {} does not fit; looking for a batch size that fits: at most {MOST_FIT_TRIALS} short runs \
          and {} s (--no-fit-search leaves that out)",
         error.batch_size,
         TIME.as_secs()
-    );
+    ));
     match search(args, &error, &stop) {
         Some(Ok(fits)) => error.fits = Some(fits),
         Some(Err(too_large)) => error.too_large = too_large,
@@ -75,7 +79,7 @@ pub fn fit_search(args: &FitSearchArgs) -> anyhow::Result<ExitCode> {
         complete(report, &error.to_string()).ok();
     }
     if stop.load(Ordering::Relaxed) {
-        eprintln!("error: {error}");
+        messages::error(&error);
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Err(error.into())
@@ -93,12 +97,12 @@ fn search(
     runner.deadline = Some(Instant::now() + TIME);
     let trial = |size| match runner.measure_batch_size(size) {
         Ok(outcome) => {
-            eprintln!("  batch.size = {size}: {}", in_words(&outcome));
+            progress::say(format!("  batch.size = {size}: {}", in_words(&outcome)));
             Some(outcome)
         }
         Err(TrialError::Stopped) => None,
         Err(error) => {
-            eprintln!("  {error}");
+            progress::say(format!("  {error}"));
             None
         }
     };

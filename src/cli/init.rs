@@ -7,11 +7,12 @@ use crate::config::Starter;
 use crate::data::{SourceKind, recognise};
 use crate::machine::usable_threads;
 use anyhow::{Context, bail, ensure};
+use serde_json::json;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-/// Where pictures are generated for whom has none.
+/// Where pictures are generated for users without any.
 const EXAMPLE: &str = "data/example";
 
 /// Writes the configuration of `args`.
@@ -36,6 +37,19 @@ pub fn init(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let file = args.out.display();
     write(args, &format!("{}{}", heading(&args.out), starter.text()))?;
+    let output = args.output;
+    if output.json {
+        let written = json!({
+            "file": args.out,
+            "source_path": starter.path,
+            "source_kind": starter.kind,
+            "generates": starter.generates,
+        });
+        return Ok(writeln!(out, "{written:#}")?);
+    }
+    if output.quiet {
+        return Ok(());
+    }
     match folder {
         Some(folder) => writeln!(
             out,

@@ -1,12 +1,29 @@
-//! The progress bar on standard error.
+//! Progress on standard error: bars, and lines now and then. With `--quiet` there is neither.
 //!
 //! May use: nothing of this crate.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A bar of `length` steps, or one that is never shown.
-pub(super) fn bar(length: u64, template: &str, quiet: bool) -> ProgressBar {
-    if quiet {
+/// Of the whole program, which runs one verb.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Shows no progress from now on, if `quiet`.
+pub(super) fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+/// A line about what is being done.
+pub(super) fn say(text: impl Display) {
+    if !QUIET.load(Ordering::Relaxed) {
+        eprintln!("{text}");
+    }
+}
+
+/// A bar of `length` steps.
+pub(super) fn bar(length: u64, template: &str) -> ProgressBar {
+    if QUIET.load(Ordering::Relaxed) {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(length);

@@ -1,13 +1,14 @@
 //! `stallscope report`: a run's report as a page, or as text again.
 //!
-//! May use: `report`.
+//! May use: `report`, `text`.
 
 use super::args::ReportArgs;
 use super::page::write_whole;
-use crate::report::{Report, render};
+use crate::report::{Report, render_as};
+use crate::text::Look;
 use anyhow::Context;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -26,12 +27,12 @@ pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode
         let page = page.display();
         format!("cannot write {page}\n  try: --html with a path that you may write to")
     })?;
-    if args.json {
-        serde_json::to_writer_pretty(&mut *out, &report)?;
-        writeln!(out)?;
+    if args.shown.output.json {
+        print_json(&report, out)?;
     } else {
-        if !args.quiet {
-            writeln!(out, "{}", render(&report))?;
+        if !args.shown.output.quiet {
+            let look = Look::coloured(args.shown.verbose);
+            writeln!(out, "{}", render_as(&report, &look))?;
         }
         writeln!(out, "page     {}", page.display())?;
     }
@@ -40,6 +41,12 @@ pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode
         open(&page)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what report.json has.
+pub(super) fn print_json(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    // As one text: an error of `out`, such as a closed pipe, stays one.
+    writeln!(out, "{}", serde_json::to_string_pretty(report)?)
 }
 
 /// The report of a run's folder, or `path` itself.

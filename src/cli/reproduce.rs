@@ -8,17 +8,19 @@ mod hardware;
 mod lab;
 mod small_sets;
 
-use super::args::ReproduceArgs;
+use super::args::{OutputArgs, ReproduceArgs};
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::out_folder::{self, write};
 use super::run::{date_and_time, default_run_dir};
 use crate::reproduce::{
-    Ask, DataUsed, EXPERIMENTS, LabError, Provenance, Reproduction, Table, chart_file, json,
-    markdown, svg, terminal,
+    Ask, DataUsed, EXPERIMENTS, LabError, Provenance, Reproduction, Table, chart_file,
+    json as as_json, markdown, svg, terminal,
 };
+use crate::text::{self, Column};
 use crate::tune::TrialError;
 use anyhow::{bail, ensure};
 use lab::ThisMachine;
+use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,24 +32,9 @@ use std::time::SystemTime;
 /// A table that there is not, data or a device that cannot be used, or a run that failed.
 pub fn reproduce(args: &ReproduceArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let Some(name) = &args.table else {
-        return list(out);
+        return list(args.output, out);
     };
-    let Some(table) = Table::named(name) else {
-        let names: Vec<&str> = Table::ALL.iter().map(|table| table.name).collect();
-        bail!(
-            "there is no table `{name}`\n  try: one of {}",
-            names.join(", ")
-        );
-    };
-    ensure!(
-        args.epochs.is_none() || table.trains,
-        "{name} does not train for epochs\n  try: without --epochs"
-    );
-    ensure!(
-        args.set.is_empty() && args.data.is_none() || !table.experiments.is_empty(),
-        "{name} times kernels and runs no experiment, so there is nothing to set and no data\n  \
-         try: without --set and --data"
-    );
+    let table = named(name, args)?;
     let folder = args.out.clone();
     let folder = folder.unwrap_or_else(|| default_run_dir(&format!("reproduce-{name}")));
     out_folder::make_empty(&folder)?;
@@ -82,31 +69,56 @@ pub fn reproduce(args: &ReproduceArgs, out: &mut dyn Write) -> anyhow::Result<Ex
     };
     let reproduction = serde_json::from_value(lab.published(&reproduction)?)?;
     write_results(&folder, &reproduction)?;
-    match args.json {
-        true => writeln!(out, "{}", json(&reproduction))?,
+    match args.output.json {
+        true => writeln!(out, "{}", as_json(&reproduction))?,
         false => {
-            writeln!(out, "{}", terminal(&reproduction))?;
-            writeln!(
-                out,
-                "written  {}",
-                folder.join(format!("{name}.md")).display()
-            )?;
+            writeln!(out, "{}", terminal(&reproduction, text::width()))?;
+            let page = folder.join(format!("{name}.md"));
+            writeln!(out, "written  {}", page.display())?;
         }
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// The table `name`, for which the options of `args` make sense.
+fn named(name: &str, args: &ReproduceArgs) -> anyhow::Result<&'static Table> {
+    let Some(table) = Table::named(name) else {
+        let names: Vec<&str> = Table::ALL.iter().map(|table| table.name).collect();
+        bail!(
+            "there is no table `{name}`\n  try: one of {}",
+            names.join(", ")
+        );
+    };
+    ensure!(
+        args.epochs.is_none() || table.trains,
+        "{name} does not train for epochs\n  try: without --epochs"
+    );
+    ensure!(
+        args.set.is_empty() && args.data.is_none() || !table.experiments.is_empty(),
+        "{name} times kernels and runs no experiment, so there is nothing to set and no data\n  \
+         try: without --set and --data"
+    );
+    Ok(table)
+}
+
 /// Prints which tables there are.
-fn list(out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    for table in Table::ALL {
-        writeln!(out, "{:<15} {}", table.name, table.about)?;
+fn list(output: OutputArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    if output.json {
+        let tables = Table::ALL.iter();
+        let tables = tables.map(|table| json!({ "name": table.name, "about": table.about }));
+        writeln!(out, "{:#}", tables.collect::<Value>())?;
+        return Ok(ExitCode::SUCCESS);
     }
-    writeln!(
-        out,
-        "\nmeasure one:  stallscope reproduce {}",
-        Table::ALL[0].name
-    )?;
+    let mut names = text::Table::new([Column::name(""), Column::words("")]);
+    for table in Table::ALL {
+        names.push([table.name, table.about].map(str::to_owned));
+    }
+    write!(out, "{}", names.render(text::width()))?;
+    if !output.quiet {
+        let first = Table::ALL[0].name;
+        writeln!(out, "\nmeasure one:  stallscope reproduce {first}")?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,7 +138,7 @@ fn write_results(folder: &Path, reproduction: &Reproduction) -> anyhow::Result<(
     let name = &reproduction.table;
     write(
         &folder.join(format!("{name}.json")),
-        &format!("{}\n", json(reproduction)),
+        &format!("{}\n", as_json(reproduction)),
     )?;
     for part in &reproduction.parts {
         if let (Some(file), Some(chart)) = (chart_file(part), svg(reproduction, part)) {

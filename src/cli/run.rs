@@ -2,22 +2,25 @@
 
 mod display;
 
-use super::args::RunArgs;
+use super::args::{ReportOutputArgs, RunArgs};
 use super::data::{generate_options, generate_with_progress, in_words};
 use super::file_limit::fail_instead_of_dying;
 use super::fit_search::become_fit_search;
 use super::interruption::{INTERRUPTED, end_at_once, on_interrupt};
-use super::{latest, page};
+use super::report::print_json;
+use super::{latest, messages, page, progress};
 use crate::config::{DeviceConfig, Mode, Resolved, Settings};
 use crate::data::{is_data, made_otherwise};
 use crate::device::probe::{self, Missing};
 use crate::live::give_back;
 use crate::pipeline::{error_chain, panic_message};
-use crate::report::{Report, Status, percent, render};
+use crate::report::{Report, Status, percent, render_as};
 use crate::session::{Outcome, RunOptions, Session, SessionError};
+use crate::text::Look;
 use crate::train::{FIRST_PANIC, TrainError};
 use anyhow::{Context, bail, ensure};
 use display::Display;
+use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
@@ -33,7 +36,7 @@ use time::UtcDateTime;
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&args.config, &args.overrides())?;
     let status = execute(&settings, args, out)?;
-    if is_data(&args.config) && !args.trial {
+    if is_data(&args.config) && !args.trial && !args.shown.output.json {
         print_choice(&settings, &args.config, out)?;
     }
     Ok(status)
@@ -49,11 +52,11 @@ pub(super) fn execute(
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let config = settings.resolve()?;
-    let quiet = args.quiet || args.trial;
+    let quiet = args.shown.output.quiet || args.trial;
     match args.trial {
         // Whoever started it has provided the data.
         true => die_with_parent(),
-        false => provide_data(&config, quiet)?,
+        false => provide_data(&config)?,
     }
     let run_dir = args
         .run_dir
@@ -68,8 +71,8 @@ pub(super) fn execute(
         evaluate: !args.trial || args.evaluate,
         on_hang: Some(Box::new(move |outcome| {
             hidden.finish();
-            if let Err(error) = conclude(outcome, &given, &mut io::stdout()) {
-                eprintln!("error: {}", error_chain(error.as_ref()));
+            if let Err(error) = conclude(outcome, &given, &mut anstream::stdout()) {
+                messages::error(error_chain(error.as_ref()));
             }
             end_at_once()
         })),
@@ -106,13 +109,12 @@ fn look_for_fit(args: &RunArgs, report: Option<&Path>, error: &SessionError) {
 /// Prints the report and turns its status into the exit status. That the report finds no reader does not
 /// hide how the run ended.
 fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let printed = if args.trial {
-        Ok(())
-    } else {
-        print(&outcome, out).and(show_page(&outcome, out))
+    let printed = match args.trial {
+        true => Ok(()),
+        false => print(&outcome, args.shown, out),
     };
     for warning in &outcome.warnings {
-        eprintln!("warning: {warning}");
+        messages::warn(warning);
     }
     if let Some(error) = outcome.error {
         look_for_fit(args, outcome.report_path.as_deref(), &error);
@@ -130,18 +132,14 @@ fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Re
     }
 }
 
-/// Writes the page beside the report, and says where.
-fn show_page(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
-    let Some(path) = &outcome.report_path else {
-        return Ok(());
+/// Writes the page beside the report, if it can be written.
+fn write_page(outcome: &Outcome) -> Option<PathBuf> {
+    let path = outcome.report_path.as_ref()?;
+    let written = page::write(&outcome.report, path);
+    let no_page = |error: &io::Error| {
+        messages::warn(format!("{} has no page beside it: {error}", path.display()));
     };
-    match page::write(&outcome.report, path) {
-        Ok(page) => writeln!(out, "page     {}", page.display()),
-        Err(error) => {
-            eprintln!("warning: {} has no page beside it: {error}", path.display());
-            Ok(())
-        }
-    }
+    written.inspect_err(no_page).ok()
 }
 
 /// Fails where the device was busy for less than the `least` share of the window.
@@ -164,14 +162,25 @@ fn require_busy(report: &Report, least: Option<f64>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}", render(&outcome.report))?;
+fn print(outcome: &Outcome, shown: ReportOutputArgs, out: &mut dyn Write) -> io::Result<()> {
+    if shown.output.json {
+        write_page(outcome);
+        return match &outcome.report_path {
+            Some(path) => out.write_all(&fs::read(path)?),
+            None => print_json(&outcome.report, out),
+        };
+    }
+    let look = Look::coloured(shown.verbose);
+    writeln!(out, "{}", render_as(&outcome.report, &look))?;
     if let Some(trace) = &outcome.report.trace {
         let path = &trace.path;
         writeln!(out, "trace    {path} (open it in https://ui.perfetto.dev)")?;
     }
     if let Some(path) = &outcome.report_path {
         writeln!(out, "report   {}", path.display())?;
+    }
+    if let Some(page) = write_page(outcome) {
+        writeln!(out, "page     {}", page.display())?;
     }
     out.flush()
 }
@@ -199,7 +208,7 @@ fn print_choice(settings: &Settings, folder: &Path, out: &mut dyn Write) -> anyh
 
 /// Makes the data on first use, where the configuration says how; not for a device that is not there. Warns of data
 /// that was made in another way.
-pub(super) fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()> {
+pub(super) fn provide_data(config: &Resolved) -> anyhow::Result<()> {
     let path = &config.pipeline.source.path;
     let Some(generate) = &config.generate else {
         return Ok(());
@@ -207,15 +216,13 @@ pub(super) fn provide_data(config: &Resolved, quiet: bool) -> anyhow::Result<()>
     let options = generate_options(generate, path);
     if path.exists() {
         if let Some(otherwise) = made_otherwise(&options) {
-            eprintln!("warning: {otherwise}; they are used as they are");
+            messages::warn(format!("{otherwise}; they are used as they are"));
         }
         return Ok(());
     }
     require_device(config)?;
-    let made = generate_with_progress(&options, quiet, &|| false)?;
-    if !quiet {
-        eprintln!("{}", in_words(&made, path));
-    }
+    let made = generate_with_progress(&options, &|| false)?;
+    progress::say(in_words(&made, path));
     Ok(())
 }
 

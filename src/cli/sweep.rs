@@ -1,6 +1,6 @@
-//! `stallscope sweep`: every combination of some settings, each a few times, in a folder that is gone on with.
+//! `stallscope sweep`: every combination of some settings, each a few times, in a folder from which it can be resumed.
 //!
-//! May use: `config`, `tune`.
+//! May use: `config`, `text`, `tune`.
 
 mod csv;
 mod heatmap;
@@ -14,13 +14,14 @@ use super::batch_size::{quoted, run_command};
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{default_run_dir, provide_data, trial_steps};
 use crate::config::{Resolved, Settings};
+use crate::text::Look;
 use crate::tune::TrialRunner;
 use crate::tune::sweep::{
     self, End, Grid, Journal, Manifest, Outcome, Point, SweepFolder, SweepResults, order,
     resolve_points, summarize,
 };
 use anyhow::Context;
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -71,7 +72,7 @@ impl NothingMeasured {
 pub fn sweep(args: &SweepArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let plan = Plan::of(args)?;
     for config in &plan.configs {
-        provide_data(config, args.json)?;
+        provide_data(config)?;
     }
     let path = args.out.clone();
     let path = path.unwrap_or_else(|| default_run_dir(&format!("sweep-{}", plan.name())));
@@ -216,15 +217,13 @@ fn save(folder: &SweepFolder, shown: &Shown<'_>) -> anyhow::Result<()> {
 }
 
 fn print(shown: &Shown<'_>, path: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
-    if shown.args.json {
+    if shown.args.output.json {
         out.write_all(&json::render(shown)?)?;
     } else {
-        let colours = io::stdout().is_terminal()
-            && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
-            && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-        write!(out, "{}", table::render(shown))?;
+        let look = Look::coloured(false);
+        write!(out, "{}", table::render(shown, look.width))?;
         let map = heatmap::heatmap(shown);
-        write!(out, "{}", matrix::render(map.as_ref(), colours))?;
+        write!(out, "{}", matrix::render(map.as_ref(), &look))?;
         writeln!(out, "\nresults  {}", path.display())?;
     }
     out.flush().context("cannot print the results")

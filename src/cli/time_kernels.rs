@@ -1,13 +1,14 @@
 //! `stallscope time-kernels`: how long a model's passes or matrix products take, for the verbs that compare devices.
 //! A process of its own: what a device was tuned for, or ran out of, ends with it.
 //!
-//! May use: `config`, `reproduce`, `session`, `train`.
+//! May use: `config`, `reproduce`, `session`, `text`, `train`.
 
 use super::args::{KernelsArg, TimeKernelsArgs, TimedModel, word};
 use super::run::catching_panics;
 use crate::config::DeviceConfig;
 use crate::reproduce::{KernelTimes, PassTimes, ProductTimes};
 use crate::session::SessionError;
+use crate::text::{Column, Table, width};
 use crate::train::{
     self, ModelSpec, OptimizerSpec, Precision, Timed, TimedDevice, Times, time_passes,
     time_products,
@@ -60,9 +61,9 @@ pub fn time_kernels(args: &TimeKernelsArgs, out: &mut dyn Write) -> anyhow::Resu
             }
         }
     }
-    match args.json {
+    match args.output.json {
         true => writeln!(out, "{}", serde_json::to_string_pretty(&said)?)?,
-        false => print(out, &said)?,
+        false => write!(out, "{}", table(&said).render(width()))?,
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
@@ -119,18 +120,19 @@ fn timed_device(device: DeviceConfig, kernels: Option<KernelsArg>) -> anyhow::Re
     }
 }
 
-fn print(out: &mut dyn Write, said: &KernelTimes) -> std::io::Result<()> {
+fn table(said: &KernelTimes) -> Table {
     let ms = |ns: u64| ns as f64 / 1e6;
+    if said.passes.is_empty() {
+        let mut table = Table::new(["rows", "fastest, ms"].map(Column::figure));
+        for ProductTimes { n, ns } in &said.matmul {
+            let fastest = ns.iter().min().copied().unwrap_or_default();
+            table.push([n.to_string(), format!("{:.4}", ms(fastest))]);
+        }
+        return table;
+    }
+    let mut table = Table::new(["forward, ms", "backward, ms"].map(Column::figure));
     for pass in &said.passes {
-        let (forward, backward) = (ms(pass.forward_ns), ms(pass.backward_ns));
-        writeln!(
-            out,
-            "forward {forward:>10.2} ms  backward {backward:>10.2} ms"
-        )?;
+        table.push([pass.forward_ns, pass.backward_ns].map(|ns| format!("{:.2}", ms(ns))));
     }
-    for ProductTimes { n, ns } in &said.matmul {
-        let fastest = ns.iter().min().copied().unwrap_or_default();
-        writeln!(out, "{n:>6} rows {:>12.4} ms, the fastest", ms(fastest))?;
-    }
-    Ok(())
+    table
 }

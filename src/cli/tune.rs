@@ -10,11 +10,12 @@ mod tuned_file;
 
 use super::args::TuneArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
-use super::out_folder;
 use super::run::{default_run_dir, provide_data, trial_steps};
+use super::{messages, out_folder, progress};
 use crate::config::{Resolved, Settings};
 use crate::machine::memory_to_fill_bytes;
 use crate::session::training_samples;
+use crate::text::width;
 use crate::tune::sweep::write_whole;
 use crate::tune::tuning::{self, Attempt, Request, TuneError, Tuning};
 use crate::tune::{TrialError, TrialRunner};
@@ -43,7 +44,7 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
          try: --set mode=normal",
         config.mode.name()
     );
-    provide_data(&config, args.json)?;
+    provide_data(&config)?;
     let samples = training_samples(&config)?;
     let request = Request {
         space: space::space(args, &config, &start.rows(), samples)?,
@@ -80,11 +81,11 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     };
     let tuned = folder.path.join("tuned.toml");
     write_tuned(&tuned, args, &start, &found)?;
-    if args.json {
+    if args.output.json {
         serde_json::to_writer_pretty(&mut *out, &printed::as_json(&found, Some(&tuned)))?;
         writeln!(out)?;
     } else {
-        printed::print(out, &found, Some(&tuned))?;
+        write!(out, "{}", printed::text(&found, Some(&tuned), width()))?;
     }
     out.flush()?;
     Ok(match found.stopped {
@@ -101,14 +102,14 @@ fn steps(args: &TuneArgs, config: &Resolved) -> usize {
 
 fn announce(request: &Request, steps: usize, folder: &Path) {
     let space = &request.space;
-    eprintln!(
+    progress::say(format!(
         "{} settings to search, at most {} trials of {steps} steps, noted in {}:",
         space.points(),
         request.trials,
         folder.display()
-    );
+    ));
     for axis in &space.axes {
-        eprintln!("  {} = {}", axis.key, axis.values.join(", "));
+        progress::say(format!("  {} = {}", axis.key, axis.values.join(", ")));
     }
 }
 
@@ -137,7 +138,7 @@ impl Folder {
 
     /// Tells of a trial, and has it on disk when this returns.
     fn note(&self, attempt: &Attempt) {
-        eprintln!("{}", printed::line(attempt));
+        progress::say(printed::line(attempt));
         let write = || -> io::Result<()> {
             let mut line = serde_json::to_vec(attempt)?;
             line.push(b'\n');
@@ -145,10 +146,10 @@ impl Folder {
             self.file.sync_data()
         };
         if let Err(error) = write() {
-            eprintln!(
-                "warning: cannot write to {}: {error}",
+            messages::warn(format!(
+                "cannot write to {}: {error}",
                 self.trials.display()
-            );
+            ));
         }
     }
 }

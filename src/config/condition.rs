@@ -80,7 +80,7 @@ pub(super) const CENTER: &str = "center";
 pub(super) const IMAGE_FOLDER: &str = "image-folder";
 pub(super) const SHARD: &str = "shard";
 pub(super) const WEBDATASET: &str = "webdataset";
-pub(super) const IDX: &str = "idx";
+pub(super) const MNIST: &str = "mnist";
 pub(super) const CIFAR10: &str = "cifar10";
 pub(super) const CIFAR100: &str = "cifar100";
 pub(super) const BLOCK: &str = "block";
@@ -135,8 +135,8 @@ pub(super) const SOURCE_HAS_PARTS: Condition = Condition {
     remedy: None,
 };
 
-pub(super) const SOURCE_IS_IDX: Condition =
-    Condition::word("source.kind", IDX, "only MNIST's files are read that way");
+pub(super) const SOURCE_IS_MNIST: Condition =
+    Condition::word("source.kind", MNIST, "only MNIST's files are read that way");
 
 pub(super) const SOURCE_IS_CIFAR: Condition = Condition {
     selector: "source.kind",

@@ -67,7 +67,7 @@ fn crop_ranges(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
 
 fn channels(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
     let (channels, what) = match resolved.pipeline.source.kind {
-        SourceKind::Idx => (1, "grey images"),
+        SourceKind::Mnist => (1, "grey images"),
         _ => (3, "images in red, green and blue"),
     };
     let transform = &resolved.pipeline.preprocess.transform;
@@ -145,20 +145,20 @@ fn page_cache_is_used(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
         (ReadMode::Ram, CacheConfig::Warm | CacheConfig::Cold)
             | (ReadMode::Direct, CacheConfig::Warm)
     );
-    if !around || !lookup.is_typed("cache") {
+    if !around || !lookup.is_typed("page_cache") {
         return Vec::new();
     }
     let what = format!(
         "`cache` has no effect with {}: during the run nothing is read from the page cache",
-        lookup.cite("read.mode")
+        lookup.cite("read.method")
     );
-    let hint = "drop it, or read with `read.mode = \"mmap\"` or \"pread\"";
-    vec![lookup.problem("cache", what).hint(hint)]
+    let hint = "drop it, or read with `read.method = \"mmap\"` or \"pread\"";
+    vec![lookup.problem("page_cache", what).hint(hint)]
 }
 
 /// Written in a weaker layer than the mode, `cache` is simply switched off.
 fn cached_without_page_cache(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    if resolved.cache == CacheConfig::AsIs || !lookup.is_as_strong("cache", "mode") {
+    if resolved.cache == CacheConfig::AsIs || !lookup.is_as_strong("page_cache", "mode") {
         return Vec::new();
     }
     let what = format!(
@@ -166,7 +166,7 @@ fn cached_without_page_cache(lookup: &Lookup, resolved: &Resolved) -> Vec<Proble
         lookup.cite("mode")
     );
     let hint = "drop it, or run with `mode = \"normal\"`";
-    vec![lookup.problem("cache", what).hint(hint)]
+    vec![lookup.problem("page_cache", what).hint(hint)]
 }
 
 fn enough_images(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {

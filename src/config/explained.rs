@@ -1,10 +1,13 @@
 //! One key explained, for `stallscope keys KEY`.
 //!
-//! May use: `reference`, `schema`, `suggest`.
+//! May use: `reference`, `renamed`, `schema`, `suggest`.
 
 use std::fmt::Write;
 
+use serde::Serialize;
+
 use super::reference::default_words;
+use super::renamed;
 use super::schema::{self, Key};
 use super::suggest;
 
@@ -23,26 +26,63 @@ fn others(near: &[&str]) -> String {
     }
 }
 
+/// What there is to know of a key.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KeyFacts {
+    pub name: &'static str,
+    pub doc: &'static str,
+    /// What it takes.
+    pub expects: String,
+    /// Its default as text, or what happens without it.
+    pub default: String,
+    /// When it has an effect.
+    pub only_with: Option<String>,
+}
+
+/// The facts of the key or table `name`, or of all keys.
+///
+/// # Errors
+/// As of [`explain`].
+pub fn facts(name: Option<&str>) -> Result<Vec<KeyFacts>, UnknownKey> {
+    let keys = match name {
+        None => schema::keys().filter(|key| !key.hidden).collect(),
+        Some(name) => named(name)?,
+    };
+    let facts = keys.into_iter().map(|key| KeyFacts {
+        name: key.name,
+        doc: key.doc,
+        expects: key.kind.expects(),
+        default: plain(&default_words(key)),
+        only_with: key.condition.map(|condition| plain(&condition.words())),
+    });
+    Ok(facts.collect())
+}
+
+/// The key `name`, or those of the table `name`.
+fn named(name: &str) -> Result<Vec<&'static Key>, UnknownKey> {
+    let name = renamed::key(name.trim().trim_end_matches('.'));
+    let inside = format!("{name}.");
+    let is_meant = |key: &&Key| key.name == name || key.name.starts_with(&inside) && !key.hidden;
+    let keys: Vec<&Key> = schema::keys().filter(is_meant).collect();
+    match keys.is_empty() {
+        true => Err(UnknownKey {
+            name: name.to_owned(),
+            near: suggest::several(name, schema::public_names()),
+        }),
+        false => Ok(keys),
+    }
+}
+
 /// The key `name` in words, or in a line each the keys of the table `name`.
 ///
 /// # Errors
 /// Neither of that name, with those that are near.
 pub fn explain(name: &str) -> Result<String, UnknownKey> {
-    let name = name.trim().trim_end_matches('.');
-    if let Some(key) = schema::find(name) {
-        return Ok(one(key));
-    }
-    let inside = format!("{name}.");
-    let table: Vec<&Key> = schema::keys()
-        .filter(|key| key.name.starts_with(&inside) && !key.hidden)
-        .collect();
-    if table.is_empty() {
-        return Err(UnknownKey {
-            name: name.to_owned(),
-            near: suggest::several(name, schema::public_names()),
-        });
-    }
-    Ok(listed(&table))
+    let keys = named(name)?;
+    Ok(match keys[..] {
+        [key] if !name.trim().ends_with('.') => one(key),
+        _ => listed(&keys),
+    })
 }
 
 fn listed(keys: &[&Key]) -> String {

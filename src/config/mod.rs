@@ -24,6 +24,7 @@ mod origin;
 mod presets;
 mod provided;
 mod reference;
+mod renamed;
 mod resolve;
 mod resolved;
 mod rungs;
@@ -37,9 +38,10 @@ mod value;
 mod tests;
 
 pub use error::{ConfigError, Problem};
-pub use explained::{UnknownKey, explain};
+pub use explained::{KeyFacts, UnknownKey, explain, facts};
 pub use origin::{Excerpt, Origin};
 pub use reference::reference_markdown;
+pub use renamed::renamed;
 pub use resolved::{
     BatchConfig, CacheConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig,
     GpuConfig, GpuTimeline, HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer,

@@ -97,7 +97,7 @@ impl Reader<'_> {
             epochs,
             seed: self.whole("seed"),
             mode,
-            cache: self.choice("cache"),
+            cache: self.choice("page_cache"),
             trace: self.trace(),
             recorder: self.flag("recorder"),
             generate: self.generate(),
@@ -207,7 +207,7 @@ impl Reader<'_> {
                 stage: self.stage("read.workers", "read.prefetch"),
                 mode: match cached {
                     true => ReadMode::Ram,
-                    false => self.choice("read.mode"),
+                    false => self.choice("read.method"),
                 },
             },
             decode: DecodeConfig {

@@ -7,9 +7,9 @@
 
 use super::condition::{
     BLOCK, CENTER, CIFAR10, CIFAR100, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, DENSE,
-    DEVICE_CAN_DO_WITHOUT, DEVICE_HAS_MEMORY, DEVICE_IS_CUDA, DEVICE_IS_EMULATED, IDX,
-    IMAGE_FOLDER, MODEL_IS_DENSE, NOT_EMULATED, OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD,
-    SHARD, SHUFFLES_BLOCKS, SOURCE_HAS_PARTS, SOURCE_HAS_PHOTOS, SOURCE_IS_CIFAR, SOURCE_IS_IDX,
+    DEVICE_CAN_DO_WITHOUT, DEVICE_HAS_MEMORY, DEVICE_IS_CUDA, DEVICE_IS_EMULATED, IMAGE_FOLDER,
+    MNIST, MODEL_IS_DENSE, NOT_EMULATED, OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD, SHARD,
+    SHUFFLES_BLOCKS, SOURCE_HAS_PARTS, SOURCE_HAS_PHOTOS, SOURCE_IS_CIFAR, SOURCE_IS_MNIST,
     STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED, WEBDATASET, WORKERS_MAKE_BATCHES,
 };
 use super::kind::{Kind, Span};
@@ -153,7 +153,7 @@ const fn emulated(name: &'static str, kind: Kind, condition: Condition, doc: &'s
 /// Keys of `pipelines/*.toml`; an experiment file may set them too.
 #[rustfmt::skip]
 pub(super) const PIPELINE: &[Key] = &[
-    Key::new("source.kind", Kind::Choice(&[IMAGE_FOLDER, SHARD, WEBDATASET, IDX, CIFAR10, CIFAR100]), Default::Toml("\"image-folder\""),
+    Key::new("source.kind", Kind::Choice(&[IMAGE_FOLDER, SHARD, WEBDATASET, MNIST, CIFAR10, CIFAR100]), Default::Toml("\"image-folder\""),
         "How the data lies on disk: one folder a class with JPEG or PNG files inside; shards of `stallscope data pack`; WebDataset's tar files; MNIST's files, plain or .gz; CIFAR's binary files."),
     Key::new("source.path", Kind::Path, Default::Required,
         "Where the data lies, relative to the current directory."),
@@ -168,7 +168,7 @@ pub(super) const PIPELINE: &[Key] = &[
     Key::new("split.validation", Kind::Part, Default::Toml("0"),
         "Samples that are not trained on but evaluated after the training: a share of all, or how many."),
     Key::new("split.test", Kind::Part, Default::Toml("0"),
-        "The same for the test; MNIST has files of its own for it, which are used without this."),
+        "The same for the test; MNIST has separate files for it, which are used without this."),
     Key::new("split.choose", Kind::Choice(&["random", "last"]), Default::Toml("\"random\""),
         "Which samples are held out: any, drawn with `seed`, or the last (training, validation, test)."),
     Key::new("shuffle", Kind::FlagOr(&[BLOCK]), Default::Toml("true"),
@@ -192,7 +192,7 @@ pub(super) const PIPELINE: &[Key] = &[
 
     workers("read.workers", "Threads that read files."),
     prefetch("read.prefetch", "16", "Capacity of the queue after read, in samples."),
-    Key::new("read.mode", Kind::Choice(&["mmap", "pread", "direct", "ram"]), Default::Toml("\"pread\""),
+    Key::new("read.method", Kind::Choice(&["mmap", "pread", "direct", "ram"]), Default::Toml("\"pread\""),
         "How files are read: mapped and touched, into a buffer, into a buffer past the page cache (O_DIRECT), or all of \
          them into memory before the run. A file that is one picture is unmapped after each, which interrupts every \
          core that runs another thread of the process.")
@@ -208,9 +208,9 @@ pub(super) const PIPELINE: &[Key] = &[
     Key::new("decode.exif_orientation", Kind::Flag, Default::Toml("true"),
         "Turn pictures upright as their EXIF block says; PyTorch's `ImageFolder` does not.").only_when(SOURCE_HAS_PHOTOS),
     workers("preprocess.workers", "Threads that crop, resize, flip and normalise."),
-    prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples; less than `batch.size` counts as `batch.size`."),
+    prefetch("preprocess.prefetch", "16", "Capacity of the queue after preprocess, in samples; at least `batch.size` is used."),
     Key::new("preprocess.crop", Kind::Choice(&[RANDOM_RESIZED, CENTER]), Default::Toml("\"random-resized\""),
-        "A random part of the image resized, or a resize and the middle, which evaluation always takes.")
+        "A random part of the image resized, or a resize and the center crop, which evaluation always uses.")
         .only_when(SOURCE_HAS_PHOTOS),
     Key::new("preprocess.size", Kind::Whole { least: 1, most: 16384 }, Default::Toml("224"),
         "Width and height of a preprocessed image, in pixels.").only_when(SOURCE_HAS_PHOTOS),
@@ -227,10 +227,10 @@ pub(super) const PIPELINE: &[Key] = &[
         "Probability of a horizontal flip.").only_when(SOURCE_HAS_PHOTOS),
     Key::new("preprocess.mean", Kind::Numbers { counts: &[1, 3], span: Span::Any }, Default::Toml("[0.485, 0.456, 0.406]"),
         "Subtracted from red, green and blue, or from grey, in 0..1; the defaults are the mean of ImageNet, MNIST and CIFAR-10.")
-        .default_when(&[(SOURCE_IS_IDX, "[0.1307]"), (SOURCE_IS_CIFAR, "[0.4914, 0.4822, 0.4465]")]),
+        .default_when(&[(SOURCE_IS_MNIST, "[0.1307]"), (SOURCE_IS_CIFAR, "[0.4914, 0.4822, 0.4465]")]),
     Key::new("preprocess.std", Kind::Numbers { counts: &[1, 3], span: Span::Positive }, Default::Toml("[0.229, 0.224, 0.225]"),
         "Red, green and blue, or grey, are divided by it; the defaults are the standard deviation of ImageNet, MNIST and CIFAR-10.")
-        .default_when(&[(SOURCE_IS_IDX, "[0.3081]"), (SOURCE_IS_CIFAR, "[0.2470, 0.2435, 0.2616]")]),
+        .default_when(&[(SOURCE_IS_MNIST, "[0.3081]"), (SOURCE_IS_CIFAR, "[0.2470, 0.2435, 0.2616]")]),
     Key::new("preprocess.on", Kind::Choice(&["host", "device"]), Default::Toml("\"host\""),
         "Where images are finished: `device` copies 8-bit pixels and flips and normalises there, which is a quarter of the bytes; pixels of raw shards are copied whole, and cropped and resized there too."),
     workers("batch.workers", "Threads that collate samples into batches."),
@@ -270,7 +270,7 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("model.classes", AT_LEAST_ONE, Default::Unset("as many as the source has"),
         "Outputs of the model."),
     Key::new("device", Kind::Device, Default::Toml("\"cpu\""), "What executes the steps."),
-    flag("train", "false", "With an emulated device: train all the same, with burn on the CPU beside it; without, `model.*` has no effect.")
+    flag("train", "false", "With an emulated device: also train with burn on the CPU beside it; otherwise `model.*` has no effect.")
         .only_when(DEVICE_CAN_DO_WITHOUT),
     emulated("emulated.step_base", Kind::Time, DEVICE_IS_EMULATED,
         "Time of a step on the emulated device whatever its batch."),
@@ -314,13 +314,13 @@ pub(super) const EXPERIMENT: &[Key] = &[
         "Seed of the sampling order, the augmentation and the model's weights."),
     Key::new("mode", Kind::Choice(&["normal", "cached", "host-resident", "device-only", "loader-only"]), Default::Toml("\"normal\""),
         "`cached` has the data set's encoded bytes in memory before the run and waits for no disk, whatever \
-         `read.mode` and `storage` say: the rate without fetching. `host-resident` loads at most 4 batches in the \
+         `read.method` and `storage` say: the rate without fetching. `host-resident` loads at most 4 batches in the \
          warm-up, which then has 5 steps at least, keeps them in host memory and copies one to the device for \
          every step: the rate if loading were free. `device-only` keeps them on the device and copies nothing \
          either: the rate the device can train at. `loader-only` throws the batches away: the rate the loader can \
          feed at."),
 
-    Key::new("cache", Kind::Choice(&["as-is", "warm", "cold"]), Default::Toml("\"as-is\""),
+    Key::new("page_cache", Kind::Choice(&["as-is", "warm", "cold"]), Default::Toml("\"as-is\""),
         "What is done to the data's pages in the page cache before the run: nothing, read all of them in, or drop them.")
         .only_when(SOURCE_HAS_PHOTOS),
     flag("trace.enabled", "true", "Write a trace file."),
@@ -331,7 +331,7 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("trace.steps", AT_LEAST_ONE, Default::Toml("200"), "How many steps are traced.")
         .advice("`trace.enabled = false` writes no trace"),
     Key::new("trace.max_bytes", Kind::Bytes { least: 4096 }, Default::Toml("\"256MiB\""),
-        "The trace stops growing at this size, and says what it left out.")
+        "The trace stops growing at this size, and the report shows how much it left out.")
         .advice("units are B, KiB, MiB, GiB, TiB (1024) and kB, MB, GB, TB (1000)"),
     flag("trace.compress", "false", "Compress the trace (gzip) when the run closes cleanly."),
 

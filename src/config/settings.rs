@@ -4,8 +4,8 @@
 //! overrides what. Only a file that cannot be read or is not TOML fails here; keys that are wrong
 //! are remembered and reported by [`Settings::resolve`], all of them together.
 //!
-//! May use: `document`, `error`, `kind`, `lookup`, `origin`, `provided`, `resolve`, `rungs`, `schema`,
-//! `suggest`, `value`.
+//! May use: `document`, `error`, `kind`, `lookup`, `origin`, `provided`, `renamed`, `resolve`, `rungs`,
+//! `schema`, `suggest`, `value`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,6 +17,7 @@ use super::document::{self, Found};
 use super::error::{ConfigError, Problem};
 use super::lookup::{self, Lookup};
 use super::origin::{Excerpt, Layer, Origin};
+use super::renamed;
 use super::resolve;
 use super::resolved::Resolved;
 use super::rungs::RUNG;
@@ -114,7 +115,7 @@ impl Settings {
         let mut settings = Settings::named(Path::new(&format!("{name}.toml")));
         for TypedKey { key, value, layer } in typed {
             let layer = (*layer).min(Layer::Recorded);
-            let text = format!("{key}={value}");
+            let text = format!("{}={value}", renamed::current_key(key));
             settings.take_text(&text, layer, Origin::Report(text.clone()));
         }
         for set in sets {
@@ -219,7 +220,7 @@ impl Settings {
             if found.key == RUNG && found.value.is_none() && layer == Layer::Experiment {
                 continue; // Of a ladder, which [`rungs`](super::rungs) reads.
             }
-            let Some(key) = schema::find(&found.key) else {
+            let Some(key) = schema::find(renamed::key(&found.key)) else {
                 let problem = unknown(
                     &found.key,
                     Some(&found.description),
@@ -264,7 +265,7 @@ impl Settings {
             return;
         };
         let entry = Entry {
-            value,
+            value: renamed::value(key.name, value),
             origin,
             layer,
             key_at: Some(found.key_at),
@@ -344,7 +345,7 @@ fn unused_because(lookup: &Lookup, key: &'static Key) -> Option<String> {
 
 /// The key that `key=value` sets.
 pub fn key_of(set: &str) -> &str {
-    set.split('=').next().unwrap_or_default().trim()
+    renamed::current_key(set.split('=').next().unwrap_or_default().trim())
 }
 
 /// Reads one `key=value` of the command line.
@@ -356,11 +357,11 @@ fn typed_set(set: &str) -> Result<(&'static Key, Entry), Box<Problem>> {
         return Err(Box::new(problem.hint(hint)));
     };
     let (name, text) = (name.trim(), text.trim());
-    let Some(key) = schema::find(name) else {
+    let Some(key) = schema::find(renamed::key(name)) else {
         return Err(Box::new(unknown(name, None, origin, None)));
     };
     let entry = Entry {
-        value: command_line_value(key, text),
+        value: renamed::value(key.name, command_line_value(key, text)),
         origin,
         layer: Layer::Set,
         key_at: None,

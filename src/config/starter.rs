@@ -96,7 +96,7 @@ impl Starter<'_> {
                 "\"block\"",
                 "Shuffle blocks of neighbouring samples, which are read front to back; true shuffles single samples.",
             ),
-            SourceKind::Idx | SourceKind::Cifar10 | SourceKind::Cifar100 => {
+            SourceKind::Mnist | SourceKind::Cifar10 | SourceKind::Cifar100 => {
                 let workers = "Workers that each assemble whole batches, as PyTorch's DataLoader has them.";
                 text.key("num_workers", "2", workers);
             }

@@ -50,6 +50,29 @@ fn experiment(text: &str) -> Files {
 }
 
 #[test]
+fn names_of_earlier_versions_are_understood() {
+    let files = experiment("read.mode = \"mmap\"\n");
+    let old = files.settings(&["cache=warm"]).unwrap();
+    let resolved = old.resolve().unwrap();
+    assert_eq!(resolved.pipeline.read.mode, ReadMode::Mmap);
+    assert_eq!(resolved.cache, CacheConfig::Warm);
+    let kept: Vec<String> = old
+        .typed_keys()
+        .into_iter()
+        .map(|typed| typed.key)
+        .collect();
+    assert_eq!(kept, ["source.path", "read.method", "page_cache"]);
+    let mnist = files
+        .settings(&["read.mode=pread", "source.kind=idx"])
+        .unwrap();
+    let rows = mnist.rows();
+    let kind = rows.iter().find(|row| row.key == "source.kind").unwrap();
+    assert_eq!(kind.value.as_deref(), Some("\"mnist\""));
+    assert_eq!(key_of("read.mode=ram"), "read.method");
+    assert_eq!(check_setting("cache=cold").unwrap(), "\"cold\"");
+}
+
+#[test]
 fn defaults_fill_everything_but_the_source() {
     let resolved = experiment("").resolve(&[]).unwrap();
     assert_eq!(resolved.name, "x");

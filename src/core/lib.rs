@@ -2,7 +2,7 @@
 //! analysis of where device idle time comes from, prediction, traces and reports.
 //!
 //! Modules may use only those below them: `attach` -> `loader`; `loader` -> `report`, `pipeline`, `machine`; `compare` ->
-//! `report`; `report` -> `analysis` ->
+//! `report`; `report` -> `analysis`, `text`; `analysis` ->
 //! `timeline`; `pipeline` and `trace` -> `timeline`; `tracing_feed` -> `trace`, `analysis`; `machine` uses nothing.
 
 #![warn(missing_docs)]
@@ -18,6 +18,7 @@ pub mod loader;
 pub mod machine;
 pub mod pipeline;
 pub mod report;
+pub mod text;
 pub mod timeline;
 pub mod trace;
 pub mod tracing_feed;

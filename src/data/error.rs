@@ -199,7 +199,7 @@ pub enum DataError {
          pack into another folder, or delete its .shard files first"
     )]
     OtherShards { path: PathBuf, differences: String },
-    #[error("stopped; the same command goes on from there")]
+    #[error("stopped; run the same command again to resume")]
     Stopped,
     #[error("cannot pack {name}: {reason}; repair or remove it, or let packing skip bad images")]
     BadSample { name: String, reason: String },

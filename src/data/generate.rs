@@ -85,7 +85,8 @@ impl GenerateOptions {
 }
 
 /// Whether anything had to be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum GenerateOutcome {
     Written,
     /// The folder was already there, made with the same options.
@@ -93,7 +94,7 @@ pub enum GenerateOutcome {
 }
 
 /// What a call to [`generate`] left on disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GenerateReport {
     pub outcome: GenerateOutcome,
     pub images: u64,

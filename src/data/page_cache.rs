@@ -30,7 +30,7 @@ pub fn residency(path: &Path, most_pages: usize) -> io::Result<Residency> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     if !may_ask(path, &metadata) {
-        let text = "the kernel tells this only to the file's owner";
+        let text = "the kernel reports this only to the file's owner";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     let total_bytes = metadata.len();

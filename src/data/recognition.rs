@@ -28,7 +28,8 @@ pub enum SourceKind {
     #[serde(alias = "webdataset")]
     WebDataset,
     /// MNIST's IDX files.
-    Idx,
+    #[serde(alias = "idx")]
+    Mnist,
     /// CIFAR's binary files.
     Cifar10,
     Cifar100,
@@ -41,7 +42,7 @@ impl SourceKind {
             SourceKind::ImageFolder => "JPEG or PNG files, one folder per class",
             SourceKind::Shard => "shards of `stallscope data pack`",
             SourceKind::WebDataset => "WebDataset tar files",
-            SourceKind::Idx => "files in MNIST's format",
+            SourceKind::Mnist => "files in MNIST's format",
             SourceKind::Cifar10 => "files in CIFAR-10's binary format",
             SourceKind::Cifar100 => "files in CIFAR-100's binary format",
         }
@@ -189,7 +190,7 @@ fn of_file(path: &Path) -> Option<SourceKind> {
     let name = name_of(path);
     let is_of = |kind: CifarKind| kind.files(PublishedPart::Train).contains(&name);
     match name.strip_suffix(".gz").unwrap_or(name) {
-        "train-images-idx3-ubyte" | "train-labels-idx1-ubyte" => Some(SourceKind::Idx),
+        "train-images-idx3-ubyte" | "train-labels-idx1-ubyte" => Some(SourceKind::Mnist),
         _ if is_of(CifarKind::Ten) => Some(SourceKind::Cifar10),
         _ if is_of(CifarKind::Hundred) => Some(SourceKind::Cifar100),
         _ => of_file_name(path),
@@ -231,7 +232,7 @@ mod tests {
         );
         assert_eq!(kind(&["data-00000-of-00001.shard"]), Ok(SourceKind::Shard));
         let mnist = ["train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte"];
-        assert_eq!(kind(&mnist), Ok(SourceKind::Idx));
+        assert_eq!(kind(&mnist), Ok(SourceKind::Mnist));
         assert_eq!(
             kind(&["data_batch_1.bin", "test_batch.bin"]),
             Ok(SourceKind::Cifar10)

@@ -160,8 +160,8 @@ impl Loader<'_> {
         let tried: Vec<String> = self.emulated.iter().map(Tried::told).collect();
         let limit = match (self.untold(most), self.short(most)) {
             (Some(waited), _) => format!(
-                "; the emulation itself waits for threads to wake and to get a core ({} of the time), so this does not \
-                 tell what a real device would gain",
+                "; the emulation itself waits for threads to wake and to get a core ({} of the time), so it does \
+                 not show what a real device would gain",
                 percent(waited)
             ),
             (None, Some(_)) => ", since the loader delivers no more".to_owned(),
@@ -247,7 +247,7 @@ fn claimed(loaders: &[Loader<'_>], claim: Span) -> String {
         ),
         Binds::Unknown => format!(
             "{told} is left open with \"{}\": a device {high} times as fast gains {gain} there, and the emulation \
-             does not tell what a real one would gain.",
+             does not show what a real one would gain.",
             best.name
         ),
         _ => format!(

@@ -192,7 +192,7 @@ fn find(ordinal: usize) -> Result<(String, Box<dyn GpuCounters>), Missing> {
     let gpu = probe::gpu(ordinal)?;
     let pci_bus_id = gpu.pci_bus_id.ok_or_else(|| Missing {
         piece: "PCI bus id",
-        detail: format!("CUDA's driver does not say where cuda:{ordinal} is, so that NVML's GPUs cannot be told apart"),
+        detail: format!("CUDA's driver does not report the PCI address of cuda:{ordinal}, so it cannot be found among NVML's GPUs"),
         remedy: "update the NVIDIA driver".to_owned(),
     })?;
     let counters = nvml::open(&pci_bus_id)?;

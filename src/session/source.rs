@@ -24,7 +24,7 @@ pub fn training_samples(config: &Resolved) -> Result<usize, SessionError> {
     let SourceConfig { kind, path } = &config.pipeline.source;
     let samples = match cifar(*kind) {
         Some(cifar) => SmallImages::count_cifar(path, cifar, PublishedPart::Train)?,
-        None if *kind == SourceKind::Idx => SmallImages::count_idx(path, PublishedPart::Train)?,
+        None if *kind == SourceKind::Mnist => SmallImages::count_idx(path, PublishedPart::Train)?,
         None => catalog(&config.pipeline)?.len(),
     };
     Ok(parts(config, samples)?.training.len())
@@ -253,7 +253,7 @@ mod tests {
         // No images, and no label of the 600 that the header promises.
         let header = [&[0, 0, 8, 1][..], &600u32.to_be_bytes()].concat();
         fs::write(data.join("train-labels-idx1-ubyte"), header).unwrap();
-        let idx = ["source.kind=idx", "split.test=100"];
+        let idx = ["source.kind=mnist", "split.test=100"];
         assert_eq!(counted(place.path(), &idx), 500);
         // Labels that are out of range.
         for number in 1..=5 {

@@ -84,6 +84,7 @@ fn output(folder: &Path, arguments: &[String]) -> (bool, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stallscope"))
         .args(arguments)
         .current_dir(folder)
+        .env("COLUMNS", "160")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

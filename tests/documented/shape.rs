@@ -94,6 +94,7 @@ fn unsaid<'a>(shown: &'a [String], printed: &[String], said: &Clauses) -> Option
 
 /// Why `printed` has not the shape of `shown`, in which `...` stands for any lines.
 pub fn difference(shown: &[String], printed: &[String], said: &Clauses) -> Option<String> {
+    let (shown, printed) = (&unwrapped(shown)[..], &unwrapped(printed)[..]);
     if let Some(line) = unsaid(shown, printed, said) {
         let printed = printed.join("\n  ");
         return Some(format!(
@@ -126,6 +127,27 @@ pub fn difference(shown: &[String], printed: &[String], said: &Clauses) -> Optio
         rest = &rest[from + segment.len()..];
     }
     None
+}
+
+/// `lines` with each paragraph beside its label on one line, as wide as that is.
+fn unwrapped(lines: &[String]) -> Vec<String> {
+    let mut whole: Vec<String> = Vec::new();
+    for line in lines {
+        let text = line.trim_start();
+        let indent = line.len() - text.len();
+        let own = ["try ", "stallscope ", "run twice"];
+        let is_own = own.iter().any(|begin| text.starts_with(begin));
+        let beside = |before: &&mut String| {
+            let at = before.as_bytes().get(indent.saturating_sub(1)..=indent);
+            let begins_there = at.is_some_and(|at| at[0] == b' ' && at[at.len() - 1] != b' ');
+            indent > 5 && !is_own && begins_there && !before.starts_with(' ')
+        };
+        match whole.last_mut().filter(beside) {
+            Some(before) => *before += &format!(" {text}"),
+            None => whole.push(line.clone()),
+        }
+    }
+    whole
 }
 
 /// What is to be shown of `printed`: without what `shown` leaves out.
@@ -235,7 +257,7 @@ fn masked(word: &str) -> Option<String> {
     if core.is_empty() {
         return (word == "..").then(|| FIGURE.to_owned());
     }
-    if core == "--set" || core.chars().all(|c| c == '#') {
+    if core == "--set" || core.chars().all(|c| c == '█') {
         return None;
     }
     let is_figure = core == "-"

@@ -52,7 +52,7 @@ impl Place {
         let place = Place { folder };
         let config = format!(
             "batch.size = 50\nwarmup_steps = 2\ndrop_last = false\n\
-             source.kind = \"idx\"\nsource.path = {:?}\n",
+             source.kind = \"mnist\"\nsource.path = {:?}\n",
             place.path("data")
         );
         fs::write(place.path("run.toml"), config).unwrap();
@@ -67,7 +67,10 @@ impl Place {
     pub fn command(&self, sets: &[&str]) -> Command {
         let sets = sets.iter().flat_map(|set| ["--set", set]);
         let mut command = stallscope();
-        command.arg("run").arg(self.path("run.toml"));
+        command
+            .arg("run")
+            .arg("--verbose")
+            .arg(self.path("run.toml"));
         command.arg("--run-dir").arg(self.path("out")).args(sets);
         command
     }

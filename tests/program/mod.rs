@@ -11,7 +11,10 @@ const DEADLINE_SECONDS: u32 = 600;
 
 /// The program, which the system kills once the deadline is over; the trials that it starts die with it.
 pub fn stallscope() -> Command {
-    with_deadline(Command::cargo_bin("stallscope").unwrap())
+    let mut command = Command::cargo_bin("stallscope").unwrap();
+    // Each sentence is on a line of its own.
+    command.env("COLUMNS", "500");
+    with_deadline(command)
 }
 
 /// `command`, which the system kills once the deadline is over.

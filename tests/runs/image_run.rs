@@ -47,7 +47,10 @@ impl ImageRun {
 
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = stallscope();
-        command.arg("run").arg(self.path("run.toml"));
+        command
+            .arg("run")
+            .arg("--verbose")
+            .arg(self.path("run.toml"));
         command.arg("--run-dir").arg(self.path("out")).args(args);
         command
     }

@@ -179,7 +179,7 @@ fn a_corrupt_image_names_itself_or_is_skipped_and_counted() {
 fn a_file_that_shrinks_while_mapped_is_an_error_of_that_sample() {
     let run = ImageRun::with_images(8);
     run.config(
-        "on_error = \"skip\"\nread.mode = \"mmap\"\nread.prefetch = 8\nsteps = 400\nwarmup_steps = 0",
+        "on_error = \"skip\"\nread.method = \"mmap\"\nread.prefetch = 8\nsteps = 400\nwarmup_steps = 0",
     );
     let text = fs::read_to_string(run.path("run.toml")).unwrap();
     let text = text.replacen("warmup_steps = 1\nsteps = 6\n", "", 1);

@@ -32,6 +32,9 @@ class Collector:
             "steps": options.steps,
             "warmup_steps": options.warmup_steps,
             "json": options.json,
+            "quiet": options.quiet,
+            "verbose": options.verbose,
+            "color": options.color,
             "live": options.live and speaks,
             "latest": speaks,
         }

@@ -24,7 +24,17 @@ def launch(argv: List[str]) -> None:
     """Run what `argv`, the words of the command line, says; the script's end is this process's."""
     asked = json.loads(_native.torch_arguments(argv))
     script, arguments = asked["script"][0], asked["script"][1:]
-    options = Options.of(asked["run_dir"], asked["steps"], asked["warmup_steps"], asked["json"], script, asked["live"])
+    options = Options.of(
+        asked["run_dir"],
+        asked["steps"],
+        asked["warmup_steps"],
+        asked["json"],
+        script,
+        live=asked["live"],
+        quiet=asked["quiet"],
+        verbose=asked["verbose"],
+        color=asked["color"],
+    )
     outer = from_environment()
     if outer is not None and asked["run_dir"] is None:
         # Under another `stallscope torch`, whose folder has one for this process.

@@ -24,6 +24,10 @@ class Options:
     live: bool = False
     #: The process that the command started; others write into folders within its own.
     first: int = 0
+    quiet: bool = False
+    verbose: bool = False
+    #: When to print in colour: auto, always or never.
+    color: str = "auto"
 
     @classmethod
     def of(
@@ -34,11 +38,15 @@ class Options:
         as_json: bool,
         script: str = "",
         live: bool = False,
+        quiet: bool = False,
+        verbose: bool = False,
+        color: str = "auto",
     ) -> "Options":
         """Those of this process, which is the first."""
         script = script or sys.argv[0] or "python"
         folder = os.fspath(run_dir) if run_dir is not None else default_run_dir(script)
-        return cls(os.path.abspath(folder), steps, warmup_steps, as_json, live, os.getpid())
+        run_dir = os.path.abspath(folder)
+        return cls(run_dir, steps, warmup_steps, as_json, live, os.getpid(), quiet, verbose, color)
 
     def to_environment(self) -> None:
         """Have processes that are started from now on be profiled, too."""

@@ -26,7 +26,6 @@ _SHORT = {
     "decoder": "decode.decoder",
     "trace": "trace.path",
 }
-_FORMATS = {"mnist": "idx"}
 
 
 def _key(name: str) -> str:
@@ -97,8 +96,6 @@ class Loader:
     ) -> None:
         rank, world_size = _ranks(rank, world_size)
         settings = {name: value for name, value in settings.items() if value is not None}
-        if "format" in settings:
-            settings["format"] = _FORMATS.get(settings["format"], settings["format"])
         sets = [f"{_key(name)}={_toml(value)}" for name, value in settings.items()]
         file = None if pipeline is None else Path(pipeline)
         self._engine = _native.Engine(file, sets, rank, world_size)

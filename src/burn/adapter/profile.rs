@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const QUEUE: usize = 100;
 const NOT_BEGUN: &str =
     "the profile ended before the training began\n  try: keep it until the training is over";
-const NO_OPTIMIZER: &str = "the optimizer is not wrapped, so all of each step counts as device busy\n  \
+const NO_OPTIMIZER: &str = "the optimizer is not wrapped, so the device appears busy during all of each step\n  \
      try: profile.optimizer(...)";
 
 const SECOND_LOADER: &str = "two loaders are wrapped, and the batches of both are counted as steps\n  try: wrap the training loader only";

@@ -162,8 +162,7 @@ impl<T> ProfiledOptimizer<T> {
         if self.attached.is_training() {
             for device in module.devices() {
                 if let Err(error) = B::sync(&device) {
-                    let problem =
-                        format!("cannot tell when the device is done with a step: {error}");
+                    let problem = format!("cannot see when the device finishes a step: {error}");
                     self.attached.problem(problem);
                 }
             }

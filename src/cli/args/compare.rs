@@ -1,5 +1,6 @@
 //! Arguments of `compare`, and shares that a run must reach.
 
+use super::OutputArgs;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -31,13 +32,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub fail_if_slower: Option<f64>,
 
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-
-    /// Print only the answers, without the table.
-    #[arg(short, long, conflicts_with = "json")]
-    pub quiet: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// A share as `90%` or `0.9`, from 0 to 1.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{MOST_THREADS, at_least_one, up_to};
+use super::{MOST_THREADS, OutputArgs, at_least_one, up_to};
 use crate::config::ImageFormat;
 use crate::data::PublishedSet;
 
@@ -20,6 +20,18 @@ pub enum DataCommand {
     Verify(VerifyArgs),
 }
 
+impl DataCommand {
+    /// What to print.
+    pub fn output(&self) -> OutputArgs {
+        match self {
+            DataCommand::Fetch(args) => args.output,
+            DataCommand::Generate(args) => args.output,
+            DataCommand::Pack(args) => args.output,
+            DataCommand::Verify(args) => args.output,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -28,8 +40,8 @@ Examples:
   stallscope data fetch mnist --mirror https://example.org/mnist --mirror http://localhost:8000
   stallscope data fetch cifar100 --from ~/Downloads        (files that are here already)
 
-What was interrupted goes on where it was. Every file is checked against its SHA-256. The files are used with
-  --set source.kind=idx --set source.path=data/mnist       (or cifar10, cifar100)
+An interrupted download is resumed. Every file is checked against its SHA-256. The files are used with
+  --set source.kind=mnist --set source.path=data/mnist       (or cifar10, cifar100)
 
 Without a network and without the files, `stallscope data generate data/mnist --like mnist` makes data in the same format.")]
 pub struct FetchArgs {
@@ -40,22 +52,17 @@ pub struct FetchArgs {
     /// The folder to fetch it into [default: data/NAME].
     pub out: Option<PathBuf>,
 
-    /// Fetch from here instead of the usual places: the address that the files lie directly below. May be given again
-    /// and again; tried in this order. STALLSCOPE_MIRRORS does the same, with commas in between.
+    /// Fetch from this mirror: the address of the folder with the files. Repeat it for more mirrors, which are tried in
+    /// this order. The variable STALLSCOPE_MIRRORS is a list of mirrors separated by commas.
     #[arg(long = "mirror", value_name = "URL", conflicts_with = "from")]
     pub mirrors: Vec<String>,
 
-    /// Take the files from a folder, as they are published or unpacked.
+    /// Take the files from this folder, as published or unpacked.
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
 
-    /// Print no progress, only the result.
-    #[arg(short, long)]
-    pub quiet: bool,
-
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// A data set that is published.
@@ -88,7 +95,7 @@ Examples:
   stallscope data generate data/png --format png --seed 7
   stallscope data generate data/mnist --like mnist           (its format, and not its pictures)")]
 pub struct GenerateArgs {
-    /// The folder to make: absent, empty, or made before with the same options.
+    /// The folder to write: new, empty, or written before with the same options.
     pub out: PathBuf,
 
     /// How many images.
@@ -103,8 +110,8 @@ pub struct GenerateArgs {
     #[arg(long, value_enum, default_value_t = ImageFormat::Jpeg)]
     pub format: ImageFormat,
 
-    /// Instead of an image folder make files in the format of a published data set, with as many samples. A model can
-    /// learn them, but its accuracy cannot be compared with one on the real data.
+    /// Write files in the format of a published data set instead, with as many samples. A model can learn them, but its
+    /// accuracy cannot be compared with that on the real data.
     #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["images", "classes", "format"])]
     pub like: Option<DataSetArg>,
 
@@ -115,6 +122,9 @@ pub struct GenerateArgs {
     /// Threads to make them with [default: one a usable core].
     #[arg(long, value_name = "N", value_parser = up_to::<MOST_THREADS>)]
     pub jobs: Option<usize>,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -124,7 +134,7 @@ Examples:
   stallscope data pack data/train shards/raw --raw 256          (pixels: nothing to decode any more)
   stallscope data pack data/train shards/mixed --shuffle 7      (in random order, to be read front to back)
 
-The same command again goes on where it was interrupted. The shards are used with
+Run the same command again to resume it after an interruption. The shards are used with
   --set source.kind=shard --set source.path=shards/train")]
 pub struct PackArgs {
     /// An image folder (one folder a class), a tar file, or a folder of tar files.
@@ -133,7 +143,7 @@ pub struct PackArgs {
     /// The folder to write the shards to.
     pub out: PathBuf,
 
-    /// What the source is; needed only where a folder could be either.
+    /// The format of the source; needed only if a folder could be either.
     #[arg(long, value_enum)]
     pub from: Option<PackFrom>,
 
@@ -156,6 +166,9 @@ pub struct PackArgs {
     /// Leave out samples that cannot be packed, and name them, instead of stopping.
     #[arg(long)]
     pub skip_bad: bool,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// What is packed.
@@ -179,4 +192,7 @@ pub struct VerifyArgs {
     /// Threads [default: one a usable core].
     #[arg(long, value_name = "N", value_parser = up_to::<MOST_THREADS>)]
     pub jobs: Option<usize>,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
 }

@@ -1,5 +1,6 @@
-//! Arguments of the verbs that somebody tries first.
+//! Arguments of the first verbs that a new user tries, and of `keys`.
 
+use super::{OutputArgs, ReportOutputArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -20,9 +21,8 @@ pub struct DemoArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// Print no progress, only the result.
-    #[arg(short, long)]
-    pub quiet: bool,
+    #[command(flatten)]
+    pub shown: ReportOutputArgs,
 
     /// The folder for what the run writes [default: traces/demo-TIMESTAMP].
     #[arg(long, visible_alias = "out", value_name = "DIR")]
@@ -48,6 +48,9 @@ pub struct InitArgs {
     /// Overwrite the file if it exists.
     #[arg(long)]
     pub force: bool,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -59,4 +62,7 @@ Examples:
 pub struct KeysArgs {
     /// A key, or a table of keys.
     pub key: Option<String>,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
 }

@@ -1,6 +1,6 @@
 //! Arguments of `stallscope reproduce`.
 
-use super::{MOST_REPEATS, up_to};
+use super::{MOST_REPEATS, OutputArgs, up_to};
 use crate::cli::batch_size::quoted;
 use clap::Args;
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ Examples:
 Each row is a run in a process of its own. The folder gets the table as Markdown, JSON and SVG, the experiment files,
 the predictions as they were before anything was measured, and every run's report.")]
 pub struct ReproduceArgs {
-    /// Which table; none: list them.
+    /// The table to measure. Without it, all tables are listed.
     pub table: Option<String>,
 
-    /// What executes the steps, as in `run`; may be given again where a table compares devices [default: the table's,
-    /// and cuda:0 where it compares and there is one].
+    /// The device that executes the steps, as in `run`. Repeat it for a table that compares devices [default: the table's,
+    /// and cuda:0 if the table compares devices and there is one].
     #[arg(long, value_name = "DEVICE")]
     pub device: Vec<String>,
 
@@ -28,12 +28,12 @@ pub struct ReproduceArgs {
     #[arg(long, value_name = "N", value_parser = up_to::<MOST_REPEATS>)]
     pub repeats: Option<usize>,
 
-    /// Passes over the data, where the table trains [default: as many as were published].
+    /// Passes over the data, if the table trains [default: as many as were published].
     #[arg(long, value_name = "N")]
     pub epochs: Option<u64>,
 
-    /// The data, where it is not in data/ and not to be generated: the folder of MNIST's or CIFAR's files, or an
-    /// image folder.
+    /// The folder of the data, if it is neither in data/ nor to be generated: MNIST's or CIFAR's files, or an image
+    /// folder.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 
@@ -45,9 +45,8 @@ pub struct ReproduceArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Print JSON: what DIR/TABLE.json has.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 impl ReproduceArgs {

@@ -1,6 +1,6 @@
 //! Arguments of the verb that times kernels.
 
-use super::{at_least_one, up_to};
+use super::{OutputArgs, at_least_one, up_to};
 use crate::train::{Architecture, Kernels};
 use clap::{Args, ValueEnum};
 
@@ -51,9 +51,8 @@ pub struct TimeKernelsArgs {
     #[arg(long, value_name = "N")]
     pub warmup: Option<usize>,
 
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// The models whose times are published.

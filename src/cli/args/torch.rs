@@ -1,5 +1,6 @@
 //! What `stallscope torch` is given.
 
+use super::ReportOutputArgs;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -22,13 +23,13 @@ pub struct TorchArgs {
     #[arg(long, visible_alias = "out", value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
 
-    /// Say how the training stands while it is on, in a line every 5 seconds on standard error.
+    /// Print the state of the training every 5 seconds on standard error.
     #[arg(long)]
     pub live: bool,
 
-    /// Print the report as JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub shown: ReportOutputArgs,
 
     /// Run a module, as `python -m` does.
     #[arg(short)]

@@ -1,6 +1,6 @@
 //! Arguments of the verbs that run trials.
 
-use super::{MOST_REPEATS, MOST_THREADS, at_least_one, up_to};
+use super::{MOST_REPEATS, MOST_THREADS, OutputArgs, at_least_one, up_to};
 use crate::config::parse_bytes;
 use crate::session::FreeStages;
 use crate::tune::tuning::Objective;
@@ -17,7 +17,7 @@ pub struct Experiment {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// What executes the steps, as in `run`.
+    /// The device that executes the steps, as in `run`.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 }
@@ -35,51 +35,50 @@ impl Experiment {
 #[command(after_help = "\
 Examples:
   stallscope batch-size configs/quickstart.toml --device cuda:0
-  stallscope batch-size configs/quickstart.toml --least 16 --most 512 --json
+  stallscope batch-size configs/quickstart.toml --min 16 --max 512 --json
   stallscope batch-size configs/emulated-gpu.toml --set emulated.memory=40GiB \\
       --set emulated.memory_base=2GiB --set emulated.memory_per_sample=90MiB
 
 Each size is a short run in a process of its own: doubled from batch.size until one does not fit, then
-bisected, in ones up to 64 and in multiples of 8 above. Exit status 3: not even the least size fits.")]
+bisected, in ones up to 64 and in multiples of 8 above. Exit status 3: not even the smallest size fits.")]
 pub struct BatchSizeArgs {
     #[command(flatten)]
     pub experiment: Experiment,
 
     /// The smallest batch size of interest.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
-    pub least: usize,
+    pub min: usize,
 
     /// The largest batch size of interest [default: as many as there are samples to train on].
     #[arg(long, value_name = "N", value_parser = at_least_one)]
-    pub most: Option<usize>,
+    pub max: Option<usize>,
 
     /// Measured steps of each trial, after the warm-up.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
     pub steps: usize,
 
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stallscope sweep configs/quickstart.toml --grid num_workers=0,1,2,4 --grid batch.size=32,64,128
-  stallscope sweep configs/quickstart.toml --grid decode.workers=1..4 --steps 40 --repeats 6
+  stallscope sweep configs/quickstart.toml --grid decode.workers=1..=4 --steps 40 --repeats 6
   stallscope sweep configs/emulated-gpu.toml --grid preprocess.scale=[0.08,1.0],[0.5,1.0]
 
 Each trial is a run in a process of its own; points that run out of memory or fail are shown with the rest.
-The folder gets results.json, results.csv and heatmap.svg. The same command with the same --out goes on
-where it was stopped or killed. Exit status 3: no point fits the device's memory.")]
+The folder gets results.json, results.csv and heatmap.svg. Run the same command with the same --out to
+resume a sweep that was stopped or killed. Exit status 3: no point fits the device's memory.")]
 pub struct SweepArgs {
     #[command(flatten)]
     pub experiment: Experiment,
 
-    /// A key and its values; may be given again, for all combinations.
+    /// A key and its values. Repeat it for more keys; all combinations are run.
     ///
     /// The values are as `--set` takes them, separated by commas; commas inside brackets and quotes do
-    /// not separate. `1..8` is 1, 2, ... 8.
+    /// not separate. `1..=8` is 1, 2, ... 8.
     #[arg(long, value_name = "KEY=VALUE,VALUE", required = true)]
     pub grid: Vec<String>,
 
@@ -91,8 +90,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub steps: Option<usize>,
 
-    /// The folder of the sweep; one that holds this sweep already is gone on with
-    /// [default: traces/sweep-CONFIG-TIMESTAMP].
+    /// The folder of the sweep; an unfinished sweep in it is resumed [default: traces/sweep-CONFIG-TIMESTAMP].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
@@ -100,9 +98,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 
-    /// Print JSON: what results.json has.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 impl SweepArgs {
@@ -128,13 +125,16 @@ pub struct FitSearchArgs {
     /// What was too large, as JSON.
     #[arg(long)]
     pub error: String,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stallscope diagnose configs/quickstart.toml
-  stallscope diagnose configs/quickstart.toml --device cuda:0 --set cache=cold --repeats 5
+  stallscope diagnose configs/quickstart.toml --device cuda:0 --set page_cache=cold --repeats 5
   stallscope diagnose configs/emulated-gpu.toml --steps 100 --json | jq .time
 
 Five modes are run in turns, each run a process of its own: normal, cached (nothing is fetched), host-resident
@@ -148,7 +148,7 @@ pub struct DiagnoseArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub steps: Option<usize>,
 
-    /// Runs of each mode; their median counts.
+    /// Runs of each mode, of which the median is used.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
     pub repeats: usize,
 
@@ -156,9 +156,8 @@ pub struct DiagnoseArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -168,16 +167,16 @@ Examples:
   stallscope tune configs/emulated-gpu.toml --set num_workers=1        (tunes num_workers and prefetch_factor)
   stallscope tune configs/quickstart.toml --objective cost --trials 6
   stallscope tune configs/quickstart.toml --search batch.size=16,32,64 --max-memory 8GiB
-  stallscope tune configs/quickstart.toml --only-searched --search read.mode=mmap,pread --search read.workers=1..4
+  stallscope tune configs/quickstart.toml --only-searched --search read.method=mmap,pread --search read.workers=1..=4
 
 The configuration is run once as it is. Every point of the search is then forecast from that run, and the most
-promising are tried, each trial correcting the forecasts. Values whose costs that run does not tell, such as another
-read.mode, get a run of their own first. In the end start and winner are run once more, in turn, and DIR/tuned.toml
-has the winner's configuration.
+promising are tried, each trial correcting the forecasts. Values whose costs that run does not show, such as another
+read.method, get a run of their own first. At the end, start and winner are run once more, in turn, and the winner's
+configuration is written to DIR/tuned.toml.
 
-Searched is, where num_workers is a number, num_workers and prefetch_factor; otherwise the workers of read, decode,
-preprocess and batch, batch.prefetch and copy.prefetch. batch.size changes the training, and is searched only where
-`--search batch.size=...` asks for it. Exit status 3: the configuration as it is does not fit the device.")]
+By default tune searches num_workers and prefetch_factor if num_workers is a number. Otherwise it searches the workers of
+read, decode, preprocess and batch, batch.prefetch and copy.prefetch. batch.size changes the training, so it is searched
+only with `--search batch.size=...`. Exit status 3: the configuration as it is does not fit the device.")]
 pub struct TuneArgs {
     #[command(flatten)]
     pub experiment: Experiment,
@@ -196,12 +195,12 @@ pub struct TuneArgs {
     #[arg(long, value_name = "N", value_parser = up_to::<MOST_THREADS>)]
     pub max_workers: Option<usize>,
 
-    /// Search these values of a key, too, or instead of those that would be; ranges as 1..8. The value that the
-    /// configuration has is always among them.
+    /// Search these values of a key instead of the usual ones, or as another key; ranges as 1..=8. The value in the
+    /// configuration is always included.
     #[arg(long, value_name = "KEY=V1,V2,...")]
     pub search: Vec<String>,
 
-    /// Search the keys of --search alone.
+    /// Search only the keys of --search.
     #[arg(long, requires = "search")]
     pub only_searched: bool,
 
@@ -217,9 +216,8 @@ pub struct TuneArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -277,26 +275,25 @@ pub struct PredictArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// On a machine with so many such cores [default: the report's].
+    /// On a machine with this many such cores [default: the report's].
     #[arg(long, value_name = "N", value_parser = above_zero)]
     pub cores: Option<f64>,
 
-    /// With a device that executes steps so many times as fast.
+    /// With a device that is this many times as fast.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = above_zero)]
     pub device_speedup: f64,
 
-    /// As if this stage cost the host nothing: pixels are stored, or the device preprocesses. Then keys that change
-    /// what it does are no reason to refuse.
+    /// Assume that this stage costs the host nothing, as with stored pixels or preprocessing on the device. Keys that
+    /// change what it does are then accepted.
     #[arg(long, value_enum, value_name = "STAGE")]
     pub free: Vec<FreeStage>,
 
-    /// What a sample takes on an emulated disk, such as 150KiB, where `source.*` is changed.
+    /// The size of a sample on an emulated disk, such as 150KiB, if `source.*` is changed.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub stored_bytes: Option<u64>,
 
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// A stage that may be taken to cost nothing.

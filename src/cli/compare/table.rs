@@ -1,41 +1,23 @@
-//! The figures of all sides, side by side. May use: `compare`, `report`, `timeline`.
+//! The figures of all sides, side by side. May use: `compare`, `report`, `text`, `timeline`.
 
 use crate::compare::{CauseFigures, Comparison, Figures, StageFigures};
 use crate::report::percent;
+use crate::text::{Column, Table};
 use crate::timeline::Nanos;
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-/// Of a terminal whose width is unknown, and of a file.
-const USUAL_WIDTH: u16 = 100;
 /// Causes with less of the window on every side are left out.
 const SHOWN: f64 = 0.0005;
 
-/// The terminal's width.
-pub(super) fn width() -> u16 {
-    terminal_size::terminal_size().map_or(USUAL_WIDTH, |(width, _)| width.0)
-}
-
 /// The table, not wider than `width`.
-pub(super) fn render(comparison: &Comparison, width: u16) -> String {
+pub(super) fn render(comparison: &Comparison, width: usize) -> String {
     let sides: Vec<&Figures> = comparison.sides.iter().map(|side| &side.figures).collect();
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(width);
-    let names = comparison.sides.iter().map(|side| side.side.clone());
-    table.set_header(std::iter::once(String::new()).chain(names));
+    let names = comparison.sides.iter();
+    let names = names.map(|side| Column::figure(side.side.clone()));
+    let mut table = Table::new(std::iter::once(Column::name("")).chain(names));
     for (label, cells) in rows(&sides) {
-        table.add_row(std::iter::once(label).chain(cells));
+        table.push(std::iter::once(label).chain(cells));
     }
-    for (number, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if number > 0 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let lines = table.lines().map(|line| line.trim_end().to_owned());
-    lines.collect::<Vec<_>>().join("\n")
+    table.render(width)
 }
 
 type Row = (String, Vec<String>);

@@ -21,8 +21,8 @@ pub(super) fn on(
     remarks.extend(page_cache(normal));
     if on_cpu {
         remarks.push(
-            "the training runs on the CPU and shares its cores with the loader: compute is a step that has them to \
-             itself"
+            "the training runs on the CPU and shares its cores with the loader: compute is the time of a step without \
+             the loader beside it"
                 .to_owned(),
         );
     }
@@ -42,13 +42,13 @@ fn disagreements(rows: &[Row], attributed: &Attributed) -> Vec<String> {
     let mut remarks = Vec::new();
     let agrees = noise.is_empty() && left.is_empty();
     if !agrees && !is_repeated(rows) {
-        let once = "one run of each mode does not tell noise from what the two accounts differ by; --repeats 3 does";
+        let once = "with one run of each mode, the difference between the two accounts may be noise; try --repeats 3";
         return vec![once.to_owned()];
     }
     if !noise.is_empty() {
         let names: Vec<&str> = noise.iter().map(|row| name(row.part)).collect();
         remarks.push(format!(
-            "{}: the runs of a mode differ by more than the two accounts do; more --repeats or --steps tell",
+            "{}: the runs of a mode differ by more than the two accounts do; try more --repeats or --steps",
             names.join(", ")
         ));
     }
@@ -108,8 +108,8 @@ fn crowded(stalls: &[&Row], scarce: f64) -> String {
 
 fn gives_back_more(row: &Row) -> String {
     format!(
-        "{}: leaving it out gives back {:.1} points more than it held the device for: its work also slowed other \
-         stages down (memory, caches or cores)",
+        "{}: without it, the run gains {:.1} points more than its share: its work also slowed other stages \
+         down (memory, caches or cores)",
         name(row.part),
         row.disagreement_points
     )
@@ -118,7 +118,7 @@ fn gives_back_more(row: &Row) -> String {
 fn slower_alone(row: &Row) -> String {
     format!(
         "{}: a step takes {:.1} points more alone than beside the loader: the machine or the device was slower in \
-         those runs; more --repeats tell",
+         those runs; try more --repeats",
         name(row.part),
         row.disagreement_points
     )
@@ -133,7 +133,7 @@ fn page_cache(normal: &Report) -> Option<String> {
     (share >= MOSTLY_CACHED).then(|| {
         format!(
             "{:.0} % of the data was in the page cache as the normal run began: its fetch stall is that of a warm \
-             cache; --set cache=cold measures the disk",
+             cache; --set page_cache=cold measures the disk",
             100.0 * share
         )
     })
@@ -197,7 +197,7 @@ mod tests {
         let rows = [(Part::Preparation, 0.3, 0.1), (Part::Compute, 0.7, 0.9)];
         insta::assert_snapshot!(said(&rows, 0.0).join("\n"), @"
         compute: a step takes 20.0 points more beside the loader than alone: they share cores, memory or the device's copy engine
-        preparation stall: leaving it out gives back 20.0 points more than it held the device for: its work also slowed other stages down (memory, caches or cores)
+        preparation stall: without it, the run gains 20.0 points more than its share: its work also slowed other stages down (memory, caches or cores)
         ");
     }
 

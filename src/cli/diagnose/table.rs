@@ -1,81 +1,70 @@
-//! The diagnosis in the terminal. May use: `findings`, `report`.
+//! The diagnosis in the terminal. May use: `findings`, `report`, `text`.
 
 use super::findings::{Diagnosis, Row, name};
 use crate::config::Mode;
 use crate::report::percent;
-use std::fmt::{self, Write};
+use crate::text::{Column, Look, STRONG, Table, bar, labelled};
 
 /// A bar of this many characters is all of the time.
-const BAR: usize = 20;
+const BAR: usize = 12;
 
 /// The diagnosis as text: the rates, where the time goes, and what to do.
-pub(super) fn render(diagnosis: &Diagnosis) -> String {
-    let mut out = String::new();
-    // Writing to a string does not fail.
-    write_all(&mut out, diagnosis).ok();
-    out
-}
-
-fn write_all(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
-    write_header(out, diagnosis)?;
-    writeln!(out)?;
-    write_rates(out, diagnosis)?;
-    writeln!(out)?;
-    write_time(out, diagnosis)?;
-    writeln!(out)?;
-    write_headroom(out, diagnosis)?;
-    let left_out = diagnosis.cached_left_out.iter();
-    for remark in left_out.chain(&diagnosis.remarks) {
-        write_wrapped(out, "note", remark)?;
+pub(super) fn render(diagnosis: &Diagnosis, look: &Look) -> String {
+    let say = |label: &str, text: &str| labelled(label, text, look.width);
+    let mut out = header(diagnosis, look.width);
+    out += &format!("\n{}", rates(diagnosis).render(look.width));
+    let time = time(diagnosis).render(look.width);
+    out += &format!("\n{}\n", look.paint_bars(&time));
+    if let Some(headroom) = headroom(diagnosis) {
+        out += &say("headroom", &headroom);
     }
-    write_wrapped(out, "verdict", &diagnosis.conclusion)?;
-    writeln!(out, "next     {}", diagnosis.next_command)
+    let left_out = diagnosis.cached_left_out.iter();
+    out.extend(
+        left_out
+            .chain(&diagnosis.remarks)
+            .map(|remark| say("note", remark)),
+    );
+    let verdict = say("verdict", &diagnosis.conclusion);
+    out += &look.paint(STRONG, verdict.trim_end());
+    format!("{out}\nnext     {}\n", diagnosis.next_command)
 }
 
-fn write_headroom(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
-    let Some(free) = diagnosis.modes.get(Mode::HostResident.name()) else {
-        return Ok(());
-    };
+fn headroom(diagnosis: &Diagnosis) -> Option<String> {
+    let free = diagnosis.modes.get(Mode::HostResident.name())?;
     let busy = free.device_busy_share;
-    let busy = busy.map_or(String::new(), |share| {
-        format!(", device {} busy", percent(share))
-    });
-    writeln!(
-        out,
-        "headroom if loading were free: {:.1} samples/s{busy}, {:.2}x of what is measured",
-        free.samples_per_second, diagnosis.headroom_factor
-    )
+    let busy = busy.map(|share| format!(", device {} busy", percent(share)));
+    Some(format!(
+        "if loading were free: {:.1} samples/s{}, {:.2}x of what is measured",
+        free.samples_per_second,
+        busy.unwrap_or_default(),
+        diagnosis.headroom_factor
+    ))
 }
 
-fn write_header(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
-    let emulated = if diagnosis.device.starts_with("emulated:") {
-        ", whose times are arithmetic"
-    } else {
-        ""
+fn header(diagnosis: &Diagnosis, width: usize) -> String {
+    let emulated = match diagnosis.device.starts_with("emulated:") {
+        true => " (step times are computed, not measured)",
+        false => "",
     };
     let (config, device) = (&diagnosis.config, &diagnosis.device);
     let (repeats, steps) = (diagnosis.repeats, diagnosis.steps);
-    writeln!(out, "config   {config} on {device}{emulated}")?;
+    let mut out = labelled("config", &format!("{config} on {device}{emulated}"), width);
     if let Some(name) = &diagnosis.emulated_storage {
-        writeln!(out, "storage  emulated: {name}")?;
+        out += &labelled("storage", &format!("emulated: {name}"), width);
     }
     let medians = if repeats > 1 {
         ", in turns; medians"
     } else {
         ""
     };
-    writeln!(
-        out,
-        "runs     {repeats} of each mode, {steps} steps each{medians}"
-    )
+    let runs = format!("{repeats} of each mode, {steps} steps each{medians}");
+    out + &labelled("runs", &runs, width)
 }
 
-fn write_rates(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
-    writeln!(
-        out,
-        "{:<28} {:<14} {:>10} {:>8} {:>8} {:>12}",
-        "rate", "mode", "samples/s", "spread", "factor", "device busy"
-    )?;
+fn rates(diagnosis: &Diagnosis) -> Table {
+    let figures = ["samples/s", "spread", "factor", "device busy"];
+    let columns = [Column::name("rate"), Column::name("mode")];
+    let mut table = Table::new(columns.into_iter().chain(figures.map(Column::figure)));
     let rows = [
         (Mode::DeviceOnly, "max device ingestion rate G"),
         (Mode::HostResident, "if loading were free"),
@@ -90,46 +79,39 @@ fn write_rates(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
                 0 | 1 => "-".to_owned(),
                 _ => format!("±{}", percent(rate.spread())),
             };
-            writeln!(
-                out,
-                "{meaning:<28} {:<14} {:>10.1} {spread:>8} {:>8} {:>12}",
-                mode.name(),
-                rate.samples_per_second,
+            table.push([
+                meaning.to_owned(),
+                mode.name().to_owned(),
+                format!("{:.1}", rate.samples_per_second),
+                spread,
                 format!("{factor:.2}x"),
-                rate.device_busy_share.map_or("-".to_owned(), percent)
-            )?;
+                rate.device_busy_share.map_or("-".to_owned(), percent),
+            ]);
         }
     }
-    Ok(())
+    table
 }
 
-fn write_time(out: &mut String, diagnosis: &Diagnosis) -> fmt::Result {
-    writeln!(
-        out,
-        "{:<28} {:BAR$} {:>8} {:>7} {:>9} {:>11}",
-        "share of the time", "", "by runs", "±", "by cause", "apart"
-    )?;
-    for row in &diagnosis.time {
-        write_row(out, row, diagnosis.repeats)?;
+fn time(diagnosis: &Diagnosis) -> Table {
+    let figures = ["by runs", "±", "by cause", "apart"];
+    let columns = [Column::name("share of the time"), Column::words("")];
+    let mut table = Table::new(columns.into_iter().chain(figures.map(Column::figure)));
+    for part in &diagnosis.time {
+        table.push(row(part, diagnosis.repeats));
     }
     let attributed = &diagnosis.attributed;
-    let rest = [
+    for (name, share) in [
         ("CPU contention", attributed.cpu_contention_share),
         ("wake-up", attributed.wake_up_share),
         ("unattributed", attributed.unattributed_share),
-    ];
-    for (name, share) in rest {
-        let share = percent(share);
-        writeln!(
-            out,
-            "{name:<28} {:BAR$} {:>8} {:>7} {share:>9}",
-            "", "-", ""
-        )?;
+    ] {
+        let cells = [name, "", "-", "", &percent(share)];
+        table.push(cells.map(str::to_owned));
     }
-    Ok(())
+    table
 }
 
-fn write_row(out: &mut String, row: &Row, repeats: usize) -> fmt::Result {
+fn row(row: &Row, repeats: usize) -> [String; 6] {
     let share = row.differential.clamped();
     let half = (row.differential.high_share - row.differential.low_share) / 2.0;
     let half = match repeats {
@@ -138,39 +120,14 @@ fn write_row(out: &mut String, row: &Row, repeats: usize) -> fmt::Result {
     };
     // No -0.0.
     let apart = (10.0 * row.shown_disagreement()).round() / 10.0 + 0.0;
-    writeln!(
-        out,
-        "{:<28} {:<BAR$} {:>8} {half:>7} {:>9} {:>11}",
-        name(row.part),
-        bar(share),
+    [
+        name(row.part).to_owned(),
+        bar(share, BAR),
         percent(share),
+        half,
         percent(row.attributed_share),
-        format!("{apart:+.1} points")
-    )
-}
-
-fn bar(share: f64) -> String {
-    let filled = (share * BAR as f64).round() as usize;
-    "#".repeat(filled.min(BAR))
-}
-
-/// A labelled paragraph.
-fn write_wrapped(out: &mut String, label: &str, text: &str) -> fmt::Result {
-    const WIDTH: usize = 91;
-    let mut line = String::new();
-    let mut label = label;
-    for word in text.split(' ') {
-        if !line.is_empty() && line.len() + 1 + word.len() > WIDTH {
-            writeln!(out, "{label:<8} {line}")?;
-            label = "";
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    writeln!(out, "{label:<8} {line}")
+        format!("{apart:+.1} points"),
+    ]
 }
 
 #[cfg(test)]
@@ -231,7 +188,7 @@ mod tests {
                 ..Attributed::default()
             },
             cached_left_out: None,
-            remarks: vec!["something that takes so many words to say that the line is full before it ends: on the next it goes on".to_owned()],
+            remarks: vec!["a remark of so many words that the line is full before the remark ends continues on the next one".to_owned()],
             largest_stall: Some(Part::Fetch),
             conclusion: "fetch stall: 38 % of the time; without it the run is 1.60x as fast".to_owned(),
             next_command: "stallscope data pack data data-shards".to_owned(),
@@ -240,6 +197,10 @@ mod tests {
 
     #[test]
     fn it_reads_from_the_rates_to_what_to_do() {
-        insta::assert_snapshot!(render(&diagnosis()));
+        let look = Look {
+            width: 80,
+            ..Look::plain()
+        };
+        insta::assert_snapshot!(render(&diagnosis(), &look));
     }
 }

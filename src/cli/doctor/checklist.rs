@@ -2,10 +2,10 @@
 //!
 //! Invariant: a row that is not `ok` says what to try.
 //!
-//! May use: `timeline` (sizes in words).
+//! May use: `text`, `timeline` (sizes in words).
 
+use crate::text::{Column, ERROR, Look, Style, Table, WARNING};
 use crate::timeline::Bytes;
-use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -18,17 +18,25 @@ pub enum Status {
     Missing,
 }
 
-impl fmt::Display for Status {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
             Status::Ok => "ok",
             Status::Warning => "warning",
             Status::Missing => "missing",
-        })
+        }
+    }
+
+    fn style(self) -> Style {
+        match self {
+            Status::Ok => Style::new(),
+            Status::Warning => WARNING,
+            Status::Missing => ERROR,
+        }
     }
 }
 
-/// One thing that was looked at.
+/// One thing that was examined.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     pub status: Status,
@@ -100,28 +108,40 @@ pub struct Checklist {
     pub sections: Vec<Section>,
 }
 
-impl fmt::Display for Checklist {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Checklist {
+    /// The list as text; `quiet`: without what is in order.
+    pub fn text(&self, look: &Look, quiet: bool) -> String {
         let rows = self.sections.iter().flat_map(|section| &section.rows);
-        let width = rows
-            .map(|row| row.subject.chars().count())
-            .max()
-            .unwrap_or(0);
-        for (index, section) in self.sections.iter().enumerate() {
-            let gap = if index == 0 { "" } else { "\n" };
-            writeln!(formatter, "{gap}{}", section.title)?;
-            for row in &section.rows {
-                writeln!(
-                    formatter,
-                    "  {:7}  {:width$}  {}",
-                    row.status, row.subject, row.finding
-                )?;
+        let width = rows.map(|row| row.subject.chars().count()).max();
+        let width = width.unwrap_or(0);
+        let mut sections = Vec::new();
+        for section in &self.sections {
+            let columns = [Column::name(""), Column::name(""), Column::words("")];
+            let mut table = Table::new(columns);
+            let shown = section.rows.iter();
+            let shown: Vec<&Row> = shown
+                .filter(|row| !quiet || row.status != Status::Ok)
+                .collect();
+            for row in &shown {
+                let (status, subject) = (row.status.name(), &row.subject);
+                let status = format!("  {status:7}");
+                let subject = format!("{subject:width$}");
+                table.push([status, subject, row.finding.clone()]);
                 if let Some(remedy) = &row.remedy {
-                    writeln!(formatter, "  {:7}  {:width$}  try: {remedy}", "", "")?;
+                    table.push([String::new(), String::new(), format!("try: {remedy}")]);
                 }
             }
+            let mut text = table.render(look.width);
+            for status in [Status::Warning, Status::Missing] {
+                let label = format!("  {}  ", status.name());
+                let painted = format!("  {}  ", look.paint(status.style(), status.name()));
+                text = text.replace(&label, &painted);
+            }
+            if !shown.is_empty() {
+                sections.push(format!("{}\n{text}", section.title));
+            }
         }
-        Ok(())
+        sections.join("\n")
     }
 }
 
@@ -153,7 +173,16 @@ mod tests {
                 later,
             ],
         };
-        insta::assert_snapshot!(list.to_string());
+        let look = Look {
+            width: 80,
+            ..Look::plain()
+        };
+        insta::assert_snapshot!(list.text(&look, false));
+        let troubles = list.text(&look, true);
+        assert!(
+            !troubles.contains("cores") && troubles.contains("try: get one"),
+            "{troubles}"
+        );
         insta::assert_snapshot!(serde_json::to_string_pretty(&list).unwrap());
     }
 

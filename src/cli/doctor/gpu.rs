@@ -130,6 +130,7 @@ mod tests {
     use super::super::checklist::Checklist;
     use super::*;
     use crate::device::probe::Driver;
+    use crate::text::Look;
 
     fn found(path: &str, version: &str) -> Result<Piece, Missing> {
         Ok(Piece {
@@ -139,13 +140,15 @@ mod tests {
     }
 
     fn shown(probe: &CudaProbe, reading: GpuSample) -> String {
-        Checklist {
-            sections: vec![Section {
-                title: "GPU",
-                rows: rows(probe, |_| Some(reading)),
-            }],
-        }
-        .to_string()
+        let sections = vec![Section {
+            title: "GPU",
+            rows: rows(probe, |_| Some(reading)),
+        }];
+        let look = Look {
+            width: 80,
+            ..Look::plain()
+        };
+        Checklist { sections }.text(&look, false)
     }
 
     #[test]

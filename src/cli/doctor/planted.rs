@@ -3,9 +3,11 @@
 //! May use: `checklist`, `config` (what a device is called), `device`, `timeline`.
 
 use super::checklist::{Checklist, Row, Section};
+use crate::cli::args::OutputArgs;
 use crate::config::DeviceConfig;
 use crate::device::planted::{self, Comparison, TOLERANCE};
 use crate::device::probe;
+use crate::text::Look;
 use crate::timeline::Nanos;
 use anyhow::bail;
 use std::io::Write;
@@ -15,7 +17,7 @@ use std::process::ExitCode;
 ///
 /// # Errors
 /// `device` is no GPU; a piece is missing, or refuses.
-pub fn planted(device: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+pub fn planted(device: &str, output: OutputArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let ordinal = match device.parse() {
         Ok(DeviceConfig::Cuda(ordinal)) => ordinal,
         _ => bail!(
@@ -23,7 +25,7 @@ pub fn planted(device: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<
         ),
     };
     let comparison = planted::measure(&probe::cuda(), ordinal)?;
-    if json {
+    if output.json {
         serde_json::to_writer_pretty(&mut *out, &comparison)?;
         writeln!(out)?;
     } else {
@@ -31,7 +33,8 @@ pub fn planted(device: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<
             title: "Planted kernels",
             rows: rows(&comparison),
         }];
-        write!(out, "{}", Checklist { sections })?;
+        let list = Checklist { sections };
+        write!(out, "{}", list.text(&Look::coloured(false), output.quiet))?;
     }
     out.flush()?;
     Ok(match comparison.pass {
@@ -73,7 +76,8 @@ fn device_row(found: &Comparison) -> Row {
         found.timer_step_ns,
     );
     let kept = found.device_off_plan().iter().all(|off| *off <= TOLERANCE);
-    let remedy = "the host was held up, which says nothing of the timeline; with an idle machine the plan is kept";
+    let remedy =
+        "the host was delayed, so the timeline could not be checked; try again on an idle machine";
     Row::judged("plan", finding, kept, remedy)
 }
 
@@ -167,7 +171,11 @@ mod tests {
             title: "Planted kernels",
             rows: rows(found),
         }];
-        Checklist { sections }.to_string()
+        let look = Look {
+            width: 80,
+            ..Look::plain()
+        };
+        Checklist { sections }.text(&look, false)
     }
 
     #[test]
@@ -188,7 +196,7 @@ mod tests {
 
     #[test]
     fn only_a_gpu_has_kernels() {
-        let refused = planted("emulated:a100", true, &mut Vec::new()).unwrap_err();
+        let refused = planted("emulated:a100", OutputArgs::default(), &mut Vec::new()).unwrap_err();
         let text = refused.to_string();
         assert!(
             text.contains("emulated:a100") && text.contains("cuda:0"),

@@ -86,11 +86,11 @@ fn load() -> Row {
 fn run_delay() -> Row {
     let path = "/proc/thread-self/schedstat";
     let remedy =
-        "use a kernel built with CONFIG_SCHED_INFO; without it CPU contention is not told apart";
+        "use a kernel built with CONFIG_SCHED_INFO; without it CPU contention cannot be measured";
     match fs::read_to_string(path).map(|text| run_delay_nanos(&text)) {
         Ok(Some(nanos)) => Row::ok(
             "run delay",
-            format!("{path} is readable: CPU contention can be told apart"),
+            format!("{path} is readable: CPU contention can be measured"),
         )
         .fact("run_delay_nanos", nanos),
         Ok(None) => Row::missing(
@@ -124,7 +124,7 @@ fn timer() -> Row {
     let (median, worst) = (late[late.len() / 2], late[late.len() - 1]);
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let finding = format!(
-        "a 1 ms sleep ends {} us late in the middle, {} us at worst (of {})",
+        "a 1 ms sleep ends {} us late (median), {} us at worst (of {})",
         micros(median),
         micros(worst),
         late.len()

@@ -248,10 +248,8 @@ fn cached_row(tree: &Tree) -> Row {
         }
     }
     if sum.total_bytes == 0 {
-        let reason = refused.map_or_else(
-            || "there is nothing to look at".to_owned(),
-            |error| error.to_string(),
-        );
+        let reason =
+            refused.map_or_else(|| "there is no data".to_owned(), |error| error.to_string());
         return Row::warning(
             "page cache",
             format!("not measured: {reason}"),
@@ -260,7 +258,7 @@ fn cached_row(tree: &Tree) -> Row {
     }
     let share = sum.resident_bytes as f64 / sum.total_bytes as f64;
     let finding = format!(
-        "{:.0} % of the data is in memory already ({} of {} in {asked} files looked at)",
+        "{:.0} % of the data is in memory already ({} of {} in {asked} files sampled)",
         100.0 * share,
         size(sum.resident_bytes),
         size(sum.total_bytes)

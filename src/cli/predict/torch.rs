@@ -1,11 +1,11 @@
 //! Predictions for a PyTorch training.
 //!
-//! May use: `report`.
+//! May use: `report`, `text`.
 
-use super::{PredictArgs, doubtful, interval};
+use super::{PredictArgs, doubtful, number, row, say, table, time};
 use crate::analysis::predict::torch::{LoaderForecast, Predictor};
 use crate::report::{TorchReport, percent};
-use crate::timeline::Nanos;
+use crate::text::width;
 use anyhow::{Context, bail};
 use serde_json::json;
 use std::io::Write;
@@ -33,7 +33,7 @@ pub(super) fn predict(
     let predictor = measured.on(costs.cores);
     let forecast = predictor.predict(&loader);
     let assumptions = measured.assumptions(&loader);
-    if args.json {
+    if args.output.json {
         let json = json!({
             "set": args.set,
             "cores": args.cores,
@@ -46,8 +46,13 @@ pub(super) fn predict(
         return Ok(writeln!(out)?);
     }
     print(out, &measured, &forecast)?;
+    if args.output.quiet {
+        return Ok(());
+    }
+    writeln!(out)?;
+    doubtful(out, measured.bias())?;
     for assumption in assumptions {
-        writeln!(out, "assumed: {assumption}")?;
+        say(out, &format!("assumed: {assumption}"))?;
     }
     match measured.advise() {
         Some(suggestion) if args.set.is_empty() => writeln!(out, "\n{}", suggestion.text())?,
@@ -59,24 +64,11 @@ pub(super) fn predict(
 fn print(out: &mut dyn Write, from: &Predictor, forecast: &LoaderForecast) -> std::io::Result<()> {
     let rate = forecast.samples_per_second;
     let gain = rate.value / from.own().max(1e-9);
-    let number = |value: f64| format!("{value:.1}");
-    let time = |ns: f64| Nanos(ns as u64).to_string();
     let beside = format!("measured run {:.1}, so {gain:.2}x", from.own());
-    let rows = [
-        (
-            "samples/s",
-            number(rate.value),
-            interval(rate, number),
-            beside,
-        ),
-        (
-            "device busy",
-            percent(forecast.device_busy.value),
-            interval(forecast.device_busy, percent),
-            String::new(),
-        ),
-    ];
-    let times = [
+    let mut table = table();
+    table.push(row("samples/s", rate, number, &beside));
+    table.push(row("device busy", forecast.device_busy, percent, ""));
+    for (name, length, beside) in [
         ("data wait p50", forecast.data_wait_p50_ns, ""),
         ("data wait p99", forecast.data_wait_p99_ns, ""),
         ("first batch", forecast.first_batch_ns, ""),
@@ -85,27 +77,17 @@ fn print(out: &mut dyn Write, from: &Predictor, forecast: &LoaderForecast) -> st
             forecast.pass_ns,
             "over the data, with its start and end",
         ),
-    ];
-    let times = times.map(|(name, length, beside)| {
-        (
-            name,
-            time(length.value),
-            interval(length, time),
-            beside.to_owned(),
-        )
-    });
-    for (name, value, interval, beside) in rows.into_iter().chain(times) {
-        let line = format!("{name:<14} {value:>10}   {interval:<22} {beside}");
-        writeln!(out, "{}", line.trim_end())?;
+    ] {
+        table.push(row(name, length, time, beside));
     }
-    writeln!(out)?;
-    doubtful(out, from.bias())
+    write!(out, "{}", table.render(width()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::analysis::predict::torch::{BatchCost, Cost, LoaderSettings, PassCosts, Replay};
+    use crate::cli::args::OutputArgs;
     use std::path::PathBuf;
 
     /// Two workers that wait 10 ms for a batch of 4 samples, and steps of 2 ms.
@@ -143,7 +125,7 @@ mod tests {
             device_speedup: 1.0,
             free: Vec::new(),
             stored_bytes: None,
-            json,
+            output: OutputArgs { json, quiet: false },
         };
         let mut out = Vec::new();
         predict(&args, &report(), &mut out).map_err(|error| format!("{error:#}"))?;

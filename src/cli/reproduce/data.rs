@@ -56,7 +56,7 @@ pub fn png(
 
 fn made(generate: &GenerateConfig, path: &Path, stop: &AtomicBool) -> Result<DataPlace, LabError> {
     let options = generate_options(generate, path);
-    generate_with_progress(&options, false, &|| stop.load(Ordering::Relaxed)).map_err(refused)?;
+    generate_with_progress(&options, &|| stop.load(Ordering::Relaxed)).map_err(refused)?;
     Ok(place(path.to_owned(), DataOrigin::Generated))
 }
 

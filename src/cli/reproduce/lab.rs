@@ -4,7 +4,7 @@
 use super::data::{self, refused};
 use super::small_sets;
 use crate::cli::args::ReproduceArgs;
-use crate::cli::out_folder;
+use crate::cli::{out_folder, progress};
 use crate::config::{Resolved, Rung, Settings, rungs};
 use crate::device::probe;
 use crate::report::Report;
@@ -103,10 +103,10 @@ impl Lab for ThisMachine {
         self.runner.evaluates = run.evaluate;
         match self.runner.measure(run.name, &sets)? {
             Outcome::Fits(measured) => {
-                eprintln!(
+                progress::say(format!(
                     "{:<24} {:>12.1} samples/s",
                     run.name, measured.samples_per_second
-                );
+                ));
                 let folder = self.folder.join("runs").join(run.name);
                 out_folder::write_report(&folder, &measured.report).map_err(refused)?;
                 Ok(measured.report)
@@ -194,7 +194,7 @@ impl Lab for ThisMachine {
     }
 
     fn say(&mut self, what: &str) {
-        eprintln!("{what}");
+        progress::say(what);
     }
 }
 

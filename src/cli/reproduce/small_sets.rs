@@ -91,10 +91,10 @@ fn origin(set: &SmallSet, path: &Path) -> Result<DataOrigin, LabError> {
 
 /// Generates a set of the same format into `path`.
 fn make(set: &SmallSet, path: &Path, stop: &AtomicBool) -> Result<(), LabError> {
-    eprintln!(
+    progress::say(format!(
         "{} has no data, so data of its format is generated; `stallscope data fetch {}` fetches the real one",
         set.folder, set.name
-    );
+    ));
     let options = StandInOptions {
         out: path.to_owned(),
         like: set.published,
@@ -113,7 +113,6 @@ pub fn mnist_png(own: Option<&Path>, stop: &AtomicBool) -> Result<DataPlace, Lab
     let bar = progress::bar(
         images.len() as u64,
         "{bar:30} {msg} {pos}/{len}  [{elapsed}, {eta} left]",
-        false,
     );
     bar.set_message(format!("writing {}:", path.display()));
     let written = write_png_folder(

@@ -30,8 +30,8 @@ impl Display {
             );
         }
         let template = "{bar:30} step {pos}/{len}  {msg}  [{elapsed}]";
-        let bar = progress::bar(0, template, quiet);
-        if wants_live {
+        let bar = progress::bar(0, template);
+        if wants_live || quiet {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         bar.set_message("starting");

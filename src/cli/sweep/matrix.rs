@@ -1,70 +1,90 @@
-//! Heat maps for the terminal: samples/s as a matrix, on colours where there are any. May use: `charts`.
+//! Heat maps for the terminal: samples/s as a matrix, on colours where there are any. May use: `charts`, `text`.
 
 use crate::charts::{Heatmap, HeatmapPanel, Key, Tile, colour, is_bright};
-use std::fmt::Write;
+use crate::text::{Column, Look, Table};
 
 /// The matrices; empty where fewer than two keys have several values, or there were too many.
-pub(super) fn render(map: Option<&Heatmap>, colours: bool) -> String {
+pub(super) fn render(map: Option<&Heatmap>, look: &Look) -> String {
+    let Some((map, rows)) = map.and_then(|map| Some((map, map.rows.as_ref()?))) else {
+        return String::new();
+    };
+    let panels = map.panels.iter();
+    let panels = panels.map(|panel| {
+        let text = matrix(map, rows, panel).render(look.width);
+        let text = match look.colours {
+            true => painted(map, rows, panel, &text),
+            false => text,
+        };
+        format!("\n{}{text}", caption(map, rows, panel))
+    });
+    panels.collect()
+}
+
+fn caption(map: &Heatmap, rows: &Key, panel: &HeatmapPanel) -> String {
+    let at = match panel.caption.as_str() {
+        "" => String::new(),
+        caption => format!(" at {caption}"),
+    };
+    let (down, across) = (&rows.name, &map.columns.name);
+    format!("samples/s{at}: {down} down, {across} across\n")
+}
+
+fn matrix(map: &Heatmap, rows: &Key, panel: &HeatmapPanel) -> Table {
+    let values = map.columns.values.iter();
+    let columns = values.map(|value| Column::figure(value.clone()));
+    let mut table = Table::new(std::iter::once(Column::key("")).chain(columns));
+    for (value, tiles) in rows.values.iter().zip(&panel.tiles) {
+        let tiles = tiles.iter().map(|tile| words(tile).to_owned());
+        table.push(std::iter::once(value.clone()).chain(tiles));
+    }
+    table
+}
+
+fn words(tile: &Tile) -> &str {
+    tile.words.first().map_or("", String::as_str)
+}
+
+/// `text` with the matrix of `panel`, whose cells are one line each, on colours.
+fn painted(map: &Heatmap, rows: &Key, panel: &HeatmapPanel, text: &str) -> String {
+    let labels = rows.values.iter().map(|value| value.chars().count());
+    let label = labels.max().unwrap_or(0);
+    let mut tiles: Vec<_> = panel
+        .tiles
+        .iter()
+        .map(|row| row.iter().peekable())
+        .collect();
     let mut out = String::new();
-    if let Some((map, rows)) = map.and_then(|map| Some((map, map.rows.as_ref()?))) {
-        for panel in &map.panels {
-            // Writing to a string does not fail.
-            write_panel(&mut out, map, rows, panel, colours).ok();
+    // A matrix that is too wide comes in parts, each with a heading, and an empty line between them.
+    for (number, line) in text.lines().enumerate() {
+        let row = (number % (panel.tiles.len() + 2)).checked_sub(1);
+        let mut rest = line;
+        if let Some(tiles) = row.and_then(|row| tiles.get_mut(row)) {
+            let end = line.char_indices().nth(label);
+            let (label, cells) = line.split_at(end.map_or(line.len(), |(end, _)| end));
+            out += label;
+            rest = cells;
+            while let Some(tile) = tiles.peek()
+                && let Some(at) = rest.find(words(tile)).filter(|_| !rest.is_empty())
+            {
+                let (cell, others) = rest.split_at(at + words(tile).len());
+                out += &on_colour(map, tile, cell);
+                rest = others;
+                tiles.next();
+            }
         }
+        out += rest;
+        out.push('\n');
     }
     out
 }
 
-fn write_panel(
-    out: &mut String,
-    map: &Heatmap,
-    rows: &Key,
-    panel: &HeatmapPanel,
-    colours: bool,
-) -> std::fmt::Result {
-    let caption = match panel.caption.as_str() {
-        "" => String::new(),
-        caption => format!(" at {caption}"),
-    };
-    writeln!(
-        out,
-        "\nsamples/s{caption}: {} down, {} across",
-        rows.name, map.columns.name
-    )?;
-    let width = |texts: &mut dyn Iterator<Item = &String>| {
-        texts.map(|text| text.chars().count()).max().unwrap_or(0)
-    };
-    let texts = panel
-        .tiles
-        .iter()
-        .flatten()
-        .filter_map(|tile| tile.words.first());
-    let label = width(&mut rows.values.iter());
-    let cell = width(&mut texts.chain(&map.columns.values));
-    let across = map.columns.values.iter();
-    let across: String = across.map(|value| format!(" {value:>cell$} ")).collect();
-    writeln!(out, "{:label$} {}", "", across.trim_end())?;
-    for (value, tiles) in rows.values.iter().zip(&panel.tiles) {
-        let tiles = tiles.iter();
-        let tiles: String = tiles
-            .map(|tile| painted(map, tile, cell, colours))
-            .collect();
-        writeln!(out, "{value:>label$} {}", tiles.trim_end())?;
-    }
-    Ok(())
-}
-
-fn painted(map: &Heatmap, tile: &Tile, width: usize, colours: bool) -> String {
-    let text = format!(
-        " {:>width$} ",
-        tile.words.first().map_or("", String::as_str)
-    );
-    let (Some(rate), Some(range), true) = (tile.value, map.range, colours) else {
-        return text;
+fn on_colour(map: &Heatmap, tile: &Tile, cell: &str) -> String {
+    let (Some(rate), Some(range)) = (tile.value, map.range) else {
+        return cell.to_owned();
     };
     let colour = colour(rate, range);
     let letters = if is_bright(colour) { 16 } else { 231 };
-    format!("\x1b[48;5;{};38;5;{letters}m{text}\x1b[0m", of_256(colour))
+    format!("\x1b[48;5;{};38;5;{letters}m{cell}\x1b[0m", of_256(colour))
 }
 
 /// The nearest of the 6 x 6 x 6 colours that terminals with 256 have.

@@ -1,6 +1,7 @@
-//! What a sweep says of its progress, on standard error. May use: `report`, `tune`.
+//! What a sweep prints of its progress, on standard error. May use: `report`, `tune`.
 
 use super::Plan;
+use crate::cli::progress;
 use crate::report::percent;
 use crate::tune::sweep::{Journal, Outcome, Place, Record, SweepFolder, time_left};
 use std::path::Path;
@@ -10,19 +11,19 @@ use std::time::Duration;
 pub(super) fn announce(plan: &Plan, path: &Path, folder: &SweepFolder, journal: &Journal) {
     let (points, repeats) = (plan.points.len(), plan.manifest.repeats);
     let all = points * repeats;
-    eprintln!(
+    progress::say(format!(
         "{points} points, {repeats} times each: {all} trials, kept in {}",
         path.display()
-    );
+    ));
     if folder.resumed {
         let done = journal.records().len();
-        eprintln!("resuming: {done} of {all} trials are done");
+        progress::say(format!("resuming: {done} of {all} trials are done"));
     }
 }
 
 /// Says what became of a trial, and how long those at `left` will take.
 pub(super) fn show(journal: &Journal, record: &Record, left: &[Place]) {
-    eprintln!("{}", line(journal.records(), record, left));
+    progress::say(line(journal.records(), record, left));
 }
 
 pub(super) fn line(records: &[Record], record: &Record, left: &[Place]) -> String {

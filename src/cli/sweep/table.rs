@@ -1,27 +1,27 @@
-//! A sweep's points as a table for the terminal, with the best and the knee below. May use: `report`, `timeline`, `tune`.
+//! A sweep's points as a table for the terminal, with the best and the knee below. May use: `report`, `text`,
+//! `timeline`, `tune`.
 
 use super::Shown;
 use crate::report;
+use crate::text::{Column, Table, paragraph};
 use crate::timeline::{Bytes, Nanos};
 use crate::tune::of_the_knee;
 use crate::tune::sweep::PointResult;
-use std::fmt::Write;
 
-/// Characters of a failure's reason that a line has room for.
-const REASON: usize = 60;
+/// What the columns behind the keys take.
+const FIGURES: usize = 75;
 
-pub(super) fn render(shown: &Shown<'_>) -> String {
-    let mut out = String::new();
-    // Writing to a string does not fail.
-    write_table(&mut out, shown).ok();
-    write_answers(&mut out, shown).ok();
-    out
-}
-
-fn write_table(out: &mut String, shown: &Shown<'_>) -> std::fmt::Result {
+/// The table and the answers, in lines of at most `width`; commands may be longer.
+pub(super) fn render(shown: &Shown<'_>, width: usize) -> String {
     let axes = &shown.grid().axes;
-    let mut header: Vec<String> = axes.iter().map(|axis| axis.key.clone()).collect();
-    let columns = [
+    let names = axes.iter().map(|axis| axis.key.len() + 2);
+    let is_wide = names.sum::<usize>() + FIGURES <= width;
+    let keys = axes.iter().map(|axis| match is_wide {
+        true => Column::key(axis.key.clone()),
+        // Broken behind its dot.
+        false => Column::key(axis.key.replace('.', ".\n")),
+    });
+    let figures = [
         "samples/s",
         "interval",
         "device busy",
@@ -29,27 +29,13 @@ fn write_table(out: &mut String, shown: &Shown<'_>) -> std::fmt::Result {
         "first batch",
         "memory",
         "runs",
-        "",
     ];
-    header.extend(columns.map(str::to_owned));
-    let points = shown.results.points.iter().enumerate();
-    let rows = points.map(|(index, point)| row(shown, index, point));
-    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let last = rows[0].len() - 1;
-    let widths: Vec<usize> = (0..last).map(width).collect();
-    for row in &rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            write!(line, "{cell:>width$}  ")?;
-        }
-        line.push_str(&row[last]);
-        writeln!(out, "{}", line.trim_end())?;
+    let columns = keys.chain(figures.map(Column::figure));
+    let mut table = Table::new(columns.chain([Column::words("")]));
+    for (index, point) in shown.results.points.iter().enumerate() {
+        table.push(row(shown, index, point));
     }
-    Ok(())
+    format!("{}{}", table.render(width), answers(shown, width))
 }
 
 fn row(shown: &Shown<'_>, index: usize, point: &PointResult) -> Vec<String> {
@@ -86,46 +72,32 @@ fn remark(shown: &Shown<'_>, index: usize, point: &PointResult) -> String {
 
 fn failure(point: &PointResult, reason: &str) -> String {
     let line = reason.lines().next().unwrap_or_default();
-    let short: String = line.chars().take(REASON).collect();
-    let dots = if short.len() < line.len() { "..." } else { "" };
-    let times = match (point.failed, point.trials.len()) {
-        (failed, all) if failed == all => String::new(),
-        (failed, all) => format!(" ({failed} of {all} times)"),
-    };
-    format!("{short}{dots}{times}")
+    match (point.failed, point.trials.len()) {
+        (failed, all) if failed == all => line.to_owned(),
+        (failed, all) => format!("{line} ({failed} of {all} times)"),
+    }
 }
 
-fn write_answers(out: &mut String, shown: &Shown<'_>) -> std::fmt::Result {
-    writeln!(
-        out,
-        "\ninterval: of fewer than 6 runs the least and the most; of more, where the median lies with 95 %"
-    )?;
+fn answers(shown: &Shown<'_>, width: usize) -> String {
+    let interval =
+        "interval: least to most of fewer than 6 runs; of more, the 95 % interval of the median";
+    let mut out = format!("\n{}", paragraph("", 0, interval, width));
     let mut answer = |name: &str, index: usize, why: &str| {
         let point = &shown.results.points[index];
         let rate = point.samples_per_second.map_or(0.0, |spread| spread.median);
-        writeln!(
-            out,
-            "{name}  {}: {rate:.1} samples/s{why}",
-            point.settings.join(" ")
-        )?;
-        writeln!(out, "      {}", shown.command(index))
+        let text = format!("{}: {rate:.1} samples/s{why}", point.settings.join(" "));
+        out += &paragraph(name, 6, &text, width);
+        out += &format!("      {}\n", shown.command(index));
     };
     let results = shown.results;
     let knee = of_the_knee("the settings", results.knee_is_sure, results.run_spread);
     if let Some(best) = results.best {
         let is_knee = results.knee == Some(best);
-        answer(
-            "best",
-            best,
-            &if is_knee {
-                format!("; {knee}")
-            } else {
-                String::new()
-            },
-        )?;
+        let why = is_knee.then(|| format!("; {knee}"));
+        answer("best", best, &why.unwrap_or_default());
     }
     if let Some(smallest) = results.knee.filter(|knee| results.best != Some(*knee)) {
-        answer("knee", smallest, &format!("; {knee}"))?;
+        answer("knee", smallest, &format!("; {knee}"));
     }
-    Ok(())
+    out
 }

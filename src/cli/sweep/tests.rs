@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cli::args::{Cli, Command};
+use crate::text::Look;
 use crate::tune::MemoryUse;
 use crate::tune::sweep::{Figures, Place, Record};
 use clap::Parser;
@@ -87,13 +88,24 @@ const WORDS: [&str; 8] = [
 #[test]
 fn the_table_has_every_point_and_its_marks() {
     with_shown(&WORDS, &records(), |shown| {
-        let text = table::render(shown) + &matrix(shown, false);
+        let text = table::render(shown, 80) + &matrix(shown, false);
         insta::assert_snapshot!(text);
+        let wide = table::render(shown, 200);
+        assert!(
+            wide.starts_with("num_workers  batch.size  samples/s "),
+            "{wide}"
+        );
+        let knee = "; the smallest of the settings within 2 % of the best";
+        assert!(wide.contains(knee), "{wide}");
     });
 }
 
 fn matrix(shown: &Shown<'_>, colours: bool) -> String {
-    matrix::render(heatmap::heatmap(shown).as_ref(), colours)
+    let look = Look {
+        colours,
+        ..Look::plain()
+    };
+    matrix::render(heatmap::heatmap(shown).as_ref(), &look)
 }
 
 /// How often a picture says `words`.
@@ -171,13 +183,13 @@ fn a_third_key_makes_more_maps_and_a_single_one_a_row() {
         insta::assert_snapshot!("three_keys", text);
         assert_eq!(said(shown, "not run"), 7);
     });
-    let one = words(&["num_workers=1..3"]);
+    let one = words(&["num_workers=1..=3"]);
     with_shown(&one, &[record(1, 0, measured(5.0))], |shown| {
         assert_eq!(matrix(shown, false), "");
         assert_eq!(said(shown, "not run"), 2);
     });
     let many = words(&[
-        "prefetch_factor=1..9",
+        "prefetch_factor=1..=9",
         "num_workers=1,2",
         "batch.size=32,64",
     ]);

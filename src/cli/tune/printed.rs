@@ -1,16 +1,19 @@
 //! What `stallscope tune` says: a line for each trial, the table, the answers, and the same as JSON.
 //!
-//! May use: `analysis`, `report`, `tune`.
+//! May use: `analysis`, `report`, `text`, `tune`.
 
 use crate::cli::batch_size::quoted;
 use crate::report::percent;
+use crate::text::{Column, Table, paragraph};
 use crate::tune::tuning::{
     Answer, Attempt, CONFIRMING, Confirmation, KNEE, Next, Objective, Purpose, Size, Tuning,
 };
 use crate::tune::{Outcome, of_the_knee};
 use serde_json::{Value, json};
-use std::io::{self, Write};
 use std::path::Path;
+
+/// Of the names before what is said.
+const LABEL: usize = 10;
 
 /// One trial in a line, as it ends.
 pub(super) fn line(attempt: &Attempt) -> String {
@@ -29,69 +32,71 @@ pub(super) fn line(attempt: &Attempt) -> String {
     )
 }
 
-/// All there is to say, for a terminal.
-pub(super) fn print(out: &mut dyn Write, found: &Tuning, tuned: Option<&Path>) -> io::Result<()> {
-    print_table(out, &found.trials)?;
-    writeln!(out)?;
-    let points = found.points;
+/// All there is to say, for a terminal of `width` columns.
+pub(super) fn text(found: &Tuning, tuned: Option<&Path>, width: usize) -> String {
+    let mut out = table(&found.trials).render(width);
+    for attempt in &found.trials {
+        out += &trouble(attempt, width);
+    }
+    out.push('\n');
+    let mut say = |label: &str, text: &str| out += &paragraph(label, LABEL, text, width);
+    say("searched", &searched(found));
+    if let Some(never) = never_tried(found) {
+        say("", &never);
+    }
+    let name = if found.stopped { "best yet" } else { "winner" };
+    say(name, &answer(&found.winner, found));
+    say("knee", &knee(found));
+    match &found.confirmation {
+        Some(confirmation) => {
+            let (label, words) = confirmed(found, confirmation);
+            say(label, &words);
+            if confirmation.start_wins {
+                say("", start_wins(confirmation));
+            }
+        }
+        None if found.stopped => say("confirmed", "no: stopped before the second runs"),
+        None if found.winner.sets.is_empty() => say("", "no trial is better than the start"),
+        None => say("confirmed", "no: no trials were left for second runs"),
+    }
+    say("next", &next(&found.next));
+    if let Some(path) = tuned {
+        let command = format!("stallscope run {}", quoted(&path.display().to_string()));
+        out += &format!("{:LABEL$}{command}\n", "run it");
+    }
+    out
+}
+
+fn searched(found: &Tuning) -> String {
     let excluded = found.excluded;
     let left_out =
         excluded.invalid + excluded.unforecastable + excluded.memory + excluded.ruled_out;
-    write!(
-        out,
-        "searched  {points} settings, {} forecast",
-        found.forecast_points - left_out
-    )?;
+    let forecast = found.forecast_points - left_out;
+    let searched = format!("{} settings, {forecast} forecast", found.points);
     match left_out {
-        0 => writeln!(out)?,
-        _ => writeln!(out, ", {}", reasons(found))?,
+        0 => searched,
+        _ => format!("{searched}, {}", reasons(found)),
     }
-    print_never_tried(out, found)?;
-    let name = if found.stopped { "best yet" } else { "winner" };
-    writeln!(out, "{name:<9} {}", answer(&found.winner, found))?;
+}
+
+fn knee(found: &Tuning) -> String {
     let knee = match found.knee.sets == found.winner.sets {
         true => "the same".to_owned(),
         false if found.knee.measured => answer(&found.knee, found),
         false => format!("{}, forecast", answer(&found.knee, found)),
     };
-    // Forecasts are held against measurements that differ by as much.
+    // Forecasts are compared with measurements that differ by as much.
     let is_sure = found.run_spread.is_some_and(|spread| spread <= KNEE);
     let what = "the settings measured or forecast";
-    writeln!(
-        out,
-        "knee      {knee}; {}",
-        of_the_knee(what, is_sure, found.run_spread)
-    )?;
-    match &found.confirmation {
-        Some(confirmation) => print_confirmation(out, found, confirmation)?,
-        None if found.stopped => writeln!(out, "confirmed no: stopped before the second runs")?,
-        None if found.winner.sets.is_empty() => writeln!(
-            out,
-            "          nothing that was tried is better than the start"
-        )?,
-        None => writeln!(out, "confirmed no: no trials were left for second runs")?,
-    }
-    print_next(out, &found.next)?;
-    match tuned {
-        Some(path) => writeln!(
-            out,
-            "run it    stallscope run {}",
-            quoted(&path.display().to_string())
-        ),
-        None => Ok(()),
-    }
+    format!("{knee}; {}", of_the_knee(what, is_sure, found.run_spread))
 }
 
-fn print_table(out: &mut dyn Write, trials: &[Attempt]) -> io::Result<()> {
-    let changes: Vec<String> = trials.iter().map(|one| changed(&one.sets)).collect();
-    let width = changes.iter().map(|text| text.chars().count()).max();
-    let width = width.unwrap_or(0).max("changed".len());
-    writeln!(
-        out,
-        "trial  {:<width$}  {:>24}  {:>10}  {:>7}  {:>11}",
-        "changed", "predicted samples/s", "measured", "error", "device busy"
-    )?;
-    for (attempt, changed) in trials.iter().zip(&changes) {
+fn table(trials: &[Attempt]) -> Table {
+    let figures = ["predicted samples/s", "measured", "error", "device busy"];
+    let names = [Column::key("trial"), Column::name("changed")];
+    let columns = names.into_iter().chain(figures.map(Column::figure));
+    let mut table = Table::new(columns.chain([Column::words("")]));
+    for attempt in trials {
         let cell = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let predicted = attempt.predicted.as_ref().map(|predicted| {
             let rate = predicted.samples_per_second;
@@ -100,47 +105,46 @@ fn print_table(out: &mut dyn Write, trials: &[Attempt]) -> io::Result<()> {
         let measured = attempt.outcome.fits();
         let rate = measured.map(|measured| format!("{:.1}", measured.samples_per_second));
         let busy = measured.and_then(|measured| measured.device_busy_share);
-        let error = attempt
-            .error_share
-            .map(|share| format!("{:+.1} %", 100.0 * share));
-        let again = if attempt.purpose == Purpose::Confirm {
-            " again"
-        } else {
-            ""
+        let error = attempt.error_share;
+        let again = match attempt.purpose {
+            Purpose::Confirm => "again",
+            _ => "",
         };
-        writeln!(
-            out,
-            "{:>5}  {changed:<width$}  {:>24}  {:>10}  {:>7}  {:>11}{again}",
-            attempt.number,
+        table.push([
+            attempt.number.to_string(),
+            changed(&attempt.sets),
             cell(predicted),
             rate.unwrap_or_else(|| word(&attempt.outcome).to_owned()),
-            cell(error),
+            cell(error.map(|share| format!("{:+.1} %", 100.0 * share))),
             cell(busy.map(percent)),
-        )?;
+            again.to_owned(),
+        ]);
     }
-    for attempt in trials {
-        if let Outcome::Failed { reason } = &attempt.outcome {
-            writeln!(out, "trial {} failed: {reason}", attempt.number)?;
-        }
-        if let Some(why) = &attempt.not_learned {
-            writeln!(
-                out,
-                "trial {}: nothing can be forecast from it: {why}",
-                attempt.number
-            )?;
-        }
+    table
+}
+
+/// Why a trial failed, or nothing can be forecast from it.
+fn trouble(attempt: &Attempt, width: usize) -> String {
+    let number = attempt.number;
+    let mut out = String::new();
+    if let Outcome::Failed { reason } = &attempt.outcome {
+        out += &paragraph("", 0, &format!("trial {number} failed: {reason}"), width);
     }
-    Ok(())
+    if let Some(why) = &attempt.not_learned {
+        let text = format!("trial {number}: nothing can be forecast from it: {why}");
+        out += &paragraph("", 0, &text, width);
+    }
+    out
 }
 
 /// Combinations of values that are listed at most.
 const MOST_LISTED: usize = 5;
 
 /// What had to be run before it could be forecast, and was not.
-fn print_never_tried(out: &mut dyn Write, found: &Tuning) -> io::Result<()> {
+fn never_tried(found: &Tuning) -> Option<String> {
     let all = &found.never_tried;
     if all.is_empty() {
-        return Ok(());
+        return None;
     }
     let listed = all.iter().take(MOST_LISTED).map(|sets| sets.join(" "));
     let listed: Vec<String> = listed.collect();
@@ -151,18 +155,13 @@ fn print_never_tried(out: &mut dyn Write, found: &Tuning) -> io::Result<()> {
     let looked = found.trials.iter();
     let looked = looked.filter(|one| one.purpose != Purpose::Confirm).count();
     let enough = looked + all.len() + CONFIRMING;
-    writeln!(
-        out,
-        "never tried: {}{more}; only a run tells what they cost, and --trials {enough} has one for each",
+    Some(format!(
+        "never tried: {}{more}; their costs are unknown until they are run; --trials {enough} has a run for each",
         listed.join(", ")
-    )
+    ))
 }
 
-fn print_confirmation(
-    out: &mut dyn Write,
-    tuning: &Tuning,
-    found: &Confirmation,
-) -> io::Result<()> {
+fn confirmed(tuning: &Tuning, found: &Confirmation) -> (&'static str, String) {
     let rates = |runs: &[crate::tune::Measured]| {
         let rates = runs
             .iter()
@@ -181,34 +180,32 @@ fn print_confirmation(
         false if tuning.winner.size < tuning.start.size => {
             ("confirmed", " within the noise of the runs, and smaller")
         }
-        false => ("in doubt ", " is within the noise of the runs"),
+        false => ("in doubt", " is within the noise of the runs"),
     };
-    writeln!(
-        out,
-        "{word} {:.2}x{noise}: {start} samples/s as it was, {winner} with {}",
+    let text = format!(
+        "{:.2}x{noise}: {start} samples/s as it was, {winner} with {}",
         found.ratio,
         changed(&found.sets)
-    )?;
-    if found.start_wins {
-        let why = match found.winner.len() {
-            0 | 1 => "the second time it did not run",
-            _ => "run again it is no better",
-        };
-        writeln!(out, "          {why}: the start stays the best")?;
-    }
-    Ok(())
+    );
+    (word, text)
 }
 
-fn print_next(out: &mut dyn Write, next: &Next) -> io::Result<()> {
-    let verdict = next.verdict.as_deref().unwrap_or("no verdict");
-    write!(out, "next      {verdict}; ")?;
-    match &next.bottleneck {
-        Some(bottleneck) => write!(out, "held back by {bottleneck}")?,
-        None => write!(out, "no resource alone holds it back")?,
+fn start_wins(found: &Confirmation) -> &'static str {
+    match found.winner.len() {
+        0 | 1 => "the second time it did not run: the start stays the best",
+        _ => "run again it is no better: the start stays the best",
     }
+}
+
+fn next(next: &Next) -> String {
+    let verdict = next.verdict.as_deref().unwrap_or("no verdict");
+    let held = match &next.bottleneck {
+        Some(bottleneck) => format!("held back by {bottleneck}"),
+        None => "no resource alone holds it back".to_owned(),
+    };
     match &next.suggestion {
-        Some(suggestion) => writeln!(out, "; {}", suggestion.text()),
-        None => writeln!(out),
+        Some(suggestion) => format!("{verdict}; {held}; {}", suggestion.text()),
+        None => format!("{verdict}; {held}"),
     }
 }
 

@@ -191,7 +191,7 @@ mod tests {
             "--search",
             "batch.size=16,64",
             "--search",
-            "read.workers=1..2",
+            "read.workers=1..=2",
         ];
         let space = space_of(&[&search[..], &["--only-searched"]].concat()).unwrap();
         assert_eq!(space, ["batch.size=16,32,64", "read.workers=1,2"]);
@@ -200,8 +200,8 @@ mod tests {
             all.iter().filter(|axis| axis.starts_with("read")).count(),
             1
         );
-        let words = ["--only-searched", "--search", "read.mode=\"mmap\",pread"];
-        assert_eq!(space_of(&words).unwrap(), ["read.mode=pread,mmap"]);
+        let words = ["--only-searched", "--search", "read.method=\"mmap\",pread"];
+        assert_eq!(space_of(&words).unwrap(), ["read.method=pread,mmap"]);
     }
 
     #[test]

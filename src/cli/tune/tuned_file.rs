@@ -99,14 +99,14 @@ mod tests {
             // The stages' workers have no effect any more.
             (&[], &["num_workers=4"]),
             (&["num_workers=2"], &["num_workers=8", "prefetch_factor=4"]),
-            (&["preprocess.crop=random-resized"], &["read.mode=pread"]),
+            (&["preprocess.crop=random-resized"], &["read.method=pread"]),
             // A path on the command line: its data is not made.
             (
                 &["source.path=data/y", "shuffle=block"],
                 &["shuffle_block=8"],
             ),
             // A crop has no effect on MNIST's images, nor has what the crop's keys depend on.
-            (&["source.kind=idx", "copy.workers=0"], &["batch.size=64"]),
+            (&["source.kind=mnist", "copy.workers=0"], &["batch.size=64"]),
             (&["mode=loader-only"], &[]),
         ] {
             let (text, read_back, winner) = tuned(experiment, sets, changes);

@@ -59,7 +59,7 @@ impl UtilComparison {
             None => "short kernels with gaps between them".to_owned(),
         };
         format!(
-            "it takes the GPU for used wherever the driver's coarse sampling meets a kernel, so {short} read as \
+            "GPU-Util counts a whole sample as used wherever the driver's coarse sampling meets a kernel, so {short} read as \
              used throughout; it also lags by up to one of the driver's sample periods (1/6 s to 1 s), and the \
              kernels of other processes count in it"
         )
@@ -69,11 +69,11 @@ impl UtilComparison {
         if self.window < LONGEST_PERIOD {
             return format!(
                 "the window of {} is shorter than the driver's sample period may be (1/6 s to 1 s), so its \
-                 readings tell of the time before the window, too",
+                 readings include time before the window",
                 self.window
             );
         }
-        let missed = "the driver's sampling missed work, or tells of the time before the window: it lags by up to \
+        let missed = "the driver's sampling missed work, or includes time before the window: it lags by up to \
                       one of its sample periods (1/6 s to 1 s)";
         match self.busy_by {
             BusyBy::Kernels => missed.to_owned(),

@@ -1,10 +1,20 @@
 use super::*;
 use crate::loader::Predictor;
-use crate::report::render;
+use crate::report::{Report, render_as};
+use crate::text::Look;
 use crate::timeline::HostWork;
 use std::sync::mpsc::sync_channel;
 use std::thread::{sleep, spawn};
 use std::time::Duration;
+
+/// The text of `report`, each paragraph on one line.
+fn render(report: &Report) -> String {
+    let look = Look {
+        width: 500,
+        ..Look::plain()
+    };
+    render_as(report, &look)
+}
 
 /// What is slow, in a training of one loader thread.
 #[derive(Copy, Clone, Default)]

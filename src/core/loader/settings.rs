@@ -176,7 +176,7 @@ impl Settings {
                 "copy has {copies} workers, but one thread copies, or with 0 the caller's"
             )),
             (Some(workers), Some(name)) => Some(format!(
-                "the stage `{name}` has settings of its own, but with num_workers = {workers} each thread does all stages"
+                "the stage `{name}` has its own settings, but with num_workers = {workers} each thread does all stages"
             )),
             _ => None,
         }

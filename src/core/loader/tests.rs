@@ -2,12 +2,22 @@ use super::*;
 use crate::analysis::Cause;
 use crate::pipeline::sampler::Order;
 use crate::pipeline::{OnError, PipelineError, part};
-use crate::report::{Report, Status, render};
+use crate::report::{Report, Status, render_as};
+use crate::text::Look;
 use crate::timeline::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
+
+/// The text of `report`, each paragraph on one line.
+fn render(report: &Report) -> String {
+    let look = Look {
+        width: 500,
+        ..Look::plain()
+    };
+    render_as(report, &look)
+}
 
 /// Texts of 0 to 9 words, each a stage's work away from what it was.
 fn texts(samples: usize) -> LoaderBuilder<Vec<(u32, Vec<usize>)>> {
@@ -321,7 +331,7 @@ fn settings_without_effect_are_refused() {
     let text = refused(texts(10).num_workers(1).workers("tokenize", 4));
     assert!(
         text.starts_with(
-            "the stage `tokenize` has settings of its own, but with num_workers = 1 each"
+            "the stage `tokenize` has its own settings, but with num_workers = 1 each"
         ),
         "{text}"
     );

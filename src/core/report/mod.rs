@@ -1,7 +1,7 @@
 //! The report of a run: one model, written as JSON, printed to the terminal and shown as a page.
 //!
 //! Invariant: the JSON holds everything the terminal shows; its schema has a version. May use
-//! `analysis`, `pipeline` and `timeline`.
+//! `analysis`, `pipeline`, `text` and `timeline`.
 
 mod json;
 mod model;
@@ -20,6 +20,6 @@ pub use model::{
 };
 pub use nvml::NvmlReport;
 pub use page::{Axis, Grid, Predicted, page, write_page, write_page_to};
-pub use terminal::{percent, render};
+pub use terminal::{percent, render, render_as};
 pub use timeline::{CopyReport, TimelineReport, TimelineSource};
 pub use torch::{TorchLoader, TorchReport, TorchSession};

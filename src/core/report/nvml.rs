@@ -2,10 +2,10 @@
 //!
 //! May use: `analysis`, `timeline`.
 
+use super::terminal::Line;
 use crate::analysis::{GpuSummary, Level};
 use crate::timeline::Nanos;
 use serde::{Deserialize, Serialize};
-use std::fmt::{self, Write};
 
 /// The GPU's counters over the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,45 +25,41 @@ pub struct NvmlReport {
     pub cpu_ns: Nanos,
 }
 
-/// Width of the terminal that sentences are broken for.
-const COLUMNS: usize = 110;
-
 impl NvmlReport {
     /// Lines below the one of the device.
-    pub(super) fn write(&self, out: &mut String) -> fmt::Result {
+    pub(super) fn lines(&self) -> Vec<Line> {
         let figures = &self.figures;
         let (samples, period) = (figures.samples, self.period_ns);
         let times = if samples == 1 { "reading" } else { "readings" };
         let first = [
             share("GPU-Util", figures.gpu_util)
-                .or_else(|| Some("the card does not say its GPU-Util".to_owned())),
+                .or_else(|| Some("the card does not report its GPU-Util".to_owned())),
             share("memory-Util", figures.memory_util),
             Some(format!("{samples} {times} of NVML, one every {period}")),
         ];
-        line(out, "GPU      ", first)?;
-        line(
-            out,
-            "         ",
-            [
-                level("SM clock", figures.sm_clock_mhz, "MHz", 1.0),
-                level("memory clock", figures.memory_clock_mhz, "MHz", 1.0),
-                level("power", figures.power_watts, "W", 1.0),
-                level("temperature", figures.temperature_celsius, "C", 1.0),
-            ],
-        )?;
-        line(
-            out,
-            "         ",
-            [
-                self.memory(),
-                level("PCIe rx", figures.pcie_rx_bytes_per_second, "MB/s", 1e6),
-                level("tx", figures.pcie_tx_bytes_per_second, "MB/s", 1e6),
-            ],
-        )?;
-        match &self.difference {
-            Some(sentence) => write_indented(out, sentence),
-            None => Ok(()),
-        }
+        let levels = [
+            level("SM clock", figures.sm_clock_mhz, "MHz", 1.0),
+            level("memory clock", figures.memory_clock_mhz, "MHz", 1.0),
+            level("power", figures.power_watts, "W", 1.0),
+            level("temperature", figures.temperature_celsius, "C", 1.0),
+        ];
+        let traffic = [
+            self.memory(),
+            level("PCIe rx", figures.pcie_rx_bytes_per_second, "MB/s", 1e6),
+            level("tx", figures.pcie_tx_bytes_per_second, "MB/s", 1e6),
+        ];
+        let mut lines = vec![
+            ("GPU", joined(first)),
+            ("", joined(levels)),
+            ("", joined(traffic)),
+        ];
+        lines.retain(|(_, text)| !text.is_empty());
+        lines.extend(
+            self.difference
+                .iter()
+                .map(|sentence| ("", sentence.clone())),
+        );
+        lines
     }
 
     fn memory(&self) -> Option<String> {
@@ -74,11 +70,6 @@ impl NvmlReport {
         });
         Some(format!("memory used {:.1}{total} GiB", used.max / GIB))
     }
-}
-
-/// Why there is none.
-pub(super) fn write_missing(out: &mut String, reason: &str) -> fmt::Result {
-    writeln!(out, "GPU      no GPU-Util: {reason}")
 }
 
 fn share(name: &str, level: Option<Level>) -> Option<String> {
@@ -99,41 +90,17 @@ fn level(name: &str, level: Option<Level>, unit: &str, size: f64) -> Option<Stri
     Some(format!("{name} {mean} {unit}{most}"))
 }
 
-/// The parts there are, in one line; none where there are none.
-pub(super) fn line<const N: usize>(
-    out: &mut String,
-    head: &str,
-    parts: [Option<String>; N],
-) -> fmt::Result {
+/// The parts there are, in one line.
+pub(super) fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    match parts.is_empty() {
-        true => Ok(()),
-        false => writeln!(out, "{head}{}", parts.join(", ")),
-    }
-}
-
-pub(super) fn write_indented(out: &mut String, sentence: &str) -> fmt::Result {
-    let mut column = COLUMNS;
-    for (number, word) in sentence.split(' ').enumerate() {
-        let fits = column + 1 + word.chars().count() <= COLUMNS;
-        if fits {
-            out.push(' ');
-            column += 1;
-        } else {
-            out.push_str(if number == 0 { "" } else { "\n" });
-            out.push_str("         ");
-            column = 9;
-        }
-        out.push_str(word);
-        column += word.chars().count();
-    }
-    writeln!(out)
+    parts.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{DeviceReport, Machine, Report, render};
+    use crate::report::{DeviceReport, Machine, Report, render_as};
+    use crate::text::{Look, labelled};
 
     fn level(mean: f64, max: f64) -> Option<Level> {
         Some(Level { mean, max })
@@ -157,8 +124,8 @@ mod tests {
                 pcie_tx_bytes_per_second: level(3e6, 12e6),
             },
             difference: Some(
-                "GPU-Util 98.4 % says more than device busy 41.2 %: it takes the GPU for used wherever the \
-                 driver's coarse sampling meets a kernel"
+                "GPU-Util 98.4 % says more than device busy 41.2 %: GPU-Util counts a whole sample as used wherever \
+                 the driver's coarse sampling meets a kernel"
                     .to_owned(),
             ),
             cpu_ns: Nanos::from_millis(9),
@@ -167,9 +134,7 @@ mod tests {
 
     #[test]
     fn every_counter_is_shown_with_its_unit() {
-        let mut out = String::new();
-        report().write(&mut out).unwrap();
-        insta::assert_snapshot!(out);
+        insta::assert_snapshot!(shown(&report()));
     }
 
     #[test]
@@ -184,11 +149,17 @@ mod tests {
             },
             ..report()
         };
-        let mut out = String::new();
-        bare.write(&mut out).unwrap();
-        let expected = "GPU      the card does not say its GPU-Util, 1 reading of NVML, one every 100 ms\n         \
+        let expected = "GPU      the card does not report its GPU-Util, 1 reading of NVML, one every 100 ms\n         \
                         memory used 1.9 GiB\n";
-        assert_eq!(out, expected);
+        assert_eq!(shown(&bare), expected);
+    }
+
+    fn shown(report: &NvmlReport) -> String {
+        let lines = report.lines();
+        let lines = lines.iter();
+        lines
+            .map(|(label, text)| labelled(label, text, 110))
+            .collect()
     }
 
     fn rendered(nvml: Option<NvmlReport>, nvml_missing: Option<String>) -> String {
@@ -210,7 +181,11 @@ mod tests {
             nvml,
             nvml_missing,
         });
-        render(&report)
+        let look = Look {
+            width: 110,
+            ..Look::plain()
+        };
+        render_as(&report, &look)
     }
 
     #[test]

@@ -1,81 +1,98 @@
 //! The report in the terminal.
 
-use super::nvml::write_missing;
 use super::{
     CacheReport, DeviceMemoryReport, EmulatedReport, Report, Status, StorageReport, TimelineReport,
 };
-use crate::analysis::{Cause, Slack, StageSummary};
+use crate::analysis::{Cause, Slack, StageSummary, Verdict};
 use crate::pipeline::Skipped;
+use crate::text::{Column, Look, STRONG, Table, WARNING, bar, labelled, paragraph};
 use crate::timeline::{Bytes, Nanos, Stage, StageKind};
-use std::fmt::{self, Write};
 
-/// The report as text: the verdict first, then its evidence.
+/// Causes that are shown unless all are.
+const TOP: usize = 5;
+/// A bar of this many characters is all of the idle time.
+const BAR: usize = 20;
+/// Causes with a smaller share are left out.
+const SHOWN: f64 = 0.0005;
+/// Samples that are named.
+const NAMED: usize = 3;
+/// What is left out of a short report.
+const MORE: &str = "-v shows all causes, data wait, queues, threads, environment, overhead";
+
+/// What a label stands for.
+pub(super) type Line = (&'static str, String);
+
+/// All of the report as text: the verdict first, then its evidence.
 pub fn render(report: &Report) -> String {
-    let mut out = String::new();
-    // Writing to a string does not fail.
-    write_report(&mut out, report).ok();
+    render_as(report, &Look::plain())
+}
+
+/// The report as text that looks like this: in short, verdict, rate, main causes and stages.
+pub fn render_as(report: &Report, look: &Look) -> String {
+    let mut out = verdict(report, look);
+    if report.steps > 0 {
+        let mut figures = match look.verbose {
+            true => details(report),
+            false => summary(report),
+        };
+        figures.retain(|(_, text)| !text.is_empty());
+        out += "\n";
+        out.extend(figures.iter().map(|line| show(line, look)));
+        out += &causes(report, look);
+        out += &stages(report, look);
+        if look.verbose {
+            out += &slowest(report, look);
+            out += &threads(report, look);
+            out += &recorder(report, look);
+        } else {
+            out += &format!("\n{}", labelled("more", MORE, look.width));
+        }
+    }
+    for warning in warnings(report) {
+        let text = paragraph("", 0, &format!("warning: {warning}"), look.width);
+        out += &format!("\n{}\n", look.paint(WARNING, text.trim_end()));
+    }
     out
 }
 
-fn write_report(out: &mut String, report: &Report) -> fmt::Result {
-    match (&report.verdict, report.status) {
-        (Some(verdict), _) => {
-            writeln!(
-                out,
-                "verdict  {}: {}",
-                verdict.title,
-                verdict.evidence.join("; ")
-            )?;
-            if let Some(suggestion) = &verdict.suggestion {
-                writeln!(out, "         {}", suggestion.text())?;
-            }
-            write_slack(out, &verdict.slack)?;
-        }
-        (None, Status::Running) => writeln!(out, "verdict  none yet: no step has been measured")?,
-        (None, _) => writeln!(
-            out,
-            "verdict  none: the run ended before its first measured step"
-        )?,
-    }
-    // A run that failed says why when it ends.
-    if let Some(error) = report
-        .error
-        .as_ref()
-        .filter(|_| report.status != Status::Failed)
-    {
-        for (label, line) in std::iter::once("problem")
-            .chain(std::iter::repeat(""))
-            .zip(error.lines())
-        {
-            writeln!(out, "{label:<8} {line}")?;
-        }
-    }
-    if let Some(guard) = &report.guard {
-        writeln!(out, "guard    {}", guard.line())?;
-    }
-    if report.status == Status::Interrupted {
-        writeln!(
-            out,
-            "         (stopped after {} measured steps)",
-            report.steps
-        )?;
-    }
-    if report.steps == 0 {
-        return write_warnings(out, report);
-    }
-    writeln!(out)?;
-    write_device(out, report)?;
-    write_causes(out, report)?;
-    write_stages(out, report)?;
-    write_warnings(out, report)
+fn show((label, text): &Line, look: &Look) -> String {
+    labelled(label, text, look.width)
 }
 
-fn write_slack(out: &mut String, slack: &[Slack]) -> fmt::Result {
-    if slack.is_empty() {
-        return Ok(());
+fn verdict(report: &Report, look: &Look) -> String {
+    let mut lines: Vec<Line> = Vec::new();
+    let told = match (&report.verdict, report.status) {
+        (Some(verdict), _) => {
+            let suggestion = verdict.suggestion.as_ref();
+            lines.extend(suggestion.map(|suggestion| ("", suggestion.text())));
+            if look.verbose {
+                lines.extend(slack(verdict));
+            }
+            format!("{}: {}", verdict.title, verdict.evidence.join("; "))
+        }
+        (None, Status::Running) => "none yet: no step has been measured".to_owned(),
+        (None, _) => "none: the run ended before its first measured step".to_owned(),
+    };
+    // A run that failed says why when it ends.
+    let problem = report.error.as_ref();
+    let problem = problem.filter(|_| report.status != Status::Failed);
+    let labels = std::iter::once("problem").chain(std::iter::repeat(""));
+    let problem = problem.iter().flat_map(|error| error.lines());
+    lines.extend(labels.zip(problem.map(str::to_owned)));
+    lines.extend(report.guard.iter().map(|guard| ("guard", guard.line())));
+    if report.status == Status::Interrupted {
+        let steps = report.steps;
+        lines.push(("", format!("(stopped after {steps} measured steps)")));
     }
-    let each: Vec<String> = slack.iter().map(Slack::to_string).collect();
-    writeln!(out, "slack    {}", each.join("; "))
+    let told = labelled("verdict", &told, look.width);
+    let mut out = format!("{}\n", look.paint(STRONG, told.trim_end()));
+    out.extend(lines.iter().map(|line| show(line, look)));
+    out
+}
+
+fn slack(verdict: &Verdict) -> Option<Line> {
+    let each: Vec<String> = verdict.slack.iter().map(Slack::to_string).collect();
+    (!each.is_empty()).then(|| ("slack", each.join("; ")))
 }
 
 /// A share, 0 to 1, as it is shown: `12.3 %`.
@@ -83,78 +100,97 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-fn write_device(out: &mut String, report: &Report) -> fmt::Result {
-    let window = report.window_ns;
-    if let Some(mode) = describe_mode(&report.config) {
-        writeln!(out, "mode     {mode}")?;
-    }
+/// The rate, how busy the device was, and what was not real.
+fn summary(report: &Report) -> Vec<Line> {
+    let mut lines = vec![
+        ("mode", describe_mode(&report.config).to_owned()),
+        ("rate", samples_per_second(report)),
+    ];
     if let Some(device) = &report.device {
-        writeln!(
-            out,
-            "device   {}: busy {}, idle {} of {window}",
-            device.name,
-            percent(device.busy_share),
-            percent(1.0 - device.busy_share)
-        )?;
-        if report.paused_ns > Nanos::ZERO {
-            let paused = report.paused_ns;
-            writeln!(out, "paused   {paused} between epochs, not measured")?;
-        }
-        if let Some(emulated) = &device.emulated {
-            write_emulated(out, emulated)?;
-        }
-        if let Some(timeline) = &device.timeline {
-            timeline.write(out)?;
-        }
-        if let Some(memory) = &device.memory {
-            writeln!(out, "memory   {}", describe_memory(memory))?;
-        }
-        if let Some(nvml) = &device.nvml {
-            nvml.write(out)?;
-        }
-        if let Some(reason) = &device.nvml_missing {
-            write_missing(out, reason)?;
-        }
+        let busy = percent(device.busy_share);
+        let emulated = device.emulated.as_ref();
+        let emulated = emulated.map(|emulated| format!("; {}", describe_emulated(emulated)));
+        let emulated = emulated.unwrap_or_default();
+        lines.push(("device", format!("{}: busy {busy}{emulated}", device.name)));
     }
-    if let Some(storage) = &report.storage {
-        writeln!(out, "storage  {}", describe_storage(storage))?;
-    }
-    if let Some(cache) = &report.cache {
-        write_cache(out, cache)?;
-    }
-    writeln!(
-        out,
-        "rate     {:.1} samples/s over {} steps ({} samples)",
+    let storage = report.storage.as_ref();
+    lines.extend(storage.map(|storage| ("storage", describe_storage(storage))));
+    lines
+}
+
+fn samples_per_second(report: &Report) -> String {
+    format!(
+        "{:.1} samples/s over {} steps ({} samples)",
         report.samples_per_second, report.steps, report.samples
-    )?;
+    )
+}
+
+/// Everything but tables.
+fn details(report: &Report) -> Vec<Line> {
+    let mut lines = vec![("mode", describe_mode(&report.config).to_owned())];
+    lines.extend(device(report));
+    let storage = report.storage.as_ref();
+    lines.extend(storage.map(|storage| ("storage", describe_storage(storage))));
+    lines.extend(report.cache.iter().flat_map(page_cache));
+    lines.push(("rate", samples_per_second(report)));
+    lines.push(("wait", describe_wait(report)));
+    let training = &report.training;
+    if let (Some(first), Some(last)) = (training.first_loss, training.last_loss) {
+        let (p50, p99) = (report.step.p50, report.step.p99);
+        let step = format!("p50 {p50}, p99 {p99}; loss {first:.3} -> {last:.3}");
+        lines.push(("step", step));
+    }
+    lines.extend(describe_accuracy(report).map(|text| ("accuracy", text)));
+    lines
+}
+
+fn device(report: &Report) -> Vec<Line> {
+    let Some(device) = &report.device else {
+        return Vec::new();
+    };
+    let (busy, idle) = (percent(device.busy_share), percent(1.0 - device.busy_share));
+    let window = report.window_ns;
+    let shares = format!("{}: busy {busy}, idle {idle} of {window}", device.name);
+    let mut lines = vec![("device", shares)];
+    if report.paused_ns > Nanos::ZERO {
+        let paused = report.paused_ns;
+        lines.push(("paused", format!("{paused} between epochs, not measured")));
+    }
+    if let Some(emulated) = &device.emulated {
+        let utilization = percent(emulated.accelerator_utilization);
+        let note = describe_emulated(emulated);
+        lines.push(("", format!("{note}; AU {utilization} (MLPerf Storage)")));
+        let figures = figures(&emulated.source, emulated.changed);
+        lines.push(("", format!("figures: {figures}")));
+    }
+    lines.extend(device.timeline.iter().flat_map(TimelineReport::lines));
+    let memory = device.memory.as_ref();
+    lines.extend(memory.map(|memory| ("memory", describe_memory(memory))));
+    lines.extend(device.nvml.iter().flat_map(|nvml| nvml.lines()));
+    let missing = device.nvml_missing.as_ref();
+    lines.extend(missing.map(|reason| ("GPU", format!("no GPU-Util: {reason}"))));
+    lines
+}
+
+fn describe_wait(report: &Report) -> String {
     let wait = &report.data_wait;
-    write!(
-        out,
-        "wait     data wait p50 {}, p99 {} a step, {} of the time",
+    let mut text = format!(
+        "data wait p50 {}, p99 {} a step, {} of the time",
         wait.p50,
         wait.p99,
         percent(report.data_wait_share)
-    )?;
+    );
     let beside = report.device.as_ref().is_some_and(|device| {
         let timeline = device.timeline.as_ref();
         device.emulated.is_some() || timeline.is_some_and(TimelineReport::is_beside)
     });
     if let Some(verdict) = report.verdict.as_ref().filter(|_| beside) {
-        write!(out, ", the device {}", percent(verdict.input_wait_share))?;
+        text += &format!(", the device {}", percent(verdict.input_wait_share));
     }
-    match report.first_batch_ns {
-        Some(first) => writeln!(out, "; first batch after {first}")?,
-        None => writeln!(out)?,
+    if let Some(first) = report.first_batch_ns {
+        text += &format!("; first batch after {first}");
     }
-    let loss = (report.training.first_loss, report.training.last_loss);
-    if let (Some(first), Some(last)) = loss {
-        writeln!(
-            out,
-            "step     p50 {}, p99 {}; loss {first:.3} -> {last:.3}",
-            report.step.p50, report.step.p99
-        )?;
-    }
-    write_accuracy(out, report)
+    text
 }
 
 /// What the device's allocator held at most.
@@ -175,29 +211,22 @@ fn describe_memory(memory: &DeviceMemoryReport) -> String {
 }
 
 /// What was run, where that is not the whole.
-fn describe_mode(config: &serde_json::Value) -> Option<&'static str> {
-    match config["mode"].as_str()? {
-        "loader-only" => Some("loader-only: the batches are thrown away"),
-        "cached" => Some("cached: the data set lies in memory, nothing is fetched"),
-        "host-resident" => Some("host-resident: trains on a few batches that stay in host memory"),
-        "device-only" => Some("device-only: trains on a few batches that stay on the device"),
-        _ => None,
+fn describe_mode(config: &serde_json::Value) -> &'static str {
+    match config["mode"].as_str() {
+        Some("loader-only") => "loader-only: the batches are thrown away",
+        Some("cached") => "cached: the data set is in memory, nothing is fetched",
+        Some("host-resident") => "host-resident: trains on a few batches that stay in host memory",
+        Some("device-only") => "device-only: trains on a few batches that stay on the device",
+        _ => "",
     }
 }
 
-fn write_emulated(out: &mut String, emulated: &EmulatedReport) -> fmt::Result {
-    let trains = if emulated.trains {
-        "burn trains on the CPU beside it"
-    } else {
-        "nothing is trained"
+fn describe_emulated(emulated: &EmulatedReport) -> String {
+    let trains = match emulated.trains {
+        true => "burn trains on the CPU beside it",
+        false => "no model is trained",
     };
-    let utilization = percent(emulated.accelerator_utilization);
-    writeln!(
-        out,
-        "         emulated, its times are arithmetic; {trains}; AU {utilization} (MLPerf Storage)"
-    )?;
-    let figures = figures(&emulated.source, emulated.changed);
-    writeln!(out, "         figures: {figures}")
+    format!("step times are computed, not measured; {trains}")
 }
 
 /// Where emulated figures are from.
@@ -214,33 +243,31 @@ fn figures(source: &str, changed: bool) -> String {
 const COLD: f64 = 0.01;
 
 /// How much of the data was in the page cache as each epoch began.
-fn write_cache(out: &mut String, cache: &CacheReport) -> fmt::Result {
+fn page_cache(cache: &CacheReport) -> Vec<Line> {
     let asked = match &*cache.asked {
         "as-is" => String::new(),
         asked => format!(" ({asked} was asked for)"),
     };
     let Some((first, later)) = cache.epochs.split_first() else {
-        let reason = cache.unknown.as_deref().unwrap_or("it was not looked at");
-        return writeln!(out, "cache    not known{asked}: {reason}");
+        let reason = cache.unknown.as_deref().unwrap_or("it was not measured");
+        return vec![("cache", format!("not known{asked}: {reason}"))];
     };
     let share = percent(first.resident_share);
     let megabytes = first.bytes as f64 / 1e6;
-    write!(
-        out,
-        "cache    {share} of {megabytes:.0} MB in the page cache before the first epoch{asked}"
-    )?;
+    let mut text =
+        format!("{share} of {megabytes:.0} MB in the page cache before the first epoch{asked}");
     if let Some(last) = later.last() {
         let share = percent(last.resident_share);
-        write!(out, ", {share} as the last began")?;
+        text += &format!(", {share} as the last began");
     }
     if first.every > 1 {
-        write!(out, "; one file in {} was looked at", first.every)?;
+        text += &format!("; 1 in {} files sampled", first.every);
     }
-    writeln!(out)?;
+    let mut lines = vec![("cache", text)];
     if cache.asked == "cold" && first.resident_share > COLD {
-        writeln!(out, "         not a cold run: the kernel kept that much")?;
+        lines.push(("", "not a cold run: the kernel kept that much".to_owned()));
     }
-    Ok(())
+    lines
 }
 
 /// The emulated disk: its name, the figures that cost time, and where they are from.
@@ -263,198 +290,214 @@ fn describe_storage(storage: &StorageReport) -> String {
 }
 
 /// The last epoch's accuracy, and that on what was held out.
-fn write_accuracy(out: &mut String, report: &Report) -> fmt::Result {
+fn describe_accuracy(report: &Report) -> Option<String> {
     let training = &report.training;
-    let Some(epoch) = training.epochs.last() else {
-        return Ok(());
-    };
+    let epoch = training.epochs.last()?;
     let number = epoch.epoch + 1;
-    write!(
-        out,
-        "accuracy {:.2} % of epoch {number}",
-        100.0 * epoch.score.accuracy
-    )?;
+    let mut text = format!("{:.2} % of epoch {number}", 100.0 * epoch.score.accuracy);
     for held_out in &training.evaluations {
         let (part, samples) = (&held_out.part, held_out.score.samples);
         let (percent, loss) = (100.0 * held_out.score.accuracy, held_out.score.loss);
-        write!(
-            out,
+        text += &format!(
             "; {part} {percent:.2} % of {samples} (loss {loss:.3}, {})",
             held_out.elapsed_ns
-        )?;
+        );
     }
-    writeln!(out)
+    Some(text)
 }
 
-fn write_causes(out: &mut String, report: &Report) -> fmt::Result {
+fn causes(report: &Report, look: &Look) -> String {
     let title = match report.device {
         Some(_) => "device idle by cause",
         None => "the loader's time by cause",
     };
-    writeln!(out, "\n{title:<28} {:>9} {:>10}", "share", "time")?;
-    for cause in &report.idle_causes {
-        let shown = cause.share >= 0.0005 || cause.kind == Cause::Unattributed;
-        if shown {
-            let (share, time) = (percent(cause.share), cause.ns.to_string());
-            writeln!(out, "  {:<26} {share:>9} {time:>10}", cause.cause)?;
-        }
+    let columns = [
+        Column::name(title),
+        Column::figure("share"),
+        Column::figure("time"),
+        Column::words(""),
+    ];
+    let mut table = Table::new(columns);
+    let shown = report
+        .idle_causes
+        .iter()
+        .filter(|cause| cause.share >= SHOWN || look.verbose && cause.kind == Cause::Unattributed);
+    for cause in shown.take(if look.verbose { usize::MAX } else { TOP }) {
+        table.push([
+            format!("  {}", cause.cause),
+            percent(cause.share),
+            cause.ns.to_string(),
+            bar(cause.share, BAR),
+        ]);
     }
-    Ok(())
+    format!("\n{}", look.paint_bars(&table.render(look.width)))
 }
 
-fn write_stages(out: &mut String, report: &Report) -> fmt::Result {
+fn stages(report: &Report, look: &Look) -> String {
     if report.stages.is_empty() {
-        writeln!(out, "\nno stage of the loader ran in the window")?;
-    } else {
-        write_stage_table(out, report)?;
+        return "\nno stage of the loader ran in the window\n".to_owned();
     }
-    write_slowest(out, report)?;
-    write_threads(out, report)?;
-    let recorder = &report.recorder;
-    writeln!(
-        out,
-        "\nrecorder {} records, {} dropped; {:.2} % of the CPU time",
-        recorder.records,
-        recorder.dropped,
-        100.0 * recorder.cpu_share
-    )
+    let mut figures = vec!["workers", "busy", "starved", "blocked", "items", "p50"];
+    match look.verbose {
+        true => figures.extend(["p90", "p99", "queued"]),
+        false => figures.push("p99"),
+    }
+    let figures = figures.into_iter().map(Column::figure);
+    let mut table = Table::new(std::iter::once(Column::name("stage")).chain(figures));
+    for stage in &report.stages {
+        table.push(stage_row(stage, report.window_ns, look.verbose));
+    }
+    let mut out = format!("\n{}", table.render(look.width));
+    for note in stage_notes(report) {
+        out += &paragraph("", 2, &format!("({note})"), look.width);
+    }
+    out
 }
 
-fn write_stage_table(out: &mut String, report: &Report) -> fmt::Result {
-    writeln!(
-        out,
-        "\n{:<11} {:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>7}",
-        "stage", "workers", "busy", "starved", "blocked", "items", "p50", "p90", "p99", "queued"
-    )?;
-    for stage in &report.stages {
-        write_stage(out, stage, report.window_ns)?;
+fn stage_row(stage: &StageSummary, window: Nanos, verbose: bool) -> Vec<String> {
+    let shares = stage.shares(window);
+    let of = |share: f64| format!("{:.1}%", 100.0 * share);
+    let service = &stage.service;
+    let mut row = vec![
+        stage.stage.to_string(),
+        stage.workers.to_string(),
+        of(shares.busy),
+        shares.starved.map_or("-".to_owned(), of),
+        of(shares.blocked),
+        stage.items.to_string(),
+        service.p50.to_string(),
+    ];
+    if verbose {
+        row.push(service.p90.to_string());
     }
+    row.push(service.p99.to_string());
+    if verbose {
+        row.push(format!("{:.1}", stage.input_queue_mean));
+    }
+    row
+}
+
+fn stage_notes(report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
     for stage in report.pipeline.samples() {
         let parts: Vec<&str> = stage.parts().map(Stage::name).collect();
         if !parts.is_empty() {
-            let parts = parts.join(", ");
-            writeln!(out, "  ({stage} outside of its parts: {parts})")?;
+            notes.push(format!(
+                "{stage} outside of its parts: {}",
+                parts.join(", ")
+            ));
         }
     }
     let whole = |row: &StageSummary| row.stage.kind() == StageKind::Batch && row.shared_workers;
     if report.stages.iter().any(whole) {
-        writeln!(out, "  (the same threads serve several stages)")?;
+        notes.push("the same threads serve several stages".to_owned());
     }
     if report.stages.iter().any(|stage| stage.workers == 0) {
-        writeln!(out, "  (0 workers: in the trainer's own thread)")?;
+        notes.push("0 workers: in the trainer's own thread".to_owned());
     }
-    Ok(())
+    notes
 }
-
-fn write_stage(out: &mut String, stage: &StageSummary, window: Nanos) -> fmt::Result {
-    let shares = stage.shares(window);
-    let of = |share: f64| format!("{:.1}%", 100.0 * share);
-    writeln!(
-        out,
-        "{:<11} {:>7} {:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>7.1}",
-        stage.stage,
-        stage.workers,
-        of(shares.busy),
-        shares.starved.map_or("-".to_owned(), of),
-        of(shares.blocked),
-        stage.items,
-        stage.service.p50.to_string(),
-        stage.service.p90.to_string(),
-        stage.service.p99.to_string(),
-        stage.input_queue_mean,
-    )
-}
-
-/// Samples that are named in the terminal.
-const NAMED: usize = 3;
 
 /// The slowest samples, whatever their stage.
-fn write_slowest(out: &mut String, report: &Report) -> fmt::Result {
-    for (place, slow) in report.slowest_samples.iter().take(NAMED).enumerate() {
-        if place == 0 {
-            writeln!(out, "\nslowest samples")?;
-        }
-        let (stage, time) = (slow.stage, slow.time.to_string());
-        let unnamed = format!("sample {}", slow.index);
-        let name = slow.name.as_ref().unwrap_or(&unnamed);
-        write!(out, "  {stage:<10} {time:>8}  {name}")?;
-        match slow.samples {
-            0 | 1 => writeln!(out)?,
-            several => writeln!(out, " and {} taken with it", several - 1)?,
-        }
+fn slowest(report: &Report, look: &Look) -> String {
+    if report.slowest_samples.is_empty() {
+        return String::new();
     }
-    Ok(())
+    let columns = [
+        Column::name("slowest samples"),
+        Column::figure("time"),
+        Column::words("sample"),
+    ];
+    let mut table = Table::new(columns);
+    for slow in report.slowest_samples.iter().take(NAMED) {
+        let unnamed = || format!("sample {}", slow.index);
+        let name = slow.name.clone().unwrap_or_else(unnamed);
+        let others = match slow.samples {
+            0 | 1 => String::new(),
+            several => format!(" and {} taken with it", several - 1),
+        };
+        let (stage, time) = (slow.stage, slow.time.to_string());
+        table.push([format!("  {stage}"), time, name + &others]);
+    }
+    format!("\n{}", table.render(look.width))
 }
 
-fn write_threads(out: &mut String, report: &Report) -> fmt::Result {
-    writeln!(
-        out,
-        "\n{:<14} {:>8} {:>8} {:>10} {:>13} {:>12}",
-        "thread", "user", "system", "run delay", "switches v/i", "major faults"
-    )?;
+fn threads(report: &Report, look: &Look) -> String {
+    let figures = [
+        "user",
+        "system",
+        "run delay",
+        "switches v/i",
+        "major faults",
+    ];
+    let figures = figures.map(Column::figure);
+    let mut table = Table::new(std::iter::once(Column::name("thread")).chain(figures));
     for worker in &report.workers {
         let usage = &worker.usage;
-        let switches = format!(
-            "{}/{}",
-            usage.voluntary_switches, usage.involuntary_switches
-        );
-        writeln!(
-            out,
-            "{:<14} {:>8} {:>8} {:>10} {switches:>13} {:>12}",
-            worker.name,
+        let (voluntary, involuntary) = (usage.voluntary_switches, usage.involuntary_switches);
+        table.push([
+            worker.name.to_string(),
             usage.user.to_string(),
             usage.system.to_string(),
             usage.run_delay.to_string(),
-            usage.major_faults,
-        )?;
+            format!("{voluntary}/{involuntary}"),
+            usage.major_faults.to_string(),
+        ]);
     }
-    Ok(())
+    format!("\n{}", table.render(look.width))
 }
 
-fn write_skipped(out: &mut String, when: &str, skipped: &Skipped) -> fmt::Result {
+fn recorder(report: &Report, look: &Look) -> String {
+    let recorder = &report.recorder;
+    let text = format!(
+        "{} records, {} dropped; {:.2} % of the CPU time",
+        recorder.records,
+        recorder.dropped,
+        100.0 * recorder.cpu_share
+    );
+    format!("\n{}", labelled("recorder", &text, look.width))
+}
+
+fn skipped(when: &str, skipped: &Skipped) -> Option<String> {
     let (count, listed) = (skipped.count, skipped.listed.len());
-    match count {
-        0 => Ok(()),
-        _ => writeln!(
-            out,
-            "\nwarning: {count} samples were skipped{when}, {listed} different ones; the report lists them"
-        ),
-    }
+    (count > 0).then(|| {
+        format!(
+            "{count} samples were skipped{when}, {listed} different ones; the report lists them"
+        )
+    })
 }
 
-fn write_warnings(out: &mut String, report: &Report) -> fmt::Result {
-    if report.recorder.dropped > 0 {
-        writeln!(
-            out,
-            "\nwarning: {} records were dropped; the idle time that led to them is unattributed; try fewer workers, or leave \
-             a core free",
-            report.recorder.dropped
-        )?;
+fn warnings(report: &Report) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let dropped = report.recorder.dropped;
+    if dropped > 0 {
+        warnings.push(format!(
+            "{dropped} records were dropped; the idle time that led to them is unattributed; try fewer workers, or leave \
+             a core free"
+        ));
     }
     for (stage, part) in &report.undeclared_parts {
-        writeln!(
-            out,
-            "\nwarning: {stage} opened the part `{part}`, which it has not declared, so its time is {stage}'s own; try \
+        warnings.push(format!(
+            "{stage} opened the part `{part}`, which it has not declared, so its time is {stage}'s own; try \
              .parts(&[\"{part}\"]) after {stage}"
-        )?;
+        ));
     }
-    write_skipped(out, "", &report.skipped)?;
+    warnings.extend(skipped("", &report.skipped));
     for held_out in &report.training.evaluations {
         let of = format!(" in the evaluation on {}", held_out.part);
-        write_skipped(out, &of, &held_out.skipped)?;
+        warnings.extend(skipped(&of, &held_out.skipped));
     }
     if let Some(trace) = &report.trace {
-        if let Some(error) = &trace.error {
-            writeln!(out, "\nwarning: the trace is incomplete: {error}")?;
-        } else if trace.left_out_events > 0 {
-            let left_out = trace.left_out_events;
-            writeln!(
-                out,
-                "\nwarning: the trace reached its size limit; {left_out} events are left out"
-            )?;
+        let left_out = trace.left_out_events;
+        match &trace.error {
+            Some(error) => warnings.push(format!("the trace is incomplete: {error}")),
+            None if left_out > 0 => warnings.push(format!(
+                "the trace reached its size limit; {left_out} events are left out"
+            )),
+            None => {}
         }
     }
-    Ok(())
+    warnings
 }
 
 #[cfg(test)]
@@ -491,7 +534,11 @@ mod tests {
         });
         let text = "guard    8 decode workers are too many; \
                     try --set decode.workers=1 (predicted 1.19x, at most 1.30x)";
-        assert_eq!(render(&report).lines().nth(1), Some(text));
+        let look = Look {
+            width: 120,
+            ..Look::plain()
+        };
+        assert_eq!(render_as(&report, &look).lines().nth(1), Some(text));
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["guard"]["lost_ns"], 900_000_000);
         assert_eq!(json["guard"]["suggestion"]["change"]["set"][0]["value"], 1);

@@ -2,11 +2,10 @@
 //!
 //! May use: `timeline`.
 
-use super::nvml::{line, write_indented};
-use super::terminal::percent;
+use super::nvml::joined;
+use super::terminal::{Line, percent};
 use crate::timeline::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Who said when a GPU worked.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +69,7 @@ impl TimelineReport {
     pub fn doubt_of(&self, steps: u64) -> Option<String> {
         let lost = self.lost + self.late;
         if steps > 0 && self.records == 0 {
-            let text = "CUPTI told of no kernel at all, so that the device seems idle: another profiler may hold it, \
+            let text = "CUPTI recorded no kernel at all, so the device seems idle: another profiler may hold it, \
                         or it belongs to a CUDA newer than the driver's; try gpu.timeline = \"events\"";
             return Some(text.to_owned());
         }
@@ -88,7 +87,7 @@ impl TimelineReport {
     }
 
     /// Lines below the one of the device.
-    pub(super) fn write(&self, out: &mut String) -> fmt::Result {
+    pub(super) fn lines(&self) -> Vec<Line> {
         let kernels = (self.kernels > 0).then(|| {
             let mean = Nanos(self.kernel_ns.0 / self.kernels);
             format!("{} kernels, {mean} each on average", self.kernels)
@@ -97,21 +96,14 @@ impl TimelineReport {
             let took = self.preparation_ns;
             format!("kernels compiled and tuned in {took}, before the run")
         });
-        line(
-            out,
-            "timeline ",
-            [Some(self.source.words().to_owned()), kernels, prepared],
-        )?;
-        if let Some(copies) = self.copies.as_ref().filter(|copies| copies.count > 0) {
-            line(out, "copies   ", [Some(copies.words())])?;
-        }
-        if let Some(reason) = &self.fallback {
-            write_indented(out, &format!("not by CUPTI: {reason}"))?;
-        }
-        match &self.doubt {
-            Some(doubt) => write_indented(out, doubt),
-            None => Ok(()),
-        }
+        let source = self.source.words().to_owned();
+        let mut lines = vec![("timeline", joined([Some(source), kernels, prepared]))];
+        let copies = self.copies.iter().filter(|copies| copies.count > 0);
+        lines.extend(copies.map(|copies| ("copies", copies.words())));
+        let fallback = self.fallback.iter();
+        lines.extend(fallback.map(|reason| ("", format!("not by CUPTI: {reason}"))));
+        lines.extend(self.doubt.iter().map(|doubt| ("", doubt.clone())));
+        lines
     }
 }
 
@@ -144,6 +136,7 @@ impl CopyReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::labelled;
 
     #[test]
     fn what_is_known_is_told() {
@@ -166,17 +159,20 @@ mod tests {
             ..TimelineReport::default()
         };
         report.doubt = report.doubt_of(7);
-        let mut out = String::new();
-        report.write(&mut out).unwrap();
-        insta::assert_snapshot!("cupti", out);
+        let shown = |report: &TimelineReport| -> String {
+            let lines = report.lines();
+            let lines = lines.iter();
+            lines
+                .map(|(label, text)| labelled(label, text, 110))
+                .collect()
+        };
+        insta::assert_snapshot!("cupti", shown(&report));
         report = TimelineReport {
             source: TimelineSource::Events,
             fallback: Some("CUPTI (libcupti.so): not on the loader's path".to_owned()),
             ..TimelineReport::default()
         };
-        out.clear();
-        report.write(&mut out).unwrap();
-        insta::assert_snapshot!("events", out);
+        insta::assert_snapshot!("events", shown(&report));
         assert_eq!(report.doubt_of(0), None);
         assert!(report.doubt_of(1).unwrap().contains("no kernel at all"));
     }

@@ -113,7 +113,7 @@ pub enum StageNameError {
     #[error("a pipeline needs a stage that makes samples\n  try: name at least one stage")]
     None,
     /// More sample stages than a pipeline may have: how many.
-    #[error("a pipeline has {0} stages, and at most {MOST_STAGES} can be told apart")]
+    #[error("a pipeline has {0} stages, and at most {MOST_STAGES} are possible")]
     TooMany(usize),
     /// A name with characters that it must not have, or none at all.
     #[error(

@@ -32,7 +32,7 @@ pub enum FetchError {
         tried: Vec<(String, String)>,
     },
     #[error(
-        "{folder} does not have {title}:{}\nGive the folder that has the files as they are published, unpacked or not",
+        "{folder} does not have {title}:{}\nName the folder with the files as published, unpacked or not",
         listed(missing)
     )]
     NotInFolder {
@@ -61,7 +61,7 @@ pub enum FetchError {
     NoMirrors { title: String },
     #[error("cannot start a thread for the download: {source}; end other programs and try again")]
     Thread { source: io::Error },
-    #[error("stopped; the same command goes on from there")]
+    #[error("stopped; run the same command again to resume")]
     Stopped,
 }
 
@@ -77,7 +77,7 @@ impl From<DataError> for FetchError {
         };
         let remedy = match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                "make room there and run the same command again, which goes on from there, or choose another folder"
+                "free space there and run the same command again to resume, or choose another folder"
             }
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 "choose a folder that you may write to, or change its permissions"

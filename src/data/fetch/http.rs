@@ -156,7 +156,7 @@ fn begin(response: &Response<Body>, asked: u64) -> Result<Piece, Refusal> {
             match content_range(range) {
                 Some((offset, size)) => Ok(Piece::Begin { offset, size }),
                 None => Err(Refusal::Failed(format!(
-                    "it sent a part that nobody can place (asked from byte {asked}, Content-Range {range:?})"
+                    "it sent a part at an unknown place (asked from byte {asked}, Content-Range {range:?})"
                 ))),
             }
         }

@@ -35,7 +35,7 @@ impl fmt::Display for Provenance {
     }
 }
 
-/// Looks at the files of `set` in `folder` that would be read (`source.kind = "idx"`, `"cifar10"`, `"cifar100"`), gzipped
+/// Looks at the files of `set` in `folder` that would be read (`source.kind = "mnist"`, `"cifar10"`, `"cifar100"`), gzipped
 /// or not, in the archive's folder or not. Every byte is read, up to the first file that differs: at most about 180 MB.
 ///
 /// # Errors

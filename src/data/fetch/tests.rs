@@ -264,7 +264,7 @@ fn a_full_disk_says_what_to_do() {
     };
     let text = full(std::io::ErrorKind::StorageFull);
     assert!(
-        text.starts_with("cannot write /data/a.part: ") && text.contains("make room there"),
+        text.starts_with("cannot write /data/a.part: ") && text.contains("free space there"),
         "{text}"
     );
     assert!(full(std::io::ErrorKind::ReadOnlyFilesystem).contains("you may write to"));

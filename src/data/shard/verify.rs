@@ -18,6 +18,7 @@ use super::reader::source::ByteSource;
 use super::reader::{ShardFile, check_record, open_file};
 use super::reader::{read_class_names, read_header, read_index, read_names};
 use crate::DataError;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 /// Long enough that a disk reads instead of seeking.
 const RUN_BYTES: u64 = 4 << 20;
@@ -30,6 +31,18 @@ pub struct Damage {
     /// Path of the record before it was packed, where it is one that is damaged and that is known.
     pub name: Option<String>,
     pub fault: Fault,
+}
+
+impl Serialize for Damage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Damage", 5)?;
+        fields.serialize_field("path", &self.path)?;
+        fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("part", &self.fault.part.to_string())?;
+        fields.serialize_field("bytes", &self.fault.bytes)?;
+        fields.serialize_field("what", &self.fault.what.to_string())?;
+        fields.end()
+    }
 }
 
 impl fmt::Display for Damage {
@@ -47,7 +60,7 @@ impl fmt::Display for Damage {
 }
 
 /// What [`verify`] found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct VerifySummary {
     pub shards: u32,
     /// Records that were read, damaged ones included.

@@ -19,6 +19,7 @@ use file::ShardWriter;
 use lanes::{Encoded, Records, with_lanes};
 use plan::Plan;
 use resume::{Kept, find_finished};
+use serde::Serialize;
 
 mod file;
 mod lanes;
@@ -106,7 +107,8 @@ impl PackOptions {
 }
 
 /// How packing ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PackOutcome {
     Written,
     /// Every shard was already there, packed from the same source with the same options.
@@ -116,14 +118,14 @@ pub enum PackOutcome {
 }
 
 /// A sample that was left out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SkippedSample {
     pub name: String,
     pub reason: String,
 }
 
 /// What a call to [`pack`] left on disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PackSummary {
     pub outcome: PackOutcome,
     /// Shards there now.

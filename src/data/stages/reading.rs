@@ -46,7 +46,7 @@ pub enum ReadError {
     Map(#[from] MapError),
     #[error(
         "cannot read {path} past the page cache: {source}; its file system may not support O_DIRECT, \
-         set read.mode = \"pread\""
+         set read.method = \"pread\""
     )]
     Direct { path: PathBuf, source: io::Error },
     #[error(
@@ -62,7 +62,7 @@ pub enum ReadError {
     )]
     Unreadable { path: PathBuf },
     #[error(
-        "the data set has {needed} bytes and there is memory for {available}; set read.mode to \"mmap\" or \"pread\""
+        "the data set has {needed} bytes and there is memory for {available}; set read.method to \"mmap\" or \"pread\""
     )]
     TooLarge { needed: u64, available: u64 },
 }

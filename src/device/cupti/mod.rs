@@ -85,7 +85,7 @@ impl CuptiError {
             CuptiError::Refused { .. } => {
                 "check that the CUPTI belongs to a CUDA no newer than the driver's (`stallscope doctor`)"
             }
-            CuptiError::OtherClock => "run it in a process of its own",
+            CuptiError::OtherClock => "run it in a separate process",
         }
     }
 }

@@ -167,11 +167,9 @@ pub(super) fn nvml() -> Result<Piece, Missing> {
     let version = Nvml::init().and_then(|nvml| nvml.sys_driver_version());
     Ok(Piece {
         path: "libnvidia-ml.so.1".into(),
-        version: Some(
-            version.map_err(|error| {
-                missing(format!("it does not tell the driver's version: {error}"))
-            })?,
-        ),
+        version: Some(version.map_err(|error| {
+            missing(format!("it does not report the driver's version: {error}"))
+        })?),
     })
 }
 

@@ -172,7 +172,7 @@ fn an_emulation_that_waits_for_its_own_threads_is_no_evidence() {
     for part in [
         "With \"one\" what binds a faster device is open: 1.3 % of an epoch",
         "idle by prefetch depth (copy) (35.0 %), wake-up (30.0 %)",
-        "the emulation itself waits for threads to wake and to get a core (40.0 % of the time), so this does not",
+        "the emulation itself waits for threads to wake and to get a core (40.0 % of the time), so it does not",
         "is left open with \"one\": a device 20 times as fast gains 16.0x by its data wait and 3.53x emulated there",
     ] {
         assert!(said.contains(part), "{part:?} is not in {said}");

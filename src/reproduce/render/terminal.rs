@@ -1,108 +1,105 @@
-//! A re-measured table as plain text of at most 120 columns. May use: the data model.
+//! A re-measured table as plain text. May use: `text`, the data model.
 
-mod block;
-
-use super::{layout, provenance};
+use super::layout::{self, Field, Remarks};
+use super::{figure, provenance};
 use crate::reproduce::{DataUsed, Part, Reproduction, Row, Source};
-use std::fmt::{self, Write};
+use crate::text::{Column, Table, paragraph};
 
-/// Columns of a terminal that tables keep to.
-const WIDTH: usize = 120;
-/// The same of running text.
-const TEXT: usize = 110;
-/// Of the names before what is told.
+/// Of the names before what is said.
 const LABEL: usize = 10;
 
-/// The whole of it: where it was measured, a table for each part with its reasons, and what explains the figures.
-pub fn terminal(reproduction: &Reproduction) -> String {
-    let mut out = String::new();
-    // Writing to a string does not fail.
-    write_all(&mut out, reproduction).ok();
-    out
-}
-
-fn write_all(out: &mut String, reproduction: &Reproduction) -> fmt::Result {
+/// The whole of it in lines of at most `width`: where it was measured, a table for each part with its reasons, and what
+/// explains the figures.
+pub fn terminal(reproduction: &Reproduction, width: usize) -> String {
     let made = &reproduction.made;
-    told(out, &reproduction.table, &reproduction.title)?;
-    told(out, "machine", &provenance::machine(&made.machine))?;
-    told(out, "made", &provenance::made(made))?;
+    let say = |label: &str, text: &str| match label.len() < LABEL {
+        true => paragraph(label, LABEL, text, width),
+        false => paragraph("", 0, &format!("{label}  {text}"), width),
+    };
+    let mut out = say(&reproduction.table, &reproduction.title);
+    out += &say("machine", &provenance::machine(&made.machine));
+    out += &say("made", &provenance::made(made));
     // A command is to be copied: it stays on its line.
-    writeln!(out, "{:LABEL$}{}", "command", made.command)?;
+    out += &format!("{:LABEL$}{}\n", "command", made.command);
     for (label, data) in labelled("data", &made.data) {
-        told(out, label, &described(data))?;
+        out += &say(label, &described(data));
     }
     for (label, config) in labelled("configs", &made.configs) {
-        writeln!(out, "{label:LABEL$}{}", provenance::config(config))?;
+        out += &say(label, provenance::config(config));
     }
     for part in &reproduction.parts {
-        write_part(out, part)?;
+        out += &shown(part, width);
     }
-    write_list(out, "explanation", &reproduction.explanation)?;
-    write_list(out, "notes", &reproduction.notes)?;
     let sources: Vec<String> = reproduction.sources.iter().map(source).collect();
-    write_list(out, "sources", &sources)
+    out += &list("explanation", &reproduction.explanation, width);
+    out += &list("notes", &reproduction.notes, width);
+    out + &list("sources", &sources, width)
 }
 
-fn write_part(out: &mut String, part: &Part) -> fmt::Result {
-    writeln!(out, "\n{}", part.title)?;
-    for block in block::blocks(part, WIDTH) {
-        writeln!(out)?;
-        for line in block {
-            writeln!(out, "{}", line.trim_end())?;
-        }
-    }
-    let remarks = layout::Remarks::of(part);
+fn shown(part: &Part, width: usize) -> String {
+    let remarks = Remarks::of(part);
+    let mut out = format!(
+        "\n{}\n\n{}",
+        part.title,
+        table(part, &remarks).render(width)
+    );
     let reading = layout::reading(part);
-    let reasons: Vec<(&str, &str)> = part.rows.iter().filter_map(reason).collect();
     if reading.is_some() || remarks.all().next().is_some() {
-        writeln!(out)?;
+        out.push('\n');
     }
     if let Some(reading) = reading {
-        paragraph(out, "  ", &reading)?;
+        out += &paragraph("", 2, &reading, width);
     }
     for (number, remark) in remarks.all() {
-        paragraph(out, &format!("  *{number}  "), remark)?;
+        out += &paragraph(&format!("  *{number}"), 6, remark, width);
     }
+    let reasons = part.rows.iter().filter_map(reason);
+    let reasons: Vec<String> = reasons
+        .map(|reason| paragraph("", 2, &reason, width))
+        .collect();
     if !reasons.is_empty() {
-        writeln!(out)?;
+        out.push('\n');
     }
-    for (name, reason) in reasons {
-        let lines = wrap(&format!("{name}: {reason}"), TEXT - 4);
-        for (place, line) in lines.iter().enumerate() {
-            let indent = if place == 0 { 2 } else { 4 };
-            writeln!(out, "{:indent$}{line}", "")?;
-        }
-    }
-    Ok(())
+    out + &reasons.concat()
 }
 
-fn reason(row: &Row) -> Option<(&str, &str)> {
-    Some((row.name.as_str(), row.reason.as_deref()?))
+/// A column for each field of each of the part's columns.
+fn table(part: &Part, remarks: &Remarks<'_>) -> Table {
+    let places = 0..part.columns.len();
+    let fields = places.flat_map(|place| {
+        let fields = layout::fields(part, place);
+        fields.into_iter().map(move |field| (place, field))
+    });
+    let fields: Vec<(usize, Field)> = fields.collect();
+    let columns = fields.iter().map(|(place, field)| {
+        let column = &part.columns[*place];
+        let heading = figure::heading(&column.name, column.unit);
+        Column::figure(format!("{}\n{heading}", field.name()))
+    });
+    let mut table = Table::new(std::iter::once(Column::name(&*part.rows_are)).chain(columns));
+    for row in &part.rows {
+        let cells = fields.iter().map(|(place, field)| {
+            let unit = part.columns[*place].unit;
+            let cell = layout::written(row.cells.get(*place), *field, unit, remarks);
+            let range = cell.range.map(|range| format!(" {range}"));
+            let remark = cell.remark.map(|number| format!(" *{number}"));
+            cell.figure + &range.unwrap_or_default() + &remark.unwrap_or_default()
+        });
+        table.push(std::iter::once(row.name.clone()).chain(cells));
+    }
+    table
 }
 
-fn write_list(out: &mut String, title: &str, lines: &[String]) -> fmt::Result {
+fn reason(row: &Row) -> Option<String> {
+    Some(format!("{}: {}", row.name, row.reason.as_deref()?))
+}
+
+fn list(title: &str, lines: &[String], width: usize) -> String {
     if lines.is_empty() {
-        return Ok(());
+        return String::new();
     }
-    writeln!(out, "\n{title}")?;
-    lines.iter().try_for_each(|line| paragraph(out, "  ", line))
-}
-
-fn told(out: &mut String, label: &str, text: &str) -> fmt::Result {
-    let gap = usize::from(letters(label) >= LABEL);
-    let label = format!("{label:LABEL$}{:gap$}", "");
-    paragraph(out, &label, text)
-}
-
-/// `text` behind `label`, and its further lines beneath its first.
-fn paragraph(out: &mut String, label: &str, text: &str) -> fmt::Result {
-    let indent = letters(label);
-    let limit = TEXT.saturating_sub(indent);
-    for (place, line) in wrap(text, limit).iter().enumerate() {
-        let before = if place == 0 { label } else { "" };
-        writeln!(out, "{}", format!("{before:indent$}{line}").trim_end())?;
-    }
-    Ok(())
+    let lines = lines.iter().map(|line| paragraph("", 2, line, width));
+    format!("\n{title}\n{}", lines.collect::<String>())
 }
 
 /// `label` before the first of `all`, and nothing before the others.
@@ -126,41 +123,4 @@ fn source(source: &Source) -> String {
         url.unwrap_or_default(),
         setup.unwrap_or_default()
     )
-}
-
-/// The words of `text` in lines of at most `limit` letters, one at least; a word that is longer has a line of its own.
-fn wrap(text: &str, limit: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let Some(line) = lines.last_mut() else {
-            break;
-        };
-        let longer = match line.is_empty() {
-            true => word.to_owned(),
-            false => format!("{line} {word}"),
-        };
-        if line.is_empty() || letters(&longer) <= limit {
-            *line = longer;
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
-}
-
-/// How many letters there are.
-fn letters(text: &str) -> usize {
-    text.chars().count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_as_long_as_they_may_be() {
-        let lines = wrap("one two  three\nfour incomprehensible", 9);
-        assert_eq!(lines, ["one two", "three", "four", "incomprehensible"]);
-        assert_eq!(wrap("", 9), [""]);
-    }
 }

@@ -177,7 +177,7 @@ fn reproduction() -> Reproduction {
 
 #[test]
 fn terminal_text() {
-    insta::assert_snapshot!(terminal(&reproduction()));
+    insta::assert_snapshot!(terminal(&reproduction(), 80));
 }
 
 #[test]
@@ -258,11 +258,11 @@ fn no_table_is_wider_than_a_terminal() {
                 .beside(Span::range(194.0, 256.0));
         }
     }
-    for line in terminal(&wide)
+    for line in terminal(&wide, 80)
         .lines()
-        .chain(terminal(&reproduction()).lines())
+        .chain(terminal(&reproduction(), 80).lines())
     {
-        assert!(line.chars().count() <= 120, "{line}");
+        assert!(line.chars().count() <= 80, "{line}");
     }
 }
 
@@ -365,6 +365,6 @@ fn figures_that_are_none_are_shown_as_such() {
         let svg = svg(&strange, part).unwrap();
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
-    let text = terminal(&strange) + &markdown(&strange);
+    let text = terminal(&strange, 80) + &markdown(&strange);
     assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
 }

@@ -258,7 +258,11 @@ mod tests {
         assert!(raw.settings.contains(&"source.kind=shard".to_owned()));
         assert_eq!(raw.cells[0].measured.unwrap().runs, 2);
         assert!((raw.cells[3].measured.unwrap().median - 0.5e-3).abs() < 1e-9);
-        assert!(cold.rows[3].settings.contains(&"cache=cold".to_owned()));
+        assert!(
+            cold.rows[3]
+                .settings
+                .contains(&"page_cache=cold".to_owned())
+        );
         assert_eq!(findings.data.len(), 5);
     }
 

@@ -187,11 +187,15 @@ mod tests {
         assert!((median(8, 0) - 2e-3 / 32.0).abs() < 1e-12, "copying");
         // The whole way: from the file's bytes to the tensor's.
         assert_eq!((median(10, 7), median(10, 8)), (95e3, 6e5));
-        assert!(cold.rows[0].settings.contains(&"cache=cold".to_owned()));
+        assert!(
+            cold.rows[0]
+                .settings
+                .contains(&"page_cache=cold".to_owned())
+        );
         assert!(
             cold.rows[1]
                 .settings
-                .contains(&"read.mode=pread".to_owned())
+                .contains(&"read.method=pread".to_owned())
         );
     }
 

@@ -41,7 +41,7 @@ pub const CACHES: [(&str, &str); 2] = [
 impl Runs {
     /// What is asked of the page cache.
     pub fn cache(&self) -> &str {
-        set_to(&self.set, "cache").unwrap_or("warm")
+        set_to(&self.set, "page_cache").unwrap_or("warm")
     }
 
     fn runs(&self) -> impl Iterator<Item = Evidence<'_>> {

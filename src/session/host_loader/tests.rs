@@ -45,7 +45,7 @@ fn data() -> tempfile::TempDir {
 
 fn settings(place: &Path, kind: &str, sets: &[&str]) -> Settings {
     let file = place.join("pipeline.toml");
-    let folder = if kind == "idx" { "idx" } else { "photos" };
+    let folder = if kind == "mnist" { "idx" } else { "photos" };
     let source = format!(
         "source = {{ kind = {kind:?}, path = {:?} }}\nbatch.size = {BATCH}\nseed = 3\n",
         place.join(folder)
@@ -143,7 +143,7 @@ fn batches_are_those_of_a_run() {
                 "shuffle=block",
             ],
         ),
-        ("idx", &["num_workers=2", "drop_last=false"]),
+        ("mnist", &["num_workers=2", "drop_last=false"]),
     ] {
         let sets = [sets, &["epochs=2"]].concat();
         let settings = settings(place.path(), kind, &sets);

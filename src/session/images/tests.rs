@@ -195,7 +195,7 @@ fn every_format_and_read_mode_gives_the_same_batches() {
         ("webdataset", "tar"),
     ] {
         for mode in ["mmap", "pread", "ram"] {
-            let mode = format!("read.mode={mode}");
+            let mode = format!("read.method={mode}");
             let work = place.work(kind, name, &[&mode]);
             let same = batches(&work, Order::Random);
             assert!(bytes(&same) == bytes(&folder), "{kind}, {mode}");
@@ -266,7 +266,7 @@ fn a_damaged_record_loses_itself_alone() {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
     let stop = StopSignal::new(clock.clone());
     for mode in ["mmap", "pread", "ram"] {
-        let work = place.work("shard", "raw", &[&format!("read.mode={mode}")]);
+        let work = place.work("shard", "raw", &[&format!("read.method={mode}")]);
         let plan = Plan {
             on_error: OnError::Skip,
             ..plan_of(Order::Sequential)
@@ -318,7 +318,7 @@ fn a_lost_page_costs_the_samples_on_it_and_no_others() {
         ("webdataset", "tar", "tar/train-0.tar"),
         ("shard", "encoded", "encoded/data-00000-of-00003.shard"),
     ] {
-        let work = place.work(kind, name, &["read.mode=mmap"]);
+        let work = place.work(kind, name, &["read.method=mmap"]);
         let extents: Vec<(u64, u64)> = (0..12)
             .map(|i| match work.catalog() {
                 Catalog::WebDataset(shards) => {
@@ -364,7 +364,7 @@ fn a_huge_picture_leaves_no_huge_buffer() {
     let class = fs::read_dir(place.path("folder")).unwrap();
     let class = class.flatten().find(|entry| entry.path().is_dir()).unwrap();
     huge.save(class.path().join("zzz.png")).unwrap();
-    for mode in ["read.mode=mmap", "read.mode=pread"] {
+    for mode in ["read.method=mmap", "read.method=pread"] {
         let work = place.work("image-folder", "folder", &[mode, "num_workers=2"]);
         let is_huge = |i: &u32| work.catalog().name(*i as usize).ends_with("zzz.png");
         let (huge, others): (Vec<u32>, Vec<u32>) = (0..31).partition(|i| is_huge(i));

@@ -79,7 +79,7 @@ fn unmodelled(before: &Resolved, config: &Resolved, what_if: WhatIf) -> Option<&
             one.preprocess != preprocess && !free.preprocess,
         ),
         ("on_error", one.on_error != other.on_error),
-        ("cache", before.cache != config.cache),
+        ("page_cache", before.cache != config.cache),
         ("train", !loader_only && stops_training),
         (
             "device",
@@ -220,7 +220,7 @@ pub(super) mod tests {
         }
         for (set, key) in [
             ("preprocess.size=160", "preprocess.size"),
-            ("read.mode=ram", "read.mode"),
+            ("read.method=ram", "read.method"),
             ("device=cuda", "device"),
             ("mode=device-only", "mode"),
             ("mode=host-resident", "mode"),

@@ -3,7 +3,7 @@
 //! Invariant: a grid's keys are distinct, each has a value at least, and none twice. Points count from 0,
 //! the last key's values fastest. May use: `config`.
 
-use crate::config::parse_bytes;
+use crate::config::{key_of, parse_bytes, renamed};
 use serde::{Deserialize, Serialize};
 
 /// Points of a grid at most; more is a slip that nobody would wait for.
@@ -127,7 +127,7 @@ impl Axis {
                 values.push(value);
             }
         }
-        let key = key.to_owned();
+        let key = key_of(key).to_owned();
         Ok(Axis { key, values })
     }
 
@@ -148,13 +148,17 @@ impl Axis {
     }
 }
 
-/// `1..8` as 1, 2, ... 8; `None` for what is no range of whole numbers.
+/// `1..=8` as 1, 2, ... 8; `None` for what is no range of whole numbers.
 fn whole_range(text: &str) -> Result<Option<Vec<String>>, String> {
     let ends = text.split_once("..");
+    let ends = ends.map(|(from, to)| (from, to.strip_prefix('=').unwrap_or(to)));
     let ends = ends.map(|(from, to)| (from.trim().parse::<u64>(), to.trim().parse::<u64>()));
     let Some((Ok(from), Ok(to))) = ends else {
         return Ok(None);
     };
+    if !text.contains("..=") {
+        renamed(text, &format!("{from}..={to}"));
+    }
     if from > to {
         return Err(format!("the range {text} is empty"));
     }
@@ -212,7 +216,7 @@ mod tests {
             values("source.path='a,b',\"c],\",d"),
             ["'a,b'", "\"c],\"", "d"]
         );
-        assert_eq!(values("decode.workers=1,3..5"), ["1", "3", "4", "5"]);
+        assert_eq!(values("decode.workers=1,3..=5"), ["1", "3", "4", "5"]);
     }
 
     #[test]
@@ -236,7 +240,7 @@ mod tests {
             "e=5,5",
             "seed=1,2",
             "trace.steps=1",
-            "f=9..2",
+            "f=9..=2",
         ];
         let (grid, problems) = parse(&texts);
         assert_eq!(grid.axes.len(), 1);
@@ -245,10 +249,10 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_million_points() {
-        let (grid, problems) = parse(&["a=1..100", "b=1..100", "c=1..100"]);
+        let (grid, problems) = parse(&["a=1..=100", "b=1..=100", "c=1..=100"]);
         assert_eq!(problems, ["the grid has more than 10000 points"]);
         assert!(grid.points().is_empty());
-        assert!(!parse(&["a=1..100000"]).1.is_empty());
+        assert!(!parse(&["a=1..=100000"]).1.is_empty());
     }
 
     #[test]

@@ -81,7 +81,7 @@ mod tests {
         Space {
             axes: vec![
                 axis("read.workers", &["1", "2", "3"]),
-                axis("read.mode", &["mmap", "pread"]),
+                axis("read.method", &["mmap", "pread"]),
                 axis("shuffle", &["full", "block"]),
                 axis("shuffle_block", &["8", "64"]),
             ],
@@ -116,20 +116,20 @@ mod tests {
     #[test]
     fn combinations_come_with_the_fewest_changes_first_and_without_what_is_modelled() {
         let all = [
-            "read.mode=pread",
+            "read.method=pread",
             "shuffle=block",
-            "read.mode=pread shuffle=block",
+            "read.method=pread shuffle=block",
         ];
         assert_eq!(found(&[]), all);
-        assert_eq!(found(&[&["read.mode=pread"]]), all[1..]);
+        assert_eq!(found(&[&["read.method=pread"]]), all[1..]);
     }
 
     #[test]
     fn a_key_that_means_something_only_with_another_is_found_after_that_one_has_run() {
         let found = found(&[&["shuffle=block"]]);
         let more = [
-            "read.mode=pread",
-            "read.mode=pread shuffle=block",
+            "read.method=pread",
+            "read.method=pread shuffle=block",
             "shuffle=block shuffle_block=64",
         ];
         assert_eq!(found[..1], more[..1]);
@@ -137,7 +137,7 @@ mod tests {
             more.iter().all(|one| found.contains(&(*one).to_owned())),
             "{found:?}"
         );
-        let all = "read.mode=pread shuffle=block shuffle_block=64";
+        let all = "read.method=pread shuffle=block shuffle_block=64";
         assert_eq!(found.last().map(String::as_str), Some(all));
     }
 }

@@ -96,7 +96,7 @@ mod tests {
         bases.ask(&sets(text), |base, changes| {
             match changes
                 .iter()
-                .find(|set| ["mode", "cache"].contains(&key_of(set)))
+                .find(|set| ["mode", "page_cache"].contains(&key_of(set)))
             {
                 Some(set) => Err(PredictError::NotModelled {
                     key: key_of(set).to_owned(),
@@ -112,15 +112,15 @@ mod tests {
 
     #[test]
     fn the_base_with_the_same_values_answers() {
-        let bases = bases(&["", "mode=a", "mode=a cache=cold"]);
+        let bases = bases(&["", "mode=a", "mode=a page_cache=cold"]);
         let of = |text: &str| asked(&bases, text).unwrap();
         assert_eq!(of("workers=2"), " > workers=2");
         assert_eq!(of("workers=2 mode=a"), "mode=a > workers=2");
         assert_eq!(
-            of("workers=2 mode=a cache=cold"),
-            "mode=a cache=cold > workers=2"
+            of("workers=2 mode=a page_cache=cold"),
+            "mode=a page_cache=cold > workers=2"
         );
-        for lacking in ["mode=b", "cache=cold", "mode=b cache=cold"] {
+        for lacking in ["mode=b", "page_cache=cold", "mode=b page_cache=cold"] {
             let error = asked(&bases, lacking).unwrap_err();
             assert!(matches!(error, NoForecast::Unforecastable(_)), "{lacking}");
         }

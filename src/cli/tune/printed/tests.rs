@@ -84,16 +84,14 @@ fn search(mut rate: impl FnMut(usize, &[String]) -> Result<f64, TrialError>) -> 
     tune(&request, &mut HundredEach, &mut trial, &mut |_| ()).unwrap()
 }
 
-fn text(found: &Tuning) -> String {
-    let mut out = Vec::new();
-    print(&mut out, found, Some(Path::new("traces/tune x/tuned.toml"))).unwrap();
-    String::from_utf8(out).unwrap()
+fn shown(found: &Tuning, width: usize) -> String {
+    text(found, Some(Path::new("traces/tune x/tuned.toml")), width)
 }
 
 #[test]
 fn a_search_that_found_something() {
     let found = search(|_, sets| Ok(rate(sets)));
-    insta::assert_snapshot!(text(&found));
+    insta::assert_snapshot!(shown(&found, 80));
     let lines: Vec<String> = found.trials.iter().map(line).collect();
     insta::assert_snapshot!(lines.join("\n"));
     let json = as_json(&found, Some(Path::new("out/tuned.toml")));
@@ -115,7 +113,7 @@ fn a_winner_that_was_lucky() {
         _ if sets.is_empty() => Ok(100.0),
         _ => Ok(90.0),
     });
-    insta::assert_snapshot!(text(&found));
+    insta::assert_snapshot!(shown(&found, 80));
 }
 
 #[test]
@@ -128,7 +126,7 @@ fn a_search_that_was_stopped_and_one_with_a_failure() {
         4 => Err(TrialError::Stopped),
         _ => Ok(rate(sets)),
     });
-    insta::assert_snapshot!(text(&found));
+    insta::assert_snapshot!(shown(&found, 80));
 }
 
 /// Runs of the same settings differ by more than the winner gains, and by more than the knee is about.
@@ -145,14 +143,14 @@ fn what_the_noise_of_the_runs_does_not_show_is_not_claimed() {
             (more, _) => 95.0 + more,
         })
     };
-    let said = text(&search(noisy));
+    let said = shown(&search(noisy), 400);
     assert!(said.contains("in doubt  1.0"), "{said}");
     assert!(said.contains("is within the noise of the runs: "), "{said}");
     assert!(
         said.contains("is not known: runs of the same differ by up to"),
         "{said}"
     );
-    let clear = text(&search(|_, sets| Ok(rate(sets))));
+    let clear = shown(&search(|_, sets| Ok(rate(sets))), 400);
     assert!(clear.contains("confirmed 3.50x: "), "{clear}");
     assert!(
         clear.contains("the smallest of the settings measured or forecast within 2 % of the best"),
@@ -165,16 +163,18 @@ fn what_the_noise_of_the_runs_does_not_show_is_not_claimed() {
 fn what_was_never_tried() {
     let mut found = search(|_, sets| Ok(rate(sets)));
     let modes = ["pread", "direct", "ram", "a", "b", "c"];
-    found.never_tried = modes.map(|mode| vec![format!("read.mode={mode}")]).to_vec();
+    found.never_tried = modes
+        .map(|mode| vec![format!("read.method={mode}")])
+        .to_vec();
     found.excluded.unforecastable = 2;
     found.excluded.invalid -= 2;
     found.confirmation = None;
     found.next.bottleneck = None;
     found.trials[1].not_learned = Some("the report has no costs".to_owned());
-    insta::assert_snapshot!(text(&found));
+    insta::assert_snapshot!(shown(&found, 80));
     let json = as_json(&found, None);
-    assert_eq!(json["never_tried"][0], json!(["read.mode=pread"]));
+    assert_eq!(json["never_tried"][0], json!(["read.method=pread"]));
     assert_eq!(json["next"]["bottleneck"], Value::Null);
     found.winner.sets.clear();
-    assert!(text(&found).contains("nothing that was tried is better than the start"));
+    assert!(shown(&found, 80).contains("no trial is better than the start"));
 }

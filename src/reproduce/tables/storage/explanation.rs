@@ -43,7 +43,7 @@ pub fn explanation(remedies: &[Typical<'_>]) -> Vec<String> {
                     .count()
                 {
                     1 => "Fastest is",
-                    _ => "Fastest by the medians, which its runs do not tell from the next, is",
+                    _ => "Fastest by the medians, although within the noise of the next, is",
                 },
                 best.name,
                 gain.median,
@@ -89,7 +89,7 @@ fn to_hide(first: &Typical<'_>) -> Option<String> {
     let mut line = format!(
         "There a sample takes {} to read and {} to compute, one after the other, and the device {}. At the {rate:.0} \
          samples/s that the device and {} cores could do, {threads:.0} threads would have to be reading or computing, if \
-         the disk served so many at a time.",
+         the disk served that many at a time.",
         time(read),
         time(compute),
         time(device),

@@ -179,7 +179,7 @@ fn two_evaluations_are_the_same_whatever_the_seed() {
 #[test]
 fn skips_of_an_evaluation_are_in_its_report() {
     let place = Place::new();
-    let work = place.work("image-folder", "folder", &["read.mode=pread"]);
+    let work = place.work("image-folder", "folder", &["read.method=pread"]);
     let Catalog::Folder(folder) = work.catalog() else {
         unreachable!();
     };

@@ -9,7 +9,7 @@ const MODES: [(&str, f64); 3] = [("mmap", 100.0), ("pread", 130.0), ("direct", 6
 fn reading(sets: &[String]) -> (String, usize) {
     let of = |key: &str| sets.iter().find_map(|set| set.strip_prefix(key));
     let workers = of("read.workers=").map_or(1, |workers| workers.parse().unwrap());
-    (of("read.mode=").unwrap_or("mmap").to_owned(), workers)
+    (of("read.method=").unwrap_or("mmap").to_owned(), workers)
 }
 
 /// Up to 4 workers help, and the device takes 450.
@@ -79,7 +79,7 @@ fn of_modes(trials: usize) -> Request {
     Request {
         space: Space {
             axes: vec![
-                Axis::new("read.mode", "mmap", modes),
+                Axis::new("read.method", "mmap", modes),
                 Axis::new("read.workers", "1", workers),
             ],
         },
@@ -107,13 +107,13 @@ fn words(purpose: Purpose, sets: &str) -> (Purpose, String) {
 fn each_is_run_once_and_the_rest_forecast_from_that() {
     let mut forecaster = Learning::default();
     let found = find(8, &mut forecaster, truth_of);
-    let best = "read.mode=pread read.workers=4";
+    let best = "read.method=pread read.workers=4";
     assert_eq!(
         tried(&found),
         [
             words(Purpose::Start, ""),
-            words(Purpose::Unmeasured, "read.mode=pread"),
-            words(Purpose::Unmeasured, "read.mode=direct"),
+            words(Purpose::Unmeasured, "read.method=pread"),
+            words(Purpose::Unmeasured, "read.method=direct"),
             words(Purpose::Best, best),
             words(Purpose::Confirm, ""),
             words(Purpose::Confirm, best),
@@ -134,18 +134,18 @@ fn each_is_run_once_and_the_rest_forecast_from_that() {
 #[test]
 fn what_trials_do_not_suffice_for_is_told() {
     let found = find(5, &mut Learning::default(), truth_of);
-    assert_eq!(found.never_tried, [["read.mode=direct"]]);
+    assert_eq!(found.never_tried, [["read.method=direct"]]);
     assert_eq!(found.excluded.unforecastable, 4);
     // The last trial goes to the best forecast.
     assert_eq!(
         found.winner.sets.join(" "),
-        "read.mode=pread read.workers=4"
+        "read.method=pread read.workers=4"
     );
     assert_eq!(found.trials.len(), 5);
     let found = find(4, &mut Learning::default(), truth_of);
     assert_eq!(
         found.never_tried,
-        [["read.mode=pread"], ["read.mode=direct"]]
+        [["read.method=pread"], ["read.method=direct"]]
     );
     assert_eq!(found.winner.sets, ["read.workers=4"]);
 }
@@ -159,7 +159,7 @@ fn a_run_that_fails_is_not_tried_again() {
         }
     });
     let of_pread = found.trials.iter();
-    let of_pread = of_pread.filter(|one| one.sets.contains(&"read.mode=pread".to_owned()));
+    let of_pread = of_pread.filter(|one| one.sets.contains(&"read.method=pread".to_owned()));
     assert_eq!(of_pread.count(), 1, "{:?}", tried(&found));
     assert!(found.never_tried.is_empty());
     assert_eq!(found.winner.sets, ["read.workers=4"]);
@@ -173,7 +173,7 @@ fn a_report_that_nothing_can_be_forecast_from_is_told() {
     };
     let found = find(10, &mut forecaster, truth_of);
     let of = |mode: &str| {
-        let set = format!("read.mode={mode}");
+        let set = format!("read.method={mode}");
         let one = found.trials.iter().find(|one| one.sets == [set.as_str()]);
         one.unwrap().not_learned.clone()
     };
@@ -181,6 +181,6 @@ fn a_report_that_nothing_can_be_forecast_from_is_told() {
     assert_eq!(of("pread"), None);
     assert_eq!(
         found.winner.sets.join(" "),
-        "read.mode=pread read.workers=4"
+        "read.method=pread read.workers=4"
     );
 }
