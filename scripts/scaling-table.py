@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/scaling.csv: throughput with 1 to 512 workers on 1 to 256 cores, predicted from one run.
 
-    stallscope run configs/emulated-gpu.toml --set num_workers=1 --set cache=warm --run-dir PROFILE
+    stallscope run configs/emulated-gpu.toml --set num_workers=1 --set page_cache=warm --run-dir PROFILE
     python3 scripts/scaling-table.py PROFILE                     (minutes: `stallscope predict` for each point)
     UPDATE_REFERENCE=1 cargo test --release --lib scaling        (draws docs/scaling.svg from the table)
 """

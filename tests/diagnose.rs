@@ -205,6 +205,7 @@ fn the_table_names_its_sources_and_every_report_is_kept() {
     }
     for file in [
         "diagnosis.json",
+        "report.html",
         "normal-1/report.json",
         "host-resident-1/report.json",
     ] {

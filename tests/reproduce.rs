@@ -87,6 +87,7 @@ fn the_ladder_is_climbed_and_written_down() {
     assert_eq!(predictions.as_array().unwrap().len(), 4);
     for file in [
         "gpu-util.md",
+        "gpu-util.html",
         "emulated-resnet50-h100.svg",
         "configs/gpu-util.toml",
     ] {

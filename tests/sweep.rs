@@ -150,6 +150,7 @@ fn a_killed_sweep_goes_on_and_loses_nothing() {
     let left: BTreeSet<&str> = left.iter().map(String::as_str).collect();
     let expected = [
         "heatmap.svg",
+        "report.html",
         "results.csv",
         "results.json",
         "sweep.json",
@@ -361,7 +362,7 @@ fn it_can_be_stopped_and_gone_on_with() {
     wait_for("end of the trial", || {
         !trials.iter().any(|trial| is_alive(trial))
     });
-    for name in ["results.json", "results.csv", "heatmap.svg"] {
+    for name in ["results.json", "results.csv", "heatmap.svg", "report.html"] {
         assert!(folder.join(name).exists(), "{name}");
     }
     let results: Value =

@@ -61,6 +61,8 @@ fn the_smallest_that_feeds_the_device_is_found_and_confirmed() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(&noted, trials);
+    let page = fs::read_to_string(place.path("tuned/report.html")).unwrap();
+    assert!(page.contains("Predicted and measured") && page.contains("stallscope run "));
     // What was written runs as it says.
     let tuned = place.path("tuned/tuned.toml");
     assert_eq!(found["tuned_file"], tuned.display().to_string());

@@ -83,7 +83,7 @@ impl Command {
             Command::Config(args) => args.output,
             Command::Keys(args) => args.output,
             Command::FitSearch(args) => args.output,
-            Command::Completions(_) => OutputArgs::default(),
+            Command::Completions(_) | Command::Man(_) => OutputArgs::default(),
         }
     }
 }
@@ -429,7 +429,10 @@ mod tests {
             let mut args = verb.get_arguments();
             args.any(|arg| arg.get_long() == Some(long) && arg.get_short() == short)
         };
-        for verb in verbs.iter().filter(|verb| verb.get_name() != "completions") {
+        for verb in verbs
+            .iter()
+            .filter(|verb| !["completions", "man"].contains(&verb.get_name()))
+        {
             let name = verb.get_name();
             assert!(
                 has(verb, "json", None) && has(verb, "quiet", Some('q')),

@@ -7,6 +7,7 @@
 mod findings;
 mod largest;
 mod next;
+mod page;
 mod remarks;
 mod table;
 
@@ -15,6 +16,7 @@ use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{provide_data, require_device, trial_steps};
 use super::{messages, out_folder, progress};
 use crate::config::{Mode, ReadMode, Resolved, Settings, SourceKind, key_of};
+use crate::report::page::document_page;
 use crate::session::{SessionError, fits_in_memory};
 use crate::text::Look;
 use crate::tune::{Outcome, TrialError, TrialRunner};
@@ -65,6 +67,8 @@ pub fn diagnose(args: &DiagnoseArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     let json = serde_json::to_string_pretty(&diagnosis)?;
     if let Some(folder) = &args.out {
         out_folder::write(&folder.join("diagnosis.json"), &format!("{json}\n"))?;
+        let page = document_page(&page::page(&diagnosis));
+        out_folder::write(&folder.join("report.html"), &page)?;
     }
     if args.output.json {
         writeln!(out, "{json}")?;

@@ -1,15 +1,17 @@
 //! The page beside a report, with what is predicted from it.
 //!
-//! May use: `analysis`, `report`, `session`.
+//! May use: `analysis`, `machine`, `report`, `session`.
 
 mod own;
 mod torch;
 
-use crate::report::{Axis, Grid, Report, Status, write_page, write_page_to};
+use crate::machine::{operating_system, usable_cores};
+use crate::report::page::{Document, Fact};
+use crate::report::{Axis, Grid, Machine, Report, Status, write_page, write_page_to};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The end of a run is not held up longer.
 const PATIENCE: Duration = Duration::from_millis(1_500);
@@ -46,6 +48,28 @@ fn grid(report: &Report, patience: Duration) -> Option<Grid> {
         None => own::grid(report, until),
     }));
     grid.ok().flatten()
+}
+
+/// A page of now, without anything on it.
+pub(super) fn document() -> Document {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Document {
+        written: now.map_or(0.0, |since| since.as_secs_f64()),
+        ..Document::default()
+    }
+}
+
+/// What every page says of where it was made.
+pub(super) fn facts() -> Vec<Fact> {
+    let machine = Machine {
+        cores: usable_cores(),
+        operating_system: operating_system(),
+        architecture: std::env::consts::ARCH.into(),
+    };
+    vec![
+        Fact::new("Machine", machine.to_string()),
+        Fact::new("stallscope", env!("CARGO_PKG_VERSION")),
+    ]
 }
 
 /// `counts` that a setting may have, with what it is `now`.

@@ -12,9 +12,10 @@ use super::args::{OutputArgs, ReproduceArgs};
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::out_folder::{self, write};
 use super::run::{date_and_time, default_run_dir};
+use crate::report::page::document_page;
 use crate::reproduce::{
     Ask, DataUsed, EXPERIMENTS, LabError, Provenance, Reproduction, Table, chart_file,
-    json as as_json, markdown, svg, terminal,
+    json as as_json, markdown, page, svg, terminal,
 };
 use crate::text::{self, Column};
 use crate::tune::TrialError;
@@ -145,6 +146,8 @@ fn write_results(folder: &Path, reproduction: &Reproduction) -> anyhow::Result<(
             write(&folder.join(file), &chart)?;
         }
     }
+    let page = document_page(&page(reproduction, super::page::document().written));
+    write(&folder.join(format!("{name}.html")), &page)?;
     write(&folder.join(format!("{name}.md")), &markdown(reproduction))
 }
 

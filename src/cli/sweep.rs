@@ -6,6 +6,7 @@ mod csv;
 mod heatmap;
 mod json;
 mod matrix;
+mod page;
 mod progress;
 mod table;
 
@@ -14,6 +15,7 @@ use super::batch_size::{quoted, run_command};
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{default_run_dir, provide_data, trial_steps};
 use crate::config::{Resolved, Settings};
+use crate::report::page::document_page;
 use crate::text::Look;
 use crate::tune::TrialRunner;
 use crate::tune::sweep::{
@@ -213,6 +215,8 @@ fn save(folder: &SweepFolder, shown: &Shown<'_>) -> anyhow::Result<()> {
     if let Some(map) = heatmap::heatmap(shown) {
         folder.write("heatmap.svg", map.svg().as_bytes())?;
     }
+    let page = document_page(&page::page(shown));
+    folder.write("report.html", page.as_bytes())?;
     Ok(())
 }
 

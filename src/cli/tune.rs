@@ -4,16 +4,19 @@
 //! `session`, `tune`.
 
 mod forecaster;
+mod page;
 mod printed;
 mod space;
 mod tuned_file;
 
 use super::args::TuneArgs;
+use super::batch_size::quoted;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{default_run_dir, provide_data, trial_steps};
 use super::{messages, out_folder, progress};
 use crate::config::{Resolved, Settings};
 use crate::machine::memory_to_fill_bytes;
+use crate::report::page::document_page;
 use crate::session::training_samples;
 use crate::text::width;
 use crate::tune::sweep::write_whole;
@@ -81,6 +84,9 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     };
     let tuned = folder.path.join("tuned.toml");
     write_tuned(&tuned, args, &start, &found)?;
+    let command = format!("stallscope run {}", quoted(&tuned.display().to_string()));
+    let page = document_page(&page::page(args, &found, command));
+    out_folder::write(&folder.path.join("report.html"), &page)?;
     if args.output.json {
         serde_json::to_writer_pretty(&mut *out, &printed::as_json(&found, Some(&tuned)))?;
         writeln!(out)?;

@@ -189,6 +189,17 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// What stands above the columns, each on one line, and whether it is a column of words.
+    pub fn headings(&self) -> impl Iterator<Item = (String, bool)> + '_ {
+        let columns = self.columns.iter();
+        columns.map(|column| (column.heading.replace('\n', ""), column.is_wrapped()))
+    }
+
+    /// The cells, row by row.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
     /// The table in lines of at most `width`: in several parts below each other, each with the names of the rows, if its
     /// figures have no room side by side.
     pub fn render(&self, width: usize) -> String {

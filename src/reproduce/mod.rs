@@ -25,5 +25,5 @@ pub use outcome::{
     Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Part, Provenance,
     Reproduction, Row, Source, Span, Unit,
 };
-pub use render::{chart_file, json, markdown, svg, terminal};
+pub use render::{chart_file, json, markdown, page, svg, terminal};
 pub use tables::{Ask, EXPERIMENTS, Findings, Table};

@@ -5,12 +5,14 @@ mod chart;
 mod figure;
 mod layout;
 mod markdown;
+mod page;
 mod provenance;
 mod terminal;
 
 pub use chart::svg;
 pub(super) use figure::{measured as measured_figure, published as published_figure};
 pub use markdown::markdown;
+pub use page::page;
 pub use terminal::terminal;
 
 use super::{Part, Reproduction};

@@ -61,7 +61,7 @@ fn header(diagnosis: &Diagnosis, width: usize) -> String {
     out + &labelled("runs", &runs, width)
 }
 
-fn rates(diagnosis: &Diagnosis) -> Table {
+pub(super) fn rates(diagnosis: &Diagnosis) -> Table {
     let figures = ["samples/s", "spread", "factor", "device busy"];
     let columns = [Column::name("rate"), Column::name("mode")];
     let mut table = Table::new(columns.into_iter().chain(figures.map(Column::figure)));
@@ -92,7 +92,7 @@ fn rates(diagnosis: &Diagnosis) -> Table {
     table
 }
 
-fn time(diagnosis: &Diagnosis) -> Table {
+pub(super) fn time(diagnosis: &Diagnosis) -> Table {
     let figures = ["by runs", "±", "by cause", "apart"];
     let columns = [Column::name("share of the time"), Column::words("")];
     let mut table = Table::new(columns.into_iter().chain(figures.map(Column::figure)));

@@ -8,11 +8,20 @@ use crate::timeline::{Bytes, Nanos};
 use crate::tune::of_the_knee;
 use crate::tune::sweep::PointResult;
 
+/// What the interval of a point is.
+pub(super) const INTERVAL: &str =
+    "interval: least to most of fewer than 6 runs; of more, the 95 % interval of the median";
 /// What the columns behind the keys take.
 const FIGURES: usize = 75;
 
 /// The table and the answers, in lines of at most `width`; commands may be longer.
 pub(super) fn render(shown: &Shown<'_>, width: usize) -> String {
+    let table = table(shown, width).render(width);
+    format!("{table}{}", answers(shown, width))
+}
+
+/// A row for each point, for lines of `width`.
+pub(super) fn table(shown: &Shown<'_>, width: usize) -> Table {
     let axes = &shown.grid().axes;
     let names = axes.iter().map(|axis| axis.key.len() + 2);
     let is_wide = names.sum::<usize>() + FIGURES <= width;
@@ -35,7 +44,7 @@ pub(super) fn render(shown: &Shown<'_>, width: usize) -> String {
     for (index, point) in shown.results.points.iter().enumerate() {
         table.push(row(shown, index, point));
     }
-    format!("{}{}", table.render(width), answers(shown, width))
+    table
 }
 
 fn row(shown: &Shown<'_>, index: usize, point: &PointResult) -> Vec<String> {
@@ -79,9 +88,7 @@ fn failure(point: &PointResult, reason: &str) -> String {
 }
 
 fn answers(shown: &Shown<'_>, width: usize) -> String {
-    let interval =
-        "interval: least to most of fewer than 6 runs; of more, the 95 % interval of the median";
-    let mut out = format!("\n{}", paragraph("", 0, interval, width));
+    let mut out = format!("\n{}", paragraph("", 0, INTERVAL, width));
     let mut answer = |name: &str, index: usize, why: &str| {
         let point = &shown.results.points[index];
         let rate = point.samples_per_second.map_or(0.0, |spread| spread.median);

@@ -91,7 +91,7 @@ fn knee(found: &Tuning) -> String {
     format!("{knee}; {}", of_the_knee(what, is_sure, found.run_spread))
 }
 
-fn table(trials: &[Attempt]) -> Table {
+pub(super) fn table(trials: &[Attempt]) -> Table {
     let figures = ["predicted samples/s", "measured", "error", "device busy"];
     let names = [Column::key("trial"), Column::name("changed")];
     let columns = names.into_iter().chain(figures.map(Column::figure));

@@ -11,6 +11,7 @@ use crate::pipeline::Skipped;
 use crate::timeline::{LaneKind, Nanos, Pipeline, Stage};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
+use std::fmt;
 
 /// How the run stands.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +37,13 @@ pub struct Machine {
     pub operating_system: String,
     /// Of the CPU, as Rust names it.
     pub architecture: Cow<'static, str>,
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (cores, system) = (self.cores, &self.operating_system);
+        write!(f, "{cores} cores, {}, {system}", self.architecture)
+    }
 }
 
 /// The data of the run, as far as its pipeline must know it.

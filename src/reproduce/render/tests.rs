@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::analysis::predict::Estimate;
+use crate::report::page::document_page;
 use crate::reproduce::{
     Cell, ChartKind, Column, DataOrigin, DataUsed, Hardware, Measurement, Provenance, Row, Source,
     Span, Unit,
@@ -183,6 +184,27 @@ fn terminal_text() {
 #[test]
 fn markdown_page() {
     insta::assert_snapshot!(markdown(&reproduction()));
+}
+
+#[test]
+fn the_page_has_every_part_with_its_chart() {
+    let page = document_page(&page(&reproduction(), 0.0));
+    let parts = [
+        "The GPU-Util ladder",
+        "Of what the first rung waited for, 91 % was decoding",
+        "stallscope reproduce gpu-util --repeats 3",
+        "A. Writer, On utilization",
+        "AU stands in the place of GPU-Util",
+        NO_GPU,
+    ];
+    for words in parts {
+        // As the template escapes them.
+        assert!(page.contains(&words.replace('/', "&#x2f;")), "{words}");
+    }
+    for part in &reproduction().parts {
+        assert_eq!(page.matches(&*part.title).count(), 3, "{}", part.title);
+    }
+    assert_eq!(page.matches("<svg ").count(), 2);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What every page is made of, as texts.
 //!
-//! May use: nothing.
+//! May use: `text`.
 
 use serde::Serialize;
 
@@ -105,8 +105,15 @@ pub struct Chart {
 pub struct Table {
     title: String,
     reading: String,
-    heads: Vec<String>,
+    heads: Vec<Head>,
     rows: Vec<Vec<String>>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Head {
+    text: String,
+    /// Its cells are words, and no figures.
+    is_words: bool,
 }
 
 impl Table {
@@ -117,11 +124,34 @@ impl Table {
         heads: impl IntoIterator<Item = T>,
         rows: Vec<Vec<String>>,
     ) -> Table {
+        let heads = heads.into_iter().enumerate();
         Table {
             title: title.into(),
             reading: reading.into(),
-            heads: heads.into_iter().map(Into::into).collect(),
+            heads: heads
+                .map(|(place, head)| Head {
+                    text: head.into(),
+                    is_words: place == 0,
+                })
+                .collect(),
             rows,
+        }
+    }
+
+    /// The same as `table` shows in a terminal.
+    pub fn of(
+        title: impl Into<String>,
+        reading: impl Into<String>,
+        table: &crate::text::Table,
+    ) -> Table {
+        let heads = table.headings();
+        Table {
+            title: title.into(),
+            reading: reading.into(),
+            heads: heads
+                .map(|(text, is_words)| Head { text, is_words })
+                .collect(),
+            rows: table.rows().to_vec(),
         }
     }
 

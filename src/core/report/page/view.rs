@@ -348,14 +348,7 @@ fn number(value: f64) -> String {
 }
 
 fn facts(report: &Report) -> Vec<Fact> {
-    let machine = &report.machine;
-    let mut facts = vec![Fact::new(
-        "Machine",
-        format!(
-            "{} cores, {}, {}",
-            machine.cores, machine.architecture, machine.operating_system
-        ),
-    )];
+    let mut facts = vec![Fact::new("Machine", report.machine.to_string())];
     if let Some(torch) = &report.torch {
         let session = &torch.session;
         facts.push(Fact::new("Script", session.command.join(" ")));
