@@ -109,9 +109,17 @@ impl Doc {
 }
 
 fn is_command(code: &str) -> bool {
-    ["stallscope ", "cargo ", "pip "]
-        .iter()
-        .any(|name| code.starts_with(name))
+    let programs = [
+        "stallscope",
+        "cargo",
+        "pip",
+        "sha256sum",
+        "tar",
+        "install",
+        "cp",
+    ];
+    let first = code.split(' ').next().unwrap_or_default();
+    programs.contains(&first)
 }
 
 /// Adds a line to a command; whether another follows.

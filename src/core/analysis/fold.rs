@@ -147,10 +147,11 @@ impl Fold {
         self.over_time.begin_epoch(epoch, at);
     }
 
-    /// The trainer's thread waited for a batch until `end`.
+    /// The trainer's thread waited for the batch of a measured step until `end`; the first such wait may have ended before
+    /// the window began.
     pub(super) fn data_wait(&mut self, end: Nanos, length: Nanos) {
-        if self.window_start.is_some_and(|start| end > start) {
-            self.over_time.data_wait(end, length);
+        if let Some(start) = self.window_start {
+            self.over_time.data_wait(end.max(start + Nanos(1)), length);
         }
     }
 
