@@ -12,7 +12,7 @@ from profiling import STALLSCOPE, run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 #: Their lines depend on what was measured.
-VARY = ("device idle by cause", "stage")
+VARY = ("device idle by cause", "stage", "samples/s")
 
 
 def shown(doc):
@@ -46,13 +46,14 @@ def place(tmp_path_factory):
 
 
 def test_outputs_have_the_lines_that_are_shown(place):
-    commands = [(command, lines) for command, lines in shown("pytorch.md") if command.startswith("stallscope ")]
-    assert any("torch" in command for command, _ in commands) and any("compare" in command for command, _ in commands)
-    runs = place / "traces"
+    commands = [*shown("pytorch.md"), *shown("compare.md")]
+    assert [command.split()[1] for command, _ in commands] == ["torch", "predict", "compare"]
     for command, lines in commands:
-        words = [STALLSCOPE, *command.split()[1:]]
-        words = [str(sorted(runs.glob("train-*"))[0]) if word.startswith("traces/train-") else word for word in words]
-        printed = labels(run(words, place).stdout.split("\n"))
-        wanted = labels([line for line in lines if line != "..."])
+        words = command.split()[1:]
+        if words[0] == "compare":
+            run([STALLSCOPE, *commands[0][0].split()[1:], "--num-workers", "2"], place)
+            words[1:] = sorted(str(path) for path in place.glob("traces/train-*"))
+        printed = labels(run([STALLSCOPE, *words], place).stdout.split("\n"))
         rest = iter(printed)
+        wanted = labels([line for line in lines if line != "..."])
         assert all(label in rest for label in wanted), (command, wanted, printed)

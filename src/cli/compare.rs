@@ -11,7 +11,7 @@ mod tests;
 use super::args::CompareArgs;
 use super::messages;
 use crate::compare::{Against, Comparison, Side};
-use crate::text::{STRONG, width};
+use crate::text::{STRONG, paragraph, width};
 use read::ReadSide;
 use serde_json::json;
 use std::io::{self, Write};
@@ -78,8 +78,12 @@ fn print(
     if args.output.quiet {
         return Ok(());
     }
-    for line in answer::methods(comparison) {
-        writeln!(out, "{line}")?;
+    for line in answer::methods(comparison)
+        .iter()
+        .flat_map(|text| text.lines())
+    {
+        let indent = line.len() - line.trim_start().len();
+        write!(out, "{}", paragraph("", indent, line.trim_start(), width()))?;
     }
     writeln!(out)?;
     for ReadSide { side, path, .. } in read {

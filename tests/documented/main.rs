@@ -12,10 +12,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Commands of console blocks that are not run, and why.
-const NOT_RUN: [(&str, &str); 1] = [(
-    "stallscope reproduce gpu-util",
-    "takes many minutes; the table below it is compared with its results",
-)];
+const NOT_RUN: [(&str, &str); 4] = [
+    (
+        "stallscope reproduce gpu-util",
+        "takes many minutes; the table below it is compared with its results",
+    ),
+    (
+        "stallscope torch python/examples/train.py data/photos",
+        "needs PyTorch: python/tests/test_documented.py runs it, and the next two",
+    ),
+    ("stallscope predict traces/latest --set num_workers=2", ""),
+    ("stallscope compare traces/BEFORE traces/AFTER", ""),
+];
 
 /// Other programs disturb what is measured, and with it which lines there are.
 const ATTEMPTS: usize = 3;

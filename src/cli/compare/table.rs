@@ -6,7 +6,7 @@ use crate::text::{Column, Table};
 use crate::timeline::Nanos;
 
 /// Causes with less of the window on every side are left out.
-const SHOWN: f64 = 0.0005;
+const SHOWN: f64 = 0.005;
 
 /// The table, not wider than `width`.
 pub(super) fn render(comparison: &Comparison, width: usize) -> String {
@@ -17,7 +17,8 @@ pub(super) fn render(comparison: &Comparison, width: usize) -> String {
     for (label, cells) in rows(&sides) {
         table.push(std::iter::once(label).chain(cells));
     }
-    table.render(width)
+    let reading = "(stage: workers, busy share of their time, p50 of an item)";
+    format!("{}{reading}\n", table.render(width))
 }
 
 type Row = (String, Vec<String>);
@@ -48,14 +49,10 @@ fn rows(sides: &[&Figures]) -> Vec<Row> {
         let of = |side: &Figures| -> Option<StageFigures> {
             side.stages.iter().find(|row| row.stage == stage).cloned()
         };
-        row(&format!("{stage}: workers"), &|side| {
-            Some(of(side)?.workers.to_string())
-        });
-        row(&format!("{stage}: busy"), &|side| {
-            Some(percent(of(side)?.busy_share))
-        });
-        row(&format!("{stage}: service p50"), &|side| {
-            Some(time(of(side)?.service_p50_ns))
+        row(&format!("stage {stage}"), &|side| {
+            let stage = of(side)?;
+            let (busy, service) = (percent(stage.busy_share), time(stage.service_p50_ns));
+            Some(format!("{}, {busy}, {service}", stage.workers))
         });
     }
     rows
