@@ -70,7 +70,7 @@ fn method(method: &Method, first: &str, side: &str) -> String {
         ),
         Method::Blocks { first: a, other: b } => format!(
             "95 % interval from one run each ({a} and {b} blocks of the window, Welch's t): it covers the noise \
-             within a run and the cores lost to other programs meanwhile, not other differences between runs\n  try: {TRY}"
+             within a run, cores lost to other programs, and 2 % between runs, not larger differences between them\n  try: {TRY}"
         ),
         Method::None { reason } => {
             let reason = match reason {

@@ -3,7 +3,7 @@
 //! Steps that follow each other are not independent, blocks that are much longer than a disturbance nearly are: the
 //! method of batch means (A. M. Law, Simulation Modeling and Analysis, chapter 9). What is left of the correlation
 //! between blocks widens the interval. So do other programs that took the cores while it ran: another run of the same may
-//! meet none, or twice as much. A block begins and ends with the end of a step, so that no part of one is lost.
+//! meet none, or twice as much; and the host itself, which is never as fast in one run as in the next. A block begins and ends with the end of a step, so that no part of one is lost.
 
 use super::ratio::Mean;
 use crate::analysis::Cause;
@@ -23,6 +23,9 @@ const MOST_ALIKE: f64 = 0.7;
 
 /// A run that lost more than that says nothing of another.
 const MOST_LOST: f64 = 0.95;
+
+/// Standard deviation of the host's speed between runs of the same, as a share: the least that predictions assume.
+const MACHINE: f64 = 0.02;
 
 /// Why a report has no blocks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -56,9 +59,10 @@ pub(super) fn mean(report: &Report) -> Result<Mean, NoBlocks> {
     let off: Vec<f64> = off.collect();
     let squares: f64 = off.iter().map(|off| off.powi(2)).sum();
     let variance = squares * count / (count - 1.0) / seconds.powi(2) * inflation(&off, squares);
-    // Uniform from no disturbance to twice as much; its variance is not estimated from the blocks.
+    // Uniform from no disturbance to twice as much; neither this variance nor the machine's is estimated from the blocks.
     let disturbed = -(1.0 - lost_to_others(report).min(MOST_LOST)).ln();
-    let whole = variance + disturbed.powi(2) / 3.0;
+    let machine = MACHINE * idle_share(report);
+    let whole = variance + disturbed.powi(2) / 3.0 + machine.powi(2);
     let free = (count - 1.0) * (whole / variance.max(f64::MIN_POSITIVE)).powi(2);
     Ok(Mean {
         value: report.samples_per_second.ln(),
@@ -66,6 +70,12 @@ pub(super) fn mean(report: &Report) -> Result<Mean, NoBlocks> {
         free: free.max(count - 1.0),
         count: blocks.len(),
     })
+}
+
+/// Share of the window in which the host was the limit, and not the device, whose steps take the same in each run.
+fn idle_share(report: &Report) -> f64 {
+    let device = report.device.as_ref();
+    device.map_or(1.0, |device| 1.0 - device.busy_share.clamp(0.0, 1.0))
 }
 
 /// Share of the window that other programs cost the run: CPU contention and late wake-ups, as far as it was other
