@@ -3,7 +3,7 @@
 use super::ratio::{Mean, student, welch};
 use super::{Comparison, Finding, Method, NoBlocks, Property, Ratio, Side};
 use crate::analysis::{Cause, PartOfWindow};
-use crate::report::{IdleCause, Machine, Report, TorchReport};
+use crate::report::{DeviceReport, IdleCause, Machine, Report, TorchReport};
 use crate::timeline::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Rng;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 const SAMPLES: u64 = 32;
 
-/// A report of steps that took these milliseconds, as the analysis would bin them.
+/// A report of steps that took these milliseconds, as the analysis would bin them; the device was always busy.
 fn run_of(steps: &[f64]) -> Report {
     let mut report = Report::new("run".to_owned(), Machine::default(), ().into());
     let window = steps.iter().sum::<f64>() * 1e6;
@@ -26,6 +26,10 @@ fn run_of(steps: &[f64]) -> Report {
         bin.last_step_end = Some(Nanos(end as u64));
     }
     report.over_time.bins = bins;
+    report.device = Some(DeviceReport {
+        busy_share: 1.0,
+        ..DeviceReport::default()
+    });
     report.steps = steps.len() as u64;
     report.samples = SAMPLES * report.steps;
     report.window_ns = Nanos(window as u64);
@@ -244,6 +248,22 @@ fn an_interval_covers_the_truth_as_often_as_it_says() {
     });
     let covered = covered.count();
     assert!((929..=971).contains(&covered), "{covered}");
+}
+
+/// The host is 2 % faster or slower in each run, where that is the limit.
+#[test]
+fn single_runs_that_the_host_limits_are_known_to_differ() {
+    let claimed = claims(7, |rng| {
+        let mut run = || {
+            let mean = 10.0 * (0.02 * normal(rng)).exp();
+            let mut report = noisy(rng, mean, 0.0);
+            report.device = None;
+            report
+        };
+        let (a, b) = (run(), run());
+        finding(vec![a], vec![b])
+    });
+    assert!(claimed <= AT_MOST, "{claimed}");
 }
 
 /// A run that other programs took 10 % of the time from may be as fast as one 8 % faster that they took none from.
