@@ -34,7 +34,7 @@ await new Promise(done => server.listen(0, "127.0.0.1", done));
 
 const browser = await puppeteer.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-  args: ["--no-sandbox", "--disable-gpu", "--ignore-certificate-errors", `--host-resolver-rules=MAP * ~NOTFOUND, MAP ui.perfetto.dev:443 127.0.0.1:${server.address().port}`],
+  args: ["--no-sandbox", "--disable-gpu", "--ignore-certificate-errors", `--host-resolver-rules=MAP ui.perfetto.dev:443 127.0.0.1:${server.address().port}, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1`],
 });
 let shown = "";
 try {
@@ -44,8 +44,13 @@ try {
   await (await page.$("#trace")).uploadFile(resolve(trace));
   const viewer = await (await opened).page();
   await viewer.setViewport({ width: 1440, height: 900 });
-  await page.waitForFunction(() => /^Handed/.test(document.getElementById("handed").textContent), { timeout: 60_000 });
-  await viewer.waitForFunction(() => /trainer|Trainer/.test(document.body.innerText), { timeout: 60_000 });
+  // By the clock: a page in the background draws no frames.
+  await page.waitForFunction(() => /^Handed/.test(document.getElementById("handed").textContent), { timeout: 60_000, polling: 200 });
+  // It asks whether a page that it does not know may do that.
+  const yes = () => [...document.querySelectorAll("button")].find(button => button.innerText.trim() === "Yes");
+  await viewer.waitForFunction(yes, { timeout: 60_000, polling: 200 });
+  await viewer.evaluate(`(${yes})().click()`);
+  await viewer.waitForFunction(() => /trainer|Trainer/.test(document.body.innerText), { timeout: 60_000, polling: 200 });
   shown = await viewer.evaluate(() => document.title);
   // Its canvas is drawn after its text.
   await new Promise(done => setTimeout(done, 2000));

@@ -2,7 +2,7 @@
 
 use crate::compare::{CauseFigures, Comparison, Figures, StageFigures};
 use crate::report::percent;
-use crate::text::{Column, Table};
+use crate::text::{Column, Table, paragraph};
 use crate::timeline::Nanos;
 
 /// Causes with less of the window on every side are left out.
@@ -18,7 +18,7 @@ pub(super) fn render(comparison: &Comparison, width: usize) -> String {
         table.push(std::iter::once(label).chain(cells));
     }
     let reading = "(stage: workers, busy share of their time, p50 of an item)";
-    format!("{}{reading}\n", table.render(width))
+    table.render(width) + &paragraph("", 0, reading, width)
 }
 
 type Row = (String, Vec<String>);

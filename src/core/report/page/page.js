@@ -127,7 +127,7 @@ if (chooser) {
       clearInterval(ping);
       removeEventListener("message", ready);
       other.postMessage({ perfetto: { buffer, title: chooser.dataset.title, fileName: file.name } }, viewer, [buffer]);
-      said.textContent = `Handed ${file.name} to Perfetto.`;
+      said.textContent = `Handed ${file.name} to Perfetto. It asks whether to open the trace: answer Yes.`;
     });
   });
 }
