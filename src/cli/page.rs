@@ -50,26 +50,28 @@ fn grid(report: &Report, patience: Duration) -> Option<Grid> {
     grid.ok().flatten()
 }
 
-/// A page of now, without anything on it.
-pub(super) fn document() -> Document {
+/// Seconds since 1970.
+pub(super) fn now() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    Document {
-        written: now.map_or(0.0, |since| since.as_secs_f64()),
-        ..Document::default()
-    }
+    now.map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// What every page says of where it was made.
-pub(super) fn facts() -> Vec<Fact> {
+/// A page of now, with these facts and what every page says of where it was made.
+pub(super) fn document(facts: impl IntoIterator<Item = Fact>) -> Document {
     let machine = Machine {
         cores: usable_cores(),
         operating_system: operating_system(),
         architecture: std::env::consts::ARCH.into(),
     };
-    vec![
+    let here = [
         Fact::new("Machine", machine.to_string()),
         Fact::new("stallscope", env!("CARGO_PKG_VERSION")),
-    ]
+    ];
+    Document {
+        written: now(),
+        facts: facts.into_iter().chain(here).collect(),
+        ..Document::default()
+    }
 }
 
 /// `counts` that a setting may have, with what it is `now`.

@@ -146,7 +146,7 @@ fn write_results(folder: &Path, reproduction: &Reproduction) -> anyhow::Result<(
             write(&folder.join(file), &chart)?;
         }
     }
-    let page = document_page(&page(reproduction, super::page::document().written));
+    let page = document_page(&page(reproduction, super::page::now()));
     write(&folder.join(format!("{name}.html")), &page)?;
     write(&folder.join(format!("{name}.md")), &markdown(reproduction))
 }

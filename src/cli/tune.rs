@@ -10,7 +10,6 @@ mod space;
 mod tuned_file;
 
 use super::args::TuneArgs;
-use super::batch_size::quoted;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{default_run_dir, provide_data, trial_steps};
 use super::{messages, out_folder, progress};
@@ -84,8 +83,7 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     };
     let tuned = folder.path.join("tuned.toml");
     write_tuned(&tuned, args, &start, &found)?;
-    let command = format!("stallscope run {}", quoted(&tuned.display().to_string()));
-    let page = document_page(&page::page(args, &found, command));
+    let page = document_page(&page::page(args, &found, printed::command(&tuned)));
     out_folder::write(&folder.path.join("report.html"), &page)?;
     if args.output.json {
         serde_json::to_writer_pretty(&mut *out, &printed::as_json(&found, Some(&tuned)))?;
@@ -181,9 +179,9 @@ fn heading(path: &Path, args: &TuneArgs, found: &Tuning) -> Vec<String> {
         .filter(|found| !found.start_wins);
     let measured = match confirmed {
         Some(found) => {
-            let noise = match found.told_apart {
-                true => "",
-                false => " and within the noise of the runs",
+            let noise = match found.is_within_noise() {
+                true => " and within the noise of the runs",
+                false => "",
             };
             let ratio = found.ratio;
             format!("measured {ratio:.2}x the samples/s, each run twice or more{noise}")

@@ -189,10 +189,10 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// What stands above the columns, each on one line, and whether it is a column of words.
+    /// What stands above the columns, and whether it is a column of words.
     pub fn headings(&self) -> impl Iterator<Item = (String, bool)> + '_ {
         let columns = self.columns.iter();
-        columns.map(|column| (column.heading.replace('\n', ""), column.is_wrapped()))
+        columns.map(|column| (column.heading.clone(), column.is_wrapped()))
     }
 
     /// The cells, row by row.

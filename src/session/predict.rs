@@ -13,7 +13,8 @@ pub(super) use suggested::predict_suggested;
 use super::plan::plan;
 use crate::analysis::Profile;
 use crate::analysis::predict::{
-    Doubts, Forecast, Scenario, ServiceCosts, corrected, expected, forecast, simulate,
+    Doubts, Forecast, LEAST_MACHINE, Scenario, ServiceCosts, corrected, expected, forecast,
+    simulate,
 };
 use crate::config::{ConfigError, Mode, Resolved, Settings, TypedKey};
 use crate::pipeline::Plan;
@@ -120,9 +121,6 @@ pub struct MeasuredRun {
     pub device_busy: Option<f64>,
     pub first_batch_ns: Option<f64>,
 }
-
-/// The machine is taken to be faster or slower in another run by this much at least.
-const LEAST_MACHINE: f64 = 0.02;
 
 impl Predictor {
     /// From a run's report.

@@ -5,8 +5,6 @@ use super::table;
 use crate::cli::page;
 use crate::report::page::{Badge, Document, Fact, Figure, Sentence, Table};
 
-const EMULATED: &str = "Emulated device: step times are computed, not measured.";
-
 /// The rates, where the time goes, and what to do.
 pub(super) fn page(diagnosis: &Diagnosis) -> Document {
     let (config, device) = (&diagnosis.config, &diagnosis.device);
@@ -14,8 +12,9 @@ pub(super) fn page(diagnosis: &Diagnosis) -> Document {
     let notes = diagnosis.cached_left_out.iter();
     Document {
         title: format!("diagnosis of {config}"),
-        badges: { emulated.then_some(EMULATED) }
-            .map(Badge::warning)
+        // Whether a model trains beside it makes no difference here.
+        badges: emulated
+            .then(|| Badge::emulated(true))
             .into_iter()
             .collect(),
         verdict: Sentence {
@@ -48,14 +47,9 @@ pub(super) fn page(diagnosis: &Diagnosis) -> Document {
             ),
         ],
         notes: notes.chain(&diagnosis.remarks).cloned().collect(),
-        facts: [
-            vec![
-                Fact::new("Configuration", config.as_str()),
-                Fact::new("Device", device.as_str()),
-            ],
-            page::facts(),
-        ]
-        .concat(),
-        ..page::document()
+        ..page::document([
+            Fact::new("Configuration", config.as_str()),
+            Fact::new("Device", device.as_str()),
+        ])
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn heatmap(shown: &Shown<'_>) -> Option<Heatmap> {
 }
 
 /// The least and the most samples/s of all points; `None` where nothing was measured.
-fn range(results: &SweepResults) -> Option<(f64, f64)> {
+pub(super) fn range(results: &SweepResults) -> Option<(f64, f64)> {
     let rates = || results.points.iter().filter_map(rate);
     let least = rates().reduce(f64::min)?;
     Some((least, rates().reduce(f64::max)?))

@@ -25,18 +25,13 @@ pub(super) fn page(shown: &Shown<'_>) -> Document {
             table::INTERVAL,
             &table::table(shown, usize::MAX),
         )],
-        facts: [
-            vec![
-                Fact::new(
-                    "Configuration",
-                    shown.args.experiment.config.display().to_string(),
-                ),
-                Fact::new("Trials", format!("{done} of {all}, in random order")),
-            ],
-            page::facts(),
-        ]
-        .concat(),
-        ..page::document()
+        ..page::document([
+            Fact::new(
+                "Configuration",
+                shown.args.experiment.config.display().to_string(),
+            ),
+            Fact::new("Trials", format!("{done} of {all}, in random order")),
+        ])
     }
 }
 
@@ -62,9 +57,7 @@ fn verdict(shown: &Shown<'_>) -> Sentence {
 
 fn figures(shown: &Shown<'_>) -> Vec<Figure> {
     let results = shown.results;
-    let rates =
-        { results.points.iter() }.filter_map(|point| Some(point.samples_per_second?.median));
-    let slowest = rates.reduce(f64::min);
+    let slowest = heatmap::range(results).map(|(slowest, _)| slowest);
     let best = results.best.map(|best| &results.points[best]);
     let Some((point, spread)) = best.and_then(|point| Some((point, point.samples_per_second?)))
     else {

@@ -22,18 +22,13 @@ pub(super) fn page(args: &TuneArgs, found: &Tuning, command: String) -> Document
             "Predicted before the trial ran, from the runs before it. Error is (predicted - measured) / measured.",
             &printed::table(&found.trials),
         )],
-        facts: [
-            vec![
-                Fact::new("Configuration", config),
-                Fact::new(
-                    "Searched",
-                    format!("{searched} settings in {trials} trials"),
-                ),
-            ],
-            page::facts(),
-        ]
-        .concat(),
-        ..page::document()
+        ..page::document([
+            Fact::new("Configuration", config),
+            Fact::new(
+                "Searched",
+                format!("{searched} settings in {trials} trials"),
+            ),
+        ])
     }
 }
 
@@ -49,9 +44,9 @@ fn verdict(found: &Tuning, command: String) -> Sentence {
         false => format!("{:.2}x the start with {changed}", ratio(winner, found)),
     };
     let evidence = found.confirmation.as_ref().map(|found| {
-        let noise = match found.told_apart || found.start_wins {
-            true => "",
-            false => ", within the noise of the runs",
+        let noise = match found.is_within_noise() {
+            true => ", within the noise of the runs",
+            false => "",
         };
         format!("run again: {:.2}x{noise}", found.ratio)
     });

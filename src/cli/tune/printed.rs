@@ -61,8 +61,7 @@ pub(super) fn text(found: &Tuning, tuned: Option<&Path>, width: usize) -> String
     }
     say("next", &next(&found.next));
     if let Some(path) = tuned {
-        let command = format!("stallscope run {}", quoted(&path.display().to_string()));
-        out += &format!("{:LABEL$}{command}\n", "run it");
+        out += &format!("{:LABEL$}{}\n", "run it", command(path));
     }
     out
 }
@@ -175,12 +174,12 @@ fn confirmed(tuning: &Tuning, found: &Confirmation) -> (&'static str, String) {
         }
     };
     let (start, winner) = (rates(&found.start), rates(&found.winner));
-    let (word, noise) = match found.told_apart || found.start_wins {
-        true => ("confirmed", ""),
-        false if tuning.winner.size < tuning.start.size => {
+    let (word, noise) = match found.is_within_noise() {
+        false => ("confirmed", ""),
+        true if tuning.winner.size < tuning.start.size => {
             ("confirmed", " within the noise of the runs, and smaller")
         }
-        false => ("in doubt", " is within the noise of the runs"),
+        true => ("in doubt", " is within the noise of the runs"),
     };
     let text = format!(
         "{:.2}x{noise}: {start} samples/s as it was, {winner} with {}",
@@ -212,10 +211,14 @@ fn next(next: &Next) -> String {
 /// The result as JSON.
 pub(super) fn as_json(found: &Tuning, tuned: Option<&Path>) -> Value {
     let mut json = json!(found);
-    let path = tuned.map(|path| path.display().to_string());
-    json["tuned_file"] = json!(path);
-    json["tuned_command"] = json!(path.map(|path| format!("stallscope run {}", quoted(&path))));
+    json["tuned_file"] = json!(tuned.map(|path| path.display().to_string()));
+    json["tuned_command"] = json!(tuned.map(command));
     json
+}
+
+/// The command that runs the configuration at `tuned`.
+pub(super) fn command(tuned: &Path) -> String {
+    format!("stallscope run {}", quoted(&tuned.display().to_string()))
 }
 
 fn answer(answer: &Answer, found: &Tuning) -> String {

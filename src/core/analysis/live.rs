@@ -250,11 +250,11 @@ impl Analysis {
         }
     }
 
-    /// Notes how many items the unit's thread left in its queue. A thread hands on to itself without one.
+    /// Notes how many items the unit's thread left in its queue.
     fn queue(&mut self, lane: u16, unit: &UnitRecord) {
         let kind = unit.stage.kind();
         let has_none = kind == StageKind::Part || unit.stage.on_device();
-        if !has_none && !unit.begins() && unit.lineage.lane() != lane {
+        if !has_none && unit.is_from_queue(lane) {
             self.fold
                 .queue(unit.stage, unit.start, unit.input_depth.into());
         }
@@ -573,8 +573,7 @@ impl Analysis {
         let time = window.length() - paused;
         let workers = self.tally.workers(lanes, time);
         // How full the queues of other processes are is not known.
-        let is_foreign = lanes.first().is_some_and(|lane| lane.thread.is_some());
-        let queued = match is_foreign {
+        let queued = match lanes.first().is_some_and(LaneInfo::is_foreign) {
             true => Vec::new(),
             false => self.tally.seen(),
         };

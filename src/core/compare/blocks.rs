@@ -7,6 +7,7 @@
 
 use super::ratio::Mean;
 use crate::analysis::Cause;
+use crate::analysis::predict::LEAST_MACHINE;
 use crate::report::Report;
 use crate::timeline::Nanos;
 use serde::Serialize;
@@ -23,9 +24,6 @@ const MOST_ALIKE: f64 = 0.7;
 
 /// A run that lost more than that says nothing of another.
 const MOST_LOST: f64 = 0.95;
-
-/// Standard deviation of the host's speed between runs of the same, as a share: the least that predictions assume.
-const MACHINE: f64 = 0.02;
 
 /// Why a report has no blocks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
@@ -61,7 +59,7 @@ pub(super) fn mean(report: &Report) -> Result<Mean, NoBlocks> {
     let variance = squares * count / (count - 1.0) / seconds.powi(2) * inflation(&off, squares);
     // Uniform from no disturbance to twice as much; neither this variance nor the machine's is estimated from the blocks.
     let disturbed = -(1.0 - lost_to_others(report).min(MOST_LOST)).ln();
-    let machine = MACHINE * idle_share(report);
+    let machine = LEAST_MACHINE * idle_share(report);
     let whole = variance + disturbed.powi(2) / 3.0 + machine.powi(2);
     let free = (count - 1.0) * (whole / variance.max(f64::MIN_POSITIVE)).powi(2);
     Ok(Mean {

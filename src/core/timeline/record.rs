@@ -214,6 +214,11 @@ impl UnitRecord {
         first.is_some_and(|first| first.stage.is_first() || own(first.stage))
     }
 
+    /// Whether the thread of `lane` took its input from another one's queue; to itself it hands on without one.
+    pub fn is_from_queue(&self, lane: u16) -> bool {
+        !self.begins() && self.lineage.lane() != lane
+    }
+
     /// Whether `stage` did anything in it.
     pub fn involves(&self, stage: Stage) -> bool {
         let before = || self.services().any(|service| service.stage == stage);

@@ -46,6 +46,13 @@ pub struct LaneInfo {
     pub thread: Option<ForeignThread>,
 }
 
+impl LaneInfo {
+    /// Whether its thread is one of another process.
+    pub fn is_foreign(&self) -> bool {
+        self.thread.is_some()
+    }
+}
+
 /// A thread of a process that is profiled from outside.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ForeignThread {

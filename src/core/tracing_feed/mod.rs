@@ -146,7 +146,7 @@ impl TracingFeed {
                 None => self.lanes.push(info.clone()),
             }
             // Where threads of other processes train, a lane has no place before its thread is known.
-            if info.thread.is_none() && lanes[0].thread.is_some() {
+            if !info.is_foreign() && lanes[0].is_foreign() {
                 continue;
             }
             let (pid, tid) = self.place(number as u16);
@@ -318,12 +318,9 @@ impl TracingFeed {
         if unit.stage.kind() != StageKind::Step && pid == LOADER && unit.output_depth > 0 {
             depth(trace, unit.stage, unit.pushed, unit.output_depth);
         }
-        // A thread hands on to itself without a queue.
-        let is_foreign = |info: &LaneInfo| info.thread.is_some();
         // How full the queues of other processes are is not known.
-        let queued = !first.begins()
-            && first.lineage.lane() != name.lane()
-            && !self.lanes.first().is_some_and(is_foreign);
+        let queued = first.is_from_queue(name.lane())
+            && !self.lanes.first().is_some_and(LaneInfo::is_foreign);
         if let Some(before) = first.stage.before().filter(|_| queued) {
             depth(trace, before, first.start, first.input_depth);
         }

@@ -26,6 +26,16 @@ pub(super) struct Written {
     pub(super) remark: Option<usize>,
 }
 
+impl Written {
+    /// On one line; `mark` writes the number of the remark.
+    pub(super) fn text(&self, mark: impl Fn(usize) -> String) -> String {
+        let range = self.range.as_ref().map(|range| format!(" {range}"));
+        let remark = self.remark.map(|number| format!(" {}", mark(number)));
+        let [range, remark] = [range, remark].map(Option::unwrap_or_default);
+        format!("{}{range}{remark}", self.figure)
+    }
+}
+
 /// The fields that any cell of a column has; measured where none has any.
 pub(super) fn fields(part: &Part, column: usize) -> Vec<Field> {
     let cells = || part.rows.iter().filter_map(|row| row.cells.get(column));
@@ -35,6 +45,16 @@ pub(super) fn fields(part: &Part, column: usize) -> Vec<Field> {
         found.push(Field::Measured);
     }
     found
+}
+
+/// All of these, column by column, each with its column's number.
+pub(super) fn all_fields(part: &Part) -> Vec<(usize, Field)> {
+    let columns = 0..part.columns.len();
+    let fields = columns.flat_map(|column| {
+        let fields = fields(part, column).into_iter();
+        fields.map(move |field| (column, field))
+    });
+    fields.collect()
 }
 
 /// The remarks of a part's cells, each told once, in the order of the rows.

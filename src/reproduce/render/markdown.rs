@@ -1,6 +1,6 @@
 //! A re-measured table as GitHub's Markdown, to be kept with its charts. May use: the data model.
 
-use super::layout::{self, Field, Remarks, Written};
+use super::layout::{self, Field, Remarks};
 use super::{chart_file, figure, provenance};
 use crate::reproduce::{Part, Provenance, Reproduction, Row, Source};
 use std::fmt::{self, Write};
@@ -59,13 +59,7 @@ fn write_part(out: &mut String, part: &Part) -> fmt::Result {
 
 fn write_table(out: &mut String, part: &Part) -> fmt::Result {
     let remarks = Remarks::of(part);
-    let columns = part.columns.iter().enumerate();
-    let fields: Vec<(usize, Field)> = columns
-        .flat_map(|(place, _)| {
-            let fields = layout::fields(part, place).into_iter();
-            fields.map(move |field| (place, field))
-        })
-        .collect();
+    let fields = layout::all_fields(part);
     let heading = |(place, field): &(usize, Field)| {
         let column = &part.columns[*place];
         let name = figure::heading(&column.name, column.unit);
@@ -77,12 +71,8 @@ fn write_table(out: &mut String, part: &Part) -> fmt::Result {
     for row in &part.rows {
         let cell = |(place, field): &(usize, Field)| {
             let unit = part.columns[*place].unit;
-            in_cell(&layout::written(
-                row.cells.get(*place),
-                *field,
-                unit,
-                &remarks,
-            ))
+            let cell = layout::written(row.cells.get(*place), *field, unit, &remarks);
+            cell.text(|number| format!("<sup>{number}</sup>"))
         };
         let cells: Vec<String> = fields.iter().map(cell).collect();
         write_row(out, &escaped(&row.name), &cells)?;
@@ -93,17 +83,6 @@ fn write_table(out: &mut String, part: &Part) -> fmt::Result {
 fn write_row(out: &mut String, name: &str, cells: &[String]) -> fmt::Result {
     let cells: String = cells.iter().map(|cell| format!(" {cell} |")).collect();
     writeln!(out, "| {name} |{cells}")
-}
-
-fn in_cell(written: &Written) -> String {
-    let range = written.range.as_ref().map(|range| format!(" {range}"));
-    let remark = written.remark.map(|number| format!(" <sup>{number}</sup>"));
-    format!(
-        "{}{}{}",
-        written.figure,
-        range.unwrap_or_default(),
-        remark.unwrap_or_default()
-    )
 }
 
 fn settings(row: &Row) -> String {

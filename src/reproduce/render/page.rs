@@ -1,6 +1,6 @@
 //! A re-measured table as a page. May use: `report`, the data model.
 
-use super::layout::{self, Field, Remarks, Written};
+use super::layout::{self, Remarks};
 use super::{figure, provenance, svg};
 use crate::report::page::{Chart, Document, Fact, Sentence, Table};
 use crate::reproduce::{Part, Reproduction};
@@ -39,12 +39,7 @@ pub fn page(reproduction: &Reproduction, written: f64) -> Document {
 
 fn table(part: &Part) -> Table {
     let remarks = Remarks::of(part);
-    let columns = 0..part.columns.len();
-    let fields = columns.flat_map(|place| {
-        let fields = layout::fields(part, place).into_iter();
-        fields.map(move |field| (place, field))
-    });
-    let fields: Vec<(usize, Field)> = fields.collect();
+    let fields = layout::all_fields(part);
     let heads = fields.iter().map(|(place, field)| {
         let column = &part.columns[*place];
         let name = figure::heading(&column.name, column.unit);
@@ -53,12 +48,8 @@ fn table(part: &Part) -> Table {
     let rows = part.rows.iter().map(|row| {
         let cells = fields.iter().map(|(place, field)| {
             let unit = part.columns[*place].unit;
-            in_cell(&layout::written(
-                row.cells.get(*place),
-                *field,
-                unit,
-                &remarks,
-            ))
+            let cell = layout::written(row.cells.get(*place), *field, unit, &remarks);
+            cell.text(|number| format!("[{number}]"))
         });
         [row.name.clone()].into_iter().chain(cells).collect()
     });
@@ -73,13 +64,6 @@ fn table(part: &Part) -> Table {
         [part.rows_are.clone()].into_iter().chain(heads),
         rows.collect(),
     )
-}
-
-fn in_cell(written: &Written) -> String {
-    let range = written.range.as_ref().map(|range| format!(" {range}"));
-    let remark = written.remark.map(|number| format!(" [{number}]"));
-    let [range, remark] = [range, remark].map(Option::unwrap_or_default);
-    format!("{}{range}{remark}", written.figure)
 }
 
 /// Why figures are missing.

@@ -1,6 +1,6 @@
 //! A re-measured table as plain text. May use: `text`, the data model.
 
-use super::layout::{self, Field, Remarks};
+use super::layout::{self, Remarks};
 use super::{figure, provenance};
 use crate::reproduce::{DataUsed, Part, Reproduction, Row, Source};
 use crate::text::{Column, Table, paragraph};
@@ -65,12 +65,7 @@ fn shown(part: &Part, width: usize) -> String {
 
 /// A column for each field of each of the part's columns.
 fn table(part: &Part, remarks: &Remarks<'_>) -> Table {
-    let places = 0..part.columns.len();
-    let fields = places.flat_map(|place| {
-        let fields = layout::fields(part, place);
-        fields.into_iter().map(move |field| (place, field))
-    });
-    let fields: Vec<(usize, Field)> = fields.collect();
+    let fields = layout::all_fields(part);
     let columns = fields.iter().map(|(place, field)| {
         let column = &part.columns[*place];
         let heading = figure::heading(&column.name, column.unit);
@@ -81,9 +76,7 @@ fn table(part: &Part, remarks: &Remarks<'_>) -> Table {
         let cells = fields.iter().map(|(place, field)| {
             let unit = part.columns[*place].unit;
             let cell = layout::written(row.cells.get(*place), *field, unit, remarks);
-            let range = cell.range.map(|range| format!(" {range}"));
-            let remark = cell.remark.map(|number| format!(" *{number}"));
-            cell.figure + &range.unwrap_or_default() + &remark.unwrap_or_default()
+            cell.text(|number| format!("*{number}"))
         });
         table.push(std::iter::once(row.name.clone()).chain(cells));
     }

@@ -81,6 +81,13 @@ pub struct Confirmation {
     pub start_wins: bool,
 }
 
+impl Confirmation {
+    /// Whether the runs differ too little to say that the winner is better, and do not say that it is not.
+    pub fn is_within_noise(&self) -> bool {
+        !self.told_apart && !self.start_wins
+    }
+}
+
 /// What to change next, beyond what was searched.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Next {

@@ -55,6 +55,9 @@ impl Estimate {
     }
 }
 
+/// How much faster or slower a machine is in another run of the same, at least: a standard deviation, as a share.
+pub const LEAST_MACHINE: f64 = 0.02;
+
 /// How well what goes into a simulation is known: standard deviations over the mean.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Doubts {

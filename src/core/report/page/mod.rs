@@ -68,14 +68,6 @@ pub fn write_page_to(report: &Report, grid: Option<&Grid>, path: &Path) -> io::R
     write_whole_file(path, page(report, grid).as_bytes())
 }
 
-/// The page of anything else, to `path`.
-///
-/// # Errors
-/// What the file system says.
-pub fn write_document(document: &Document, path: &Path) -> io::Result<()> {
-    write_whole_file(path, document_page(document).as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,8 +18,8 @@ pub(super) struct OverTime {
     charts: Vec<Chart>,
 }
 
-#[derive(Clone, Serialize)]
-pub(super) struct Chart {
+#[derive(Serialize)]
+struct Chart {
     title: String,
     reading: String,
     /// For people who do not see it.
@@ -30,7 +30,7 @@ pub(super) struct Chart {
     rows: Vec<Row>,
 }
 
-#[derive(Clone, Serialize)]
+#[derive(Serialize)]
 struct Row {
     name: String,
     colour: String,
@@ -53,19 +53,6 @@ impl OverTime {
             marks: epochs.map(|epoch| seconds(epoch.part.start)).collect(),
             charts: charts.into_iter().flatten().collect(),
         })
-    }
-
-    /// What the template needs: the numbers are read by the script.
-    pub(super) fn headings(&self) -> Vec<Chart> {
-        let empty = |chart: &Chart| Chart {
-            rows: Vec::new(),
-            ..chart.clone()
-        };
-        self.charts.iter().map(empty).collect()
-    }
-
-    pub(super) fn has_epochs(&self) -> bool {
-        !self.marks.is_empty()
     }
 }
 

@@ -41,6 +41,14 @@ impl Badge {
         Badge { tone: "warn", text }
     }
 
+    /// The device is emulated, and perhaps `trains` beside.
+    pub fn emulated(trains: bool) -> Badge {
+        Badge::warning(match trains {
+            true => "Emulated device: step times are computed, not measured.",
+            false => "Emulated device: step times are computed, not measured; no model is trained.",
+        })
+    }
+
     /// Something failed.
     pub fn failure(text: impl Into<String>) -> Badge {
         let text = text.into();

@@ -3,7 +3,7 @@
 //! May use: `analysis`, `timeline`.
 
 use super::grid::{Change, Grid};
-use super::over_time::{self, OverTime};
+use super::over_time::OverTime;
 use super::parts::{Badge, Document, Fact, Figure, Sentence};
 use super::tables::tables;
 use super::words::meaning;
@@ -27,8 +27,7 @@ pub(super) struct View {
     time_title: &'static str,
     bar_label: String,
     helps: Option<HelpsView>,
-    over_time: Vec<over_time::Chart>,
-    epochs: bool,
+    over_time: Option<OverTime>,
     pipeline: Vec<Stage>,
     pipeline_note: &'static str,
     trace: Option<String>,
@@ -97,7 +96,6 @@ impl View {
             .iter()
             .map(|part| format!("{} {}", part.name, part.share));
         let bar_label = words.collect::<Vec<_>>().join(", ");
-        let headings = over_time.as_ref().map(OverTime::headings);
         let data = Data {
             grid,
             over_time: over_time.as_ref(),
@@ -122,8 +120,7 @@ impl View {
             bar_label,
             helps: grid.map(|grid| HelpsView::of(grid, report.torch.is_some())),
             data: as_script(&data),
-            epochs: over_time.as_ref().is_some_and(OverTime::has_epochs),
-            over_time: headings.unwrap_or_default(),
+            over_time,
             pipeline: { report.stages.iter() }
                 .map(|row| stage(row, report.window_ns))
                 .collect(),
@@ -161,10 +158,7 @@ fn badges(report: &Report) -> Vec<Badge> {
     }
     let device = report.device.as_ref();
     if let Some(emulated) = device.and_then(|device| device.emulated.as_ref()) {
-        badges.push(Badge::warning(match emulated.trains {
-            true => "Emulated device: step times are computed, not measured.",
-            false => "Emulated device: step times are computed, not measured; no model is trained.",
-        }));
+        badges.push(Badge::emulated(emulated.trains));
     }
     badges.extend({ report.guard.iter() }.map(|guard| Badge::warning(guard.line())));
     badges
