@@ -76,6 +76,11 @@ impl Buffer {
             false => 0x1000 + 16 * self.names.len() as u64,
         };
         self.names.insert(address, name.into());
+        self.kernel_at(address, times, stream, correlation);
+    }
+
+    /// A kernel whose name lies at `address`.
+    pub fn kernel_at(&mut self, address: u64, times: [u64; 2], stream: u32, correlation: u32) {
         let record = self.record(KIND_CONCURRENT_KERNEL, self.layout.kernel);
         put_times(record, 16, times);
         put(record, 48, &stream.to_ne_bytes());
@@ -121,18 +126,23 @@ impl Buffer {
         self.record(17, length);
     }
 
+    /// Bytes of a record of `kind`.
+    pub fn length_of(layout: Layout, kind: u32) -> usize {
+        match kind {
+            KIND_CONCURRENT_KERNEL => layout.kernel,
+            KIND_MEMCPY => layout.copy,
+            KIND_MEMSET => layout.set,
+            KIND_DRIVER => CALL,
+            _ => 40,
+        }
+    }
+
     /// Reads the buffer as the library's own walk would, record by record.
     pub fn read(&self) -> (Vec<Activity>, RecordCount) {
         let (mut activities, mut count, mut at) = (Vec::new(), RecordCount::default(), 0);
         while let Some(kind) = self.bytes.get(at..at + 4) {
             let kind = u32::from_ne_bytes(kind.try_into().unwrap());
-            let length = match kind {
-                KIND_CONCURRENT_KERNEL => self.layout.kernel,
-                KIND_MEMCPY => self.layout.copy,
-                KIND_MEMSET => self.layout.set,
-                KIND_DRIVER => CALL,
-                _ => 40,
-            };
+            let length = Buffer::length_of(self.layout, kind);
             let read = bytes_read(kind).unwrap_or(4);
             match decode(&self.bytes[at..at + read], |address| {
                 self.names[&address].clone()
