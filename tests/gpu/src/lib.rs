@@ -20,7 +20,7 @@
 pub mod check;
 mod clock;
 mod cupti;
-mod driver;
+pub mod driver;
 mod memory;
 mod nvml;
 mod order;

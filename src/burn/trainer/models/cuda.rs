@@ -3,18 +3,18 @@
 //!
 //! CubeCL 0.10 copies host data from pageable memory, in the thread that launches every kernel of the device:
 //! while the driver stages such a copy, nothing is launched. So batches are copied here, by the thread that
-//! asks, into tensors that CubeCL has allocated. A copy has ended when the call returns, so that no stream has
-//! to wait for another one.
+//! asks, into memory that CubeCL has allocated: one piece for a batch, beneath burn's fusion, which is told of the
+//! tensors in it afterwards. A copy has ended when the call returns, so that no stream has to wait for another one.
 //!
 //! The one file here that is `unsafe`: CUDA's driver interface. Invariants: device memory belongs to CubeCL
 //! and is written only while the tensor that owns it is held and before anyone else has it; the stream and the
 //! pinned buffer belong to one `CudaCopying`.
 
-use super::engine::{Held, Images, Tensors, Training, learned, targets, wait};
+use super::engine::{Held, Images, Tensors, Training, learned};
 use super::layers::Layers;
 use super::plain::{self, PlainCuda, Untuned};
 use super::precision;
-use super::preprocess::Pixels;
+use super::preprocess::{self, Pixels};
 use super::timing;
 use super::{
     Copier, CopyOptions, Crop, DeviceBatch, DeviceMemory, Kernels, Learned, ModelSpec, PassTimes,
@@ -23,7 +23,7 @@ use super::{
 use burn::backend::Autodiff;
 use burn::nn::Linear;
 use burn::nn::conv::Conv2d;
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{DType, Int, Shape, Tensor, TensorData, TensorPrimitive};
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::cuda::CudaRuntime;
@@ -32,6 +32,9 @@ use burn_cubecl::cubecl::server::CopyDescriptor;
 use burn_cubecl::kernel::into_contiguous_aligned;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::{Cuda, CudaDevice};
+use burn_fusion::stream::OperationStreams;
+use burn_fusion::{FusionBackend, FusionTensor, NoOp, get_client};
+use burn_ir::{InitOperationIr, OperationIr};
 use cudarc::driver::{result, sys};
 use std::ffi::c_void;
 use std::future::Future;
@@ -177,16 +180,19 @@ fn held(batch: &DeviceBatch) -> Vec<Held> {
     tensors.map_or_else(Vec::new, |tensors| tensors.memory.clone())
 }
 
-/// The handle of `tensor`'s memory.
-fn hold(tensor: CubeTensor<CudaRuntime>) -> Held {
-    Arc::new(tensor.handle)
-}
+/// A tensor that burn's fusion knows, as if an operation had made it.
+type Fused = FusionTensor<<PlainCuda as FusionBackend>::FusionRuntime>;
 
-/// The same of a tensor that burn has put off to fill, which it now does.
-fn hold_floats<const D: usize>(tensor: Tensor<Cuda, D>) -> Held {
-    let lazy = tensor.into_primitive().tensor();
-    let client = lazy.client.clone();
-    hold(client.resolve_tensor_float::<PlainCuda>(lazy))
+/// Tells burn's fusion of `tensor`, without waiting for its thread.
+fn fused(tensor: CubeTensor<CudaRuntime>) -> Fused {
+    let fusion = get_client::<PlainCuda>(&tensor.device);
+    let (shape, dtype) = (tensor.meta.shape().clone(), tensor.dtype);
+    let init = InitOperationIr::create(shape, dtype, || {
+        fusion.register_tensor_handle(tensor.into())
+    });
+    let streams = OperationStreams::default();
+    let mut made = fusion.register(streams, OperationIr::Init(init), NoOp::<PlainCuda>::new());
+    made.remove(0)
 }
 
 /// A step whose outcome is on its way to the host.
@@ -260,19 +266,29 @@ struct CopyStream {
 // the pinned memory from any at all.
 unsafe impl Send for CopyStream {}
 
+/// What is copied to become one tensor.
+struct Part<'a> {
+    bytes: &'a [u8],
+    shape: Shape,
+    dtype: DType,
+}
+
+/// Where each tensor of a batch begins, in bytes: CubeCL's alignment of rows.
+const ALIGNMENT: usize = 512;
+
 impl Copier for CudaCopying {
     fn copy(&mut self, images: &[f32], labels: &[u32]) -> Result<DeviceBatch, String> {
         let [channels, height, width] = self.input;
-        let shape = [labels.len(), channels, height, width];
-        let tensor = Tensor::<Cuda, 1>::empty([images.len()], &self.device);
-        let lazy = tensor.clone().into_primitive().tensor();
-        let client = lazy.client.clone();
-        let memory = self.write(
-            client.resolve_tensor_float::<PlainCuda>(lazy),
-            bytes_of(images),
-        )?;
-        let images = Tensor::from_inner(tensor).reshape(shape);
-        self.batch(Images::Finished(images), labels, vec![memory])
+        let parts = [
+            Part {
+                bytes: bytes_of(images),
+                shape: Shape::from([labels.len(), channels, height, width]),
+                dtype: DType::F32,
+            },
+            targets(labels),
+        ];
+        let ([images, targets], held) = self.upload(parts)?;
+        Ok(self.batch(Images::Finished(floats(images)), targets, held))
     }
 
     fn copy_pixels(
@@ -282,62 +298,116 @@ impl Copier for CudaCopying {
         crops: &[Crop],
         labels: &[u32],
     ) -> Result<DeviceBatch, String> {
-        let options = (&self.device, DType::U8);
-        let tensor = Tensor::<Cuda, 1, Int>::empty([pixels.len()], options);
-        let lazy = tensor.clone().into_primitive();
-        let client = lazy.client.clone();
-        let memory = self.write(client.resolve_tensor_int::<PlainCuda>(lazy), pixels)?;
-        let pixels = Pixels::on_device(plan, Tensor::from_inner(tensor), crops);
-        let memory = vec![memory, hold_floats(pixels.crops().inner())];
-        self.batch(Images::Pixels(pixels), labels, memory)
+        let numbers = preprocess::numbers(crops);
+        let parts = [
+            Part {
+                bytes: pixels,
+                shape: Shape::from(preprocess::shape(plan, crops.len())),
+                dtype: DType::U8,
+            },
+            Part {
+                bytes: bytes_of(&numbers),
+                shape: Shape::from([crops.len(), preprocess::NUMBERS]),
+                dtype: DType::F32,
+            },
+            targets(labels),
+        ];
+        let ([pixels, numbers, targets], held) = self.upload(parts)?;
+        let pixels = Pixels::on_device(plan, ints(pixels), floats(numbers));
+        Ok(self.batch(Images::Pixels(pixels), targets, held))
     }
 }
 
+/// Labels, as the loss takes them: CUDA's integers have 32 bits, and classes fit into 31 of them.
+fn targets(labels: &[u32]) -> Part<'_> {
+    Part {
+        bytes: bytes_of(labels),
+        shape: Shape::from([labels.len()]),
+        dtype: DType::I32,
+    }
+}
+
+fn floats<const D: usize>(tensor: CubeTensor<CudaRuntime>) -> Tensor<Learning, D> {
+    let primitive = TensorPrimitive::Float(fused(tensor));
+    Tensor::from_inner(Tensor::<Cuda, D>::from_primitive(primitive))
+}
+
+fn ints<const D: usize>(tensor: CubeTensor<CudaRuntime>) -> Tensor<Learning, D, Int> {
+    Tensor::from_inner(Tensor::<Cuda, D, Int>::from_primitive(fused(tensor)))
+}
+
 impl CudaCopying {
-    /// A batch of which nothing is left to do in this thread's stream: burn would put the rest off.
     fn batch(
         &self,
         images: Images<Learning>,
-        labels: &[u32],
-        mut memory: Vec<Held>,
-    ) -> Result<DeviceBatch, String> {
-        let targets = targets::<Learning>(labels, &self.device);
-        let lazy = targets.clone().inner().into_primitive();
-        let client = lazy.client.clone();
-        memory.push(hold(client.resolve_tensor_int::<PlainCuda>(lazy)));
-        wait::<Cuda>(&self.device)?;
-        // What was copied is kept until a kernel runs on this stream, which none does, or until it is flushed.
-        let flushed = CudaRuntime::client(&self.device).flush();
-        flushed.map_err(|error| error.to_string())?;
-        Ok(DeviceBatch(Arc::new(Tensors {
+        targets: CubeTensor<CudaRuntime>,
+        held: Held,
+    ) -> DeviceBatch {
+        let targets = ints(targets);
+        // The step that uses them may be the next thing that fusion's thread sees.
+        get_client::<PlainCuda>(&self.device).flush_queue();
+        DeviceBatch(Arc::new(Tensors {
             images,
             targets,
-            memory,
-        })))
+            memory: vec![held],
+        }))
     }
 
-    /// Fills a tensor, which nobody has used yet, with `bytes`. Returns what keeps its memory.
-    fn write(&mut self, tensor: CubeTensor<CudaRuntime>, bytes: &[u8]) -> Result<Held, String> {
-        if bytes.is_empty() {
-            return Ok(hold(tensor));
-        }
-        let client = &tensor.client;
-        let resource = client
-            .get_resource(tensor.handle.clone())
-            .map_err(|error| error.to_string())?;
-        let (address, room) = (resource.resource().ptr, resource.resource().size);
-        if room < bytes.len() as u64 {
-            return Err(format!("{room} bytes of device memory for {}", bytes.len()));
-        }
+    /// Copies `parts` into one piece of memory. Returns a tensor of each, and what keeps the memory.
+    fn upload<const N: usize>(
+        &mut self,
+        parts: [Part<'_>; N],
+    ) -> Result<([CubeTensor<CudaRuntime>; N], Held), String> {
+        let mut total = 0;
+        let starts = parts.each_ref().map(|part| {
+            let start = total;
+            total += part.bytes.len().next_multiple_of(ALIGNMENT);
+            start
+        });
+        let client = CudaRuntime::client(&self.device);
+        let memory = client.empty(total.max(1));
+        let resource = client.get_resource(memory.clone());
+        let resource = resource.map_err(|error| error.to_string())?;
         // The memory is this thread's to write to once what its own stream did before is done.
         block_on(client.sync()).map_err(|error| error.to_string())?;
+        let (address, room) = (resource.resource().ptr, resource.resource().size);
+        if room < total as u64 {
+            return Err(format!("{room} bytes of device memory for {total}"));
+        }
         let stream = match &mut self.driver {
             Some(stream) => stream,
             None => self.driver.insert(CopyStream::new(self.device.index)?),
         };
-        stream.copy(address, bytes, self.options)?;
-        Ok(hold(tensor))
+        let sources: [(usize, &[u8]); N] = std::array::from_fn(|at| (starts[at], parts[at].bytes));
+        let mut copy = || stream.copy(address, &sources, self.options.pinned);
+        match self.options.overlap {
+            true => copy()?,
+            // In the thread that launches, which then launches nothing.
+            false => client
+                .exclusive(|| synchronized().and_then(|()| copy()))
+                .map_err(|error| error.to_string())??,
+        }
+        let mut starts = starts.into_iter();
+        let tensors = parts.map(|part| {
+            let start = starts.next().unwrap_or_default();
+            let after = total - start - part.bytes.len();
+            let place = memory
+                .clone()
+                .offset_start(start as u64)
+                .offset_end(after as u64);
+            let device = self.device.clone();
+            CubeTensor::new_contiguous(client.clone(), device, part.shape, place, part.dtype)
+        });
+        Ok((tensors, Arc::new(memory)))
     }
+}
+
+/// Waits until the device has nothing left to do.
+fn synchronized() -> Result<(), String> {
+    // SAFETY: waits for the current context, CubeCL's own.
+    unsafe { sys::cuCtxSynchronize() }
+        .result()
+        .map_err(said("cuCtxSynchronize"))
 }
 
 impl CopyStream {
@@ -357,43 +427,52 @@ impl CopyStream {
         })
     }
 
-    /// Copies `bytes` to `address` and waits until they are there.
-    fn copy(&mut self, address: u64, bytes: &[u8], options: CopyOptions) -> Result<(), String> {
+    /// Copies each source to as many bytes past `address` as stand beside it, and waits until all are there.
+    fn copy(
+        &mut self,
+        address: u64,
+        sources: &[(usize, &[u8])],
+        pinned: bool,
+    ) -> Result<(), String> {
         // SAFETY: the context was retained when this was made.
         unsafe { result::ctx::set_current(self.context) }.map_err(said("cuCtxSetCurrent"))?;
-        if !options.overlap {
-            // SAFETY: waits for the current context.
-            unsafe { sys::cuCtxSynchronize() }
-                .result()
-                .map_err(said("cuCtxSynchronize"))?;
-        }
-        let source = match options.pinned {
-            true => self.staged(bytes)?,
-            false => bytes.as_ptr(),
+        let staged;
+        let sources = match pinned {
+            true => {
+                staged = [(0, self.staged(sources)?)];
+                &staged[..]
+            }
+            false => sources,
         };
-        // SAFETY: `source` is `bytes` or as many of them in pinned memory, `address` has room for them, and both sides
-        // are left alone until the stream has been waited for, below.
-        unsafe {
-            let source = std::slice::from_raw_parts(source, bytes.len());
-            result::memcpy_htod_async(address, source, self.stream)
+        for (start, bytes) in sources.iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            // SAFETY: `address` has room for all of them, and both sides are left alone until the stream has been
+            // waited for, below.
+            unsafe { result::memcpy_htod_async(address + *start as u64, bytes, self.stream) }
                 .map_err(said("cuMemcpyHtoDAsync"))?;
-            result::stream::synchronize(self.stream).map_err(said("cuStreamSynchronize"))
         }
+        // SAFETY: the stream belongs to this.
+        unsafe { result::stream::synchronize(self.stream) }.map_err(said("cuStreamSynchronize"))
     }
 
-    /// Where `bytes` lie in pinned memory until the next call.
-    fn staged(&mut self, bytes: &[u8]) -> Result<*const u8, String> {
-        if self.pinned_bytes < bytes.len() {
+    /// The sources as they are to lie on the device, in pinned memory until the next call.
+    fn staged(&mut self, sources: &[(usize, &[u8])]) -> Result<&'static [u8], String> {
+        let ends = sources.iter().map(|(start, bytes)| start + bytes.len());
+        let total = ends.max().unwrap_or(0);
+        if self.pinned_bytes < total {
             self.free();
             // SAFETY: asks for memory that is freed below, or with this.
             self.pinned =
-                unsafe { result::malloc_host(bytes.len(), 0) }.map_err(said("cuMemHostAlloc"))?;
-            self.pinned_bytes = bytes.len();
+                unsafe { result::malloc_host(total, 0) }.map_err(said("cuMemHostAlloc"))?;
+            self.pinned_bytes = total;
         }
         let pinned = self.pinned.cast::<u8>();
-        // SAFETY: the buffer is at least as long, no copy from it is under way, and the two do not overlap.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), pinned, bytes.len()) };
-        Ok(pinned)
+        for (start, bytes) in sources {
+            // SAFETY: the buffer is long enough, no copy from it is under way, and the two do not overlap.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), pinned.add(*start), bytes.len()) };
+        }
+        // SAFETY: the buffer is that long, and its bytes have been written, by the driver or here. What is returned
+        // is used up before the buffer is written to or freed again: by `copy`, the one caller.
+        Ok(unsafe { std::slice::from_raw_parts(pinned, total) })
     }
 
     fn free(&mut self) {
@@ -422,8 +501,12 @@ fn said(call: &'static str) -> impl Fn(result::DriverError) -> String {
     move |error| format!("{call} failed: {error}")
 }
 
-/// Floats as they lie in memory.
-fn bytes_of(values: &[f32]) -> &[u8] {
-    // SAFETY: floats have no padding, and bytes no alignment.
+/// Numbers as they lie in memory.
+fn bytes_of<T: Number>(values: &[T]) -> &[u8] {
+    // SAFETY: numbers have no padding, and bytes no alignment.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
 }
+
+trait Number: Copy {}
+impl Number for f32 {}
+impl Number for u32 {}

@@ -10,7 +10,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
 /// Numbers that describe a sample's crop.
-const NUMBERS: usize = 9;
+pub(super) const NUMBERS: usize = 9;
 
 /// 8-bit images on the device that are not preprocessed yet.
 #[derive(Clone)]
@@ -30,48 +30,26 @@ impl<B: Backend> Pixels<B> {
         crops: &[Crop],
         device: &B::Device,
     ) -> Pixels<B> {
-        let pixels = TensorData::new(pixels.to_vec(), [pixels.len()]);
-        let pixels = Tensor::from_data(pixels, (device, DType::U8));
-        Pixels::on_device(plan, pixels, crops)
+        let pixels = TensorData::new(pixels.to_vec(), shape(plan, crops.len()));
+        let numbers = TensorData::new(numbers(crops), [crops.len(), NUMBERS]);
+        Pixels::on_device(
+            plan,
+            Tensor::from_data(pixels, (device, DType::U8)),
+            Tensor::from_data(numbers, device),
+        )
     }
 
-    /// `pixels` that lie on the device, one image after another, and what is to be done with each.
+    /// `pixels` of the plan's [`shape`], and the [`numbers`] of each image's crop, which lie on the device.
     pub(super) fn on_device(
         plan: &PixelPlan,
-        pixels: Tensor<B, 1, Int>,
-        crops: &[Crop],
+        pixels: Tensor<B, 4, Int>,
+        crops: Tensor<B, 2>,
     ) -> Pixels<B> {
-        let PixelPlan {
-            height,
-            width,
-            ref mean,
-            ..
-        } = *plan;
-        let (batch, channels) = (crops.len(), mean.len());
-        let shape = match plan.layout {
-            PixelLayout::Interleaved => [batch, height, width, channels],
-            PixelLayout::Planar => [batch, channels, height, width],
-        };
-        let device = pixels.device();
-        let numbers = crops.iter().flat_map(|crop| {
-            let [left, top, right, bottom] = crop.seen;
-            let flip = f32::from(u8::from(crop.flip));
-            let Crop { width, height, .. } = *crop;
-            [
-                crop.left, crop.top, width, height, left, top, right, bottom, flip,
-            ]
-        });
-        let numbers = TensorData::new(numbers.collect::<Vec<f32>>(), [batch, NUMBERS]);
         Pixels {
-            pixels: pixels.reshape(shape),
-            crops: Tensor::from_data(numbers, &device),
+            pixels,
+            crops,
             plan: plan.clone(),
         }
-    }
-
-    /// Numbers that describe each sample's crop, `[batch, 9]`.
-    pub(super) fn crops(&self) -> Tensor<B, 2> {
-        self.crops.clone()
     }
 
     /// Crops, resizes, flips and normalises: `[batch, channels, side, side]`, or of the source's own size.
@@ -87,6 +65,28 @@ impl<B: Backend> Pixels<B> {
         };
         normalise(images, &self.plan)
     }
+}
+
+/// Of the pixels of `batch` images.
+pub(super) fn shape(plan: &PixelPlan, batch: usize) -> [usize; 4] {
+    let (height, width, channels) = (plan.height, plan.width, plan.mean.len());
+    match plan.layout {
+        PixelLayout::Interleaved => [batch, height, width, channels],
+        PixelLayout::Planar => [batch, channels, height, width],
+    }
+}
+
+/// What is to be done with each image: [`NUMBERS`] of each.
+pub(super) fn numbers(crops: &[Crop]) -> Vec<f32> {
+    let numbers = crops.iter().flat_map(|crop| {
+        let [left, top, right, bottom] = crop.seen;
+        let flip = f32::from(u8::from(crop.flip));
+        let Crop { width, height, .. } = *crop;
+        [
+            crop.left, crop.top, width, height, left, top, right, bottom, flip,
+        ]
+    });
+    numbers.collect()
 }
 
 /// Column `at` of the crops, as `[batch, 1, 1]`.

@@ -1,0 +1,154 @@
+//! Runs on `cuda:0` from loader to verdict, without a GPU: CubeCL, NVIDIA's compiler and CUPTI's records are as on
+//! one, and the device is a stand-in whose truth is known.
+
+#![cfg(feature = "cuda")]
+
+#[path = "../place/mod.rs"]
+mod place;
+#[path = "../program/mod.rs"]
+mod program;
+mod stand_in;
+
+use stallscope::analysis::Cause;
+use stallscope::report::{CopyReport, Report, TimelineReport, TimelineSource};
+use stallscope::timeline::Nanos;
+use stallscope_stand_in_gpu::settings::Settings;
+use stand_in::StandIn;
+
+fn timeline(report: &Report) -> &TimelineReport {
+    report.device.as_ref().unwrap().timeline.as_ref().unwrap()
+}
+
+fn copies(report: &Report) -> &CopyReport {
+    timeline(report).copies.as_ref().unwrap()
+}
+
+fn top(report: &Report) -> (Cause, Option<String>) {
+    let cause = report
+        .idle_causes
+        .iter()
+        .max_by_key(|cause| cause.ns)
+        .unwrap();
+    let stage = cause.stage.as_ref().map(ToString::to_string);
+    (cause.kind.clone(), stage)
+}
+
+/// Busy is what the kernels were planted to take, to the nanosecond: they run one after another.
+#[test]
+fn busy_and_idle_are_what_was_planted() {
+    let settings = Settings {
+        kernel_ns: 40_000,
+        ..Settings::default()
+    };
+    let Some(gpu) = StandIn::new(settings) else {
+        return;
+    };
+    let (report, truth) = gpu.report(&["steps=100"]);
+    let (timeline, device) = (timeline(&report), report.device.as_ref().unwrap());
+    assert_eq!(timeline.source, TimelineSource::Cupti);
+    assert_eq!((timeline.lost, timeline.late), (0, 0));
+    let planted = Nanos(timeline.kernels * 40_000);
+    assert_eq!((timeline.kernel_ns, device.busy_ns), (planted, planted));
+    assert!(timeline.kernels >= 100 * 5, "{timeline:?}");
+    assert!(truth.kernels.values().sum::<u64>() >= timeline.kernels);
+    let caused: u64 = report.idle_causes.iter().map(|cause| cause.ns.0).sum();
+    let apart = caused.abs_diff(device.idle_ns.0) as f64 / report.window_ns.0 as f64;
+    assert!(
+        apart < 0.001,
+        "causes {caused} ns, idle {:?}",
+        device.idle_ns
+    );
+    // 50 pictures of 28 x 28 floats each step, from page-locked memory.
+    let copies = copies(&report);
+    assert_eq!(copies.count, 100);
+    assert_eq!(
+        (copies.bytes, copies.pinned_bytes),
+        (15_680_000, 15_680_000)
+    );
+    let copied = truth.copies_in.iter().filter(|copy| copy.bytes == 156_800);
+    assert!(copied.clone().count() >= 100 && copied.clone().all(|copy| copy.pinned));
+}
+
+#[test]
+fn a_device_with_more_to_do_than_the_host_can_give_is_the_limit() {
+    let settings = Settings {
+        kernel_ns: 2_000_000,
+        ..Settings::default()
+    };
+    let Some(gpu) = StandIn::new(settings) else {
+        return;
+    };
+    let (report, _) = gpu.report(&["steps=30"]);
+    let device = report.device.as_ref().unwrap();
+    assert!(device.busy_share > 0.9, "{device:?}");
+    let verdict = report.verdict.as_ref().unwrap();
+    assert_eq!(verdict.title, "device-bound", "{verdict:?}");
+}
+
+/// What a slow stage before the GPU costs is charged to it.
+#[test]
+fn a_starved_device_names_the_stage() {
+    let Some(gpu) = StandIn::new(Settings::default()) else {
+        return;
+    };
+    let (report, _) = gpu.report(&[
+        "steps=20",
+        "storage.emulate=custom",
+        "storage.latency=3ms",
+        "source.cache=false",
+    ]);
+    let (_, stage) = top(&report);
+    assert_eq!(stage.as_deref(), Some("read"), "{:?}", report.idle_causes);
+}
+
+/// Steps of 20 kernels of half a millisecond, and copies of 157 kB that take 8 ms.
+fn slow_copies() -> Settings {
+    Settings {
+        kernel_ns: 500_000,
+        pinned_bytes_per_s: 20_000_000,
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn copies_run_beside_kernels_and_without_overlap_never_do() {
+    let Some(gpu) = StandIn::new(slow_copies()) else {
+        return;
+    };
+    let steps = ["steps=40", "batch.prefetch=4", "copy.prefetch=2"];
+    let (beside, _) = gpu.report(&steps);
+    assert!(
+        copies(&beside).overlapped_share > 0.8,
+        "{:?}",
+        copies(&beside)
+    );
+    let (apart, _) = gpu.report(&[&steps[..], &["copy.overlap=false"]].concat());
+    assert_eq!(
+        copies(&apart).overlapped_ns,
+        Nanos::ZERO,
+        "{:?}",
+        copies(&apart)
+    );
+}
+
+/// Nothing that the program does in many steps may be left behind, or done out of order.
+#[test]
+fn steps_that_run_ahead_break_no_rule_and_leave_nothing_behind() {
+    let Some(gpu) = StandIn::new(Settings::default()) else {
+        return;
+    };
+    for ahead in [0, 1, 2, 8] {
+        let sets = |steps: usize| [format!("steps={steps}"), format!("gpu.run_ahead={ahead}")];
+        let left = |steps: usize| {
+            let sets = sets(steps);
+            let (_, truth) = gpu.report(&sets.each_ref().map(String::as_str));
+            truth.left
+        };
+        let (few, many) = (left(20), left(2000));
+        assert_eq!(few.allocations, many.allocations, "run_ahead {ahead}");
+        assert!(
+            many.events <= few.events + 2,
+            "run_ahead {ahead}: {few:?} {many:?}"
+        );
+    }
+}
