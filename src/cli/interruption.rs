@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Exit status of a command that the user stopped, as shells report SIGINT.
 pub(super) const INTERRUPTED: u8 = 130;
+/// The exit status of what failed.
+pub(super) const FAILED: u8 = 1;
 
 /// Within this time a second signal is the first one again: `timeout` sends its own twice, and a trial gets the
 /// terminal's and that of the command that started it.
@@ -27,7 +29,7 @@ pub(super) fn on_interrupt(stop: impl Fn() + Send + 'static) -> anyhow::Result<(
             stop();
         }
         Some(at) if at.elapsed() < SAME => {}
-        Some(_) => end_at_once(),
+        Some(_) => end_at_once(INTERRUPTED),
     };
     let before = ignore_hangup();
     ctrlc::set_handler(heard).context("cannot listen for Ctrl-C")?;
@@ -44,11 +46,11 @@ fn ignore_hangup() -> Option<SigHandler> {
     unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) }.ok()
 }
 
-/// Ends the process whatever its threads do, as interrupted.
-pub(super) fn end_at_once() -> ! {
+/// Ends the process with `status`, whatever its threads do.
+pub(super) fn end_at_once(status: u8) -> ! {
     give_back();
     // SAFETY: it has no preconditions. `exit` would run handlers of libraries, which may wait for threads that hang.
-    unsafe { libc::_exit(INTERRUPTED.into()) }
+    unsafe { libc::_exit(status.into()) }
 }
 
 /// A switch that Ctrl-C sets, instead of killing the process.

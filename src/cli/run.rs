@@ -6,7 +6,7 @@ use super::args::{ReportOutputArgs, RunArgs};
 use super::data::{generate_options, generate_with_progress, in_words};
 use super::file_limit::fail_instead_of_dying;
 use super::fit_search::become_fit_search;
-use super::interruption::{INTERRUPTED, end_at_once, on_interrupt};
+use super::interruption::{FAILED, INTERRUPTED, end_at_once, on_interrupt};
 use super::report::print_json;
 use super::{latest, messages, page, progress};
 use crate::config::{DeviceConfig, Mode, Resolved, Settings};
@@ -71,10 +71,13 @@ pub(super) fn execute(
         evaluate: !args.trial || args.evaluate,
         on_hang: Some(Box::new(move |outcome| {
             hidden.finish();
-            if let Err(error) = conclude(outcome, &given, &mut anstream::stdout()) {
-                messages::error(error_chain(error.as_ref()));
+            match conclude(outcome, &given, &mut anstream::stdout()) {
+                Ok(_) => end_at_once(INTERRUPTED),
+                Err(error) => {
+                    messages::error(error_chain(error.as_ref()));
+                    end_at_once(FAILED)
+                }
             }
-            end_at_once()
         })),
     };
     let session = Session::open(config, options)?;

@@ -19,6 +19,7 @@ use crate::report::{
 use crate::timeline::{Clock, Nanos, Recorder};
 use crate::trace::{HostSpans, SharedTrace};
 use crate::tracing_feed::TracingFeed;
+use crate::train::DeviceWait;
 use nix::sys::resource::UsageWho;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -88,6 +89,8 @@ pub(super) struct Collector {
     pub(super) on_progress: OnProgress,
     /// Steps to do in all.
     pub(super) steps: u64,
+    /// For how long a GPU's step is waited for.
+    pub(super) device_wait: Arc<DeviceWait>,
     pub(super) intake: Intake,
     /// Stops the run where nobody collects any more.
     pub(super) stop: StopSignal,
@@ -175,14 +178,16 @@ impl Collector {
         }
     }
 
-    /// Until it is `stopped`, or, where it `sees_hangs`, the run has had its time to end after a stop.
+    /// Until it is `stopped`, or, where it `sees_hangs`, the device hangs or the run has had its time to end after a
+    /// stop.
     fn run(&mut self, stopped: &AtomicBool, sees_hangs: bool) {
         let now = Instant::now();
         let (mut progressed, mut reported, mut interrupted) = (now, now, None);
         let mut pause = SHORTEST_PAUSE;
         loop {
             park_timeout(pause);
-            let hangs = interrupted.is_some_and(|at: Instant| at.elapsed() >= PATIENCE);
+            let hangs = interrupted.is_some_and(|at: Instant| at.elapsed() >= PATIENCE)
+                || self.device_wait.hangs(self.clock.now()).is_some();
             let stop = stopped.load(Ordering::Acquire) || sees_hangs && hangs;
             pause = pause_after(pause, self.drain(stop));
             // Whatever becomes of the run now, its report does not say that it is running.

@@ -144,6 +144,7 @@ impl Session {
         let mut collector = self.collector(&plan, &recorder, trace, training.clone(), timeline);
         collector.host_spans = host_spans;
         collector.warnings = warnings;
+        let device_wait = collector.device_wait.clone();
         let on_hang = self.options.on_hang.take();
         let session = Arc::new(self);
         let on_hang = on_hang.map(|on_hang| session.clone().on_hang(on_hang));
@@ -153,6 +154,7 @@ impl Session {
             session: &session,
             recorder: &recorder,
             training,
+            device_wait,
         };
         let ended = catch_unwind(AssertUnwindSafe(|| trainee.run_on(device)));
         let ended = ended.unwrap_or_else(|payload| {
@@ -165,9 +167,18 @@ impl Session {
         }
     }
 
-    /// What the collector does where the run hangs after a stop.
+    /// What the collector does where the device hangs, or the run after a stop.
     fn on_hang(self: Arc<Self>, end: OnHang) -> OnCollectorHang {
         Box::new(move |mut collector| {
+            let hung = collector.device_wait.hangs(self.clock.now());
+            if let Some((step, waited)) = hung.filter(|_| !collector.stop.is_stopped()) {
+                let hangs = TrainError::Hangs {
+                    device: self.config.device.to_string(),
+                    step,
+                    seconds: waited.seconds(),
+                };
+                return end(self.conclude(collector, Ended::of(Err(hangs.into()))));
+            }
             collector.warnings.push(format!(
                 "the run did not end within {} s after it was stopped (a read or a step takes longer); the report is of what was \
                  measured until then",
@@ -445,6 +456,7 @@ impl Session {
             training,
             on_progress,
             steps: plan.batches,
+            device_wait: Arc::default(),
             intake: Intake::new(),
             stop: self.stop.clone(),
             broken: None,

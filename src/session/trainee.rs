@@ -12,8 +12,8 @@ use crate::pipeline::{Delivered, Discard, HostToDevice, Logbook, Plan, SampleWor
 use crate::report::Training;
 use crate::timeline::{Nanos, Recorder};
 use crate::train::{
-    BurnTrainer, DevicePreprocess, EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned, StepDone,
-    TrainError, TrainStep, train,
+    BurnTrainer, DevicePreprocess, DeviceWait, EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned,
+    StepDone, TrainError, TrainStep, train,
 };
 use nix::sys::resource::UsageWho;
 use std::ops::ControlFlow;
@@ -66,6 +66,7 @@ pub(super) struct Trainee<'a> {
     pub(super) session: &'a Session,
     pub(super) recorder: &'a Recorder,
     pub(super) training: Arc<Mutex<Training>>,
+    pub(super) device_wait: Arc<DeviceWait>,
 }
 
 impl Trainee<'_> {
@@ -146,7 +147,10 @@ impl Trainee<'_> {
             None => self.run(work, copy, &mut burn),
             Some(lane) => {
                 let clock = self.session.clock.clone();
-                match GpuTrainer::new(&mut burn, gpu.run_ahead, clock, lane, gpu.by_events) {
+                let wait = self.device_wait.clone();
+                let trainer =
+                    GpuTrainer::new(&mut burn, gpu.run_ahead, clock, lane, gpu.by_events, wait);
+                match trainer {
                     Ok(mut trainer) => self.run(work, copy, &mut trainer),
                     Err(error) => Ended::of(Err(SessionError::Outcomes(error))),
                 }

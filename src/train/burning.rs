@@ -253,8 +253,21 @@ pub(super) fn checked(
 pub(super) fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|payload| Err(panic_message(payload.as_ref())))
-        .map_err(|reason| FIRST_PANIC.explained(reason))
+        .map_err(|reason| plain(FIRST_PANIC.explained(reason)))
 }
+
+/// What the driver said, out of what burn's layers made of it; the same where they quote no driver.
+fn plain(reason: String) -> String {
+    let quoted = reason.split_once("DriverError(").and_then(|(_, rest)| {
+        let (code, rest) = rest.split_once(", \"")?;
+        let (said, _) = rest.split_once("\")")?;
+        Some(format!("the driver says {code}: {said}"))
+    });
+    quoted.unwrap_or_else(|| reason.replace(UNWRAPPED, ""))
+}
+
+/// How a panic begins that says no more than that something failed.
+const UNWRAPPED: &str = "called `Result::unwrap()` on an `Err` value: ";
 
 fn wrap(
     spec: &ModelSpec,
@@ -410,5 +423,17 @@ mod tests {
             error,
             "training step 3 failed: can't allocate buffer of 17 GiB"
         );
+    }
+
+    #[test]
+    fn what_the_driver_said_is_told_and_not_who_unwrapped_it() {
+        let quoted = "An error happened\nCaused by:\n  DriverError(CUDA_ERROR_LAUNCH_FAILED, \"unspecified launch \
+                      failure\")\nBacktrace";
+        let said = "the driver says CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure";
+        assert_eq!(plain(quoted.to_owned()), said);
+        let unwrapped =
+            format!("{UNWRAPPED}can't allocate buffer of size: 16 ({UNWRAPPED}CallError)");
+        let told = "can't allocate buffer of size: 16 (CallError)";
+        assert_eq!(plain(unwrapped), told);
     }
 }

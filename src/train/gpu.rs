@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use stallscope_trainer::{Learned, Pending};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 /// Launches the steps of some model. So that the trainer can be tested without a GPU.
@@ -30,6 +31,42 @@ pub trait Launch {
     /// How much of its memory the device has in use, where that is counted.
     fn memory(&self) -> Option<DeviceMemory> {
         None
+    }
+}
+
+/// How long the device is waited for at the moment.
+#[derive(Debug, Default)]
+pub struct DeviceWait {
+    /// When the wait began, and what the longest that ended took; 0 for none.
+    since: AtomicU64,
+    longest: AtomicU64,
+    step: AtomicU64,
+}
+
+/// Kernels are compiled and tuned before the run, so that no step takes as long.
+const LONGEST_STEP: Nanos = Nanos::from_millis(10_000);
+/// And none takes as many times as long as another.
+const TIMES_LONGEST: u64 = 20;
+
+impl DeviceWait {
+    fn begin(&self, step: u64, now: Nanos) {
+        self.step.store(step, Ordering::Relaxed);
+        self.since.store(now.0.max(1), Ordering::Release);
+    }
+
+    fn end(&self, now: Nanos) {
+        let since = self.since.swap(0, Ordering::AcqRel);
+        self.longest
+            .fetch_max(now.0.saturating_sub(since), Ordering::Relaxed);
+    }
+
+    /// The step that the device does not end, and how long it has been waited for.
+    pub fn hangs(&self, now: Nanos) -> Option<(u64, Nanos)> {
+        let since = self.since.load(Ordering::Acquire);
+        let waited = Nanos(now.0.saturating_sub(since));
+        let longest = self.longest.load(Ordering::Relaxed);
+        let bound = LONGEST_STEP.max(Nanos(longest.saturating_mul(TIMES_LONGEST)));
+        (since > 0 && waited > bound).then(|| (self.step.load(Ordering::Relaxed), waited))
     }
 }
 
@@ -58,7 +95,8 @@ pub struct GpuTrainer<'a, L> {
 
 impl<'a, L: Launch> GpuTrainer<'a, L> {
     /// A trainer that runs at most `run_ahead` steps ahead of the device, whose steps are named on `device`, a lane
-    /// made for them. With `writes` the end of each is recorded there as seen from the host.
+    /// made for them. With `writes` the end of each is recorded there as seen from the host. `wait` tells of steps that
+    /// do not end.
     ///
     /// # Errors
     /// Where no thread can be started.
@@ -68,12 +106,13 @@ impl<'a, L: Launch> GpuTrainer<'a, L> {
         clock: Arc<dyn Clock>,
         device: LaneRecorder,
         writes: bool,
+        wait: Arc<DeviceWait>,
     ) -> io::Result<GpuTrainer<'a, L>> {
         let (to_reader, launched) = unbounded();
         let (done, from_reader) = unbounded();
         let reader = std::thread::Builder::new()
             .name("outcomes".to_owned())
-            .spawn(move || read_outcomes(&launched, &done))?;
+            .spawn(move || read_outcomes(&launched, &done, &wait))?;
         Ok(GpuTrainer {
             launcher,
             run_ahead,
@@ -179,7 +218,7 @@ impl<L> Drop for GpuTrainer<'_, L> {
 }
 
 /// Waits for one step after another, and tells the device's queue of its end once its outcome can be taken.
-fn read_outcomes(launched: &Receiver<Launched>, done: &Sender<Done>) {
+fn read_outcomes(launched: &Receiver<Launched>, done: &Sender<Done>, wait: &DeviceWait) {
     for Launched {
         step,
         batch,
@@ -187,8 +226,10 @@ fn read_outcomes(launched: &Receiver<Launched>, done: &Sender<Done>) {
         pending,
     } in launched
     {
+        wait.begin(step, submitted.now());
         let learned = guarded(|| pending.wait());
         let end = submitted.now();
+        wait.end(end);
         done.send(checked(step, batch, learned)).ok();
         submitted.ran(Nanos::ZERO..end);
     }

@@ -16,7 +16,7 @@ pub use burning::{
     ModelSpec, OptimizerSpec, PixelLayout, PixelPlan, Precision, on_cpu, on_cuda,
 };
 pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
-pub use gpu::{GpuTrainer, Launch};
+pub use gpu::{DeviceWait, GpuTrainer, Launch};
 pub use memory::{DeviceMemory, NoRoomFor, OutOfMemory, TimedWork};
 pub use panics::FIRST_PANIC;
 pub use step::{Outcome, StepDone, TrainError, TrainStep, backends, train};

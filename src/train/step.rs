@@ -17,6 +17,17 @@ pub enum TrainError {
     /// The model or the device refused a step.
     #[error("training step {step} failed: {reason}")]
     Step { step: u64, reason: String },
+    /// The device does not end a step.
+    #[error(
+        "{device} has not ended training step {step}, for which it has been waited {seconds:.0} s; a kernel may hang: see what \
+         nvidia-smi and the kernel's log (`dmesg`, lines with NVRM) say, and run again with gpu.run_ahead = 0 to learn which \
+         step it is"
+    )]
+    Hangs {
+        device: String,
+        step: u64,
+        seconds: f64,
+    },
     /// The device refused the steps before the run, which compile and tune its kernels.
     #[error("the device could not be prepared: {reason}")]
     Preparation { reason: String },

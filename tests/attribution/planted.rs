@@ -281,7 +281,15 @@ impl Planted {
             let mut launcher = EventDevice::new(clock.clone(), length);
             let lane = recorder.lane("device", LaneKind::Device);
             let ahead = EventDevice::RUN_AHEAD;
-            let step = GpuTrainer::new(&mut launcher, ahead, clock.clone(), lane, true).unwrap();
+            let step = GpuTrainer::new(
+                &mut launcher,
+                ahead,
+                clock.clone(),
+                lane,
+                true,
+                Arc::default(),
+            )
+            .unwrap();
             let device = PlantedCopy { clock, costs };
             return self.train(rig, test_clock, &recorder, device, step);
         }

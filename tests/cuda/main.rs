@@ -3,6 +3,7 @@
 
 #![cfg(feature = "cuda")]
 
+mod faults;
 #[path = "../place/mod.rs"]
 mod place;
 #[path = "../program/mod.rs"]

@@ -1,6 +1,5 @@
 use super::*;
 use crate::timeline::{DevicePhase, LaneKind, MonotonicClock, Record, Recorder, Stage, UnitRecord};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -94,7 +93,15 @@ impl Host {
         writes: bool,
     ) -> GpuTrainer<'a, FakeDevice> {
         let lane = self.recorder.lane("device", LaneKind::Device);
-        GpuTrainer::new(device, run_ahead, self.clock.clone(), lane, writes).unwrap()
+        GpuTrainer::new(
+            device,
+            run_ahead,
+            self.clock.clone(),
+            lane,
+            writes,
+            Arc::default(),
+        )
+        .unwrap()
     }
 
     /// Launches a step.
@@ -250,7 +257,8 @@ fn a_device_that_panics_is_an_error_and_no_panic() {
     let mut host = Host::new();
     let lane = host.recorder.lane("device", LaneKind::Device);
     let mut gone = Gone;
-    let mut trainer = GpuTrainer::new(&mut gone, 1, host.clock.clone(), lane, true).unwrap();
+    let mut trainer =
+        GpuTrainer::new(&mut gone, 1, host.clock.clone(), lane, true, Arc::default()).unwrap();
     let batch = Delivered {
         number: 0,
         epoch: 0,
@@ -353,4 +361,22 @@ fn dropping_the_trainer_midway_waits_for_its_thread_and_loses_no_unit() {
     drop(trainer);
     assert_eq!(over.load(Ordering::Acquire), 5, "the thread has ended");
     assert_eq!(device_units(&host.records()).len(), 5);
+}
+
+#[test]
+fn a_step_that_takes_far_longer_than_any_other_hangs() {
+    let wait = DeviceWait::default();
+    let at = Nanos::from_millis;
+    assert_eq!(wait.hangs(at(100_000)), None, "nothing is waited for");
+    wait.begin(0, at(1_000));
+    wait.end(at(2_000));
+    wait.begin(1, at(3_000));
+    assert_eq!(
+        wait.hangs(at(22_000)),
+        None,
+        "20 s are not 20 times the longest"
+    );
+    assert_eq!(wait.hangs(at(24_000)), Some((1, at(21_000))));
+    wait.end(at(24_000));
+    assert_eq!(wait.hangs(at(24_000)), None);
 }

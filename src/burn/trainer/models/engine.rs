@@ -48,6 +48,11 @@ impl<B: Backend> Images<B> {
     }
 }
 
+/// The numbers of `tensor`, once the device has them.
+fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Result<TensorData, String> {
+    tensor.try_into_data().map_err(|error| error.to_string())
+}
+
 pub(super) struct Copying<B: Backend> {
     input: [usize; 3],
     device: B::Device,
@@ -239,13 +244,13 @@ impl<B: Learns> Trainer for Training<B> {
             ended(phase);
             Ok(())
         })?;
-        let learned = learned(outcome.into_data());
+        let learned = learned(read(outcome)?);
         ended(Phase::LossReadback);
         learned
     }
 
     fn launch(&mut self, batch: DeviceBatch) -> Result<Box<dyn Pending>, String> {
-        let outcome = self.update(batch, |_| Ok(()))?.into_data();
+        let outcome = read(self.update(batch, |_| Ok(()))?)?;
         Ok(Box::new(Done(learned(outcome)?)))
     }
 
@@ -267,11 +272,11 @@ impl<B: Learns> Trainer for Training<B> {
         let targets = targets.inner();
         let loss = CrossEntropyLossConfig::new().init(&self.device);
         let loss = loss.forward(logits.clone(), targets.clone());
-        learned(outcome(loss, logits, targets).into_data())
+        learned(read(outcome(loss, logits, targets))?)
     }
 
     fn images(&self, batch: DeviceBatch) -> Result<Vec<f32>, String> {
-        let images = tensors::<B>(batch)?.images.finish().into_data();
+        let images = read(tensors::<B>(batch)?.images.finish())?;
         let images = images.convert::<f32>().to_vec();
         images.map_err(|error| format!("{error:?}"))
     }

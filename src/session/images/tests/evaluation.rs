@@ -210,6 +210,7 @@ fn a_stop_in_the_evaluation_interrupts_the_run() {
         session: &session,
         recorder: &Recorder::off(),
         training: Arc::new(Mutex::new(Training::default())),
+        device_wait: Arc::default(),
     };
     let held_out = [held_out(&work)];
     let ended = || trainee.evaluated(Ended::of(Ok(5)), &held_out, &mut trainer(&work));

@@ -1,0 +1,165 @@
+//! What goes wrong on a GPU: the run ends with what was measured, says what the driver said, and does not hang.
+
+use crate::stand_in::StandIn;
+use stallscope::report::{Report, Status};
+use stallscope_stand_in_gpu::settings::{Fault, Settings};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+/// A step takes 8 to 9 kernels and a copy, so that this is in the middle of the run.
+const MIDDLE: u64 = 1_500;
+
+fn fault(call: &str, at: u64, code: u32) -> Fault {
+    Fault {
+        call: call.to_owned(),
+        at,
+        code,
+        ..Fault::default()
+    }
+}
+
+fn lost(fault: Fault) -> Fault {
+    Fault {
+        lost: true,
+        ..fault
+    }
+}
+
+fn once(fault: Fault) -> Fault {
+    Fault { times: 1, ..fault }
+}
+
+/// A run with these faults, and what it wrote.
+fn run(faults: &[Fault]) -> Option<(Output, String, StandIn, Duration)> {
+    let settings = Settings {
+        faults: faults.to_vec(),
+        ..Settings::default()
+    };
+    let gpu = StandIn::new(settings)?;
+    let began = Instant::now();
+    let mut command = gpu.command(&["steps=1000", "gpu.sample_period=20ms"]);
+    let out = command.env_remove("RUST_BACKTRACE").output().unwrap();
+    let took = began.elapsed();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!said.contains("panicked"), "{said}");
+    Some((out, said, gpu, took))
+}
+
+/// The report and the trace are whole.
+fn whole(gpu: &StandIn) -> Report {
+    let trace = std::fs::read(gpu.place.path("out/trace.json")).unwrap();
+    let trace: serde_json::Value = serde_json::from_slice(&trace).unwrap();
+    assert!(
+        trace["traceEvents"]
+            .as_array()
+            .is_some_and(|events| !events.is_empty())
+    );
+    gpu.place.last_report()
+}
+
+#[test]
+fn a_failure_in_the_middle_ends_the_run_with_what_was_measured() {
+    for (fault, driver) in [
+        (
+            once(fault("cuLaunchKernel", MIDDLE, 701)),
+            "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+        ),
+        (
+            lost(fault("cuLaunchKernel", MIDDLE, 719)),
+            "CUDA_ERROR_LAUNCH_FAILED",
+        ),
+        (
+            lost(fault("cuMemcpyHtoDAsync_v2", MIDDLE, 700)),
+            "CUDA_ERROR_ILLEGAL_ADDRESS",
+        ),
+        (
+            once(fault("kernel", MIDDLE, 700)),
+            "CUDA_ERROR_ILLEGAL_ADDRESS",
+        ),
+        (once(fault("copy", MIDDLE, 719)), "CUDA_ERROR_LAUNCH_FAILED"),
+    ] {
+        let shown = format!("{fault:?}");
+        let Some((out, said, gpu, _)) = run(&[fault]) else {
+            return;
+        };
+        assert_eq!(out.status.code(), Some(1), "{shown}: {said}");
+        assert!(
+            said.contains(&format!("the driver says {driver}: ")),
+            "{shown}: {said}"
+        );
+        assert!(said.lines().count() < 5, "{shown}: {said}");
+        let report = whole(&gpu);
+        assert_eq!(report.status, Status::Failed, "{shown}");
+        assert!(report.steps > 0, "{shown}: {said}");
+    }
+}
+
+#[test]
+fn a_kernel_that_hangs_is_told_of_and_not_waited_for() {
+    let Some((out, said, gpu, took)) = run(&[once(fault("kernel", MIDDLE, 0))]) else {
+        return;
+    };
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("cuda:0 has not ended training step"),
+        "{said}"
+    );
+    assert!(said.contains("a kernel may hang"), "{said}");
+    assert!(took < Duration::from_secs(120), "{took:?}");
+    assert_eq!(whole(&gpu).status, Status::Failed);
+}
+
+#[test]
+fn a_slow_call_is_waited_for() {
+    let slow = Fault {
+        delay_ms: 9_000,
+        ..once(fault("cuLaunchKernel", MIDDLE, 0))
+    };
+    let Some((out, said, gpu, _)) = run(&[slow]) else {
+        return;
+    };
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    assert_eq!(whole(&gpu).steps, 1000);
+}
+
+/// What measures may fail; the training goes on, and the report says what it lacks.
+#[test]
+fn profilers_that_fail_do_not_stop_the_training() {
+    for call in [
+        "nvmlDeviceGetUtilizationRates",
+        "nvmlDeviceGetMemoryInfo_v2",
+    ] {
+        let Some((out, said, gpu, _)) = run(&[fault(call, 5, 15)]) else {
+            return;
+        };
+        assert_eq!(out.status.code(), Some(0), "{call}: {said}");
+        assert_eq!(whole(&gpu).steps, 1000);
+    }
+    let Some((out, said, gpu, _)) = run(&[fault("cuptiActivityEnable", 2, 35)]) else {
+        return;
+    };
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    let report = whole(&gpu);
+    let timeline = report.device.as_ref().unwrap().timeline.as_ref().unwrap();
+    let why = timeline.fallback.as_ref().unwrap();
+    assert!(why.contains("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"), "{why}");
+}
+
+/// Wherever memory runs out.
+#[test]
+fn memory_that_runs_out_has_an_exit_status_of_its_own() {
+    for at in [1, 2, 3] {
+        let faults = ["cuMemAllocAsync", "cuMemAlloc_v2"].map(|call| fault(call, at, 2));
+        let Some((out, said, _, _)) = run(&faults) else {
+            return;
+        };
+        // A run may need fewer allocations.
+        let code = out.status.code();
+        assert!(
+            code == Some(3) || code == Some(0) && at > 1,
+            "{at}: {code:?} {said}"
+        );
+        let told = said.contains("does not fit in the 16.0 GiB of cuda:0");
+        assert!(code == Some(0) || told, "{at}: {said}");
+    }
+}
