@@ -1,6 +1,6 @@
 //! NVRTC, which compiles burn's kernels: the one that burn's backend will open, and calls of it.
 //!
-//! burn's backend (cudarc) opens the first of [`NAMES`] that the loader finds. Where it would find none, the best one
+//! burn's backend (cudarc) opens the first of its [`names`] that the loader finds. Where it would find none, the best one
 //! on disk is loaded here by its path: the loader then gives that one to whoever asks for its name. Invariant: a
 //! library once opened is never closed.
 //!
@@ -17,13 +17,17 @@ use super::packages::{CudaVersion, Package, install};
 use super::{Missing, Piece, search};
 
 pub(super) const PIECE: &str = "NVRTC (libnvrtc.so)";
-/// In cudarc's order, without those that only other systems have.
-const NAMES: [&str; 4] = [
-    "libnvrtc.so",
-    "libnvrtc.so.13",
-    "libnvrtc.so.12",
-    "libnvrtc.so.11",
-];
+/// Without burn's backend, which names its own.
+#[cfg(not(feature = "cuda"))]
+const NAMES: [&str; 3] = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"];
+
+/// The names by which burn's backend looks for NVRTC, in its order. They depend on the CUDA that it was built for.
+fn names() -> Vec<String> {
+    #[cfg(feature = "cuda")]
+    return cudarc::get_lib_name_candidates("nvrtc");
+    #[cfg(not(feature = "cuda"))]
+    NAMES.map(str::to_owned).to_vec()
+}
 
 /// NVRTC, opened.
 pub(super) struct Nvrtc {
@@ -143,7 +147,9 @@ impl Nvrtc {
 /// # Errors
 /// There is none, or it is too new for the driver.
 pub(super) fn find(driver: Option<CudaVersion>) -> Result<Nvrtc, Missing> {
-    find_among(&NAMES, || search::libraries(&NAMES), driver)
+    let names = names();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    find_among(&names, || search::libraries(&names), driver)
 }
 
 pub(super) fn find_among(
