@@ -124,7 +124,7 @@ extern "C" fn get_module(
 /// A function that the tool has put into a slot of core 2.
 fn function<T: Copy>(slot: usize) -> Option<T> {
     let function = FUNCTIONS[CORE_2][slot].load(Ordering::Acquire);
-    assert!(size_of::<T>() == size_of_val(&function));
+    const { assert!(size_of::<T>() == size_of::<*mut c_void>()) };
     // SAFETY: every caller asks for the type that NVIDIA's header declares for its slot, and a function's address has
     // the size of a pointer.
     (!function.is_null()).then(|| unsafe { std::mem::transmute_copy(&function) })

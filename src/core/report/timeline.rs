@@ -203,6 +203,8 @@ mod tests {
         let report = TimelineReport {
             refused: Some("libcupti.so.13: not compatible".to_owned()),
             other_calls: Some(7),
+            preparation_ns: Nanos::from_millis(900),
+            kernels_kept: Some("kept in /cache".to_owned()),
             ..TimelineReport::default()
         };
         let lines = report.lines();
@@ -212,5 +214,6 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("also 7 that launch nothing"), "{text}");
+        assert!(text.contains("before the run, kept in /cache"), "{text}");
     }
 }
