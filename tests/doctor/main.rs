@@ -7,45 +7,43 @@ mod program;
 use program::stallscope;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-const ALL: [&str; 4] = ["nvrtc", "runtime", "crt", "cccl"];
-
-/// The packages of `version`; `None` where they were not fetched.
-fn packages(version: &str) -> Option<PathBuf> {
-    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/nvrtc");
-    let folder = fetched.join(version);
-    let required = std::env::var_os("STALLSCOPE_REQUIRE_NVRTC").is_some();
-    if !folder.join("cccl").is_dir() {
-        assert!(!required, "no {}", folder.display());
-        println!(
-            "skipped: no {}; scripts/nvrtc-setup.sh fetches it",
-            folder.display()
-        );
-        return None;
+/// The toolkit of `version`; `None` where it was not fetched.
+fn fetched(version: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/cuda");
+    let folder = folder.join(version);
+    if folder.join("include").is_dir() {
+        return Some(folder);
     }
-    Some(folder)
+    let required = std::env::var_os("STALLSCOPE_REQUIRE_NVRTC").is_some();
+    assert!(!required, "no {}", folder.display());
+    println!(
+        "skipped: no {}; `scripts/nvrtc-setup.sh {version}` fetches it from PyPI",
+        folder.display()
+    );
+    None
 }
 
-/// A machine with a driver, and a toolkit made of packages as docs/install.md says.
+/// A machine with a driver, and a toolkit.
 struct Machine {
     folder: TempDir,
     driver: u32,
 }
 
 impl Machine {
-    /// `None` where there is no C compiler.
-    fn with(driver: u32, from: &Path, packages: &[&str]) -> Option<Machine> {
+    /// With the toolkit at `from`, but for the folder `without` of its headers; `None` where there is no C compiler.
+    fn with(driver: u32, from: &Path, without: Option<&str>) -> Option<Machine> {
         let folder = tempfile::tempdir().unwrap();
-        for package in packages {
-            for part in fs::read_dir(from.join(package).join("nvidia")).unwrap() {
-                let path = part.unwrap().path();
-                if path.join("include").is_dir() {
-                    let mut copy = Command::new("cp");
-                    copy.arg("-rsf").arg(path.join(".")).arg(folder.path());
-                    assert!(copy.status().unwrap().success());
+        for inside in ["include", "lib"] {
+            let to = folder.path().join(inside);
+            fs::create_dir(&to).unwrap();
+            for entry in fs::read_dir(from.join(inside)).unwrap().flatten() {
+                if entry.file_name().to_str() != without {
+                    symlink(entry.path(), to.join(entry.file_name())).unwrap();
                 }
             }
         }
@@ -90,10 +88,10 @@ const VERSIONS: [(&str, u32); 3] = [("12.4", 12_040), ("12.9", 12_090), ("13.0",
 #[test]
 fn with_every_package_of_the_drivers_version_the_gpu_is_ready() {
     for (version, driver) in VERSIONS {
-        let Some(from) = packages(version) else {
+        let Some(from) = fetched(version) else {
             return;
         };
-        let Some(machine) = Machine::with(driver, &from, &ALL) else {
+        let Some(machine) = Machine::with(driver, &from, None) else {
             return;
         };
         let [nvrtc, headers, device] = machine.says(["NVRTC", "CUDA headers", "--device cuda:0"]);
@@ -111,10 +109,10 @@ fn with_every_package_of_the_drivers_version_the_gpu_is_ready() {
 #[test]
 fn a_package_that_is_left_out_is_named_with_what_installs_it() {
     for (version, driver) in VERSIONS {
-        let Some(from) = packages(version) else {
+        let Some(from) = fetched(version) else {
             return;
         };
-        let Some(machine) = Machine::with(driver, &from, &["nvrtc", "runtime", "cccl"]) else {
+        let Some(machine) = Machine::with(driver, &from, Some("crt")) else {
             return;
         };
         let [headers, device] = machine.says(["CUDA headers", "--device cuda:0"]);
@@ -129,8 +127,8 @@ fn a_package_that_is_left_out_is_named_with_what_installs_it() {
 
 #[test]
 fn a_compiler_newer_than_the_driver_is_no_compiler() {
-    let Some(from) = packages("12.9") else { return };
-    let Some(machine) = Machine::with(12_040, &from, &ALL) else {
+    let Some(from) = fetched("12.9") else { return };
+    let Some(machine) = Machine::with(12_040, &from, None) else {
         return;
     };
     let [[status, finding, remedy]] = machine.says(["NVRTC"]);

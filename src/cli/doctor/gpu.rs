@@ -213,6 +213,20 @@ mod tests {
         if built {
             insta::assert_snapshot!("complete", text);
         }
+        let piece = "CUDA headers (include/cuda_runtime.h)";
+        let (detail, remedy) = (
+            "not in /x/include".to_owned(),
+            "install the toolkit".to_owned(),
+        );
+        probe.headers = Err(Missing {
+            piece,
+            detail,
+            remedy,
+        });
+        let text = shown(&probe, GpuSample::default());
+        if built {
+            insta::assert_snapshot!("without_headers", text);
+        }
         if let Ok(driver) = &mut probe.driver {
             driver.cuda_version = CudaVersion::new(12, 9);
         }
@@ -229,19 +243,5 @@ mod tests {
                 .unwrap()
                 .contains("nvidia-cuda-cupti-cu12<12.10")
         );
-        let piece = "CUDA headers (include/cuda_runtime.h)";
-        let (detail, remedy) = (
-            "not in /x/include".to_owned(),
-            "install the toolkit".to_owned(),
-        );
-        probe.headers = Err(Missing {
-            piece,
-            detail,
-            remedy,
-        });
-        let text = shown(&probe, GpuSample::default());
-        if built {
-            insta::assert_snapshot!("without_headers", text);
-        }
     }
 }

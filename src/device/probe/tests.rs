@@ -3,7 +3,6 @@
 use super::compiler::{self, Nvrtc};
 use super::headers::{self, Target};
 use super::*;
-use std::process::Command;
 
 fn piece() -> Result<Piece, Missing> {
     Ok(Piece {
@@ -78,36 +77,37 @@ fn probing_this_machine_never_panics() {
     }
 }
 
-/// The packages of `version`; `None` where they were not fetched.
-fn packages(version: &str) -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nvrtc");
-    let root = std::env::var_os("STALLSCOPE_NVRTC").map_or(root, PathBuf::from);
-    let folder = root.join(version);
-    if folder.join("cccl").is_dir() {
+/// The toolkit of `version`; `None` where it was not fetched.
+fn fetched(version: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/cuda");
+    let folder = folder.join(version);
+    if folder.join("include").is_dir() {
         return folder.canonicalize().ok();
     }
     let required = std::env::var_os("STALLSCOPE_REQUIRE_NVRTC").is_some();
     assert!(!required, "no {}", folder.display());
     println!(
-        "skipped: no {}; scripts/nvrtc-setup.sh fetches it from PyPI",
+        "skipped: no {}; `scripts/nvrtc-setup.sh {version}` fetches it from PyPI",
         folder.display()
     );
     None
 }
 
-/// A toolkit's folder made of `packages`, as docs/install.md makes it.
+/// A toolkit's folder with those `packages` of the whole one at `from`.
 fn toolkit(from: &Path, packages: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for package in packages {
-        let inner = std::fs::read_dir(from.join(package).join("nvidia")).unwrap();
-        for path in inner.flatten().map(|entry| entry.path()) {
-            if path.join("include").is_dir() {
-                let copied = Command::new("cp")
-                    .arg("-rsf")
-                    .arg(path.join("."))
-                    .arg(folder.path())
-                    .status();
-                assert!(copied.unwrap().success());
+    for inside in ["include", "lib"] {
+        let to = folder.path().join(inside);
+        std::fs::create_dir(&to).unwrap();
+        for entry in std::fs::read_dir(from.join(inside)).unwrap().flatten() {
+            let package = match entry.file_name().to_str().unwrap() {
+                _ if inside == "lib" => "nvrtc",
+                "crt" => "crt",
+                "cccl" | "cuda" | "nv" | "cub" | "thrust" => "cccl",
+                _ => "runtime",
+            };
+            if packages.contains(&package) {
+                std::os::unix::fs::symlink(entry.path(), to.join(entry.file_name())).unwrap();
             }
         }
     }
@@ -136,7 +136,7 @@ fn hopper(version: &Nvrtc) -> Target {
 #[test]
 fn every_header_that_kernels_include_compiles_where_all_packages_are_there() {
     for version in VERSIONS {
-        let Some(from) = packages(version) else {
+        let Some(from) = fetched(version) else {
             return;
         };
         let toolkit = toolkit(&from, &ALL);
@@ -159,7 +159,7 @@ fn each_package_that_is_left_out_is_named() {
         _ => ("cuda/barrier", "nvidia-cuda-cccl"),
     };
     for version in VERSIONS {
-        let Some(from) = packages(version) else {
+        let Some(from) = fetched(version) else {
             return;
         };
         let whole = toolkit(&from, &ALL);
@@ -189,7 +189,7 @@ fn each_package_that_is_left_out_is_named() {
 
 #[test]
 fn a_gpu_that_the_compiler_does_not_know_is_told() {
-    let Some(from) = packages("12.4") else { return };
+    let Some(from) = fetched("12.4") else { return };
     let toolkit = toolkit(&from, &ALL);
     let nvrtc = nvrtc("12.4", toolkit.path());
     let blackwell = Target {
@@ -207,7 +207,7 @@ fn a_gpu_that_the_compiler_does_not_know_is_told() {
 
 #[test]
 fn a_compiler_newer_than_the_driver_is_refused_and_one_that_matches_is_preferred() {
-    let (Some(old), Some(new)) = (packages("12.4"), packages("13.0")) else {
+    let (Some(old), Some(new)) = (fetched("12.4"), fetched("13.0")) else {
         return;
     };
     let (old, new) = (toolkit(&old, &["nvrtc"]), toolkit(&new, &["nvrtc"]));
