@@ -1,13 +1,14 @@
 //! `stallscope time-kernels`: how long a model's passes or matrix products take, for the verbs that compare devices.
 //! A process of its own: what a device was tuned for, or ran out of, ends with it.
 //!
-//! May use: `config`, `reproduce`, `session`, `text`, `train`.
+//! May use: `config`, `device`, `reproduce`, `session`, `text`, `train`.
 
 use super::args::{KernelsArg, TimeKernelsArgs, TimedModel, word};
 use super::run::catching_panics;
 use crate::config::DeviceConfig;
+use crate::device::probe;
 use crate::reproduce::{KernelTimes, PassTimes, ProductTimes};
-use crate::session::SessionError;
+use crate::session::{SessionError, cache_folder};
 use crate::text::{Column, Table, width};
 use crate::train::{
     self, ModelSpec, OptimizerSpec, Precision, Timed, TimedDevice, Times, time_passes,
@@ -28,6 +29,9 @@ pub fn time_kernels(args: &TimeKernelsArgs, out: &mut dyn Write) -> anyhow::Resu
     let named = args.device.parse();
     let named = named.map_err(|why: String| anyhow!("--device {why}"))?;
     let device = timed_device(named, args.kernels)?;
+    if let TimedDevice::Cuda { ordinal, .. } = device {
+        train::keep_kernels(cache_folder().as_deref(), &probe::cuda(), ordinal);
+    }
     let (warmup, kernels) = match device {
         TimedDevice::Cpu => (1, None),
         TimedDevice::Cuda { .. } => (4, Some(args.kernels.unwrap_or_default())),

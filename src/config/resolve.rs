@@ -286,6 +286,7 @@ impl Reader<'_> {
             steps: self.whole("trace.steps"),
             max_bytes: self.whole("trace.max_bytes"),
             compress: self.flag("trace.compress"),
+            nvtx: self.flag("trace.nvtx"),
         }
     }
 

@@ -421,6 +421,8 @@ pub struct TraceConfig {
     pub steps: u64,
     pub max_bytes: u64,
     pub compress: bool,
+    /// Whether threads show what they do to a tool that reads NVTX.
+    pub nvtx: bool,
 }
 
 /// Data to make when the source's path does not exist.

@@ -334,6 +334,8 @@ pub(super) const EXPERIMENT: &[Key] = &[
         "The trace stops growing at this size, and the report shows how much it left out.")
         .advice("units are B, KiB, MiB, GiB, TiB (1024) and kB, MB, GB, TB (1000)"),
     flag("trace.compress", "false", "Compress the trace (gzip) when the run closes cleanly."),
+    flag("trace.nvtx", "true",
+        "Show steps and stages as NVTX ranges in Nsight Systems, if it runs the program. Costs nothing otherwise."),
 
     Key::new("generate.images", AT_LEAST_ONE, Default::Toml("1000"),
         "Images to make when `source.path` does not exist; any `generate` key turns this on."),

@@ -6,5 +6,6 @@ pub mod cupti;
 pub mod emulated;
 pub mod gpu_steps;
 pub mod nvml;
+pub mod nvtx;
 pub mod planted;
 pub mod probe;

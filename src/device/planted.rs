@@ -18,8 +18,8 @@ mod driver;
 pub use comparison::{Comparison, TOLERANCE};
 pub use driver::DriverError;
 
-use super::cupti::{Activity, Cupti, CuptiError, Recording, WorkKind};
-use super::probe::{CudaProbe, Missing, Piece};
+use super::cupti::{self, Activity, Recording, Refusal, WorkKind};
+use super::probe::{CudaProbe, Missing};
 use comparison::Observed;
 use driver::Device;
 use stallscope_core::timeline::{Clock, Interval, MonotonicClock, Nanos};
@@ -50,8 +50,8 @@ pub enum PlantedError {
     NotBuilt,
     #[error("planted kernels need what this machine lacks\n{}", lines(.0))]
     Missing(Vec<Missing>),
-    #[error("the kernel timeline cannot be recorded: {0}\n  try: {advice}", advice = .0.advice())]
-    Cupti(CuptiError),
+    #[error("the kernel timeline cannot be recorded: {}", cupti::refusals(.0))]
+    Cupti(Vec<Refusal>),
     #[error("planted kernels cannot run: {0}\n  try: {advice}", advice = .0.advice())]
     Driver(#[from] DriverError),
     #[error(
@@ -121,11 +121,10 @@ pub fn measure(probe: &CudaProbe, ordinal: usize) -> Result<Comparison, PlantedE
     if cfg!(not(feature = "cuda")) {
         return Err(PlantedError::NotBuilt);
     }
-    let cupti = needed(probe, ordinal).map_err(PlantedError::Missing)?;
+    needed(probe, ordinal).map_err(PlantedError::Missing)?;
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
-    let mut recording = Cupti::open(&cupti.path)
-        .and_then(|cupti| cupti.record(clock.clone()))
-        .map_err(PlantedError::Cupti)?;
+    let (mut recording, _) =
+        cupti::record_with_first(probe.cupti_paths(), &clock).map_err(PlantedError::Cupti)?;
     let plan = Plan::standard();
     let mut device = Device::open(ordinal, WARM_UP + plan.kernels.len())?;
     let carried_out = carry_out(&mut device, &plan, &*clock)?;
@@ -138,11 +137,14 @@ pub fn measure(probe: &CudaProbe, ordinal: usize) -> Result<Comparison, PlantedE
     Ok(Comparison::new(&plan, &observed))
 }
 
-/// CUPTI, where it and the device are there; or else everything that is missing.
-fn needed(probe: &CudaProbe, ordinal: usize) -> Result<&Piece, Vec<Missing>> {
+/// That CUPTI and the device are there.
+///
+/// # Errors
+/// Everything that is missing.
+fn needed(probe: &CudaProbe, ordinal: usize) -> Result<(), Vec<Missing>> {
     let device = probe.device(ordinal);
     match (device, &probe.cupti) {
-        (Ok(_), Ok(cupti)) => Ok(cupti),
+        (Ok(_), Ok(_)) => Ok(()),
         (device, cupti) => {
             let pieces = [device.err(), cupti.as_ref().err().cloned()];
             Err(pieces.into_iter().flatten().collect())

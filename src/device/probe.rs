@@ -7,13 +7,26 @@
 //! loaded before the driver has answered. Libraries stay loaded once opened: the driver does not
 //! survive being unloaded.
 //!
+//! `search` looks on disk, `libraries` and `compiler` call NVIDIA's libraries, `headers` knows what kernels include,
+//! `packages` how to get a piece.
+//!
 //! May use: nothing of this crate.
 
+mod compiler;
+mod headers;
 pub(super) mod libraries;
+mod packages;
 mod search;
 
+pub use packages::CudaVersion;
+
+use compiler::Nvrtc;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// What is assumed where no driver answers: an H100, and a CUDA that knows it.
+const ASSUMED_CAPABILITY: u32 = 90;
+const ASSUMED_VERSION: CudaVersion = CudaVersion::new(13, 0);
 
 /// Everything a run on `cuda:N` needs, piece by piece.
 #[derive(Debug, Clone)]
@@ -23,6 +36,8 @@ pub struct CudaProbe {
     pub nvml: Result<Piece, Missing>,
     /// For kernel and copy timestamps.
     pub cupti: Result<Piece, Missing>,
+    /// Where other CUPTIs lie, in the order to try once that one is refused. May name that one again.
+    pub cupti_others: Vec<PathBuf>,
     /// Compiles burn's kernels.
     pub nvrtc: Result<Piece, Missing>,
     /// What they are compiled with.
@@ -33,7 +48,7 @@ pub struct CudaProbe {
 #[derive(Debug, Clone)]
 pub struct Driver {
     /// The newest CUDA version it supports.
-    pub cuda_version: String,
+    pub cuda_version: CudaVersion,
     pub devices: Vec<Gpu>,
 }
 
@@ -44,6 +59,8 @@ pub struct Gpu {
     pub memory_bytes: u64,
     /// `domain:bus:device.function`, by which NVML knows the same GPU; ordinals differ between the two.
     pub pci_bus_id: Option<String>,
+    /// Ten times its major number plus its minor one: 90 for an H100. `None` where the driver does not say.
+    pub compute_capability: Option<u32>,
 }
 
 /// A library or a folder that was found.
@@ -99,6 +116,12 @@ impl CudaProbe {
         driver.device(ordinal)
     }
 
+    /// Where CUPTI may be, in the order to try.
+    pub fn cupti_paths(&self) -> impl Iterator<Item = &Path> {
+        let first = self.cupti.iter().map(|piece| piece.path.as_path());
+        first.chain(self.cupti_others.iter().map(PathBuf::as_path))
+    }
+
     /// The device `cuda:ordinal`, or every piece that it still needs.
     pub fn require(&self, ordinal: usize) -> Result<&Gpu, Vec<Missing>> {
         let gpu = self.device(ordinal);
@@ -139,14 +162,53 @@ impl Driver {
 
 /// Asks for every piece. Takes milliseconds without a GPU, and as long as `cuInit` with one.
 pub fn cuda() -> CudaProbe {
+    ask(false)
+}
+
+/// As [`cuda`], and has NVRTC compile a kernel with every header that burn's kernels may include; takes some
+/// seconds.
+pub fn cuda_with_compiling() -> CudaProbe {
+    ask(true)
+}
+
+/// How to get CUPTI for a driver that supports CUDA up to `version`.
+pub fn cupti_for(version: CudaVersion) -> String {
+    packages::install(&[packages::Package::Cupti], version)
+}
+
+fn ask(compile: bool) -> CudaProbe {
     let driver = libraries::driver();
-    let cupti = libraries::cupti(driver.is_ok());
+    let version = driver.as_ref().ok().map(|driver| driver.cuda_version);
+    let gpu = driver
+        .as_ref()
+        .ok()
+        .and_then(|driver| driver.devices.first());
+    let nvrtc = compiler::find(version);
+    let compiles = nvrtc.as_ref().ok().map(|nvrtc| nvrtc.version);
+    let target = headers::Target {
+        capability: gpu
+            .and_then(|gpu| gpu.compute_capability)
+            .unwrap_or(ASSUMED_CAPABILITY),
+        version: compiles.or(version).unwrap_or(ASSUMED_VERSION),
+    };
+    let mut headers = headers::find(target);
+    let mut compiler = nvrtc.as_ref().map(Nvrtc::piece).map_err(Missing::clone);
+    if let (true, Ok(nvrtc), Ok(folder)) = (compile, &nvrtc, &headers)
+        && let Err(missing) = headers::compile(nvrtc, &folder.path, target)
+    {
+        match missing.piece {
+            compiler::PIECE => compiler = Err(missing),
+            _ => headers = Err(missing),
+        }
+    }
+    let (cupti, cupti_others) = libraries::cupti(version);
     CudaProbe {
-        driver,
         nvml: libraries::nvml(),
         cupti,
-        nvrtc: libraries::nvrtc(),
-        headers: headers(),
+        cupti_others,
+        nvrtc: compiler,
+        headers,
+        driver,
     }
 }
 
@@ -158,113 +220,5 @@ pub fn gpu(ordinal: usize) -> Result<Gpu, Missing> {
     libraries::driver()?.device(ordinal).cloned()
 }
 
-/// CUDA counts versions as 1000 x major + 10 x minor.
-fn cuda_version(number: u32) -> String {
-    format!("{}.{}", number / 1000, number % 1000 / 10)
-}
-
-fn headers() -> Result<Piece, Missing> {
-    let missing = |detail: String| {
-        Missing {
-        piece: "CUDA headers (include/cuda_runtime.h)",
-        detail,
-        remedy: "install the CUDA toolkit (Debian and Ubuntu: the package cuda-cudart-dev-13-0) and set \
-                 CUDA_PATH to its folder"
-            .to_owned(),
-    }
-    };
-    let nowhere = "CUDA_PATH is not set, and there is no /usr/local/cuda nor /opt/cuda";
-    let toolkit = search::toolkit().ok_or_else(|| missing(nowhere.to_owned()))?;
-    let include = toolkit.join("include");
-    if !include.join("cuda_runtime.h").exists() {
-        return Err(missing(format!("not in {}", include.display())));
-    }
-    let number = search::defined_number(&include.join("cuda_runtime_api.h"), "CUDART_VERSION");
-    let version = number.map(cuda_version);
-    Ok(Piece {
-        path: include,
-        version,
-    })
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn piece() -> Result<Piece, Missing> {
-        Ok(Piece {
-            path: "/x".into(),
-            version: None,
-        })
-    }
-
-    fn missing(piece: &'static str) -> Missing {
-        Missing {
-            piece,
-            detail: "gone".into(),
-            remedy: "get it".into(),
-        }
-    }
-
-    fn probe(driver: Result<Driver, Missing>) -> CudaProbe {
-        CudaProbe {
-            driver,
-            nvml: piece(),
-            cupti: piece(),
-            nvrtc: piece(),
-            headers: piece(),
-        }
-    }
-
-    fn one_gpu() -> Result<Driver, Missing> {
-        let gpu = Gpu {
-            ordinal: 0,
-            name: "H200".into(),
-            memory_bytes: 1,
-            pci_bus_id: None,
-        };
-        Ok(Driver {
-            cuda_version: "13.0".into(),
-            devices: vec![gpu],
-        })
-    }
-
-    #[test]
-    fn a_complete_machine_has_its_device() {
-        assert_eq!(probe(one_gpu()).require(0).unwrap().name, "H200");
-        let missing = probe(one_gpu()).require(1).unwrap_err();
-        assert!(
-            missing[0].to_string().contains("cuda:0 (H200)"),
-            "{}",
-            missing[0]
-        );
-    }
-
-    #[test]
-    fn every_missing_piece_is_named_but_optional_ones() {
-        let mut probe = probe(Err(missing("driver")));
-        probe.headers = Err(missing("headers"));
-        probe.cupti = Err(missing("cupti"));
-        let pieces: Vec<_> = probe
-            .require(0)
-            .unwrap_err()
-            .iter()
-            .map(|m| m.piece)
-            .collect();
-        assert_eq!(pieces, ["driver", "headers"]);
-    }
-
-    #[test]
-    fn probing_this_machine_never_panics() {
-        let probe = cuda();
-        if let Err(missing) = &probe.driver {
-            assert!(!missing.detail.is_empty() && !missing.remedy.is_empty());
-        }
-    }
-
-    #[test]
-    fn versions_read_as_nvidia_writes_them() {
-        assert_eq!(cuda_version(13_000), "13.0");
-        assert_eq!(cuda_version(12_040), "12.4");
-    }
-}
+mod tests;

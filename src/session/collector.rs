@@ -6,6 +6,7 @@ use super::error::SessionError;
 use super::gpu::GpuCollector;
 use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
+use super::service_threads::ServiceThreads;
 use crate::analysis::{Analysis, Guard, LoaderShape, Summary, Totals, Verdict};
 use crate::config::EmulatedConfig;
 use crate::loader::{
@@ -103,6 +104,8 @@ pub(super) struct Collector {
     pub(super) cache: Option<CacheWatch>,
     /// The GPU's counters, where the device is one.
     pub(super) gpu: GpuWatch,
+    /// The threads of the GPU's runtime.
+    pub(super) service_threads: ServiceThreads,
     /// CPU time of the process before the run, or otherwise apart from it, and of the collector's thread so far.
     pub(super) process_cpu_before: Nanos,
     pub(super) own_cpu: Nanos,
@@ -278,6 +281,7 @@ impl Collector {
     }
 
     fn progress(&mut self) {
+        self.service_threads.read(self.clock.now());
         let (steps, loss) = {
             let training = self.training();
             (training.steps, training.last_loss)
@@ -317,6 +321,7 @@ impl Collector {
                 self.gpu.report(device, summary.window, busy)
             });
             self.report.measured(summary, device);
+            self.report.service_threads = self.service_threads.report(summary.window);
             if let Some(profile) = &mut self.report.profile {
                 profile.waking = waking_profile(&self.waking, self.recorder.wakings());
             }
@@ -346,6 +351,7 @@ impl Collector {
     pub(super) fn finish(&mut self) {
         self.guarded(|collector| {
             collector.gpu.stop();
+            collector.service_threads.read(collector.clock.now());
             // A run that failed may not have said so.
             if let Some(gpu) = &collector.gpu_timeline {
                 gpu.end();

@@ -9,7 +9,7 @@ use super::gpu_lanes::Lanes;
 use crate::analysis::{Analysis, WindowRule};
 use crate::config::{GpuConfig, GpuTimeline};
 use crate::device::cupti::{
-    ApiCall, Cupti, CuptiError, Direction, HostMemory, RecordCount, Recording, WorkKind,
+    self, ApiCall, Direction, HostMemory, RecordCount, Recording, Refusal, WorkKind,
 };
 use crate::device::gpu_steps::{GpuLanes, GpuStep, GpuSteps, LaunchedWork};
 use crate::device::probe::CudaProbe;
@@ -26,7 +26,8 @@ const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
 /// Who says when the GPU worked.
 pub(super) enum Timeline {
-    Cupti(Box<Recording>),
+    /// And the libraries that were refused before.
+    Cupti(Box<Recording>, Vec<Refusal>),
     /// Why not CUPTI.
     Events(String),
     Host(String),
@@ -55,12 +56,11 @@ impl Timeline {
         let recording = match &probe.cupti {
             Err(missing) => Err(missing.in_one_line()),
             Ok(_) if probe.driver.is_err() => Err("the NVIDIA driver does not answer".to_owned()),
-            Ok(piece) => Cupti::open(&piece.path)
-                .and_then(|cupti| cupti.record(clock.clone()))
-                .map_err(|error: CuptiError| format!("{error}; {}", error.advice())),
+            Ok(_) => cupti::record_with_first(probe.cupti_paths(), clock)
+                .map_err(|refused| cupti::refusals(&refused)),
         };
         match recording {
-            Ok(recording) => Ok(Timeline::Cupti(Box::new(recording))),
+            Ok((recording, refused)) => Ok(Timeline::Cupti(Box::new(recording), refused)),
             Err(reason) if config.timeline == GpuTimeline::Cupti => {
                 Err(SessionError::Timeline { reason })
             }
@@ -70,21 +70,26 @@ impl Timeline {
 
     /// Forgets what was recorded so far: the preparation.
     pub(super) fn discard(&mut self) {
-        if let Timeline::Cupti(recording) = self {
+        if let Timeline::Cupti(recording, _) = self {
             recording.poll(true, |_| {});
         }
     }
 
     /// What the report says of it before anything has been measured.
     pub(super) fn report(&self) -> TimelineReport {
+        let mut refused = None;
         let (source, fallback) = match self {
-            Timeline::Cupti(_) => (TimelineSource::Cupti, None),
+            Timeline::Cupti(_, before) => {
+                refused = (!before.is_empty()).then(|| cupti::refusals(before));
+                (TimelineSource::Cupti, None)
+            }
             Timeline::Events(reason) => (TimelineSource::Events, Some(reason.clone())),
             Timeline::Host(reason) => (TimelineSource::Host, Some(reason.clone())),
         };
         TimelineReport {
             source,
             fallback,
+            refused,
             ..TimelineReport::default()
         }
     }
@@ -184,7 +189,7 @@ impl TakenTimeline {
         rule: WindowRule,
     ) -> (Option<GpuCollector>, Option<TimelineReport>) {
         let report = Some(self.report.clone());
-        let (Timeline::Cupti(recording), Some(lanes)) = (self.timeline, self.lanes) else {
+        let (Timeline::Cupti(recording, _), Some(lanes)) = (self.timeline, self.lanes) else {
             // There is nothing to collect.
             self.ending.collected.store(true, Ordering::Release);
             return (None, report);
@@ -248,6 +253,8 @@ impl GpuCollector {
             recording.poll(flush, |activity| collected.steps.take(activity));
         }
         collected.report.version = Some(recording.version());
+        let all_calls = recording.records_all_driver_calls();
+        collected.report.other_calls = all_calls.then(|| recording.count().other_calls);
         let (count, name_of) = (recording.count(), |call: &ApiCall| {
             recording.function_name(call.api, call.function)
         });

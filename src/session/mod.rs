@@ -19,6 +19,7 @@ mod packing;
 mod plan;
 mod predict;
 mod run;
+mod service_threads;
 mod small;
 mod source;
 #[cfg(test)]

@@ -9,12 +9,13 @@ use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
 use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
 use super::predict::predict_suggested;
+use super::service_threads::ServiceThreads;
 use super::source::{Source, storage_report};
 use super::trainee::{Device, Ended, Trainee};
 use crate::analysis::{Analysis, WindowRule};
 use crate::config::{DeviceConfig, EmulatedConfig, GpuConfig, Mode, Resolved, TypedKey};
 use crate::data::Parts;
-use crate::device::probe;
+use crate::device::{nvtx, probe};
 use crate::loader::{Intake, cpu_of, note_trace, this_machine};
 use crate::machine::usable_cores;
 use crate::pipeline::{Plan, RecordingCost, Skipped, Skips, StopSignal, WakingCost, panic_message};
@@ -24,7 +25,9 @@ use crate::trace::{
     HostSpans, HostSpansError, SharedTrace, TraceOptions, TraceWriter, install_layer,
 };
 use crate::tracing_feed::{TracedSteps, TracingFeed};
-use crate::train::{CopyOptions, DevicePreprocess, ModelSpec, TrainError, on_cpu, on_cuda};
+use crate::train::{
+    CopyOptions, DevicePreprocess, ModelSpec, TrainError, keep_kernels, on_cpu, on_cuda,
+};
 use nix::sys::resource::UsageWho;
 use std::convert::Infallible;
 use std::fs;
@@ -127,13 +130,17 @@ impl Session {
         let plan = self.plan()?;
         // Compiling kernels and making contexts is no part of the run.
         let mut device = self.device().map_err(|error| self.recognised(error))?;
+        let mut warnings = self.source.warnings();
+        let nvtx = self.config.trace.nvtx.then(nvtx::attached).flatten();
+        let ranges =
+            nvtx.and_then(|nvtx| nvtx.map_err(|error| warnings.push(error.to_string())).ok());
         let recorder = if self.config.recorder {
             Recorder::new().counting_after(self.config.warmup_steps)
         } else {
             Recorder::off()
         };
+        let recorder = recorder.showing(ranges);
         let timeline = device.take_timeline(&recorder);
-        let mut warnings = self.source.warnings();
         warnings.extend(self.unfinished());
         let trace = self.open_trace()?;
         let host_spans = trace.as_ref().and_then(|trace| {
@@ -291,6 +298,7 @@ impl Session {
             pinned: gpu.copy_pinned,
             overlap: gpu.copy_overlap,
         };
+        let kernels = keep_kernels(cache_folder().as_deref(), &probe, ordinal);
         let mut burn = on_cuda(ordinal, &probe, spec, pixels, copies)?;
         let began = self.clock.now();
         let samples = self.parts.training.len();
@@ -299,6 +307,7 @@ impl Session {
         timeline.discard();
         let mut report = timeline.report();
         report.preparation_ns = self.clock.now() - began;
+        report.kernels_kept = Some(kernels);
         Ok(Device::Gpu(GpuDevice::new(
             burn,
             timeline,
@@ -462,6 +471,7 @@ impl Session {
             broken: None,
             cache: self.cache.take(),
             gpu,
+            service_threads: ServiceThreads::of(&self.config),
             cost,
             waking,
             process_cpu_before: cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default(),

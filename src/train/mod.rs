@@ -6,6 +6,7 @@
 mod burning;
 mod emulated;
 mod gpu;
+mod kernel_cache;
 mod memory;
 mod panics;
 mod step;
@@ -17,6 +18,7 @@ pub use burning::{
 };
 pub use emulated::{EmulatedBatch, EmulatedCopy, EmulatedTrainer};
 pub use gpu::{DeviceWait, GpuTrainer, Launch};
+pub use kernel_cache::keep_kernels;
 pub use memory::{DeviceMemory, NoRoomFor, OutOfMemory, TimedWork};
 pub use panics::FIRST_PANIC;
 pub use step::{Outcome, StepDone, TrainError, TrainStep, backends, train};

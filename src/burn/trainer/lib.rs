@@ -23,6 +23,7 @@ use models::cpu;
 use models::cuda;
 
 use std::any::Any;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use timing::{Kernels, PassTimes, TimedDevice, Times, time_model, time_products};
@@ -287,6 +288,19 @@ fn built(has: bool, or_else: &str) -> Result<(), String> {
 /// As [`require_cpu`], or a precision that the CPU does not compute in.
 pub fn cpu(spec: &ModelSpec) -> Result<Box<dyn Trainer>, String> {
     cpu::trainer(spec)
+}
+
+/// Has burn's CUDA backend keep the kernels that it compiles and what it tunes in `folder`, which is made. Says the
+/// folder; `None` where the user has said by a `cubecl.toml` or `burn.toml` where, or where the backend is up already.
+/// Kernels of one GPU's model and of one compiler are no use to another: each needs a folder of its own.
+///
+/// # Errors
+/// As [`require_cuda`], or a folder that cannot be written. The backend then has its own defaults.
+pub fn keep_kernels(folder: &Path) -> Result<Option<PathBuf>, String> {
+    #[cfg(feature = "cuda")]
+    return models::kernel_cache::keep(folder);
+    #[cfg(not(feature = "cuda"))]
+    Err(format!("{}: {NO_CUDA}", folder.display()))
 }
 
 /// A trainer on the CUDA device `ordinal`, whose batches are copied as `copies` says. Panics deep inside where a

@@ -2,7 +2,7 @@
 //!
 //! May use: `checklist`, `device`, `timeline`, `train`.
 
-use super::checklist::{Row, Section, size};
+use super::checklist::{Row, Section, Status, size};
 use crate::device::nvml;
 use crate::device::probe::{self, CudaProbe, Gpu, Missing, Piece};
 use crate::timeline::{GpuSample, Nanos};
@@ -12,7 +12,7 @@ use serde_json::json;
 pub fn section() -> Section {
     Section {
         title: "GPU",
-        rows: rows(&probe::cuda(), read_now),
+        rows: rows(&probe::cuda_with_compiling(), read_now),
     }
 }
 
@@ -28,7 +28,7 @@ fn rows(probe: &CudaProbe, read: impl Fn(&Gpu) -> Option<GpuSample>) -> Vec<Row>
         Ok(driver) => {
             let finding = format!("supports CUDA up to {}", driver.cuda_version);
             rows.push(
-                Row::ok("driver", finding).fact("cuda_version", driver.cuda_version.as_str()),
+                Row::ok("driver", finding).fact("cuda_version", driver.cuda_version.to_string()),
             );
             for gpu in &driver.devices {
                 let finding = format!("{}, {}", gpu.name, size(gpu.memory_bytes));
@@ -42,7 +42,7 @@ fn rows(probe: &CudaProbe, read: impl Fn(&Gpu) -> Option<GpuSample>) -> Vec<Row>
         Err(missing) => rows.push(absent("driver", missing)),
     }
     rows.push(nvml_row(probe, read));
-    rows.push(piece("CUPTI", &probe.cupti, "kernel and copy times"));
+    rows.push(cupti_row(probe));
     rows.push(piece("NVRTC", &probe.nvrtc, "compiles kernels"));
     rows.push(piece(
         "CUDA headers",
@@ -79,6 +79,34 @@ fn nvml_row(probe: &CudaProbe, read: impl Fn(&Gpu) -> Option<GpuSample>) -> Row 
         }));
     }
     Row { finding, ..row }.fact("readings", facts)
+}
+
+/// CUPTI, with a warning where none belongs to a CUDA that the driver supports.
+fn cupti_row(probe: &CudaProbe) -> Row {
+    let row = piece("CUPTI", &probe.cupti, "kernel and copy times");
+    let (Ok(cupti), Ok(driver)) = (&probe.cupti, &probe.driver) else {
+        return row;
+    };
+    let (_, major) = cupti
+        .path
+        .to_str()
+        .unwrap_or("")
+        .split_once(".so.")
+        .unwrap_or_default();
+    let version = driver.cuda_version;
+    let too_new = major.parse().is_ok_and(|major: u32| major > version.major);
+    if !too_new {
+        return row;
+    }
+    Row {
+        status: Status::Warning,
+        finding: format!(
+            "{}; of CUDA {major}, and the driver supports up to {version}",
+            row.finding
+        ),
+        remedy: Some(probe::cupti_for(version)),
+        ..row
+    }
 }
 
 fn piece(subject: &str, piece: &Result<Piece, Missing>, purpose: &str) -> Row {
@@ -129,7 +157,7 @@ fn verdict(probe: &CudaProbe) -> Row {
 mod tests {
     use super::super::checklist::Checklist;
     use super::*;
-    use crate::device::probe::Driver;
+    use crate::device::probe::{CudaVersion, Driver};
     use crate::text::Look;
 
     fn found(path: &str, version: &str) -> Result<Piece, Missing> {
@@ -158,10 +186,11 @@ mod tests {
             name: "NVIDIA H200".to_owned(),
             memory_bytes: 143_771 << 20,
             pci_bus_id: Some("0000:3B:00.0".to_owned()),
+            compute_capability: Some(90),
         };
         let mut probe = CudaProbe {
             driver: Ok(Driver {
-                cuda_version: "13.0".to_owned(),
+                cuda_version: CudaVersion::new(13, 0),
                 devices: vec![gpu],
             }),
             nvml: found("libnvidia-ml.so.1", "580.159.03"),
@@ -169,6 +198,7 @@ mod tests {
                 "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13",
                 "API 130000",
             ),
+            cupti_others: Vec::new(),
             nvrtc: found("libnvrtc.so", "13.0"),
             headers: found("/usr/local/cuda/include", "13.0"),
         };
@@ -177,7 +207,12 @@ mod tests {
             memory_used_bytes: Some(5 << 30),
             ..GpuSample::default()
         };
-        insta::assert_snapshot!("complete", shown(&probe, reading));
+        // Without CUDA the last row says that there is none.
+        let built = TrainError::require_built("cuda:0").is_ok();
+        let text = shown(&probe, reading);
+        if built {
+            insta::assert_snapshot!("complete", text);
+        }
         let piece = "CUDA headers (include/cuda_runtime.h)";
         let (detail, remedy) = (
             "not in /x/include".to_owned(),
@@ -188,6 +223,25 @@ mod tests {
             detail,
             remedy,
         });
-        insta::assert_snapshot!("without_headers", shown(&probe, GpuSample::default()));
+        let text = shown(&probe, GpuSample::default());
+        if built {
+            insta::assert_snapshot!("without_headers", text);
+        }
+        if let Ok(driver) = &mut probe.driver {
+            driver.cuda_version = CudaVersion::new(12, 9);
+        }
+        let cupti = cupti_row(&probe);
+        assert_eq!(cupti.status, Status::Warning);
+        assert!(
+            cupti
+                .finding
+                .contains("of CUDA 13, and the driver supports up to 12.9")
+        );
+        assert!(
+            cupti
+                .remedy
+                .unwrap()
+                .contains("nvidia-cuda-cupti-cu12<12.10")
+        );
     }
 }

@@ -10,6 +10,7 @@ use crate::timeline::{
     BusySpan, Clock, HostSpan, HostWork, Interval, ItemId, LaneRecorder, Nanos, Record, Scheduler,
     Split, Stage, ThreadUsage, UnitRecord, UnitRef,
 };
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Waits shorter than this are not asked for their run delay, which would take as long.
@@ -28,6 +29,8 @@ pub struct Logbook {
     /// When the last unit was out of the worker's hands.
     free_at: Nanos,
     on: bool,
+    /// Whether a range is begun, where the lane shows any.
+    in_range: Cell<bool>,
 }
 
 /// The beginning of a unit: what its start was bound by.
@@ -68,6 +71,7 @@ impl Logbook {
             scheduled,
             free_at,
             on,
+            in_range: Cell::new(false),
         }
     }
 
@@ -77,12 +81,27 @@ impl Logbook {
         // Where parts of it lay is not recorded, but how long each took.
         let is_whole = stage.parts().next().is_none();
         self.lane.works_on(Some(batch), is_whole);
+        if let Some(ranges) = self.lane.ranges() {
+            self.end_range();
+            ranges.begin(stage, batch);
+            self.in_range.set(true);
+        }
     }
 
     /// The thread is between two units of work.
     #[inline]
     pub(super) fn rests(&self) {
         self.lane.works_on(None, false);
+        self.end_range();
+    }
+
+    #[inline]
+    fn end_range(&self) {
+        if let Some(ranges) = self.lane.ranges()
+            && self.in_range.replace(false)
+        {
+            ranges.end();
+        }
     }
 
     /// The clock the thread runs on.
@@ -152,6 +171,7 @@ impl Logbook {
     /// The end of service.
     #[inline]
     pub(super) fn ended(&self) -> Nanos {
+        self.end_range();
         if self.on {
             self.clock.now()
         } else {

@@ -15,8 +15,8 @@ mod whole_file;
 pub use json::{FormatError, write_json};
 pub use model::{
     CacheReport, DataReport, DeviceMemoryReport, DeviceReport, EmulatedReport, EpochCache,
-    EpochReport, Evaluation, IdleCause, Machine, RecorderReport, Report, Score, Status,
-    StorageReport, TraceReport, Training,
+    EpochReport, Evaluation, IdleCause, Machine, RecorderReport, Report, Score, ServiceThread,
+    Status, StorageReport, TraceReport, Training,
 };
 pub use nvml::NvmlReport;
 pub use page::{Axis, Grid, Predicted, page, write_page, write_page_to};

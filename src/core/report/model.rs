@@ -8,7 +8,7 @@ use crate::analysis::{
     WorkerSummary,
 };
 use crate::pipeline::Skipped;
-use crate::timeline::{LaneKind, Nanos, Pipeline, Stage};
+use crate::timeline::{LaneKind, Nanos, Pipeline, Stage, ThreadUsage};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -151,6 +151,15 @@ pub struct EmulatedReport {
     pub source: Cow<'static, str>,
     /// Whether the configuration has changed any figure.
     pub changed: bool,
+}
+
+/// A thread of the device's runtime, which serves the device and has no lane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceThread {
+    /// Whose it is, and its name in the system.
+    pub name: String,
+    /// In the window.
+    pub usage: ThreadUsage,
 }
 
 /// One cause of device idle time.
@@ -377,6 +386,9 @@ pub struct Report {
     pub slowest_samples: Vec<SlowSample>,
     /// One for each thread with a lane.
     pub workers: Vec<WorkerSummary>,
+    /// Threads of the device's runtime, which have no lanes.
+    #[serde(default)]
+    pub service_threads: Vec<ServiceThread>,
     /// CPU time of the whole process in the window; `None` where it is not known.
     pub process_cpu_ns: Option<Nanos>,
     /// The costs, net, from which other runs are predicted.
@@ -457,6 +469,14 @@ impl Report {
         self.process_cpu_ns = summary.process_cpu;
         self.profile = Some(summary.profile.clone());
         self.other_programs_cpu_ns = summary.others_cpu;
+    }
+
+    /// Name and figures of each thread: those with a lane, and those of the device's runtime.
+    pub(super) fn threads(&self) -> impl Iterator<Item = (&str, &ThreadUsage)> {
+        let workers = self.workers.iter();
+        let workers = workers.map(|worker| (worker.name.as_str(), &worker.usage));
+        let service = self.service_threads.iter();
+        workers.chain(service.map(|thread| (thread.name.as_str(), &thread.usage)))
     }
 
     /// Leaves out the stages and threads of a loader that ended before the window.

@@ -432,11 +432,10 @@ fn threads(report: &Report, look: &Look) -> String {
     ];
     let figures = figures.map(Column::figure);
     let mut table = Table::new(std::iter::once(Column::name("thread")).chain(figures));
-    for worker in &report.workers {
-        let usage = &worker.usage;
+    for (name, usage) in report.threads() {
         let (voluntary, involuntary) = (usage.voluntary_switches, usage.involuntary_switches);
         table.push([
-            worker.name.to_string(),
+            name.to_owned(),
             usage.user.to_string(),
             usage.system.to_string(),
             usage.run_delay.to_string(),

@@ -27,6 +27,11 @@ pub struct TimelineReport {
     pub source: TimelineSource,
     /// Why it is not the GPU's own timestamps, where it is not.
     pub fallback: Option<String>,
+    /// Libraries of CUPTI's that were tried before the one that records, and why each was refused.
+    pub refused: Option<String>,
+    /// Calls of CUDA's driver that were recorded though they launch nothing. `None` where CUPTI records launches
+    /// only.
+    pub other_calls: Option<u64>,
     /// Why it may say too little, where it may.
     pub doubt: Option<String>,
     /// CUPTI's API version.
@@ -45,6 +50,8 @@ pub struct TimelineReport {
     pub copies: Option<CopyReport>,
     /// Compiling and tuning the kernels, before the run.
     pub preparation_ns: Nanos,
+    /// Where they are kept for the next run, or why they are not.
+    pub kernels_kept: Option<String>,
 }
 
 /// Copies to a GPU, as it reports them itself.
@@ -86,6 +93,15 @@ impl TimelineReport {
         self.source != TimelineSource::Host
     }
 
+    /// That every call of the driver was recorded, and why.
+    fn all_calls(&self) -> Option<String> {
+        let others = self.other_calls?;
+        Some(format!(
+            "CUPTI recorded every call of CUDA's driver, also {others} that launch nothing, which slows the training: \
+             it cannot record launches alone before CUDA 12.5; try a CUPTI of 12.5 or later"
+        ))
+    }
+
     /// Lines below the one of the device.
     pub(super) fn lines(&self) -> Vec<Line> {
         let kernels = (self.kernels > 0).then(|| {
@@ -94,7 +110,9 @@ impl TimelineReport {
         });
         let prepared = (self.preparation_ns > Nanos::ZERO).then(|| {
             let took = self.preparation_ns;
-            format!("kernels compiled and tuned in {took}, before the run")
+            let kept = self.kernels_kept.iter();
+            let kept: String = kept.map(|kept| format!(", {kept}")).collect();
+            format!("kernels compiled and tuned in {took}, before the run{kept}")
         });
         let source = self.source.words().to_owned();
         let mut lines = vec![("timeline", joined([Some(source), kernels, prepared]))];
@@ -102,6 +120,9 @@ impl TimelineReport {
         lines.extend(copies.map(|copies| ("copies", copies.words())));
         let fallback = self.fallback.iter();
         lines.extend(fallback.map(|reason| ("", format!("not by CUPTI: {reason}"))));
+        let refused = self.refused.iter();
+        lines.extend(refused.map(|reason| ("", format!("other CUPTI refused: {reason}"))));
+        lines.extend(self.all_calls().map(|words| ("", words)));
         lines.extend(self.doubt.iter().map(|doubt| ("", doubt.clone())));
         lines
     }
@@ -175,5 +196,24 @@ mod tests {
         insta::assert_snapshot!("events", shown(&report));
         assert_eq!(report.doubt_of(0), None);
         assert!(report.doubt_of(1).unwrap().contains("no kernel at all"));
+    }
+
+    #[test]
+    fn refused_libraries_and_needless_records_are_told() {
+        let report = TimelineReport {
+            refused: Some("libcupti.so.13: not compatible".to_owned()),
+            other_calls: Some(7),
+            preparation_ns: Nanos::from_millis(900),
+            kernels_kept: Some("kept in /cache".to_owned()),
+            ..TimelineReport::default()
+        };
+        let lines = report.lines();
+        let text: String = lines.iter().map(|(_, line)| line.as_str()).collect();
+        assert!(
+            text.contains("other CUPTI refused: libcupti.so.13"),
+            "{text}"
+        );
+        assert!(text.contains("also 7 that launch nothing"), "{text}");
+        assert!(text.contains("before the run, kept in /cache"), "{text}");
     }
 }

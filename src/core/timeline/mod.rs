@@ -10,6 +10,7 @@ mod gpu_sample;
 mod here;
 mod interval;
 mod layout;
+mod ranges;
 mod record;
 mod recorder;
 mod stage;
@@ -27,6 +28,7 @@ pub use gpu_sample::GpuSample;
 pub use here::Here;
 pub use interval::{Interval, IntervalSet};
 pub use layout::{Layout, Place, StageKnobs};
+pub use ranges::Ranges;
 pub use record::{
     BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Service, Split, ThreadUsage,
     UnitRecord, UnitRef,

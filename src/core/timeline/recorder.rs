@@ -4,7 +4,8 @@
 
 use super::steps::StepCounters;
 use super::{
-    CountedSteps, Here, Interval, Pipeline, Record, Stage, StageKind, UnitRecord, UnitRef, Wakings,
+    CountedSteps, Here, Interval, Pipeline, Ranges, Record, Stage, StageKind, UnitRecord, UnitRef,
+    Wakings,
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -92,6 +93,7 @@ pub struct Recorder {
     wakings: Arc<Wakings>,
     steps: Arc<StepCounters>,
     pipeline: &'static Pipeline,
+    ranges: Option<Arc<dyn Ranges>>,
 }
 
 impl Recorder {
@@ -113,6 +115,7 @@ impl Recorder {
             wakings: Arc::default(),
             steps: Arc::default(),
             pipeline: Pipeline::IMAGES,
+            ranges: None,
         }
     }
 
@@ -125,6 +128,11 @@ impl Recorder {
     /// The same, for a run whose stages are those of `pipeline`. No lane may have been made yet.
     pub fn of_pipeline(self, pipeline: &'static Pipeline) -> Recorder {
         Recorder { pipeline, ..self }
+    }
+
+    /// The same, for a run whose threads show to `ranges` what they do. No lane may have been made yet.
+    pub fn showing(self, ranges: Option<Arc<dyn Ranges>>) -> Recorder {
+        Recorder { ranges, ..self }
     }
 
     /// The stages whose work is recorded.
@@ -187,6 +195,7 @@ impl Recorder {
             lost,
             steps: self.steps.clone(),
             pipeline: self.pipeline,
+            ranges: self.ranges.clone(),
             run: self.run,
             lane: number,
             ordinal: 0,
@@ -248,6 +257,7 @@ pub struct LaneRecorder {
     lost: Arc<Lost>,
     steps: Arc<StepCounters>,
     pipeline: &'static Pipeline,
+    ranges: Option<Arc<dyn Ranges>>,
     run: u64,
     lane: u16,
     ordinal: u64,
@@ -264,6 +274,11 @@ impl LaneRecorder {
     #[inline]
     pub fn current(&self) -> UnitRef {
         UnitRef::new(self.lane, self.ordinal)
+    }
+
+    /// To whom the lane's thread shows what it does.
+    pub(crate) fn ranges(&self) -> Option<&Arc<dyn Ranges>> {
+        self.ranges.as_ref()
     }
 
     /// The calling thread is the lane's. From now until this is called again it works on `batch`, in a unit of work of

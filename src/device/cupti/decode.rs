@@ -44,6 +44,13 @@ pub enum Rejected {
     Backwards,
 }
 
+/// The function that was called, where the record is of a call of the driver's.
+pub fn driver_call(record: &[u8]) -> Option<u32> {
+    let fields = Fields(record);
+    let is_call = fields.u32(0) == Ok(KIND_DRIVER);
+    is_call.then(|| fields.u32(4).ok()).flatten()
+}
+
 /// Reads one record. `name_of` resolves the address of a kernel's name.
 ///
 /// # Errors

@@ -12,11 +12,13 @@ use super::decode::{
     self, KIND_CONCURRENT_KERNEL, KIND_DRIVER, KIND_MEMCPY, KIND_MEMSET, KIND_RUNTIME,
     OLDEST_VERSION,
 };
+use super::functions::Functions;
 use super::{CuptiError, RecordCount};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use libloading::Library;
 use stallscope_core::timeline::Clock;
 use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,36 +34,8 @@ pub(super) const MAX_LIMIT_REACHED: u32 = 12;
 pub(super) const FLUSH_FORCED: u32 = 1;
 /// Operating system's thread ids, instead of pthread's.
 pub(super) const THREAD_ID_SYSTEM: u32 = 1;
-pub(super) const DOMAIN_DRIVER: u32 = 1;
-pub(super) const DOMAIN_RUNTIME: u32 = 2;
-/// No driver has more functions than this; names past the last are refused one by one.
-const MOST_FUNCTIONS: u32 = 4096;
-/// What puts work on a device, by the names of the driver's functions.
-const LAUNCHES: [&str; 4] = ["cuLaunch", "cuMemcpy", "cuMemset", "cuGraphLaunch"];
-
-type Status = u32;
-type RequestBuffer = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
-type BufferCompleted = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
-
-/// The functions of libcupti that are used, as `cupti_activity.h` declares them.
-#[derive(Copy, Clone)]
-struct Functions {
-    register_callbacks: unsafe extern "C" fn(RequestBuffer, BufferCompleted) -> Status,
-    register_timestamp: unsafe extern "C" fn(unsafe extern "C" fn() -> u64) -> Status,
-    enable: unsafe extern "C" fn(u32) -> Status,
-    disable: unsafe extern "C" fn(u32) -> Status,
-    flush_all: unsafe extern "C" fn(u32) -> Status,
-    next_record: unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> Status,
-    dropped: unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> Status,
-    result_string: unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
-    callback_name: unsafe extern "C" fn(u32, u32, *mut *const c_char) -> Status,
-    version: unsafe extern "C" fn(*mut u32) -> Status,
-    /// Only in newer libraries.
-    set_thread_id_type: Option<unsafe extern "C" fn(u32) -> Status>,
-    enable_driver_api: Option<unsafe extern "C" fn(u32, u8) -> Status>,
-}
-
 /// libcupti, opened.
+#[derive(Copy, Clone)]
 pub struct Cupti {
     functions: Functions,
     version: u32,
@@ -140,6 +114,33 @@ impl Callbacks {
     }
 }
 
+/// The ends of the callbacks' channels that a recording has.
+#[derive(Clone)]
+pub(super) struct Buffers {
+    completed: Receiver<Buffer>,
+    returned: Sender<Buffer>,
+}
+
+impl Buffers {
+    /// Makes the callbacks ready, once in the life of the process.
+    pub(super) fn register(clock: Arc<dyn Clock>) -> Result<Buffers, CuptiError> {
+        let (full, completed) = unbounded();
+        let (returned, empty) = unbounded();
+        let callbacks = Callbacks {
+            clock,
+            full,
+            empty,
+            buffers: AtomicUsize::new(0),
+        };
+        let registered = CALLBACKS.set(callbacks);
+        registered.map_err(|_| CuptiError::OtherClock)?;
+        Ok(Buffers {
+            completed,
+            returned,
+        })
+    }
+}
+
 impl Cupti {
     /// Opens the library at `path`. Only once the driver has answered: some versions overflow the stack where
     /// there is none.
@@ -183,30 +184,29 @@ impl Cupti {
     /// # Errors
     /// What CUPTI refused; nothing is recorded then.
     pub fn record(self, clock: Arc<dyn Clock>) -> Result<Recording, CuptiError> {
-        let (full, completed) = unbounded();
-        let (returned, empty) = unbounded();
-        let callbacks = Callbacks {
-            clock,
-            full,
-            empty,
-            buffers: AtomicUsize::new(0),
-        };
-        CALLBACKS
-            .set(callbacks)
-            .map_err(|_| CuptiError::OtherClock)?;
-        let mut recording = self.recording(completed, returned);
+        self.start(&Buffers::register(clock)?)
+    }
+
+    /// As [`record`](Self::record), into `buffers`.
+    pub(super) fn start(self, buffers: &Buffers) -> Result<Recording, CuptiError> {
+        let mut recording = self.recording(buffers.clone());
         recording.start()?;
         Ok(recording)
     }
 
-    fn recording(self, completed: Receiver<Buffer>, returned: Sender<Buffer>) -> Recording {
+    /// Whether this is the library that `other` is, opened by another name.
+    pub(super) fn is(&self, other: &Cupti) -> bool {
+        self.functions.enable as usize == other.functions.enable as usize
+    }
+
+    fn recording(self, buffers: Buffers) -> Recording {
         Recording {
             functions: self.functions,
             version: self.version,
-            completed,
-            returned,
+            buffers,
             enabled: Vec::new(),
             launches: Vec::new(),
+            wanted: None,
             names: HashMap::new(),
             functions_seen: HashMap::new(),
             count: RecordCount::default(),
@@ -218,11 +218,12 @@ impl Cupti {
 pub struct Recording {
     functions: Functions,
     version: u32,
-    completed: Receiver<Buffer>,
-    returned: Sender<Buffer>,
+    buffers: Buffers,
     enabled: Vec<u32>,
     /// Functions of the driver's whose calls are recorded.
     launches: Vec<u32>,
+    /// Where all of the driver's calls are recorded, the functions whose calls are read.
+    wanted: Option<HashSet<u32>>,
     /// Kernels' names by their address: CUPTI keeps one copy of each.
     names: HashMap<u64, Arc<str>>,
     functions_seen: HashMap<(Api, u32), Arc<str>>,
@@ -250,8 +251,10 @@ impl Recording {
         ] {
             self.enable(kind)?;
         }
-        if !self.enable_launches() {
+        let launches = functions.launches();
+        if !self.enable_launches(&launches) {
             self.enable(KIND_DRIVER)?;
+            self.wanted = Some(launches.into_iter().collect());
         }
         Ok(())
     }
@@ -267,22 +270,24 @@ impl Recording {
         Ok(())
     }
 
-    /// Of the driver's calls only those that put work on a device are worth a record: burn's backend asks for
-    /// events far more often. Says whether the library can tell them apart.
-    fn enable_launches(&mut self) -> bool {
+    /// Has only the calls of `launches` recorded. Says whether the library can tell the driver's calls apart.
+    fn enable_launches(&mut self, launches: &[u32]) -> bool {
         let Some(enable) = self.functions.enable_driver_api else {
             return false;
         };
-        for function in 1..MOST_FUNCTIONS {
-            let name = self.functions.name_of(Api::Driver, function);
-            let wanted =
-                name.is_some_and(|name| LAUNCHES.iter().any(|launch| name.starts_with(launch)));
-            // SAFETY: takes the number of a function, which the library has just named, and a flag.
-            if wanted && unsafe { enable(function, 1) } == 0 {
-                self.launches.push(function);
+        for function in launches {
+            // SAFETY: takes the number of a function, which the library has named, and a flag.
+            if unsafe { enable(*function, 1) } == 0 {
+                self.launches.push(*function);
             }
         }
         !self.launches.is_empty()
+    }
+
+    /// Whether CUPTI records every call of the driver's, also those that launch nothing: it has no
+    /// `cuptiActivityEnableDriverApi`, or refused it.
+    pub fn records_all_driver_calls(&self) -> bool {
+        self.wanted.is_some()
     }
 
     /// Reads what has been completed, oldest buffer first; with `flush` CUPTI is asked for what it holds back.
@@ -340,9 +345,9 @@ impl Recording {
     }
 
     fn read_completed(&mut self, take: &mut impl FnMut(Activity)) {
-        while let Ok(mut buffer) = self.completed.try_recv() {
+        while let Ok(mut buffer) = self.buffers.completed.try_recv() {
             self.read(&mut buffer, take);
-            self.returned.send(buffer).ok();
+            self.buffers.returned.send(buffer).ok();
         }
         let mut dropped = 0_usize;
         // SAFETY: a null context asks for the global queue; `dropped` is a place for one number.
@@ -376,6 +381,12 @@ impl Recording {
             let length = decode::bytes_read(kind).unwrap_or(4).min(left);
             // SAFETY: `length` bytes from `record` on lie in the valid part of the buffer.
             let bytes = unsafe { std::slice::from_raw_parts(record, length) };
+            if let Some(wanted) = &self.wanted
+                && decode::driver_call(bytes).is_some_and(|function| !wanted.contains(&function))
+            {
+                self.count.other_calls += 1;
+                continue;
+            }
             let names = &mut self.names;
             match decode::decode(bytes, |address| kernel_name(names, address)) {
                 Ok(activity) => {
@@ -405,67 +416,6 @@ fn kernel_name(names: &mut HashMap<u64, Arc<str>>, address: u64) -> Arc<str> {
         name.to_string_lossy().into()
     });
     name.clone()
-}
-
-/// A function of the library, or its name where it has none such.
-fn function<T: Copy>(library: &'static Library, name: &'static str) -> Result<T, &'static str> {
-    // SAFETY: every caller asks for a function with the type that CUPTI's headers declare.
-    let symbol = unsafe { library.get::<T>(name.as_bytes()) };
-    symbol.map(|symbol| *symbol).map_err(|_| name)
-}
-
-impl Functions {
-    fn of(library: &'static Library) -> Result<Functions, &'static str> {
-        Ok(Functions {
-            register_callbacks: function(library, "cuptiActivityRegisterCallbacks")?,
-            register_timestamp: function(library, "cuptiActivityRegisterTimestampCallback")?,
-            enable: function(library, "cuptiActivityEnable")?,
-            disable: function(library, "cuptiActivityDisable")?,
-            flush_all: function(library, "cuptiActivityFlushAll")?,
-            next_record: function(library, "cuptiActivityGetNextRecord")?,
-            dropped: function(library, "cuptiActivityGetNumDroppedRecords")?,
-            result_string: function(library, "cuptiGetResultString")?,
-            callback_name: function(library, "cuptiGetCallbackName")?,
-            version: function(library, "cuptiGetVersion")?,
-            set_thread_id_type: function(library, "cuptiSetThreadIdType").ok(),
-            enable_driver_api: function(library, "cuptiActivityEnableDriverApi").ok(),
-        })
-    }
-
-    fn check(&self, call: &'static str, status: Status) -> Result<(), CuptiError> {
-        if status == 0 {
-            return Ok(());
-        }
-        let mut text = std::ptr::null();
-        // SAFETY: the function stores the address of a string that is never freed.
-        let named = unsafe { (self.result_string)(status, &mut text) } == 0;
-        Err(CuptiError::Refused {
-            call,
-            code: status,
-            name: named.then(|| text_at(text)).flatten(),
-        })
-    }
-
-    fn name_of(&self, api: Api, function: u32) -> Option<String> {
-        let domain = match api {
-            Api::Driver => DOMAIN_DRIVER,
-            Api::Runtime => DOMAIN_RUNTIME,
-        };
-        let mut text = std::ptr::null();
-        // SAFETY: the function stores the address of a string that is never freed, or refuses the number.
-        let named = unsafe { (self.callback_name)(domain, function, &mut text) } == 0;
-        named.then(|| text_at(text)).flatten()
-    }
-}
-
-/// A string of the library's.
-fn text_at(text: *const c_char) -> Option<String> {
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: CUPTI's own strings end with a NUL and are never freed.
-    let text = unsafe { CStr::from_ptr(text) };
-    Some(text.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

@@ -1,17 +1,21 @@
 //! The kernel timeline: what the device itself says it did, through CUPTI's activity records.
 //!
-//! `library` starts the recording and hands out buffers, `decode` reads what they hold, `activity` says what
+//! `choice` tries one library after another, `library` starts the recording and hands out buffers, `functions` are
+//! those of libcupti, `decode` reads what they hold, `activity` says what
 //! that is. Invariants: CUPTI is opened only once the driver answers; the timestamp callback is registered
 //! once in the life of the process, before any kind is enabled, and returns the run's own clock; records that
 //! are lost or cannot be used are counted. May use: `timeline`.
 
 mod activity;
+mod choice;
 mod decode;
+mod functions;
 mod library;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod synthetic;
 
 pub use activity::{Activity, Api, ApiCall, DeviceWork, Direction, HostMemory, WorkKind};
+pub use choice::{Refusal, record_with_first, refusals};
 pub use decode::{OLDEST_VERSION, Rejected};
 pub use library::{Cupti, Recording};
 
@@ -26,6 +30,8 @@ pub struct RecordCount {
     pub without_time: u64,
     /// Cut, backwards or of a kind that nobody asked for.
     pub unusable: u64,
+    /// Calls of the driver's that launched nothing, where CUPTI records all of them. They are skipped.
+    pub other_calls: u64,
 }
 
 impl RecordCount {

@@ -1,7 +1,7 @@
 use super::decode::{KIND_RUNTIME, decode};
-use super::library;
 use super::synthetic::{Buffer, CUDA_11_8, CUDA_12_9, CUDA_13_5};
 use super::*;
+use super::{functions, library};
 use stallscope_core::timeline::{Interval, MonotonicClock, Nanos};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,6 +92,7 @@ fn records_without_a_time_or_of_another_kind_are_counted() {
         dropped: 0,
         without_time: 2,
         unusable: 2,
+        other_calls: 0,
     };
     assert_eq!(count, expected);
     assert_eq!(count.lost(), 4);
@@ -182,8 +183,8 @@ fn records_written_by_hand_are_those_of_nvidias_header() {
         library::MAX_LIMIT_REACHED,
         library::FLUSH_FORCED,
         library::THREAD_ID_SYSTEM,
-        library::DOMAIN_DRIVER,
-        library::DOMAIN_RUNTIME,
+        functions::DOMAIN_DRIVER,
+        functions::DOMAIN_RUNTIME,
     ];
     let theirs = printed.lines().map(|line| line.rsplit(' ').next().unwrap());
     assert_eq!(
@@ -211,9 +212,38 @@ fn nvidias_own_library_walks_the_buffers_that_are_read_here() {
     let (expected, _) = fill(Buffer::new(CUDA_12_9)).read();
     let cupti = Cupti::open(&path).unwrap();
     assert_eq!(cupti.version(), 28, "the layout is that of CUDA 12.9");
-    let (activities, count) = cupti.read(&buffer.bytes);
+    let (activities, count) = cupti.read(&buffer.bytes, false);
     assert_eq!((count.read, count.lost()), (200, 0));
     assert_eq!(activities, expected);
+}
+
+#[test]
+fn of_all_calls_that_an_old_library_records_the_launches_are_read() {
+    let Some(path) = present(fetched().join("12.4/libcupti.so.12")) else {
+        return;
+    };
+    // No cuptiActivityEnableDriverApi: that came with CUDA 12.5.
+    let cupti = Cupti::open(&path).unwrap();
+    assert_eq!(cupti.version(), 22);
+    let header = fs::read_to_string(fetched().join("12.4/include/cupti_driver_cbid.h")).unwrap();
+    let number = |name: &str| {
+        let line = header
+            .lines()
+            .find(|line| line.contains(&format!("CBID_{name} ")));
+        let value = line.unwrap().split('=').nth(1).unwrap();
+        value.trim().trim_end_matches(',').parse::<u32>().unwrap()
+    };
+    let mut buffer = Buffer::with_names_in_memory(CUDA_12_9);
+    let launches = ["cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemsetD8Async"];
+    for (n, name) in (1..).zip(launches) {
+        buffer.call(number(name), [n, n + 1], 77, n as u32);
+    }
+    for (n, name) in (50..).zip(["cuEventQuery", "cuEventRecord", "cuStreamSynchronize"]) {
+        buffer.call(number(name), [n, n + 1], 77, n as u32);
+    }
+    let (activities, count) = cupti.read(&buffer.bytes, true);
+    assert_eq!(activities.len(), launches.len());
+    assert_eq!((count.read, count.other_calls, count.lost()), (3, 3, 0));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::comparison::Observed;
 use super::*;
-use crate::probe::Driver;
+use crate::probe::{CudaVersion, Driver, Piece};
 use std::cell::Cell;
 
 /// Where the device's timer stands when the run's clock is at zero.
@@ -273,6 +273,7 @@ fn everything_that_is_missing_is_named() {
         driver: Err(missing("driver")),
         nvml: piece(),
         cupti: Err(missing("CUPTI")),
+        cupti_others: Vec::new(),
         // Neither is needed: the driver compiles the kernel.
         nvrtc: Err(missing("NVRTC")),
         headers: Err(missing("headers")),
@@ -287,7 +288,7 @@ fn everything_that_is_missing_is_named() {
         "{text}"
     );
     probe.driver = Ok(Driver {
-        cuda_version: "13.0".to_owned(),
+        cuda_version: CudaVersion::new(13, 0),
         devices: Vec::new(),
     });
     let pieces = needed(&probe, 3).unwrap_err();

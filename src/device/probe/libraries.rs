@@ -2,7 +2,7 @@
 //!
 //! Invariants: a library once opened is never closed; CUPTI is opened only when the driver answers.
 //!
-//! May use: `probe` (its types), `search`.
+//! May use: `probe` (its types), `compiler` (the order of libraries), `packages`, `search`.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::path::{Path, PathBuf};
@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use libloading::Library;
 use nvml_wrapper::Nvml;
 
-use super::{Driver, Gpu, Missing, Piece, cuda_version, search};
+use super::compiler::by_fit;
+use super::packages::{CudaVersion, Package, install};
+use super::{Driver, Gpu, Missing, Piece, search};
 
-fn open(name: &Path) -> Result<&'static Library, libloading::Error> {
+pub(super) fn open(name: &Path) -> Result<&'static Library, libloading::Error> {
     // SAFETY: NVIDIA's libraries have initialisers without preconditions on the caller. The
     // library is leaked, so that nothing it started can outlive its code.
     let library = unsafe { Library::new(name) }?;
@@ -20,7 +22,7 @@ fn open(name: &Path) -> Result<&'static Library, libloading::Error> {
 }
 
 /// A function of a library, if it has it.
-fn function<T: Copy>(library: &'static Library, name: &str) -> Option<T> {
+pub(super) fn function<T: Copy>(library: &'static Library, name: &str) -> Option<T> {
     // SAFETY: each caller names a function of NVIDIA's stable C interface with the type that its
     // header declares.
     unsafe { library.get::<T>(name.as_bytes()) }
@@ -50,7 +52,7 @@ fn text_of(buffer: &[c_char]) -> String {
 /// What is wrong with a library that is there but too old, or not NVIDIA's.
 const STALE: &str = "the library lacks a function that every driver has";
 /// What is wrong with a library that is not there.
-const ABSENT: &str = "not on the loader's path nor in a CUDA toolkit";
+pub(super) const ABSENT: &str = "not on the loader's path nor in a CUDA toolkit";
 
 const DRIVER: &str = "NVIDIA driver (libcuda.so.1)";
 
@@ -79,7 +81,7 @@ pub(super) fn driver() -> Result<Driver, Missing> {
         .filter_map(|ordinal| gpu(library, ordinal))
         .collect();
     Ok(Driver {
-        cuda_version: cuda_version(read_int(version).unwrap_or(0).unsigned_abs()),
+        cuda_version: CudaVersion::of_number(read_int(version).unwrap_or(0).unsigned_abs()),
         devices,
     })
 }
@@ -105,7 +107,23 @@ fn gpu(library: &'static Library, ordinal: c_int) -> Option<Gpu> {
         name,
         memory_bytes: memory_bytes as u64,
         pci_bus_id: pci_bus_id(library, device),
+        compute_capability: compute_capability(library, device),
     })
+}
+
+fn compute_capability(library: &'static Library, device: c_int) -> Option<u32> {
+    /// Of `CUdevice_attribute`.
+    const MAJOR: c_int = 75;
+    const MINOR: c_int = 76;
+    let get: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int =
+        function(library, "cuDeviceGetAttribute")?;
+    let read = |attribute| {
+        let mut value: c_int = 0;
+        // SAFETY: `value` is a place for the one number; the device is one that cuDeviceGet stored.
+        let status = unsafe { get(&mut value, attribute, device) };
+        (status == 0).then_some(value.unsigned_abs())
+    };
+    Some(read(MAJOR)? * 10 + read(MINOR)?)
 }
 
 fn pci_bus_id(library: &'static Library, device: c_int) -> Option<String> {
@@ -173,83 +191,37 @@ pub(super) fn nvml() -> Result<Piece, Missing> {
     })
 }
 
-/// Newest first: the one that matches the newest toolkit knows the newest driver.
+/// Newest first; those of the driver's own version are tried before.
 const CUPTI_NAMES: [&str; 3] = ["libcupti.so.13", "libcupti.so.12", "libcupti.so"];
 
-pub(super) fn cupti(driver_answers: bool) -> Result<Piece, Missing> {
-    let missing = || {
-        Missing {
+/// CUPTI for a driver that supports CUDA up to `driver`, and where others lie, in the order to try.
+pub(super) fn cupti(driver: Option<CudaVersion>) -> (Result<Piece, Missing>, Vec<PathBuf>) {
+    let version = driver.unwrap_or(super::ASSUMED_VERSION);
+    let missing = || Missing {
         piece: "CUPTI (libcupti.so)",
         detail: ABSENT.to_owned(),
-        remedy: "install the CUDA toolkit (Debian and Ubuntu: the package libcupti-dev or cuda-cupti-13-0), \
-                 or `pip install nvidia-cuda-cupti` into the active virtual environment"
-            .to_owned(),
-    }
+        remedy: install(&[Package::Cupti], version),
     };
-    let on_disk = search::library(&CUPTI_NAMES);
+    let on_disk = by_fit(search::libraries(&CUPTI_NAMES), driver);
     // CUPTI hooks the driver when it is loaded: without one, only look.
-    if !driver_answers {
-        let found = on_disk.map(|path| Piece {
+    if driver.is_none() {
+        let found = on_disk.into_iter().next().map(|path| Piece {
             path,
             version: None,
         });
-        return found.ok_or_else(missing);
+        return (found.ok_or_else(missing), Vec::new());
     }
-    let names = CUPTI_NAMES.iter().map(PathBuf::from).chain(on_disk);
-    let opened = names
-        .into_iter()
-        .find_map(|path| open(&path).ok().map(|library| (path, library)));
-    let (path, library) = opened.ok_or_else(missing)?;
-    let version = function::<WriteInt>(library, "cuptiGetVersion").and_then(read_int);
-    Ok(Piece {
-        path,
-        version: version.map(|number| format!("API {number}")),
-    })
-}
-
-/// The names under which burn's backend (cudarc) looks for NVRTC.
-const NVRTC_NAMES: [&str; 3] = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"];
-
-pub(super) fn nvrtc() -> Result<Piece, Missing> {
-    let opened = NVRTC_NAMES
-        .iter()
-        .find_map(|name| open(Path::new(name)).ok().map(|library| (name, library)));
-    if let Some((name, library)) = opened {
-        return Ok(Piece {
-            path: PathBuf::from(name),
-            version: nvrtc_version(library),
-        });
-    }
-    let piece = "NVRTC (libnvrtc.so)";
-    let folder = search::library(&NVRTC_NAMES);
-    Err(match folder.as_deref().and_then(Path::parent) {
-        Some(folder) => Missing {
-            piece,
-            detail: format!(
-                "it lies in {}, where the loader does not look",
-                folder.display()
-            ),
-            remedy: format!(
-                "export LD_LIBRARY_PATH={}:$LD_LIBRARY_PATH",
-                folder.display()
-            ),
-        },
-        None => Missing {
-            piece,
-            detail: ABSENT.to_owned(),
-            remedy: "install the CUDA toolkit (Debian and Ubuntu: the package cuda-nvrtc-13-0)"
-                .to_owned(),
-        },
-    })
-}
-
-fn nvrtc_version(library: &'static Library) -> Option<String> {
-    let call: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int =
-        function(library, "nvrtcVersion")?;
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: both pointers are to live locals of the type that the function stores.
-    let status = unsafe { call(&mut major, &mut minor) };
-    (status == 0).then(|| format!("{major}.{minor}"))
+    let names = by_fit(CUPTI_NAMES.map(PathBuf::from).to_vec(), driver);
+    let mut candidates = names.into_iter().chain(on_disk);
+    let opened = candidates.find_map(|path| open(&path).ok().map(|library| (path, library)));
+    let found = opened.map(|(path, library)| {
+        let version = function::<WriteInt>(library, "cuptiGetVersion").and_then(read_int);
+        Piece {
+            path,
+            version: version.map(|number| format!("API {number}")),
+        }
+    });
+    (found.ok_or_else(missing), candidates.collect())
 }
 
 /// The loader's message without the function it was called through.

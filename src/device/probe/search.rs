@@ -23,20 +23,26 @@ pub fn toolkit() -> Option<PathBuf> {
     })
 }
 
-/// The first of `names` that lies where the loader or a CUDA installation keeps libraries.
-pub fn library(names: &[&str]) -> Option<PathBuf> {
+/// Where `names` lie that the loader or a CUDA installation keeps, in the order of `names`; one file is listed once.
+pub fn libraries(names: &[&str]) -> Vec<PathBuf> {
     let folders = folders();
-    let beside = names
-        .iter()
-        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-    let found = beside.into_iter().find(|path| path.exists());
-    found.or_else(|| {
-        let cache = fs::read("/etc/ld.so.cache").ok()?;
-        names
-            .iter()
-            .find_map(|name| in_loader_cache(&cache, name))
-            .filter(|path| path.exists())
-    })
+    let cache = fs::read("/etc/ld.so.cache").unwrap_or_default();
+    let mut found: Vec<PathBuf> = Vec::new();
+    let mut files: Vec<PathBuf> = Vec::new();
+    for name in names {
+        let beside = folders.iter().map(|folder| folder.join(name));
+        for path in beside.chain(in_loader_cache(&cache, name)) {
+            // Links to one library lie side by side.
+            match fs::canonicalize(&path) {
+                Ok(file) if !files.contains(&file) => {
+                    files.push(file);
+                    found.push(path);
+                }
+                _ => {}
+            }
+        }
+    }
+    found
 }
 
 fn folders() -> Vec<PathBuf> {

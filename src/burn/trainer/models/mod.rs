@@ -11,6 +11,8 @@ pub(super) mod cpu;
 #[cfg(all(feature = "cuda", not(test)))]
 pub(super) mod cuda;
 mod engine;
+#[cfg(feature = "cuda")]
+pub(super) mod kernel_cache;
 mod layers;
 mod model;
 #[cfg(feature = "cuda")]

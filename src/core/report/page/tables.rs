@@ -3,9 +3,9 @@
 //! May use: `analysis`, `timeline`.
 
 use super::parts::Table;
-use crate::analysis::{LengthSummary, SlowSample, StageSummary, WorkerSummary};
+use crate::analysis::{LengthSummary, SlowSample, StageSummary};
 use crate::report::{Report, percent};
-use crate::timeline::Nanos;
+use crate::timeline::{Nanos, ThreadUsage};
 
 /// Samples that are listed.
 const LISTED: usize = 10;
@@ -51,7 +51,7 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
                 "involuntary",
                 "major faults",
             ],
-            report.workers.iter().map(thread).collect(),
+            report.threads().map(thread).collect(),
         ),
         Table::new(
             "Slowest samples",
@@ -86,10 +86,9 @@ fn stage(row: &StageSummary, window: Nanos) -> Vec<String> {
     ]
 }
 
-fn thread(worker: &WorkerSummary) -> Vec<String> {
-    let usage = &worker.usage;
+fn thread((name, usage): (&str, &ThreadUsage)) -> Vec<String> {
     vec![
-        worker.name.clone(),
+        name.to_owned(),
         usage.user.to_string(),
         usage.system.to_string(),
         usage.run_delay.to_string(),
