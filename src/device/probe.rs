@@ -10,7 +10,10 @@
 //! May use: nothing of this crate.
 
 pub(super) mod libraries;
+mod loaded;
 mod search;
+
+pub use loaded::{VARIABLE as CUPTI_VARIABLE, cupti_of_process};
 
 use std::fmt;
 use std::path::PathBuf;

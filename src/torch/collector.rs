@@ -5,10 +5,11 @@
 use crate::advice::{Computing, advise, predict};
 use crate::clock::{RunDelay, now};
 use crate::event::Event;
+use crate::gpu::Gpu;
 use crate::pages::page_costs;
 use crate::proc;
 use crate::ring::{RingReader, Rings, is_alive};
-use crate::translation::{Translation, Wanted};
+use crate::translation::{Chunk, Translation, Wanted};
 use nix::sys::resource::UsageWho;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -107,6 +108,7 @@ struct Collector {
     events: u64,
     dropped: HashMap<usize, u64>,
     lost: u64,
+    gpu: Gpu,
     read_at: u64,
     main_delay: Option<RunDelay>,
     workers: Vec<u32>,
@@ -147,6 +149,7 @@ pub fn collect(
         events: 0,
         dropped: HashMap::new(),
         lost: 0,
+        gpu: Gpu::default(),
         read_at: 0,
         main_delay: RunDelay::of(main, main),
         workers: Vec::new(),
@@ -164,7 +167,7 @@ pub fn collect(
             break said;
         }
         collector.read_kernel(looks);
-        collector.work(false)?;
+        collector.work(None)?;
         if let Some(on_progress) = &mut on_progress
             && told.elapsed() >= TELL_EVERY
         {
@@ -178,7 +181,7 @@ pub fn collect(
         thread::sleep(if many { PAUSE / 10 } else { PAUSE });
     };
     collector.read_kernel(true);
-    collector.work(true)?;
+    collector.work(Some(said))?;
     let outcome = collector.report(said);
     if !said {
         collector.end_workers();
@@ -188,22 +191,31 @@ pub fn collect(
 
 impl Collector {
     fn drain(&mut self, reader: &mut RingReader) {
-        let translation = &mut self.translation;
+        let (translation, gpu) = (&mut self.translation, &mut self.gpu);
         let mut events = 0;
         reader.drain(|_, pid, tid, words| {
             events += 1;
-            if let Some(event) = Event::read(words) {
-                translation.take(pid, tid, event);
+            match Event::read(words) {
+                Some(Event::Device(event)) => gpu.take(event, &translation.names),
+                Some(event) => translation.take(pid, tid, event),
+                None => {}
             }
         });
         self.events += events;
-        for slot in reader.slots() {
+        let slots = reader.slots();
+        // The training's process has one ring for what it does, and then one for what its GPU does.
+        let own = slots.iter().filter(|slot| slot.pid == self.main);
+        let own = own.map(|slot| slot.claim).min();
+        for slot in slots {
             if slot.pid != self.main && !self.workers.contains(&slot.pid) {
                 self.workers.push(slot.pid);
             }
             let dropped = reader.dropped(slot.number);
             let before = self.dropped.insert(slot.number, dropped).unwrap_or(0);
-            if dropped > before {
+            let of_gpu = slot.pid == self.main && Some(slot.claim) != own;
+            if dropped > before && of_gpu {
+                self.gpu.lost(dropped - before);
+            } else if dropped > before {
                 self.lost += dropped - before;
                 self.translation.dropped(slot.pid);
             }
@@ -249,12 +261,25 @@ impl Collector {
         })
     }
 
-    /// Analyses what is there.
-    fn work(&mut self, last: bool) -> Result<(), CollectError> {
-        let at = now();
-        let chunks = self.translation.translate(at, last);
+    /// Analyses what is there; at the `end` all of it, of which the training said or did not say that it is all.
+    fn work(&mut self, end: Option<bool>) -> Result<(), CollectError> {
+        let (at, last) = (now(), end.is_some());
+        let mut chunks = self.translation.translate(at, last);
         if self.measuring.is_none() {
             self.measuring = self.begin()?;
+        }
+        if let Some(measuring) = &mut self.measuring {
+            for chunk in &chunks {
+                self.gpu
+                    .host(&chunk.records, self.translation.host_known_until());
+            }
+            let (analysis, feed) = (&mut measuring.analysis, &measuring.feed);
+            let records = self
+                .gpu
+                .settle(end, &self.translation.names, analysis, feed);
+            self.translation.device_did(&records);
+            let lanes = self.translation.lanes().to_vec();
+            chunks.extend((!records.is_empty()).then_some(Chunk { lanes, records }));
         }
         // With the first records after the look.
         let mut cpu = self.cpu.take_if(|_| !chunks.is_empty());
@@ -287,7 +312,7 @@ impl Collector {
         Ok(())
     }
 
-    fn begin(&self) -> Result<Option<Measuring>, CollectError> {
+    fn begin(&mut self) -> Result<Option<Measuring>, CollectError> {
         let (Some(run_start), Some(_)) = (self.translation.begun(), self.translation.pipeline())
         else {
             return Ok(None);
@@ -296,8 +321,11 @@ impl Collector {
             warmup_steps: self.options.warmup_steps,
             steps: self.options.steps,
             run_start,
-            device_beside: false,
+            device_beside: self.translation.device_lanes().is_some(),
         };
+        if let Some(lanes) = self.translation.device_lanes() {
+            self.gpu.begin(lanes, rule, &self.translation.names);
+        }
         let options = TraceOptions {
             base: run_start,
             max_bytes: MOST_TRACE_BYTES,
@@ -411,9 +439,15 @@ impl Collector {
             report.pipeline,
             settings.num_workers,
             settings.prefetch_factor,
+            self.translation.device_lanes().is_some(),
         );
+        let timeline = self.translation.timeline();
+        let gpu = timeline.and_then(|(begun, _)| begun.device.as_deref());
         let device = DeviceReport {
-            name: "your training".to_owned(),
+            name: gpu.map_or("your training".to_owned(), |gpu| {
+                format!("your training on {gpu}")
+            }),
+            timeline: timeline.map(|(begun, changed)| self.gpu.report(begun, changed)),
             busy_ns: summary.device_busy,
             idle_ns: summary.device_idle(),
             busy_share: summary.busy_share(),
@@ -464,7 +498,12 @@ impl Collector {
     }
 }
 
-fn shape(pipeline: &'static Pipeline, num_workers: usize, prefetch_factor: usize) -> LoaderShape {
+fn shape(
+    pipeline: &'static Pipeline,
+    num_workers: usize,
+    prefetch_factor: usize,
+    device_beside: bool,
+) -> LoaderShape {
     LoaderShape {
         pipeline,
         layout: Layout::WholeBatch {
@@ -477,7 +516,7 @@ fn shape(pipeline: &'static Pipeline, num_workers: usize, prefetch_factor: usize
         },
         has_device: true,
         resident: None,
-        device_beside: false,
+        device_beside,
         disk: None,
         copy_latency: Nanos::ZERO,
         value_bytes: 1,

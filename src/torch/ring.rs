@@ -25,7 +25,7 @@ pub const SLOTS: usize = 256;
 pub const RING_WORDS: u64 = 1 << 18;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"stallrng");
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Words before the first slot, and of a slot before its ring: a page.
 const PAGE_WORDS: usize = 512;
 const SLOT_WORDS: usize = PAGE_WORDS + RING_WORDS as usize;
@@ -207,6 +207,14 @@ impl RingWriter {
     /// The process that claimed it.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Whether an event of so many words has room.
+    pub fn has_room(&self, words: usize) -> bool {
+        let word = |place| self.rings.slot_word(self.slot, place);
+        let written = word(WRITTEN).load(Ordering::Relaxed);
+        let used = written.wrapping_sub(word(TAKEN).load(Ordering::Acquire));
+        used + words as u64 <= RING_WORDS
     }
 
     /// Appends one event, as said by the thread `tid`; one that has no room is counted and dropped.

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// How far ahead of the trainer a deeper queue could let a stage get at most: no queue is deeper than
 /// this much work.
 const LONGEST_LEAD: Nanos = Nanos::from_millis(2_000);
+/// Why a device waits that a batch is being copied to.
+const COPYING: Cause = Cause::Host(HostWork::Copy);
 /// Before a wait of a worker for a slot that is longer, nobody asks which batches were held back.
 const LONGEST_WAIT: Nanos = Nanos::from_millis(10_000);
 
@@ -22,6 +24,8 @@ pub(super) struct DeviceActivity {
     /// When a device that runs beside the trainer's thread, in the course of a step, had nothing to do since the
     /// host had not launched what came next.
     pub(super) late: IntervalSet,
+    /// When a batch was copied to it that its step began with.
+    pub(super) copying: IntervalSet,
     pub(super) host: VecDeque<HostSpan>,
     /// When dropped records may have told of the one and the other.
     pub(super) busy_hidden: IntervalSet,
@@ -52,6 +56,7 @@ impl DeviceActivity {
         let sets = [
             &mut self.busy,
             &mut self.late,
+            &mut self.copying,
             &mut self.busy_hidden,
             &mut self.host_hidden,
         ];
@@ -488,8 +493,15 @@ impl Sorter<'_> {
         self.left = self.left - own.length();
         match *link {
             Link::Service { stage, .. } | Link::WorkerFreed { stage } => match stage.kind() {
-                StageKind::Step | StageKind::Main => self.host(own, device),
-                StageKind::Device => self.device_side(own, device),
+                StageKind::Step | StageKind::Main | StageKind::Device => {
+                    for (piece, is_copying) in device.copying.pieces(own) {
+                        match (is_copying, stage.kind()) {
+                            (true, _) => self.fold.add(piece, COPYING, self.spans),
+                            (_, StageKind::Device) => self.device_side(piece, device),
+                            _ => self.host(piece, device),
+                        }
+                    }
+                }
                 _ => self.fold.serving.idle.push((own, None)),
             },
             Link::Started { .. } => self.fold.add(own, Cause::StartUp, self.spans),

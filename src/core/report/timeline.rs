@@ -13,9 +13,11 @@ use serde::{Deserialize, Serialize};
 pub enum TimelineSource {
     /// The GPU's own timestamps of each kernel and copy.
     Cupti,
-    /// The end of each step, as the host saw its CUDA event. Gaps within a step are not seen.
+    /// CUDA events: of the end of each step as the host saw it, or in PyTorch of its beginning and its end. Gaps within a
+    /// step are not seen.
     Events,
-    /// The host's clock, with a synchronisation after each part of a step.
+    /// The host's clock: a synchronisation after each part of a step, or in PyTorch the time in the model, its backward
+    /// pass and the optimizer.
     #[default]
     Host,
 }
@@ -27,6 +29,10 @@ pub struct TimelineReport {
     pub source: TimelineSource,
     /// Why it is not the GPU's own timestamps, where it is not.
     pub fallback: Option<String>,
+    /// From which step on, counted from one with the warm-up, CUDA events tell of it instead: where another profiler took
+    /// CUPTI.
+    #[serde(default)]
+    pub events_from: Option<u64>,
     /// Why it may say too little, where it may.
     pub doubt: Option<String>,
     /// CUPTI's API version.
@@ -70,7 +76,8 @@ impl TimelineReport {
         let lost = self.lost + self.late;
         if steps > 0 && self.records == 0 {
             let text = "CUPTI recorded no kernel at all, so the device seems idle: another profiler may hold it, \
-                        or it belongs to a CUDA newer than the driver's; try gpu.timeline = \"events\"";
+                        or it belongs to a CUDA newer than the driver's; try gpu.timeline = \"events\", or for PyTorch \
+                        STALLSCOPE_CUPTI=off";
             return Some(text.to_owned());
         }
         (lost > 0).then(|| {
@@ -100,8 +107,12 @@ impl TimelineReport {
         let mut lines = vec![("timeline", joined([Some(source), kernels, prepared]))];
         let copies = self.copies.iter().filter(|copies| copies.count > 0);
         lines.extend(copies.map(|copies| ("copies", copies.words())));
+        let until = match self.events_from {
+            Some(step) => format!("from step {step} on by CUDA events"),
+            None => "not by CUPTI".to_owned(),
+        };
         let fallback = self.fallback.iter();
-        lines.extend(fallback.map(|reason| ("", format!("not by CUPTI: {reason}"))));
+        lines.extend(fallback.map(|reason| ("", format!("{until}: {reason}"))));
         lines.extend(self.doubt.iter().map(|doubt| ("", doubt.clone())));
         lines
     }
@@ -112,9 +123,9 @@ impl TimelineSource {
         match self {
             TimelineSource::Cupti => "the GPU's own, by CUPTI",
             TimelineSource::Events => {
-                "ends of steps by CUDA events, so that gaps within a step count as busy"
+                "steps by CUDA events, so that gaps within a step count as busy"
             }
-            TimelineSource::Host => "the host's, which waited for each part of a step",
+            TimelineSource::Host => "the host's, for each part of a step",
         }
     }
 }

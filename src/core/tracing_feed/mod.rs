@@ -146,7 +146,8 @@ impl TracingFeed {
                 None => self.lanes.push(info.clone()),
             }
             // Where threads of other processes train, a lane has no place before its thread is known.
-            if info.thread.is_none() && lanes[0].thread.is_some() {
+            let on_device = matches!(info.kind, LaneKind::Device | LaneKind::CopyEngine);
+            if info.thread.is_none() && lanes[0].thread.is_some() && !on_device {
                 continue;
             }
             let (pid, tid) = self.place(number as u16);

@@ -19,7 +19,7 @@ use stallscope_core::timeline::Clock;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Bytes of one buffer: some 2,000 launches, a few steps of a large network. As long as the device has work, CUPTI
@@ -80,6 +80,12 @@ struct Callbacks {
     full: Sender<Buffer>,
     empty: Receiver<Buffer>,
     buffers: AtomicUsize,
+    /// The other ends, for one recording at a time.
+    completed: Receiver<Buffer>,
+    returned: Sender<Buffer>,
+    recording: AtomicBool,
+    /// CUPTI has the clock: told again, it would give wrong times.
+    has_clock: AtomicBool,
 }
 
 static CALLBACKS: OnceLock<Callbacks> = OnceLock::new();
@@ -178,24 +184,36 @@ impl Cupti {
     }
 
     /// Starts recording, with times of `clock`. Kernels, copies and memory sets of the whole process are
-    /// recorded, and the calls that launched them.
+    /// recorded, and the calls that launched them. Another recording may follow one that is over, with the same clock.
     ///
     /// # Errors
     /// What CUPTI refused; nothing is recorded then.
     pub fn record(self, clock: Arc<dyn Clock>) -> Result<Recording, CuptiError> {
-        let (full, completed) = unbounded();
-        let (returned, empty) = unbounded();
-        let callbacks = Callbacks {
-            clock,
-            full,
-            empty,
-            buffers: AtomicUsize::new(0),
-        };
-        CALLBACKS
-            .set(callbacks)
-            .map_err(|_| CuptiError::OtherClock)?;
+        let callbacks = CALLBACKS.get_or_init(|| {
+            let (full, completed) = unbounded();
+            let (returned, empty) = unbounded();
+            Callbacks {
+                clock: clock.clone(),
+                full,
+                empty,
+                buffers: AtomicUsize::new(0),
+                completed,
+                returned,
+                recording: AtomicBool::new(false),
+                has_clock: AtomicBool::new(false),
+            }
+        });
+        let is_same = Arc::ptr_eq(&callbacks.clock, &clock);
+        if !is_same || callbacks.recording.swap(true, Ordering::AcqRel) {
+            return Err(CuptiError::OtherClock);
+        }
+        while let Ok(buffer) = callbacks.completed.try_recv() {
+            callbacks.returned.send(buffer).ok();
+        }
+        let (completed, returned) = (callbacks.completed.clone(), callbacks.returned.clone());
         let mut recording = self.recording(completed, returned);
-        recording.start()?;
+        recording.is_live = true;
+        recording.start(callbacks)?;
         Ok(recording)
     }
 
@@ -210,6 +228,7 @@ impl Cupti {
             names: HashMap::new(),
             functions_seen: HashMap::new(),
             count: RecordCount::default(),
+            is_live: false,
         }
     }
 }
@@ -227,18 +246,23 @@ pub struct Recording {
     names: HashMap<u64, Arc<str>>,
     functions_seen: HashMap<(Api, u32), Arc<str>>,
     count: RecordCount,
+    /// It has the callbacks.
+    is_live: bool,
 }
 
 impl Recording {
-    fn start(&mut self) -> Result<(), CuptiError> {
+    fn start(&mut self, callbacks: &Callbacks) -> Result<(), CuptiError> {
         let functions = self.functions;
         if let Some(set) = functions.set_thread_id_type {
             // SAFETY: takes one of the header's numbers. Refused, threads have other numbers.
             unsafe { set(THREAD_ID_SYSTEM) };
         }
-        // SAFETY: the callback is a plain function that lives as long as the process.
-        let status = unsafe { (functions.register_timestamp)(timestamp) };
-        functions.check("cuptiActivityRegisterTimestampCallback", status)?;
+        if !callbacks.has_clock.load(Ordering::Acquire) {
+            // SAFETY: the callback is a plain function that lives as long as the process.
+            let status = unsafe { (functions.register_timestamp)(timestamp) };
+            functions.check("cuptiActivityRegisterTimestampCallback", status)?;
+            callbacks.has_clock.store(true, Ordering::Release);
+        }
         // SAFETY: both callbacks keep CUPTI's contract, see there.
         let status = unsafe { (functions.register_callbacks)(request_buffer, buffer_completed) };
         functions.check("cuptiActivityRegisterCallbacks", status)?;
@@ -391,6 +415,9 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         self.disable();
+        if let Some(callbacks) = CALLBACKS.get().filter(|_| self.is_live) {
+            callbacks.recording.store(false, Ordering::Release);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use libloading::Library;
 use nvml_wrapper::Nvml;
 
-use super::{Driver, Gpu, Missing, Piece, cuda_version, search};
+use super::{Driver, Gpu, Missing, Piece, cuda_version, loaded, search};
 
 fn open(name: &Path) -> Result<&'static Library, libloading::Error> {
     // SAFETY: NVIDIA's libraries have initialisers without preconditions on the caller. The
@@ -186,7 +186,9 @@ pub(super) fn cupti(driver_answers: bool) -> Result<Piece, Missing> {
             .to_owned(),
     }
     };
-    let on_disk = search::library(&CUPTI_NAMES);
+    let named = loaded::named().transpose()?;
+    let is_named = named.is_some();
+    let on_disk = named.or_else(|| search::library(&CUPTI_NAMES));
     // CUPTI hooks the driver when it is loaded: without one, only look.
     if !driver_answers {
         let found = on_disk.map(|path| Piece {
@@ -195,7 +197,8 @@ pub(super) fn cupti(driver_answers: bool) -> Result<Piece, Missing> {
         });
         return found.ok_or_else(missing);
     }
-    let names = CUPTI_NAMES.iter().map(PathBuf::from).chain(on_disk);
+    let usual = CUPTI_NAMES.iter().filter(|_| !is_named);
+    let names = usual.map(PathBuf::from).chain(on_disk);
     let opened = names
         .into_iter()
         .find_map(|path| open(&path).ok().map(|library| (path, library)));

@@ -1,0 +1,155 @@
+//! Steps of a training that is not ours: they need not read their outcome back, batches are copied in their course, and
+//! work may be launched outside of them.
+//!
+//! Calls come by thread and late, the device's work in order. All of a step's work has been seen once the calls until
+//! its end are known, and work of a later step has come.
+
+use super::{GpuLanes, GpuSteps, HostCopy, HostStep, LaunchedWork};
+use crate::cupti::{Direction, WorkKind};
+use stallscope_core::timeline::{BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record};
+
+/// What is known beside the steps.
+#[derive(Default)]
+pub(super) struct Foreign {
+    /// All steps of the host's until then are known.
+    pub(super) host_until: Nanos,
+    /// All calls that had returned by then are.
+    calls_until: Nanos,
+    /// The end of the last step that was put together, and its batch.
+    settled_until: Nanos,
+    batch: u64,
+    is_cut_off: bool,
+    /// When kernels ran that no step launched, as far as not handed on.
+    outside: IntervalSet,
+}
+
+impl GpuSteps {
+    /// The same for a training that is not ours.
+    pub fn foreign(lanes: GpuLanes) -> GpuSteps {
+        GpuSteps {
+            foreign: Some(Foreign::default()),
+            ..GpuSteps::new(lanes)
+        }
+    }
+
+    /// All steps that the host had begun by `at` and ended since are known: what else was launched until then is of none.
+    pub fn host_known_until(&mut self, at: Nanos) {
+        if let Some(own) = &mut self.foreign {
+            own.host_until = own.host_until.max(at);
+        }
+    }
+
+    /// All calls that had returned by `at` were taken.
+    pub fn calls_known_until(&mut self, at: Nanos) {
+        if let Some(own) = &mut self.foreign {
+            own.calls_until = own.calls_until.max(at);
+        }
+    }
+
+    /// Not all that the training did was told, as where its process was killed: the last steps count only as far as their
+    /// calls are known.
+    pub fn was_cut_off(&mut self) {
+        if let Some(own) = &mut self.foreign {
+            own.is_cut_off = true;
+        }
+    }
+
+    /// At the end, forgets the last steps if nothing is known of their work.
+    pub(super) fn forget_unknown(&mut self) {
+        let Some(own) = &self.foreign else { return };
+        let (until, is_cut_off) = (own.calls_until, own.is_cut_off);
+        let known = |step: &HostStep| step.computes && (!is_cut_off || step.interval.end <= until);
+        let last = self.steps.iter().rposition(known);
+        if last.is_some() || is_cut_off {
+            self.steps.truncate(last.map_or(0, |last| last + 1));
+        }
+    }
+
+    /// Takes note of work that no known step launched.
+    pub(super) fn note_outside(&mut self, launched: &LaunchedWork) {
+        self.note_kernel(launched);
+        if let Some(own) = &mut self.foreign {
+            self.late += u64::from(launched.launched().start < own.settled_until);
+            if launched.work.kind.is_kernel() {
+                own.outside.insert(launched.work.interval);
+            }
+        }
+    }
+
+    /// Finds the steps whose work has all come.
+    pub(super) fn find_ended(&mut self) {
+        let Some(own) = &self.foreign else { return };
+        let last = self.steps.iter().rposition(|step| step.computes);
+        for step in self.steps.iter_mut().take(last.unwrap_or(0)) {
+            step.ended |= step.interval.end <= own.calls_until;
+        }
+    }
+
+    /// Hands on what ran outside of steps.
+    pub(super) fn hand_on_outside(&mut self, records: &mut Vec<(u16, Record)>) {
+        let Some(own) = &mut self.foreign else { return };
+        for part in std::mem::take(&mut own.outside).parts() {
+            let span = BusySpan {
+                phase: DevicePhase::Kernels,
+                batch: own.batch,
+                start: part.start,
+                end: part.end,
+            };
+            records.push((self.lanes.device, Record::Busy(span)));
+        }
+    }
+
+    /// Takes note that a step is put together.
+    pub(super) fn settled(&mut self, step: &HostStep) {
+        if let Some(own) = &mut self.foreign {
+            own.settled_until = own.settled_until.max(step.interval.end);
+            own.batch = step.batch;
+        }
+    }
+}
+
+/// Takes the copies to the device out of what a step launched. Where they went before the step's kernels on the same
+/// stream, these had to wait: also returns when.
+pub(super) fn copies_of(
+    step: &HostStep,
+    works: &mut Vec<LaunchedWork>,
+) -> (Option<HostCopy>, Vec<Interval>) {
+    let (copies, rest): (Vec<_>, Vec<_>) = std::mem::take(works).into_iter().partition(to_device);
+    *works = rest;
+    let mut kernels = works.iter().filter(|one| one.work.kind.is_kernel());
+    let first = kernels.next().map(|first| first.work.interval.start);
+    let stream = |one: &LaunchedWork| {
+        let mut kernels = works.iter().filter(|one| one.work.kind.is_kernel());
+        kernels.any(|kernel| kernel.work.stream == one.work.stream)
+    };
+    let waits = |one: &LaunchedWork| {
+        let interval = one.work.interval;
+        let until = first.filter(|first| interval.start < *first && stream(one));
+        until.map(|until| Interval::new(interval.start, interval.end.min(until)))
+    };
+    let copying = copies.iter().filter_map(waits).collect();
+    let bytes = copies.iter().map(|one| match one.work.kind {
+        WorkKind::Copy { bytes, .. } => bytes,
+        _ => 0,
+    });
+    let copy = HostCopy {
+        stage: step.stage,
+        host: step.host,
+        samples: step.samples,
+        bytes: bytes.sum(),
+        interval: step.interval,
+        works: copies,
+    };
+    (Some(copy), copying)
+}
+
+fn to_device(launched: &LaunchedWork) -> bool {
+    let direction = match launched.work.kind {
+        WorkKind::Copy { direction, .. } => Some(direction),
+        _ => None,
+    };
+    direction == Some(Direction::HostToDevice)
+}
+
+#[cfg(test)]
+mod tests;
