@@ -221,6 +221,7 @@ impl GpuSteps {
         let known_until = last.max(self.foreign.as_ref().map(|own| own.host_until));
         for launched in std::mem::take(&mut self.unplaced) {
             let at = launched.launched().start;
+            self.note_launch(&launched);
             if self.place_copy(&launched) {
                 continue;
             }

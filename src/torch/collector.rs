@@ -2,11 +2,12 @@
 //!
 //! It ends when the training says so, or has ended without saying anything, and then ends workers that were left behind.
 
-use crate::advice::{Computing, advise, predict};
+mod standing;
+
+use crate::advice::predict;
 use crate::clock::{RunDelay, now};
 use crate::event::Event;
 use crate::gpu::Gpu;
-use crate::pages::page_costs;
 use crate::proc;
 use crate::ring::{RingReader, Rings, is_alive};
 use crate::translation::{Chunk, Translation, Wanted};
@@ -14,16 +15,10 @@ use nix::sys::resource::UsageWho;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize;
-use serde_json::json;
-use stallscope_core::analysis::{
-    Analysis, CpuReading, Guard, LoaderShape, Summary, Totals, Verdict, WindowRule,
-};
-use stallscope_core::loader::{OtherPrograms, cpu_of, note_trace, this_machine};
-use stallscope_core::machine::usable_cores;
-use stallscope_core::report::{
-    DataReport, DeviceReport, RecorderReport, Report, Status, TorchReport, TraceReport, write_json,
-};
-use stallscope_core::timeline::{Layout, Nanos, Pipeline, StageKnobs};
+use stallscope_core::analysis::{Analysis, CpuReading, Totals, WindowRule};
+use stallscope_core::loader::{OtherPrograms, cpu_of, note_trace};
+use stallscope_core::report::{Report, Status, TraceReport, write_json};
+use stallscope_core::timeline::Nanos;
 use stallscope_core::trace::{SharedTrace, TraceError, TraceOptions, TraceWriter};
 use stallscope_core::tracing_feed::{TracedSteps, TracingFeed};
 use std::collections::HashMap;
@@ -168,6 +163,9 @@ pub fn collect(
         }
         collector.read_kernel(looks);
         collector.work(None)?;
+        if collector.gpu.has_all() {
+            rings.have_enough();
+        }
         if let Some(on_progress) = &mut on_progress
             && told.elapsed() >= TELL_EVERY
         {
@@ -272,6 +270,9 @@ impl Collector {
             for chunk in &chunks {
                 self.gpu
                     .host(&chunk.records, self.translation.host_known_until());
+            }
+            if self.translation.is_over() {
+                self.gpu.host_is_over();
             }
             let (analysis, feed) = (&mut measuring.analysis, &measuring.feed);
             let records = self
@@ -386,100 +387,6 @@ impl Collector {
         Ok(Outcome { report, path })
     }
 
-    /// How the training stands, and what it is.
-    fn standing(&self, said: bool) -> Report {
-        let translation = &self.translation;
-        let session = &translation.session;
-        let name = session.command.first().map_or("python", String::as_str);
-        let mut report = Report::new(
-            name.to_owned(),
-            this_machine(usable_cores()),
-            json!({"steps": self.options.steps, "warmup_steps": self.options.warmup_steps}),
-        );
-        let failed = translation.failed.as_deref();
-        report.status = match failed {
-            Some(error) if error.starts_with("KeyboardInterrupt") => Status::Interrupted,
-            Some(_) => Status::Failed,
-            None if said => Status::Complete,
-            None => Status::Interrupted,
-        };
-        let silent = (!said && failed.is_none())
-            .then(|| "the training's process was killed, or ended by os._exit".to_owned());
-        let problems = translation.problems.iter().cloned();
-        let error: Vec<String> = { failed.map(str::to_owned) }
-            .into_iter()
-            .chain(silent)
-            .chain(problems)
-            .collect();
-        report.error = (!error.is_empty()).then(|| error.join("\n"));
-        let loaders: Vec<_> = translation.loaders().cloned().collect();
-        let mut costs = translation.replay().clone();
-        costs.cores = usable_cores();
-        costs.pages = page_costs();
-        report.data = DataReport {
-            samples: costs.loader.samples.unwrap_or(0) as usize,
-            sample_bytes: 0,
-            claim_samples: 1,
-        };
-        report.undeclared_parts = translation.late_parts();
-        if let Some(pipeline) = translation.pipeline() {
-            report.pipeline = pipeline;
-        }
-        report.torch = Some(TorchReport {
-            costs,
-            session: session.clone(),
-            loaders,
-        });
-        report
-    }
-
-    fn measured(&self, report: &mut Report, summary: &Summary) {
-        let settings = &self.translation.replay().loader;
-        let shape = shape(
-            report.pipeline,
-            settings.num_workers,
-            settings.prefetch_factor,
-            self.translation.device_lanes().is_some(),
-        );
-        let timeline = self.translation.timeline();
-        let gpu = timeline.and_then(|(begun, _)| begun.device.as_deref());
-        let device = DeviceReport {
-            name: gpu.map_or("your training".to_owned(), |gpu| {
-                format!("your training on {gpu}")
-            }),
-            timeline: timeline.map(|(begun, changed)| self.gpu.report(begun, changed)),
-            busy_ns: summary.device_busy,
-            idle_ns: summary.device_idle(),
-            busy_share: summary.busy_share(),
-            ..DeviceReport::default()
-        };
-        report.measured(summary, Some(device));
-        let mut verdict = Verdict::of(summary, &shape);
-        let (causes, time) = (&summary.causes, summary.time());
-        let others = summary.others_cpu.unwrap_or_default();
-        let computing = Computing {
-            threads: self.translation.session.threads,
-            cores: usable_cores(),
-            others: others.0 as f64 / time.0.max(1) as f64,
-        };
-        advise(&mut verdict, causes, time, settings, computing);
-        if let Some(torch) = &mut report.torch {
-            torch.costs.others = computing.others;
-        }
-        report.verdict = Some(verdict);
-        report.guard = Guard::of(summary, &shape);
-        let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
-        let all = self.cpu_used().map_or(own, |reading| reading.used + own);
-        report.recorder = RecorderReport {
-            on: true,
-            records: self.events,
-            dropped: self.lost,
-            cpu_ns: own,
-            cpu_share: own.0 as f64 / all.0.max(1) as f64,
-            ..RecorderReport::default()
-        };
-    }
-
     /// Ends workers that a training has left behind.
     fn end_workers(&self) {
         let alive = || {
@@ -495,32 +402,6 @@ impl Collector {
         for pid in alive() {
             kill(Pid::from_raw(pid as i32), Signal::SIGKILL).ok();
         }
-    }
-}
-
-fn shape(
-    pipeline: &'static Pipeline,
-    num_workers: usize,
-    prefetch_factor: usize,
-    device_beside: bool,
-) -> LoaderShape {
-    LoaderShape {
-        pipeline,
-        layout: Layout::WholeBatch {
-            num_workers,
-            prefetch_factor: prefetch_factor.max(1),
-        },
-        copy: StageKnobs {
-            workers: num_workers,
-            prefetch: 1,
-        },
-        has_device: true,
-        resident: None,
-        device_beside,
-        disk: None,
-        copy_latency: Nanos::ZERO,
-        value_bytes: 1,
-        cores: usable_cores(),
     }
 }
 

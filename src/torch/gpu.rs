@@ -66,6 +66,7 @@ pub(crate) struct Gpu {
     count: RecordCount,
     /// Events that found no room in the ring or here.
     lost: u64,
+    has_all: bool,
 }
 
 impl Gpu {
@@ -87,6 +88,9 @@ impl Gpu {
             }
             return;
         };
+        if self.has_all {
+            return;
+        }
         if let DeviceEvent::Told { at, read, lost } = event {
             collected.steps.calls_known_until(Nanos(at));
             self.count.read = self.count.read.max(read);
@@ -97,9 +101,23 @@ impl Gpu {
         }
     }
 
+    /// No more steps will be known.
+    pub(crate) fn host_is_over(&mut self) {
+        if let Some(collected) = &mut self.collected {
+            collected.steps.host_is_over();
+        }
+    }
+
+    /// Whether all that is wanted has come; what is lost then is no loss.
+    pub(crate) fn has_all(&mut self) -> bool {
+        let steps = self.collected.as_ref().map(|collected| &collected.steps);
+        self.has_all |= steps.is_some_and(GpuSteps::has_all);
+        self.has_all
+    }
+
     /// So many events found no room in the ring.
     pub(crate) fn lost(&mut self, events: u64) {
-        self.lost += events;
+        self.lost += if self.has_all { 0 } else { events };
     }
 
     /// Takes records of the host, whose steps until `host_until` are all known.
@@ -160,7 +178,9 @@ impl Gpu {
             events_from: changed.map(|(_, step)| step),
             version: begun.version,
             // Events stand for no kernels, and all of them are there.
-            doubt: own.doubt.filter(|_| begun.source == TimelineSource::Cupti),
+            doubt: own.doubt.filter(|_| {
+                begun.source == TimelineSource::Cupti && (changed.is_none() || own.kernels > 0)
+            }),
             ..own
         }
     }

@@ -127,7 +127,7 @@ fn run(mut recording: Recording, mut out: Out, over: &AtomicBool) {
     let mut flushed = Instant::now();
     loop {
         let is_terminated = TERMINATED.load(Ordering::Acquire);
-        let is_over = over.load(Ordering::Acquire) || is_terminated;
+        let is_over = over.load(Ordering::Acquire) || is_terminated || out.writer.is_enough();
         let at = now();
         let flush = flushed.elapsed() >= FLUSH_EVERY;
         if is_over {
@@ -135,6 +135,7 @@ fn run(mut recording: Recording, mut out: Out, over: &AtomicBool) {
         } else {
             recording.poll(flush, |activity| activities.push(activity));
         }
+        out.choose_device(&activities);
         for activity in activities.drain(..) {
             out.activity(&activity, &mut recording);
         }
@@ -159,6 +160,8 @@ fn run(mut recording: Recording, mut out: Out, over: &AtomicBool) {
 struct Out {
     writer: RingWriter,
     device: u32,
+    /// A kernel of it has been seen.
+    is_known: bool,
     tid: u32,
     words: Vec<u64>,
     /// Names by where they lie, with their numbers.
@@ -177,11 +180,31 @@ impl Out {
         Out {
             writer,
             device,
+            is_known: false,
             tid: 0,
             words: Vec::new(),
             kernels: HashMap::new(),
             launches: HashMap::new(),
             is_left: false,
+        }
+    }
+
+    /// Whose work it is that is wanted: where no kernel is of the device asked for, CUPTI has other numbers, and the first is
+    /// the right one.
+    fn choose_device(&mut self, activities: &[Activity]) {
+        if self.is_known {
+            return;
+        }
+        let devices = activities.iter().filter_map(|activity| match activity {
+            Activity::Work(work) if work.kind.is_kernel() => Some(work.device),
+            _ => None,
+        });
+        let first = devices.clone().next();
+        self.is_known = first.is_some();
+        if let Some(first) = first
+            && !devices.clone().any(|device| device == self.device)
+        {
+            self.device = first;
         }
     }
 

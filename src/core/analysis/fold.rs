@@ -373,6 +373,12 @@ impl Fold {
             return;
         }
         self.over_time.reach(inside.end);
+        // A step that has to wait for the copy of its batch waits for nothing else.
+        let none = IntervalSet::new();
+        let copying = match served(link).is_some_and(|stage| !stage.of_loader()) {
+            true => &device.copying,
+            false => &none,
+        };
         let gaps = device.busy.gaps_in(inside);
         let mut idle: Nanos = gaps.iter().map(|gap| gap.length()).sum();
         self.busy += inside.length() - idle;
@@ -380,7 +386,7 @@ impl Fold {
             let goes_on = gap.start == self.idle_until.max(window_start);
             self.busy_ended += u64::from(!goes_on);
             self.idle_until = gap.end;
-            idle = idle - device.busy_hidden.covered_in(*gap);
+            idle = idle - device.busy_hidden.covered_in(*gap) - copying.covered_in(*gap);
         }
         let contention = match *link {
             // While the thread waits for a core, a device beside it goes on with what it has: what the wait
@@ -405,9 +411,15 @@ impl Fold {
         };
         for gap in gaps {
             for (piece, is_hidden) in device.busy_hidden.pieces(gap) {
-                match is_hidden {
-                    true => sorter.put(piece, Cause::Unattributed, link),
-                    false => sorter.gap(piece, link, device),
+                if is_hidden {
+                    sorter.put(piece, Cause::Unattributed, link);
+                    continue;
+                }
+                for (part, is_copying) in copying.pieces(piece) {
+                    match is_copying {
+                        true => sorter.put(part, COPYING, link),
+                        false => sorter.gap(part, link, device),
+                    }
                 }
             }
         }
@@ -493,15 +505,8 @@ impl Sorter<'_> {
         self.left = self.left - own.length();
         match *link {
             Link::Service { stage, .. } | Link::WorkerFreed { stage } => match stage.kind() {
-                StageKind::Step | StageKind::Main | StageKind::Device => {
-                    for (piece, is_copying) in device.copying.pieces(own) {
-                        match (is_copying, stage.kind()) {
-                            (true, _) => self.fold.add(piece, COPYING, self.spans),
-                            (_, StageKind::Device) => self.device_side(piece, device),
-                            _ => self.host(piece, device),
-                        }
-                    }
-                }
+                StageKind::Step | StageKind::Main => self.host(own, device),
+                StageKind::Device => self.device_side(own, device),
                 _ => self.fold.serving.idle.push((own, None)),
             },
             Link::Started { .. } => self.fold.add(own, Cause::StartUp, self.spans),

@@ -74,7 +74,7 @@ impl TimelineReport {
     /// What is to be said of CUPTI's records once all are there; `steps` were launched.
     pub fn doubt_of(&self, steps: u64) -> Option<String> {
         let lost = self.lost + self.late;
-        if steps > 0 && self.records == 0 {
+        if steps > 0 && (self.records == 0 || self.kernels == 0) {
             let text = "CUPTI recorded no kernel at all, so the device seems idle: another profiler may hold it, \
                         or it belongs to a CUDA newer than the driver's; try gpu.timeline = \"events\", or for PyTorch \
                         STALLSCOPE_CUPTI=off";
@@ -107,18 +107,32 @@ impl TimelineReport {
         let mut lines = vec![("timeline", joined([Some(source), kernels, prepared]))];
         let copies = self.copies.iter().filter(|copies| copies.count > 0);
         lines.extend(copies.map(|copies| ("copies", copies.words())));
+        lines.extend(self.remarks().map(|remark| ("", remark)));
+        lines
+    }
+
+    /// Why it is not the GPU's own timestamps, and why it may say too little.
+    pub(super) fn remarks(&self) -> impl Iterator<Item = String> {
         let until = match self.events_from {
             Some(step) => format!("from step {step} on by CUDA events"),
             None => "not by CUPTI".to_owned(),
         };
         let fallback = self.fallback.iter();
-        lines.extend(fallback.map(|reason| ("", format!("{until}: {reason}"))));
-        lines.extend(self.doubt.iter().map(|doubt| ("", doubt.clone())));
-        lines
+        let fallback = fallback.map(move |reason| format!("{until}: {reason}"));
+        fallback.chain(self.doubt.clone())
     }
 }
 
 impl TimelineSource {
+    /// In a few words.
+    pub(super) const fn short(self) -> &'static str {
+        match self {
+            TimelineSource::Cupti => "by CUPTI",
+            TimelineSource::Events => "by CUDA events",
+            TimelineSource::Host => "by the host's clock",
+        }
+    }
+
     const fn words(self) -> &'static str {
         match self {
             TimelineSource::Cupti => "the GPU's own, by CUPTI",
@@ -184,6 +198,9 @@ mod tests {
             ..TimelineReport::default()
         };
         insta::assert_snapshot!("events", shown(&report));
+        report.events_from = Some(41);
+        let remark = report.remarks().next().unwrap();
+        assert!(remark.starts_with("from step 41 on by CUDA events: CUPTI"));
         assert_eq!(report.doubt_of(0), None);
         assert!(report.doubt_of(1).unwrap().contains("no kernel at all"));
     }

@@ -15,6 +15,10 @@ pub(super) struct Foreign {
     pub(super) host_until: Nanos,
     /// All calls that had returned by then are.
     calls_until: Nanos,
+    /// When the last kernel was launched that has come.
+    launched_until: Nanos,
+    /// No more steps will be known.
+    is_over: bool,
     /// The end of the last step that was put together, and its batch.
     settled_until: Nanos,
     batch: u64,
@@ -46,8 +50,8 @@ impl GpuSteps {
         }
     }
 
-    /// Not all that the training did was told, as where its process was killed: the last steps count only as far as their
-    /// calls are known.
+    /// Not all that the training did was told, as where its process was killed: only those steps count whose work has all
+    /// come.
     pub fn was_cut_off(&mut self) {
         if let Some(own) = &mut self.foreign {
             own.is_cut_off = true;
@@ -57,19 +61,50 @@ impl GpuSteps {
     /// At the end, forgets the last steps if nothing is known of their work.
     pub(super) fn forget_unknown(&mut self) {
         let Some(own) = &self.foreign else { return };
-        let (until, is_cut_off) = (own.calls_until, own.is_cut_off);
-        let known = |step: &HostStep| step.computes && (!is_cut_off || step.interval.end <= until);
+        let is_cut_off = own.is_cut_off;
+        let known = |step: &HostStep| match is_cut_off {
+            true => step.ended,
+            false => step.computes,
+        };
         let last = self.steps.iter().rposition(known);
         if last.is_some() || is_cut_off {
             self.steps.truncate(last.map_or(0, |last| last + 1));
         }
     }
 
+    /// No more steps will be known: what is launched after the last is not wanted.
+    pub fn host_is_over(&mut self) {
+        if let Some(own) = &mut self.foreign {
+            own.is_over = true;
+            own.host_until = Nanos(u64::MAX);
+        }
+    }
+
+    /// Whether all that is wanted has come.
+    pub fn has_all(&self) -> bool {
+        let own = self.foreign.as_ref();
+        own.is_some_and(|own| own.is_over) && self.steps.iter().all(|step| step.ended)
+    }
+
+    /// Takes note of a kernel that has come with its call.
+    pub(super) fn note_launch(&mut self, launched: &LaunchedWork) {
+        if let Some(own) = &mut self.foreign
+            && launched.work.kind.is_kernel()
+        {
+            own.launched_until = own.launched_until.max(launched.launched().start);
+        }
+    }
+
     /// Takes note of work that no known step launched.
     pub(super) fn note_outside(&mut self, launched: &LaunchedWork) {
         self.note_kernel(launched);
+        let last = self.steps.back().map(|step| step.interval.end);
         if let Some(own) = &mut self.foreign {
-            self.late += u64::from(launched.launched().start < own.settled_until);
+            let at = launched.launched().start;
+            if own.is_over && at >= last.unwrap_or(own.settled_until) {
+                return;
+            }
+            self.late += u64::from(at < own.settled_until);
             if launched.work.kind.is_kernel() {
                 own.outside.insert(launched.work.interval);
             }
@@ -79,9 +114,9 @@ impl GpuSteps {
     /// Finds the steps whose work has all come.
     pub(super) fn find_ended(&mut self) {
         let Some(own) = &self.foreign else { return };
-        let last = self.steps.iter().rposition(|step| step.computes);
-        for step in self.steps.iter_mut().take(last.unwrap_or(0)) {
-            step.ended |= step.interval.end <= own.calls_until;
+        let until = own.calls_until.min(own.launched_until);
+        for step in &mut self.steps {
+            step.ended |= step.interval.end <= until;
         }
     }
 

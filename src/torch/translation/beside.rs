@@ -85,6 +85,11 @@ impl Translation {
         Some((begun, changed))
     }
 
+    /// Whether no more steps are wanted.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
     /// Until when all steps of the thread that trains are known.
     pub(crate) fn host_known_until(&self) -> Nanos {
         let step = self.main.step.as_ref();

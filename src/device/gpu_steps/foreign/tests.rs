@@ -154,7 +154,7 @@ fn steps_of_which_nothing_is_known_do_not_count() {
         told.settle(true)
     };
     assert_eq!(killed(false, 0), 4);
-    assert_eq!(killed(true, at(3)), 3);
+    assert_eq!(killed(true, at(4)), 3);
     assert_eq!(killed(true, 0), 0);
 }
 
