@@ -29,10 +29,12 @@ from stallscope import _native
 install()
 class Naps(Numbers):
     def __getitem__(self, index):
-        begun = _native.now()
-        item = super().__getitem__(index)
-        GPU.span("nap", begun, _native.now())
-        return item
+        with stallscope.stage("nap"):
+            begun = _native.now()
+            time.sleep(self.seconds)
+            ended = _native.now()
+        GPU.span("nap", begun, ended)
+        return torch.full((3,), float(index))
 def training(loader, each=lambda step: None, model=None):
     torch.manual_seed(0)
     model = model or Model()
@@ -45,7 +47,8 @@ def training(loader, each=lambda step: None, model=None):
         optimizer.step()
         each(step)
 """
-LOOP = PLANTED + "training(DataLoader(Naps(4 * 40, 0.005), batch_size=4))"
+#: Each step waits for the device, so that all of a nap is idle time.
+LOOP = PLANTED + "training(DataLoader(Naps(4 * 40, 0.005), batch_size=4), lambda step: GPU.wait())"
 
 
 @pytest.fixture(scope="session")
@@ -102,7 +105,7 @@ def busy_of(truth):
     """When kernels ran, and where events told of steps from their beginning to their end."""
     # Between two steps' events the time from one step to the next is asked for, too.
     steps = truth["timed"][::2]
-    return union([*((begun, ended) for _, begun, ended in truth["kernels"]), *steps])
+    return union([*((begun, ended) for _, begun, ended in truth["kernels"]), *map(tuple, steps)])
 
 
 def check(found, truth, steps, cause):
@@ -193,7 +196,7 @@ class Wide(Model):
         GPU.launch(0.004, "beside", stream=9)
         GPU.launch(0.050, "elsewhere", stream=1, device=1)
         return super().forward(inputs)
-training(DataLoader(Naps(4 * 30, 0.005), batch_size=4), model=Wide())
+training(DataLoader(Naps(4 * 30, 0.005), batch_size=4), lambda step: GPU.wait(), Wide())
 """
     _, found, truth = trained(tmp_path, body, library)
     check(found, truth, 27, ({"capacity": "nap"}, "nap"))
@@ -305,6 +308,7 @@ def each(step):
         assert states == [1]
         profiler._prepare_profiler(None, {ProfilerActivity.CPU, ProfilerActivity.CUDA})
         assert states == [1, 0], "CUPTI is free when torch's profiler takes it"
+    GPU.wait()
 training(DataLoader(Naps(4 * 40, 0.005), batch_size=4), each)
 """
     ran, found, truth = trained(tmp_path, body, library, "-v")

@@ -41,13 +41,17 @@ class Undecided:
 
     def begins(self, tensors: Iterable[Any], grad: bool = True) -> None:
         """Something begins to compute with `tensors`."""
-        first = next(iter(tensors), None) if grad else None
-        if getattr(first, "is_cuda", False):
-            start()
-        elif first is not None:
-            self.tries += 1
-            if self.tries >= _TRIES:
-                STATE.device = None
+        try:
+            first = next(iter(tensors), None) if grad else None
+            if getattr(first, "is_cuda", False):
+                start()
+            elif first is not None:
+                self.tries += 1
+                if self.tries >= _TRIES:
+                    STATE.device = None
+        except Exception as error:
+            STATE.device = None
+            failed("the GPU", error)
 
     def computed(self) -> None:
         """It has computed."""
