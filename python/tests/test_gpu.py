@@ -327,6 +327,38 @@ def test_records_that_are_lost_are_said(library, tmp_path):
     assert "records are missing" in " ".join(ran.stdout.split())
 
 
+def test_many_kernels_find_room(library, tmp_path):
+    # 60,000 kernels in a second or two, which with their calls are more than a ring holds.
+    body = PLANTED + """
+class Many(Model):
+    def forward(self, inputs):
+        for _ in range(1000):
+            GPU.launch(0.000002, "small")
+        return super().forward(inputs)
+training(DataLoader(Naps(4 * 60, 0.001), batch_size=4), model=Many())
+"""
+    _, found, truth = trained(tmp_path, body, library)
+    timeline = found["device"]["timeline"]
+    assert (timeline["lost"], timeline["late"], timeline["doubt"]) == (0, 0, None), timeline
+    assert timeline["kernels"] == 1003 * 57
+    start, end = window(truth, 57)
+    busy = covered(union((a, b) for _, a, b in truth["kernels"]), [(start, end)])
+    assert abs(found["device"]["busy_ns"] - busy) <= TOLERANCE * (end - start)
+
+
+def test_recording_ends_with_the_steps_asked_for(library, tmp_path):
+    body = PLANTED + """
+training(DataLoader(Naps(4 * 120, 0.002), batch_size=4))
+assert not GPU.cupti.is_enabled(), "CUPTI costs something"
+"""
+    _, found, truth = trained(tmp_path, body, library, "--steps", "20")
+    timeline = found["device"]["timeline"]
+    assert found["steps"] == 20 and timeline["kernels"] == 60 and timeline["doubt"] is None, timeline
+    start, end = window(truth, 20)
+    busy = covered(union((a, b) for _, a, b in truth["kernels"]), [(start, end)])
+    assert abs(found["device"]["busy_ns"] - busy) <= TOLERANCE * (end - start)
+
+
 def test_two_blocks_record_one_after_another(library, tmp_path):
     body = PLANTED + """
 import stallscope.torch

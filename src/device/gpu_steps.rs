@@ -219,6 +219,8 @@ impl GpuSteps {
     fn place(&mut self, at_the_end: bool) {
         let last = self.steps.back().map(|step| step.interval.end);
         let known_until = last.max(self.foreign.as_ref().map(|own| own.host_until));
+        // A step may launch more than is remembered: then it is told what it is, and not in which step.
+        let too_many = self.foreign.is_some() && self.unplaced.len() > MOST_HELD;
         for launched in std::mem::take(&mut self.unplaced) {
             let at = launched.launched().start;
             self.note_launch(&launched);
@@ -226,9 +228,14 @@ impl GpuSteps {
                 continue;
             }
             let unknown = known_until.is_none_or(|known| at >= known);
-            if unknown && !at_the_end {
+            if unknown && !at_the_end && !too_many {
                 // Its step's record has yet to come.
                 self.unplaced.push(launched);
+                continue;
+            }
+            if unknown && too_many {
+                self.late += 1;
+                self.note_outside(&launched);
                 continue;
             }
             let place = self.steps.partition_point(|step| step.interval.end <= at);

@@ -164,16 +164,13 @@ struct Out {
     is_known: bool,
     tid: u32,
     words: Vec<u64>,
-    /// Names by where they lie, with their numbers.
-    kernels: HashMap<*const u8, (u32, Arc<str>)>,
+    /// Names by their addresses, with their numbers.
+    kernels: HashMap<usize, (u32, Arc<str>)>,
     /// Whether a function puts work on a device.
     launches: HashMap<(Api, u32), bool>,
     /// Nobody reads the ring any more.
     is_left: bool,
 }
-
-// SAFETY: the pointers are compared only, and each lies in a name that is kept beside it.
-unsafe impl Send for Out {}
 
 impl Out {
     fn new(writer: RingWriter, device: u32) -> Out {
@@ -233,11 +230,12 @@ impl Out {
     }
 
     fn number(&mut self, name: &Arc<str>) -> u32 {
-        if let Some((number, _)) = self.kernels.get(&name.as_ptr()) {
+        let address = name.as_ptr() as usize;
+        if let Some((number, _)) = self.kernels.get(&address) {
             return *number;
         }
         let number = self.kernels.len() as u32;
-        self.kernels.insert(name.as_ptr(), (number, name.clone()));
+        self.kernels.insert(address, (number, name.clone()));
         let end = name.char_indices().nth(LONGEST_NAME);
         let end = end.map_or(name.len(), |(at, _)| at);
         self.text(TextKind::Kernel, number, &name[..end]);
