@@ -162,7 +162,7 @@ training(DataLoader(Naps(4 * 40, 0.0005), batch_size=4), lambda step: GPU.wait()
     busy = covered(busy_of(truth), [(start, end)])
     assert found["device"]["timeline"]["source"] == by
     assert abs(found["device"]["busy_share"] - busy / (end - start)) < TOLERANCE
-    assert found["device"]["busy_share"] > 0.9
+    assert found["device"]["busy_share"] > 0.5
 
 
 def test_copies_to_the_device_show_as_such(library, tmp_path):
