@@ -1,6 +1,7 @@
 //! What the hooks in the main process say, one function for each event; what is in a tuple is a pass or a span.
 
 use crate::desk::{self, Desk};
+use crate::device::{self, device_finish};
 use crate::process;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -91,17 +92,19 @@ pub fn stop() {
 
 /// Tells the collector that all is said.
 #[pyfunction]
-pub fn finish() {
+pub fn finish(py: Python<'_>) {
+    device_finish(py);
     process::finish();
 }
 
 /// To be called in a child, after a fork.
 #[pyfunction]
 pub fn forked() {
+    device::forked();
     process::forked();
 }
 
-/// Writes a text: `session`, `loader`, `problem` or `failed`.
+/// Writes a text: `session`, `loader`, `problem`, `failed` or `timeline`.
 #[pyfunction]
 pub fn text(kind: &str, subject: u32, text: &str) -> PyResult<()> {
     let kind = match kind {
@@ -109,6 +112,7 @@ pub fn text(kind: &str, subject: u32, text: &str) -> PyResult<()> {
         "loader" => TextKind::Loader,
         "problem" => TextKind::Problem,
         "failed" => TextKind::Failed,
+        "timeline" => TextKind::Timeline,
         _ => return Err(PyValueError::new_err("no such kind of text")),
     };
     process::write_text(kind, subject, text);

@@ -4,6 +4,7 @@
 
 mod collecting;
 mod desk;
+mod device;
 mod dlpack;
 mod drain;
 mod events;
@@ -19,6 +20,8 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::collecting::collect;
+    #[pymodule_export]
+    use crate::device::{device_finish, device_records, device_start, device_step};
     #[pymodule_export]
     use crate::drain::drain;
     #[pymodule_export]

@@ -9,6 +9,7 @@
 //! Invariants: each step of the trainer's gives exactly one unit, in order; units of a lane do not overlap;
 //! nothing is thrown away uncounted. May use: `timeline`, `cupti`'s types.
 
+mod foreign;
 mod matching;
 mod parts;
 
@@ -61,6 +62,8 @@ pub struct GpuStep {
     pub late: Vec<Interval>,
     /// The copies of its batch.
     pub copies: Vec<LaunchedWork>,
+    /// When the step's first kernel had to wait for one of them, as far as that is known.
+    pub copying: Vec<Interval>,
     /// Time of those copies, and the part of it in which kernels ran.
     pub copied: Nanos,
     pub overlapped: Nanos,
@@ -83,8 +86,10 @@ struct HostStep {
     /// Launched by other threads between it and the next, or too late for the step before: device time all the
     /// same, but no part of the step.
     beside: Vec<LaunchedWork>,
-    /// The reading back of its outcome has been seen.
+    /// The reading back of its outcome has been seen, or what else tells that all its work has.
     ended: bool,
+    /// A kernel of it has been placed.
+    computes: bool,
 }
 
 struct HostCopy {
@@ -119,6 +124,8 @@ pub struct GpuSteps {
     engine_units: u64,
     /// Work that came after its step had been put together.
     late: u64,
+    /// Where the training is not ours.
+    foreign: Option<foreign::Foreign>,
 }
 
 impl GpuSteps {
@@ -153,10 +160,11 @@ impl GpuSteps {
                         works: Vec::new(),
                         beside: Vec::new(),
                         ended: false,
+                        computes: false,
                     });
                 }
                 // Of an empty batch nothing is copied, and nobody trains on it.
-                StageKind::Copy if unit.samples > 0 => {
+                StageKind::Copy if unit.samples > 0 && self.foreign.is_none() => {
                     let copy = HostCopy {
                         stage: unit.stage,
                         host,
@@ -183,6 +191,10 @@ impl GpuSteps {
         let without_call = self.matching.give_up_all(at_the_end);
         self.unplaced.extend(without_call);
         self.place(at_the_end);
+        self.find_ended();
+        if at_the_end {
+            self.forget_unknown();
+        }
         let mut ended = self.steps.iter().filter(|step| step.ended).count();
         let mut done = Vec::new();
         while let Some(step) = self.steps.front() {
@@ -199,33 +211,45 @@ impl GpuSteps {
                 done.push(self.put_together(step, records));
             }
         }
+        self.hand_on_outside(records);
         done
     }
 
     /// Gives what was launched to the step, or to the copy, in whose course it was.
     fn place(&mut self, at_the_end: bool) {
-        let known_until = self.steps.back().map(|step| step.interval.end);
+        let last = self.steps.back().map(|step| step.interval.end);
+        let known_until = last.max(self.foreign.as_ref().map(|own| own.host_until));
+        // A step may launch more than is remembered: then it is told what it is, and not in which step.
+        let too_many = self.foreign.is_some() && self.unplaced.len() > MOST_HELD;
         for launched in std::mem::take(&mut self.unplaced) {
             let at = launched.launched().start;
+            self.note_launch(&launched);
             if self.place_copy(&launched) {
                 continue;
             }
             let unknown = known_until.is_none_or(|known| at >= known);
-            if unknown && !at_the_end {
+            if unknown && !at_the_end && !too_many {
                 // Its step's record has yet to come.
                 self.unplaced.push(launched);
+                continue;
+            }
+            if unknown && too_many {
+                self.late += 1;
+                self.note_outside(&launched);
                 continue;
             }
             let place = self.steps.partition_point(|step| step.interval.end <= at);
             let before_the_run = self.began.is_none_or(|began| at < began);
             match self.steps.get_mut(place) {
                 Some(step) if step.interval.start <= at => {
-                    step.ended |= reads_back(&launched.work);
+                    step.ended |= self.foreign.is_none() && reads_back(&launched.work);
+                    step.computes |= launched.work.kind.is_kernel();
                     step.works.push(launched);
                     self.held += 1;
                 }
                 // Preparation and evaluation.
                 _ if unknown || before_the_run => self.note_kernel(&launched),
+                _ if self.foreign.is_some() => self.note_outside(&launched),
                 _ => {
                     self.late += u64::from(place == 0);
                     if let Some(step) = self.steps.get_mut(place.saturating_sub(1)) {
@@ -295,8 +319,9 @@ impl GpuSteps {
         is_batch
     }
 
-    fn put_together(&mut self, step: HostStep, records: &mut Vec<(u16, Record)>) -> GpuStep {
-        let mut works = step.works;
+    fn put_together(&mut self, mut step: HostStep, records: &mut Vec<(u16, Record)>) -> GpuStep {
+        self.settled(&step);
+        let mut works = std::mem::take(&mut step.works);
         works.sort_by_key(|launched| launched.work.interval.start);
         let mut busy = IntervalSet::new();
         for launched in works.iter().chain(&step.beside) {
@@ -305,7 +330,10 @@ impl GpuSteps {
             }
             self.note_kernel(launched);
         }
-        let copy = self.copies.remove(&step.batch);
+        let (copy, copying) = match self.foreign {
+            Some(_) => foreign::copies_of(&step, &mut works),
+            None => (self.copies.remove(&step.batch), Vec::new()),
+        };
         // Copies of batches that were never trained on.
         while self.copies.len() > MOST_COPIES {
             self.copies.pop_first();
@@ -351,6 +379,7 @@ impl GpuSteps {
             works,
             busy,
             copies,
+            copying,
             copied,
             overlapped,
         }

@@ -2,8 +2,10 @@
 //!
 //! May use: the core.
 
+pub mod collected;
 pub mod cupti;
 pub mod emulated;
+mod gpu_lanes;
 pub mod gpu_steps;
 pub mod nvml;
 pub mod nvtx;

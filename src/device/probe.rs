@@ -15,9 +15,11 @@
 mod compiler;
 mod headers;
 pub(super) mod libraries;
+mod loaded;
 mod packages;
 mod search;
 
+pub use loaded::{VARIABLE as CUPTI_VARIABLE, cupti_of_process};
 pub use packages::CudaVersion;
 
 use compiler::Nvrtc;

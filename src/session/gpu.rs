@@ -5,16 +5,14 @@
 //! step as its CUDA event tells it; else (only where it is asked for) the host's timing with synchronisations.
 
 use super::error::SessionError;
-use super::gpu_lanes::Lanes;
 use crate::analysis::{Analysis, WindowRule};
 use crate::config::{GpuConfig, GpuTimeline};
-use crate::device::cupti::{
-    self, ApiCall, Direction, HostMemory, RecordCount, Recording, Refusal, WorkKind,
-};
-use crate::device::gpu_steps::{GpuLanes, GpuStep, GpuSteps, LaunchedWork};
+use crate::device::collected::CollectedSteps;
+use crate::device::cupti::{self, ApiCall, Recording, Refusal};
+use crate::device::gpu_steps::{GpuLanes, GpuSteps};
 use crate::device::probe::CudaProbe;
-use crate::report::{CopyReport, TimelineReport, TimelineSource};
-use crate::timeline::{Clock, LaneKind, LaneRecorder, Nanos, Record, Recorder};
+use crate::report::{TimelineReport, TimelineSource};
+use crate::timeline::{Clock, LaneKind, LaneRecorder, Record, Recorder};
 use crate::tracing_feed::TracingFeed;
 use crate::train::BurnTrainer;
 use std::sync::Arc;
@@ -196,7 +194,7 @@ impl TakenTimeline {
         };
         let collector = GpuCollector {
             recording: Some(recording),
-            collected: CollectedSteps::new(lanes, rule, self.report),
+            collected: CollectedSteps::new(GpuSteps::new(lanes), rule, self.report),
             flushed: Instant::now(),
             ending: self.ending,
         };
@@ -265,88 +263,6 @@ impl GpuCollector {
             self.recording = Some(recording);
         }
     }
-}
-
-/// The steps that CUPTI's records, whoever reads them, and the host's are put together to.
-struct CollectedSteps {
-    steps: GpuSteps,
-    rule: WindowRule,
-    /// Steps put together so far.
-    seen: u64,
-    report: TimelineReport,
-    lanes: Lanes,
-}
-
-impl CollectedSteps {
-    fn new(lanes: GpuLanes, rule: WindowRule, report: TimelineReport) -> CollectedSteps {
-        CollectedSteps {
-            steps: GpuSteps::new(lanes),
-            rule,
-            seen: 0,
-            report,
-            lanes: Lanes::default(),
-        }
-    }
-
-    /// Hands on what is complete, everything where training `is_over`: units to `records`, the rest to `analysis`
-    /// and `feed`, with the names that `name_of` gives to calls. `count` is of the activities so far.
-    fn settle(
-        &mut self,
-        is_over: bool,
-        count: RecordCount,
-        name_of: impl FnMut(&ApiCall) -> Arc<str>,
-        records: &mut Vec<(u16, Record)>,
-        analysis: &mut Analysis,
-        feed: Option<&TracingFeed>,
-    ) {
-        let done = self.steps.settle(is_over, records);
-        for step in &done {
-            analysis.host_was_late(&step.late);
-            self.seen += 1;
-            if self.rule.measures(self.seen) {
-                tally(&mut self.report, step);
-            }
-        }
-        if let Some(feed) = feed {
-            self.lanes.write(feed, &done, name_of);
-        }
-        self.report.records = count.read;
-        self.report.lost = count.lost();
-        self.report.late = self.steps.late();
-        if is_over {
-            self.report.doubt = self.report.doubt_of(self.seen);
-        }
-    }
-}
-
-/// Adds a step to what the report says.
-fn tally(report: &mut TimelineReport, step: &GpuStep) {
-    let kernels = step
-        .works
-        .iter()
-        .filter(|launched| launched.work.kind.is_kernel());
-    let lengths = kernels.map(|launched| launched.work.interval.length());
-    let (count, time) = lengths.fold((0, Nanos::ZERO), |(count, time), length| {
-        (count + 1, time + length)
-    });
-    report.kernels += count;
-    report.kernel_ns += time;
-    let copies = report.copies.get_or_insert_with(CopyReport::default);
-    for LaunchedWork { work, .. } in &step.copies {
-        if let WorkKind::Copy {
-            direction: Direction::HostToDevice,
-            bytes,
-            host,
-        } = work.kind
-        {
-            copies.count += 1;
-            copies.bytes += bytes;
-            copies.pinned_bytes += if host == HostMemory::Pinned { bytes } else { 0 };
-        }
-    }
-    copies.ns += step.copied;
-    copies.overlapped_ns += step.overlapped;
-    copies.overlapped_share = copies.overlapped_ns.0 as f64 / copies.ns.0.max(1) as f64;
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ mod collector;
 mod error;
 mod evaluation;
 mod gpu;
-mod gpu_lanes;
 mod gpu_watch;
 mod host_loader;
 mod images;

@@ -2,27 +2,23 @@
 //!
 //! It ends when the training says so, or has ended without saying anything, and then ends workers that were left behind.
 
-use crate::advice::{Computing, advise, predict};
+mod standing;
+
+use crate::advice::predict;
 use crate::clock::{RunDelay, now};
 use crate::event::Event;
-use crate::pages::page_costs;
+use crate::gpu::Gpu;
 use crate::proc;
 use crate::ring::{RingReader, Rings, is_alive};
-use crate::translation::{Translation, Wanted};
+use crate::translation::{Chunk, Translation, Wanted};
 use nix::sys::resource::UsageWho;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize;
-use serde_json::json;
-use stallscope_core::analysis::{
-    Analysis, CpuReading, Guard, LoaderShape, Summary, Totals, Verdict, WindowRule,
-};
-use stallscope_core::loader::{OtherPrograms, cpu_of, note_trace, this_machine};
-use stallscope_core::machine::usable_cores;
-use stallscope_core::report::{
-    DataReport, DeviceReport, RecorderReport, Report, Status, TorchReport, TraceReport, write_json,
-};
-use stallscope_core::timeline::{Layout, Nanos, Pipeline, StageKnobs};
+use stallscope_core::analysis::{Analysis, CpuReading, Totals, WindowRule};
+use stallscope_core::loader::{OtherPrograms, cpu_of, note_trace};
+use stallscope_core::report::{Report, Status, TraceReport, write_json};
+use stallscope_core::timeline::Nanos;
 use stallscope_core::trace::{SharedTrace, TraceError, TraceOptions, TraceWriter};
 use stallscope_core::tracing_feed::{TracedSteps, TracingFeed};
 use std::collections::HashMap;
@@ -107,6 +103,7 @@ struct Collector {
     events: u64,
     dropped: HashMap<usize, u64>,
     lost: u64,
+    gpu: Gpu,
     read_at: u64,
     main_delay: Option<RunDelay>,
     workers: Vec<u32>,
@@ -147,6 +144,7 @@ pub fn collect(
         events: 0,
         dropped: HashMap::new(),
         lost: 0,
+        gpu: Gpu::default(),
         read_at: 0,
         main_delay: RunDelay::of(main, main),
         workers: Vec::new(),
@@ -164,7 +162,10 @@ pub fn collect(
             break said;
         }
         collector.read_kernel(looks);
-        collector.work(false)?;
+        collector.work(None)?;
+        if collector.gpu.has_all() {
+            rings.have_enough();
+        }
         if let Some(on_progress) = &mut on_progress
             && told.elapsed() >= TELL_EVERY
         {
@@ -178,7 +179,7 @@ pub fn collect(
         thread::sleep(if many { PAUSE / 10 } else { PAUSE });
     };
     collector.read_kernel(true);
-    collector.work(true)?;
+    collector.work(Some(said))?;
     let outcome = collector.report(said);
     if !said {
         collector.end_workers();
@@ -188,22 +189,31 @@ pub fn collect(
 
 impl Collector {
     fn drain(&mut self, reader: &mut RingReader) {
-        let translation = &mut self.translation;
+        let (translation, gpu) = (&mut self.translation, &mut self.gpu);
         let mut events = 0;
         reader.drain(|_, pid, tid, words| {
             events += 1;
-            if let Some(event) = Event::read(words) {
-                translation.take(pid, tid, event);
+            match Event::read(words) {
+                Some(Event::Device(event)) => gpu.take(event, &translation.names),
+                Some(event) => translation.take(pid, tid, event),
+                None => {}
             }
         });
         self.events += events;
-        for slot in reader.slots() {
+        let slots = reader.slots();
+        // The training's process has one ring for what it does, and then one for what its GPU does.
+        let own = slots.iter().filter(|slot| slot.pid == self.main);
+        let own = own.map(|slot| slot.claim).min();
+        for slot in slots {
             if slot.pid != self.main && !self.workers.contains(&slot.pid) {
                 self.workers.push(slot.pid);
             }
             let dropped = reader.dropped(slot.number);
             let before = self.dropped.insert(slot.number, dropped).unwrap_or(0);
-            if dropped > before {
+            let of_gpu = slot.pid == self.main && Some(slot.claim) != own;
+            if dropped > before && of_gpu {
+                self.gpu.lost(dropped - before);
+            } else if dropped > before {
                 self.lost += dropped - before;
                 self.translation.dropped(slot.pid);
             }
@@ -249,12 +259,28 @@ impl Collector {
         })
     }
 
-    /// Analyses what is there.
-    fn work(&mut self, last: bool) -> Result<(), CollectError> {
-        let at = now();
-        let chunks = self.translation.translate(at, last);
+    /// Analyses what is there; at the `end` all of it, of which the training said or did not say that it is all.
+    fn work(&mut self, end: Option<bool>) -> Result<(), CollectError> {
+        let (at, last) = (now(), end.is_some());
+        let mut chunks = self.translation.translate(at, last);
         if self.measuring.is_none() {
             self.measuring = self.begin()?;
+        }
+        if let Some(measuring) = &mut self.measuring {
+            for chunk in &chunks {
+                self.gpu
+                    .host(&chunk.records, self.translation.host_known_until());
+            }
+            if self.translation.is_over() {
+                self.gpu.host_is_over();
+            }
+            let (analysis, feed) = (&mut measuring.analysis, &measuring.feed);
+            let records = self
+                .gpu
+                .settle(end, &self.translation.names, analysis, feed);
+            self.translation.device_did(&records);
+            let lanes = self.translation.lanes().to_vec();
+            chunks.extend((!records.is_empty()).then_some(Chunk { lanes, records }));
         }
         // With the first records after the look.
         let mut cpu = self.cpu.take_if(|_| !chunks.is_empty());
@@ -287,7 +313,7 @@ impl Collector {
         Ok(())
     }
 
-    fn begin(&self) -> Result<Option<Measuring>, CollectError> {
+    fn begin(&mut self) -> Result<Option<Measuring>, CollectError> {
         let (Some(run_start), Some(_)) = (self.translation.begun(), self.translation.pipeline())
         else {
             return Ok(None);
@@ -296,8 +322,11 @@ impl Collector {
             warmup_steps: self.options.warmup_steps,
             steps: self.options.steps,
             run_start,
-            device_beside: false,
+            device_beside: self.translation.device_lanes().is_some(),
         };
+        if let Some(lanes) = self.translation.device_lanes() {
+            self.gpu.begin(lanes, rule, &self.translation.names);
+        }
         let options = TraceOptions {
             base: run_start,
             max_bytes: MOST_TRACE_BYTES,
@@ -358,94 +387,6 @@ impl Collector {
         Ok(Outcome { report, path })
     }
 
-    /// How the training stands, and what it is.
-    fn standing(&self, said: bool) -> Report {
-        let translation = &self.translation;
-        let session = &translation.session;
-        let name = session.command.first().map_or("python", String::as_str);
-        let mut report = Report::new(
-            name.to_owned(),
-            this_machine(usable_cores()),
-            json!({"steps": self.options.steps, "warmup_steps": self.options.warmup_steps}),
-        );
-        let failed = translation.failed.as_deref();
-        report.status = match failed {
-            Some(error) if error.starts_with("KeyboardInterrupt") => Status::Interrupted,
-            Some(_) => Status::Failed,
-            None if said => Status::Complete,
-            None => Status::Interrupted,
-        };
-        let silent = (!said && failed.is_none())
-            .then(|| "the training's process was killed, or ended by os._exit".to_owned());
-        let problems = translation.problems.iter().cloned();
-        let error: Vec<String> = { failed.map(str::to_owned) }
-            .into_iter()
-            .chain(silent)
-            .chain(problems)
-            .collect();
-        report.error = (!error.is_empty()).then(|| error.join("\n"));
-        let loaders: Vec<_> = translation.loaders().cloned().collect();
-        let mut costs = translation.replay().clone();
-        costs.cores = usable_cores();
-        costs.pages = page_costs();
-        report.data = DataReport {
-            samples: costs.loader.samples.unwrap_or(0) as usize,
-            sample_bytes: 0,
-            claim_samples: 1,
-        };
-        report.undeclared_parts = translation.late_parts();
-        if let Some(pipeline) = translation.pipeline() {
-            report.pipeline = pipeline;
-        }
-        report.torch = Some(TorchReport {
-            costs,
-            session: session.clone(),
-            loaders,
-        });
-        report
-    }
-
-    fn measured(&self, report: &mut Report, summary: &Summary) {
-        let settings = &self.translation.replay().loader;
-        let shape = shape(
-            report.pipeline,
-            settings.num_workers,
-            settings.prefetch_factor,
-        );
-        let device = DeviceReport {
-            name: "your training".to_owned(),
-            busy_ns: summary.device_busy,
-            idle_ns: summary.device_idle(),
-            busy_share: summary.busy_share(),
-            ..DeviceReport::default()
-        };
-        report.measured(summary, Some(device));
-        let mut verdict = Verdict::of(summary, &shape);
-        let (causes, time) = (&summary.causes, summary.time());
-        let others = summary.others_cpu.unwrap_or_default();
-        let computing = Computing {
-            threads: self.translation.session.threads,
-            cores: usable_cores(),
-            others: others.0 as f64 / time.0.max(1) as f64,
-        };
-        advise(&mut verdict, causes, time, settings, computing);
-        if let Some(torch) = &mut report.torch {
-            torch.costs.others = computing.others;
-        }
-        report.verdict = Some(verdict);
-        report.guard = Guard::of(summary, &shape);
-        let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
-        let all = self.cpu_used().map_or(own, |reading| reading.used + own);
-        report.recorder = RecorderReport {
-            on: true,
-            records: self.events,
-            dropped: self.lost,
-            cpu_ns: own,
-            cpu_share: own.0 as f64 / all.0.max(1) as f64,
-            ..RecorderReport::default()
-        };
-    }
-
     /// Ends workers that a training has left behind.
     fn end_workers(&self) {
         let alive = || {
@@ -461,27 +402,6 @@ impl Collector {
         for pid in alive() {
             kill(Pid::from_raw(pid as i32), Signal::SIGKILL).ok();
         }
-    }
-}
-
-fn shape(pipeline: &'static Pipeline, num_workers: usize, prefetch_factor: usize) -> LoaderShape {
-    LoaderShape {
-        pipeline,
-        layout: Layout::WholeBatch {
-            num_workers,
-            prefetch_factor: prefetch_factor.max(1),
-        },
-        copy: StageKnobs {
-            workers: num_workers,
-            prefetch: 1,
-        },
-        has_device: true,
-        resident: None,
-        device_beside: false,
-        disk: None,
-        copy_latency: Nanos::ZERO,
-        value_bytes: 1,
-        cores: usable_cores(),
     }
 }
 

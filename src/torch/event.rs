@@ -67,6 +67,12 @@ pub enum TextKind {
     Problem = 4,
     /// The exception that ended the script.
     Failed = 5,
+    /// JSON about who tells what the device does from now on ([`Timeline`](crate::gpu::Timeline)).
+    Timeline = 6,
+    /// The name of the kernels with the number `subject`.
+    Kernel = 7,
+    /// The name of a function of CUDA's: the driver's number of it in `subject`, the runtime's behind bit 31.
+    Function = 8,
 }
 
 /// What the device was doing.
@@ -309,10 +315,15 @@ pub enum Event {
         /// By the thread in both.
         used: Used,
     },
+    /// In the main process: something on its GPU, or a call that launched it.
+    Device(DeviceEvent),
 }
 
+mod device;
 #[cfg(test)]
 mod tests;
 mod words;
 
+pub use device::{DeviceEvent, Kind};
+pub use stallscope_device::cupti::Api;
 pub use words::parse_head;

@@ -10,7 +10,11 @@ mod advice;
 pub mod clock;
 pub mod collector;
 pub mod event;
+pub mod gpu;
 mod pages;
 mod proc;
+pub mod recording;
 pub mod ring;
 pub mod translation;
+
+pub use stallscope_device::probe as device;

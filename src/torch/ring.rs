@@ -25,7 +25,7 @@ pub const SLOTS: usize = 256;
 pub const RING_WORDS: u64 = 1 << 18;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"stallrng");
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Words before the first slot, and of a slot before its ring: a page.
 const PAGE_WORDS: usize = 512;
 const SLOT_WORDS: usize = PAGE_WORDS + RING_WORDS as usize;
@@ -36,6 +36,7 @@ const FINISH: usize = 2;
 const MADE_AT: usize = 3;
 const MADE_BY: usize = 4;
 const CLAIMED: usize = 5;
+const ENOUGH: usize = 6;
 /// Who has each slot: together, because the collector looks at all of them often.
 const OWNERS: usize = 64;
 const _: () = assert!(OWNERS + SLOTS <= PAGE_WORDS);
@@ -170,6 +171,16 @@ impl Rings {
         self.word(FINISH).load(Ordering::Acquire) != 0
     }
 
+    /// Tells the main process that no more of what its GPU does is wanted.
+    pub fn have_enough(&self) {
+        self.word(ENOUGH).store(1, Ordering::Release);
+    }
+
+    /// Whether no more of that is wanted.
+    pub fn is_enough(&self) -> bool {
+        self.word(ENOUGH).load(Ordering::Acquire) != 0
+    }
+
     /// A ring for this process; `None` where all are taken.
     pub fn claim(&self) -> Option<RingWriter> {
         let claim = self.word(CLAIMED).fetch_add(1, Ordering::Relaxed) + 1;
@@ -207,6 +218,19 @@ impl RingWriter {
     /// The process that claimed it.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Whether the collector has enough.
+    pub fn is_enough(&self) -> bool {
+        self.rings.is_enough()
+    }
+
+    /// Whether an event of so many words has room.
+    pub fn has_room(&self, words: usize) -> bool {
+        let word = |place| self.rings.slot_word(self.slot, place);
+        let written = word(WRITTEN).load(Ordering::Relaxed);
+        let used = written.wrapping_sub(word(TAKEN).load(Ordering::Acquire));
+        used + words as u64 <= RING_WORDS
     }
 
     /// Appends one event, as said by the thread `tid`; one that has no room is counted and dropped.

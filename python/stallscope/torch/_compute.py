@@ -14,7 +14,7 @@ from stallscope.torch._state import STATE, problem
 _now = _native.now
 
 
-def _counts() -> bool:
+def counts() -> bool:
     """Whether this is the training's thread, and not within what is counted already."""
     return not STATE.within and _native.is_active() and threading.get_ident() == STATE.thread
 
@@ -26,8 +26,10 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Compilers see nothing but the call.
-        if is_compiling() or STATE.within or not _counts():
+        if is_compiling() or STATE.within or not counts():
             return original(self, *args, **kwargs)
+        if STATE.device is not None:
+            STATE.device.begins(self.parameters(), is_grad_enabled())
         begun = _now()
         STATE.within += 1
         try:
@@ -35,14 +37,19 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             STATE.within -= 1
             _native.compute("forward" if is_grad_enabled() else "inference", (begun, _now()))
+            if STATE.device is not None:
+                STATE.device.computed()
 
     return __call__
 
 
 def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if not _counts():
+        if not counts():
             return original(*args, **kwargs)
+        if STATE.device is not None:
+            tensors = args[0] if args else kwargs.get("tensors", ())
+            STATE.device.begins(tensors if isinstance(tensors, (list, tuple)) else (tensors,))
         begun = _now()
         STATE.within += 1
         try:
@@ -50,6 +57,8 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             STATE.within -= 1
             _native.compute("backward", (begun, _now()))
+            if STATE.device is not None:
+                STATE.device.computed()
 
     return backward
 
@@ -57,13 +66,18 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
 _STEPS: List[int] = []
 
 
-def _step_begins(*_: Any) -> None:
-    _STEPS[:] = [_now()] if _counts() else []
+def _step_begins(optimizer: Any, *_: Any) -> None:
+    counted = counts()
+    if counted and STATE.device is not None:
+        STATE.device.begins(tensor for group in optimizer.param_groups for tensor in group["params"])
+    _STEPS[:] = [_now()] if counted else []
 
 
 def _step_ends(*_: Any) -> None:
-    if _STEPS and _counts():
+    if _STEPS and counts():
         _native.compute("optimizer", (_STEPS.pop(), _now()))
+        if STATE.device is not None:
+            STATE.device.computed()
 
 
 class _Copy:
@@ -76,7 +90,7 @@ class _Copy:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not _counts():
+        if not counts():
             return self._original(*args, **kwargs)
         begun = _now()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from stallscope import _native
@@ -220,6 +221,8 @@ def _next(original: Callable[..., Any]) -> Callable[..., Any]:
         current = pass_of(self)
         if current is None:
             return original(self)
+        if STATE.device is not None and STATE.thread == get_ident():
+            STATE.device.step_ends()
         _native.next_begins(current.key, _now())
         STATE.within += 1
         try:

@@ -31,6 +31,8 @@ class State:
         #: The thread that iterates, and how deep it is in the loader or in what else is counted already.
         self.thread = 0
         self.within = 0
+        #: What tells when the training's GPU works, where that is for Python to do.
+        self.device: Any = None
         self.problems: List[str] = []
         self.collector: Optional[_collector.Collector] = None
         #: It has been tried to begin recording.
@@ -65,9 +67,10 @@ def records() -> bool:
         fd = _native.create_rings()
         STATE.collector = _collector.Collector(fd, STATE.options)
         if start():
-            from stallscope.torch import _compute
+            from stallscope.torch import _compute, _device
 
             _compute.place()
+            _device.look()
             _native.text("session", 0, json.dumps(session()))
             for text in STATE.problems:
                 _native.text("problem", 0, text)
@@ -105,6 +108,9 @@ def finish() -> None:
     STATE.options = None
     STATE.begun = False
     if collector is not None:
+        from stallscope.torch import _device
+
+        _device.finish()
         _native.finish()
         _stage.record(False)
         collector.wait()
@@ -116,6 +122,7 @@ def _forked() -> None:
     _stage.record(False)
     STATE.collector = None
     STATE.begun = False
+    STATE.device = None
     STATE.within = 0
     if STATE.options is not None:
         STATE.thread = threading.get_ident()

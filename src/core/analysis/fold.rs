@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// How far ahead of the trainer a deeper queue could let a stage get at most: no queue is deeper than
 /// this much work.
 const LONGEST_LEAD: Nanos = Nanos::from_millis(2_000);
+/// Why a device waits that a batch is being copied to.
+const COPYING: Cause = Cause::Host(HostWork::Copy);
 /// Before a wait of a worker for a slot that is longer, nobody asks which batches were held back.
 const LONGEST_WAIT: Nanos = Nanos::from_millis(10_000);
 
@@ -22,6 +24,8 @@ pub(super) struct DeviceActivity {
     /// When a device that runs beside the trainer's thread, in the course of a step, had nothing to do since the
     /// host had not launched what came next.
     pub(super) late: IntervalSet,
+    /// When a batch was copied to it that its step began with.
+    pub(super) copying: IntervalSet,
     pub(super) host: VecDeque<HostSpan>,
     /// When dropped records may have told of the one and the other.
     pub(super) busy_hidden: IntervalSet,
@@ -52,6 +56,7 @@ impl DeviceActivity {
         let sets = [
             &mut self.busy,
             &mut self.late,
+            &mut self.copying,
             &mut self.busy_hidden,
             &mut self.host_hidden,
         ];
@@ -368,6 +373,12 @@ impl Fold {
             return;
         }
         self.over_time.reach(inside.end);
+        // A step that has to wait for the copy of its batch waits for nothing else.
+        let none = IntervalSet::new();
+        let copying = match served(link).is_some_and(|stage| !stage.of_loader()) {
+            true => &device.copying,
+            false => &none,
+        };
         let gaps = device.busy.gaps_in(inside);
         let mut idle: Nanos = gaps.iter().map(|gap| gap.length()).sum();
         self.busy += inside.length() - idle;
@@ -375,7 +386,7 @@ impl Fold {
             let goes_on = gap.start == self.idle_until.max(window_start);
             self.busy_ended += u64::from(!goes_on);
             self.idle_until = gap.end;
-            idle = idle - device.busy_hidden.covered_in(*gap);
+            idle = idle - device.busy_hidden.covered_in(*gap) - copying.covered_in(*gap);
         }
         let contention = match *link {
             // While the thread waits for a core, a device beside it goes on with what it has: what the wait
@@ -400,9 +411,15 @@ impl Fold {
         };
         for gap in gaps {
             for (piece, is_hidden) in device.busy_hidden.pieces(gap) {
-                match is_hidden {
-                    true => sorter.put(piece, Cause::Unattributed, link),
-                    false => sorter.gap(piece, link, device),
+                if is_hidden {
+                    sorter.put(piece, Cause::Unattributed, link);
+                    continue;
+                }
+                for (part, is_copying) in copying.pieces(piece) {
+                    match is_copying {
+                        true => sorter.put(part, COPYING, link),
+                        false => sorter.gap(part, link, device),
+                    }
                 }
             }
         }

@@ -250,7 +250,15 @@ impl Analysis {
         }
     }
 
-    /// Notes how many items the unit's thread left in its queue.
+    /// Takes the times in which a batch was on its way to the device, whose work on it could not begin: before the
+    /// records of those steps.
+    pub fn batch_was_copied(&mut self, times: &[Interval]) {
+        for time in times {
+            self.device.copying.insert(*time);
+        }
+    }
+
+    /// Notes how many items the unit's thread left in its queue. A thread hands on to itself without one.
     fn queue(&mut self, lane: u16, unit: &UnitRecord) {
         let kind = unit.stage.kind();
         let has_none = kind == StageKind::Part || unit.stage.on_device();

@@ -13,9 +13,11 @@ use serde::{Deserialize, Serialize};
 pub enum TimelineSource {
     /// The GPU's own timestamps of each kernel and copy.
     Cupti,
-    /// The end of each step, as the host saw its CUDA event. Gaps within a step are not seen.
+    /// CUDA events: of the end of each step as the host saw it, or in PyTorch of its beginning and its end. Gaps within a
+    /// step are not seen.
     Events,
-    /// The host's clock, with a synchronisation after each part of a step.
+    /// The host's clock: a synchronisation after each part of a step, or in PyTorch the time in the model, its backward
+    /// pass and the optimizer.
     #[default]
     Host,
 }
@@ -32,6 +34,10 @@ pub struct TimelineReport {
     /// Calls of CUDA's driver that were recorded though they launch nothing. `None` where CUPTI records launches
     /// only.
     pub other_calls: Option<u64>,
+    /// From which step on, counted from one with the warm-up, CUDA events tell of it instead: where another profiler took
+    /// CUPTI.
+    #[serde(default)]
+    pub events_from: Option<u64>,
     /// Why it may say too little, where it may.
     pub doubt: Option<String>,
     /// CUPTI's API version.
@@ -75,9 +81,10 @@ impl TimelineReport {
     /// What is to be said of CUPTI's records once all are there; `steps` were launched.
     pub fn doubt_of(&self, steps: u64) -> Option<String> {
         let lost = self.lost + self.late;
-        if steps > 0 && self.records == 0 {
+        if steps > 0 && (self.records == 0 || self.kernels == 0) {
             let text = "CUPTI recorded no kernel at all, so the device seems idle: another profiler may hold it, \
-                        or it belongs to a CUDA newer than the driver's; try gpu.timeline = \"events\"";
+                        or it belongs to a CUDA newer than the driver's; try gpu.timeline = \"events\", or for PyTorch \
+                        STALLSCOPE_CUPTI=off";
             return Some(text.to_owned());
         }
         (lost > 0).then(|| {
@@ -118,24 +125,44 @@ impl TimelineReport {
         let mut lines = vec![("timeline", joined([Some(source), kernels, prepared]))];
         let copies = self.copies.iter().filter(|copies| copies.count > 0);
         lines.extend(copies.map(|copies| ("copies", copies.words())));
-        let fallback = self.fallback.iter();
-        lines.extend(fallback.map(|reason| ("", format!("not by CUPTI: {reason}"))));
-        let refused = self.refused.iter();
-        lines.extend(refused.map(|reason| ("", format!("other CUPTI refused: {reason}"))));
-        lines.extend(self.all_calls().map(|words| ("", words)));
-        lines.extend(self.doubt.iter().map(|doubt| ("", doubt.clone())));
+        lines.extend(self.remarks().map(|remark| ("", remark)));
         lines
+    }
+
+    /// Why it is not the GPU's own timestamps, and why it may say too little.
+    pub(super) fn remarks(&self) -> impl Iterator<Item = String> {
+        let until = match self.events_from {
+            Some(step) => format!("from step {step} on by CUDA events"),
+            None => "not by CUPTI".to_owned(),
+        };
+        let fallback = self.fallback.iter();
+        let fallback = fallback.map(move |reason| format!("{until}: {reason}"));
+        let refused = self.refused.iter();
+        let refused = refused.map(|reason| format!("other CUPTI refused: {reason}"));
+        fallback
+            .chain(refused)
+            .chain(self.all_calls())
+            .chain(self.doubt.clone())
     }
 }
 
 impl TimelineSource {
+    /// In a few words.
+    pub(super) const fn short(self) -> &'static str {
+        match self {
+            TimelineSource::Cupti => "by CUPTI",
+            TimelineSource::Events => "by CUDA events",
+            TimelineSource::Host => "by the host's clock",
+        }
+    }
+
     const fn words(self) -> &'static str {
         match self {
             TimelineSource::Cupti => "the GPU's own, by CUPTI",
             TimelineSource::Events => {
-                "ends of steps by CUDA events, so that gaps within a step count as busy"
+                "steps by CUDA events, so that gaps within a step count as busy"
             }
-            TimelineSource::Host => "the host's, which waited for each part of a step",
+            TimelineSource::Host => "the host's, for each part of a step",
         }
     }
 }
@@ -194,6 +221,9 @@ mod tests {
             ..TimelineReport::default()
         };
         insta::assert_snapshot!("events", shown(&report));
+        report.events_from = Some(41);
+        let remark = report.remarks().next().unwrap();
+        assert!(remark.starts_with("from step 41 on by CUDA events: CUPTI"));
         assert_eq!(report.doubt_of(0), None);
         assert!(report.doubt_of(1).unwrap().contains("no kernel at all"));
     }

@@ -146,7 +146,8 @@ impl TracingFeed {
                 None => self.lanes.push(info.clone()),
             }
             // Where threads of other processes train, a lane has no place before its thread is known.
-            if !info.is_foreign() && lanes[0].is_foreign() {
+            let on_device = matches!(info.kind, LaneKind::Device | LaneKind::CopyEngine);
+            if !info.is_foreign() && lanes[0].is_foreign() && !on_device {
                 continue;
             }
             let (pid, tid) = self.place(number as u16);

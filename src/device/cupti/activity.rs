@@ -17,6 +17,8 @@ pub enum Activity {
 pub struct DeviceWork {
     pub kind: WorkKind,
     pub interval: Interval,
+    /// CUDA's number of the device in this process.
+    pub device: u32,
     pub stream: u32,
     /// Shared with the call that launched it.
     pub correlation: u32,
@@ -37,12 +39,14 @@ pub enum WorkKind {
     },
     /// Memory set to a value.
     Set { bytes: u64 },
+    /// All that a stream did between two CUDA events, where nothing tells its kernels apart.
+    Timed,
 }
 
 impl WorkKind {
-    /// Whether it counts as device busy: only kernels do.
+    /// Whether it counts as device busy: only kernels do, and what stands for them.
     pub fn is_kernel(&self) -> bool {
-        matches!(self, WorkKind::Kernel { .. })
+        matches!(self, WorkKind::Kernel { .. } | WorkKind::Timed)
     }
 }
 

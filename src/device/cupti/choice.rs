@@ -56,7 +56,7 @@ pub fn record_with_first<'a>(
             tried.push(cupti);
             let buffers = match &mut buffers {
                 Some(buffers) => buffers,
-                none => none.insert(Buffers::register(clock.clone())?),
+                none => none.insert(Buffers::take(clock)?),
             };
             cupti.start(buffers).map(Some)
         };

@@ -62,6 +62,7 @@ pub fn decode(record: &[u8], name_of: impl FnOnce(u64) -> Arc<str>) -> Result<Ac
         KIND_CONCURRENT_KERNEL => {
             let interval = fields.interval(16)?;
             Ok(Activity::Work(DeviceWork {
+                device: fields.u32(40)?,
                 stream: fields.u32(48)?,
                 correlation: fields.u32(92)?,
                 kind: WorkKind::Kernel {
@@ -78,6 +79,7 @@ pub fn decode(record: &[u8], name_of: impl FnOnce(u64) -> Arc<str>) -> Result<Ac
                 },
             },
             interval: fields.interval(16)?,
+            device: fields.u32(32)?,
             stream: fields.u32(40)?,
             correlation: fields.u32(44)?,
         })),

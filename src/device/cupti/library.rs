@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Bytes of one buffer: some 2,000 launches, a few steps of a large network. As long as the device has work, CUPTI
@@ -54,6 +54,12 @@ struct Callbacks {
     full: Sender<Buffer>,
     empty: Receiver<Buffer>,
     buffers: AtomicUsize,
+    /// The other ends, for one recording at a time.
+    completed: Receiver<Buffer>,
+    returned: Sender<Buffer>,
+    recording: AtomicBool,
+    /// The function of the library that has the clock: told again, it would give wrong times.
+    clock_of: AtomicUsize,
 }
 
 static CALLBACKS: OnceLock<Callbacks> = OnceLock::new();
@@ -114,29 +120,54 @@ impl Callbacks {
     }
 }
 
-/// The ends of the callbacks' channels that a recording has.
+/// The ends of the callbacks' channels that a recording has, for as long as it has them.
 #[derive(Clone)]
 pub(super) struct Buffers {
     completed: Receiver<Buffer>,
     returned: Sender<Buffer>,
+    _taken: Arc<Taken>,
+}
+
+/// That a recording has the callbacks, until this is dropped.
+pub(super) struct Taken;
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(callbacks) = CALLBACKS.get() {
+            callbacks.recording.store(false, Ordering::Release);
+        }
+    }
 }
 
 impl Buffers {
-    /// Makes the callbacks ready, once in the life of the process.
-    pub(super) fn register(clock: Arc<dyn Clock>) -> Result<Buffers, CuptiError> {
-        let (full, completed) = unbounded();
-        let (returned, empty) = unbounded();
-        let callbacks = Callbacks {
-            clock,
-            full,
-            empty,
-            buffers: AtomicUsize::new(0),
-        };
-        let registered = CALLBACKS.set(callbacks);
-        registered.map_err(|_| CuptiError::OtherClock)?;
+    /// Takes the callbacks, which one recording can have at a time, always with the same clock.
+    pub(super) fn take(clock: &Arc<dyn Clock>) -> Result<Buffers, CuptiError> {
+        let callbacks = CALLBACKS.get_or_init(|| {
+            let (full, completed) = unbounded();
+            let (returned, empty) = unbounded();
+            Callbacks {
+                clock: clock.clone(),
+                full,
+                empty,
+                buffers: AtomicUsize::new(0),
+                completed,
+                returned,
+                recording: AtomicBool::new(false),
+                clock_of: AtomicUsize::new(0),
+            }
+        });
+        let is_same = Arc::ptr_eq(&callbacks.clock, clock);
+        if !is_same || callbacks.recording.swap(true, Ordering::AcqRel) {
+            return Err(CuptiError::OtherClock);
+        }
+        // Of the recording before.
+        while let Ok(buffer) = callbacks.completed.try_recv() {
+            callbacks.returned.send(buffer).ok();
+        }
         Ok(Buffers {
-            completed,
-            returned,
+            completed: callbacks.completed.clone(),
+            returned: callbacks.returned.clone(),
+            _taken: Arc::new(Taken),
         })
     }
 }
@@ -179,12 +210,12 @@ impl Cupti {
     }
 
     /// Starts recording, with times of `clock`. Kernels, copies and memory sets of the whole process are
-    /// recorded, and the calls that launched them.
+    /// recorded, and the calls that launched them. Another recording may follow one that is over, with the same clock.
     ///
     /// # Errors
     /// What CUPTI refused; nothing is recorded then.
     pub fn record(self, clock: Arc<dyn Clock>) -> Result<Recording, CuptiError> {
-        self.start(&Buffers::register(clock)?)
+        self.start(&Buffers::take(&clock)?)
     }
 
     /// As [`record`](Self::record), into `buffers`.
@@ -237,9 +268,16 @@ impl Recording {
             // SAFETY: takes one of the header's numbers. Refused, threads have other numbers.
             unsafe { set(THREAD_ID_SYSTEM) };
         }
-        // SAFETY: the callback is a plain function that lives as long as the process.
-        let status = unsafe { (functions.register_timestamp)(timestamp) };
-        functions.check("cuptiActivityRegisterTimestampCallback", status)?;
+        let clock_of = CALLBACKS.get().map(|callbacks| &callbacks.clock_of);
+        let library = functions.register_timestamp as usize;
+        if clock_of.is_none_or(|of| of.load(Ordering::Acquire) != library) {
+            // SAFETY: the callback is a plain function that lives as long as the process.
+            let status = unsafe { (functions.register_timestamp)(timestamp) };
+            functions.check("cuptiActivityRegisterTimestampCallback", status)?;
+            if let Some(of) = clock_of {
+                of.store(library, Ordering::Release);
+            }
+        }
         // SAFETY: both callbacks keep CUPTI's contract, see there.
         let status = unsafe { (functions.register_callbacks)(request_buffer, buffer_completed) };
         functions.check("cuptiActivityRegisterCallbacks", status)?;

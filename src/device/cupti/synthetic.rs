@@ -32,6 +32,8 @@ pub const CUDA_13_5: Layout = Layout {
     set: 104,
 };
 const CALL: usize = 40;
+/// The device that all work is of.
+pub const DEVICE: u32 = 1;
 
 /// A buffer being filled.
 pub struct Buffer {
@@ -83,6 +85,7 @@ impl Buffer {
     pub fn kernel_at(&mut self, address: u64, times: [u64; 2], stream: u32, correlation: u32) {
         let record = self.record(KIND_CONCURRENT_KERNEL, self.layout.kernel);
         put_times(record, 16, times);
+        put(record, 40, &DEVICE.to_ne_bytes());
         put(record, 48, &stream.to_ne_bytes());
         put(record, 92, &correlation.to_ne_bytes());
         put(record, 104, &address.to_ne_bytes());
@@ -101,6 +104,7 @@ impl Buffer {
         put(record, 4, &kinds);
         put(record, 8, &bytes.to_ne_bytes());
         put_times(record, 16, times);
+        put(record, 32, &DEVICE.to_ne_bytes());
         put(record, 40, &stream.to_ne_bytes());
         put(record, 44, &correlation.to_ne_bytes());
     }
@@ -109,6 +113,7 @@ impl Buffer {
         let record = self.record(KIND_MEMSET, self.layout.set);
         put(record, 8, &bytes.to_ne_bytes());
         put_times(record, 16, times);
+        put(record, 32, &DEVICE.to_ne_bytes());
         put(record, 40, &stream.to_ne_bytes());
         put(record, 44, &correlation.to_ne_bytes());
     }

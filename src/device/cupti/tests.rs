@@ -1,5 +1,5 @@
 use super::decode::{KIND_RUNTIME, decode};
-use super::synthetic::{Buffer, CUDA_11_8, CUDA_12_9, CUDA_13_5};
+use super::synthetic::{Buffer, CUDA_11_8, CUDA_12_9, CUDA_13_5, DEVICE};
 use super::*;
 use super::{functions, library};
 use stallscope_core::timeline::{Interval, MonotonicClock, Nanos};
@@ -27,6 +27,7 @@ fn records_of_every_known_cuda_are_read() {
             Activity::Work(DeviceWork {
                 kind,
                 interval: times,
+                device: DEVICE,
                 stream,
                 correlation,
             })

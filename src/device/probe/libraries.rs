@@ -12,7 +12,7 @@ use nvml_wrapper::Nvml;
 
 use super::compiler::by_fit;
 use super::packages::{CudaVersion, Package, install};
-use super::{Driver, Gpu, Missing, Piece, search};
+use super::{Driver, Gpu, Missing, Piece, loaded, search};
 
 pub(super) fn open(name: &Path) -> Result<&'static Library, libloading::Error> {
     // SAFETY: NVIDIA's libraries have initialisers without preconditions on the caller. The
@@ -202,7 +202,15 @@ pub(super) fn cupti(driver: Option<CudaVersion>) -> (Result<Piece, Missing>, Vec
         detail: ABSENT.to_owned(),
         remedy: install(&[Package::Cupti], version),
     };
-    let on_disk = by_fit(search::libraries(&CUPTI_NAMES), driver);
+    let named = match loaded::named().transpose() {
+        Ok(named) => named,
+        Err(off) => return (Err(off), Vec::new()),
+    };
+    let is_named = named.is_some();
+    let on_disk = match named {
+        Some(named) => vec![named],
+        None => by_fit(search::libraries(&CUPTI_NAMES), driver),
+    };
     // CUPTI hooks the driver when it is loaded: without one, only look.
     if driver.is_none() {
         let found = on_disk.into_iter().next().map(|path| Piece {
@@ -211,7 +219,8 @@ pub(super) fn cupti(driver: Option<CudaVersion>) -> (Result<Piece, Missing>, Vec
         });
         return (found.ok_or_else(missing), Vec::new());
     }
-    let names = by_fit(CUPTI_NAMES.map(PathBuf::from).to_vec(), driver);
+    let usual = CUPTI_NAMES.iter().filter(|_| !is_named);
+    let names = by_fit(usual.map(PathBuf::from).collect(), driver);
     let mut candidates = names.into_iter().chain(on_disk);
     let opened = candidates.find_map(|path| open(&path).ok().map(|library| (path, library)));
     let found = opened.map(|(path, library)| {

@@ -8,6 +8,7 @@ use crate::analysis::{Cause, IdleSpan, LoaderShape, Summary, Verdict};
 use crate::config::Settings;
 use crate::device::cupti::Activity;
 use crate::session::test_files::shared_trace;
+use crate::timeline::Nanos;
 use crate::timeline::{HostWork, Stage};
 use crate::tracing_feed::TracedSteps;
 use proptest::prelude::*;
@@ -117,7 +118,8 @@ fn collect(played: &Played, passes: Vec<Pass>, trace: Option<&Path>) -> Outcome 
         device_beside: true,
     };
     let mut analysis = Analysis::new(rule, 1);
-    let mut collected = CollectedSteps::new(GPU_LANES, rule, TimelineReport::default());
+    let mut collected =
+        CollectedSteps::new(GpuSteps::new(GPU_LANES), rule, TimelineReport::default());
     let shared = trace.map(|folder| shared_trace(folder, "trace.json").1);
     let traced = TracedSteps { first: 8, count: 6 };
     let mut feed = shared

@@ -1,5 +1,7 @@
 //! A training without workers that this process writes into rings of its own.
 
+mod gpu;
+
 use super::*;
 use crate::event::{Batch, Compute, PartTime, Pass, Span, TextKind, Used};
 use crate::ring::RingWriter;
@@ -108,7 +110,8 @@ fn batch(writer: &mut RingWriter, number: u64, at: u64) {
     }
 }
 
-fn training(writer: &mut RingWriter, batches: u64) {
+/// Writes so many batches; returns when the first began.
+fn training(writer: &mut RingWriter, batches: u64) -> u64 {
     let session = serde_json::json!({
         "torch": "2.x", "python": "3.x", "command": ["train.py"], "pid": std::process::id(),
         "rank": null, "world_size": 1, "threads": 1, "missing": [],
@@ -139,6 +142,7 @@ fn training(writer: &mut RingWriter, batches: u64) {
             at,
         },
     );
+    begun
 }
 
 fn options(folder: &std::path::Path) -> CollectOptions {

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use stallscope_device::cupti::{Direction, HostMemory};
 
 fn batch(numbers: [u64; 2]) -> Batch {
     Batch {
@@ -54,6 +55,8 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..2000), times in proptest::collection::vec(any::<(u16, u32, u64)>(), 0..120)) {
         let parts: Vec<PartTime> = times.into_iter().map(|(part, count, length)| PartTime { part, count, length }).collect();
         let (worker, samples) = (few[0], few[1]);
+        let direction = [Direction::HostToDevice, Direction::DeviceToHost, Direction::OnDevice, Direction::Other][few[0] as usize % 4];
+        let host = [HostMemory::Pinned, HostMemory::Pageable, HostMemory::Unknown][few[1] as usize % 3];
         let (batch, pass) = (batch(a), Pass::from_word(a[1]));
         let events = [
             Event::Text { kind: TextKind::Problem, subject: worker, more: flags[0], bytes },
@@ -72,6 +75,12 @@ proptest! {
             Event::Fetch { batch, worker, samples, wait: span(a), span: span(b), collate: span(c), used: used(a), parts, ended: flags[0] },
             Event::Transport { batch, worker, pickle: span(b), sent: c[0], bytes: c[1], shared: a[1], used: used(a) },
             Event::Pin { batch, receive: span(b), pin: span(c), used: used(a) },
+            Event::Device(DeviceEvent::Work { kind: Kind::Kernel, about: samples.into(), stream: few[0], correlation: few[1], span: span(b) }),
+            Event::Device(DeviceEvent::Work { kind: Kind::Timed, about: 0, stream: few[0], correlation: few[1], span: span(c) }),
+            Event::Device(DeviceEvent::Work { kind: Kind::Set, about: a[0], stream: few[0], correlation: few[1], span: span(b) }),
+            Event::Device(DeviceEvent::Work { kind: Kind::Copy(direction, host), about: a[0], stream: few[0], correlation: few[1], span: span(b) }),
+            Event::Device(DeviceEvent::Call { api: if flags[0] { Api::Runtime } else { Api::Driver }, function: few[0], thread: few[1], correlation: few[0], span: span(a) }),
+            Event::Device(DeviceEvent::Told { at: a[0], read: b[0], lost: c[0] }),
         ];
         let mut words = Vec::new();
         for event in &events {

@@ -1,5 +1,6 @@
 //! Events as words of a ring.
 
+use super::device::DeviceEvent;
 use super::{Batch, Compute, Event, MOST_WORDS, Main, PartTime, Pass, Span, TextKind, Used};
 
 const fn head(kind: u8, detail: u8, words: usize) -> u64 {
@@ -28,11 +29,11 @@ impl Pass {
     }
 }
 
-const fn pair(low: u32, high: u32) -> u64 {
+pub(super) const fn pair(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
-const fn parts_of(word: u64) -> (u32, u32) {
+pub(super) const fn parts_of(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
@@ -249,6 +250,7 @@ impl Event {
                 out.extend(used.words());
                 (16, 0)
             }
+            Event::Device(event) => event.body(out),
         }
     }
 
@@ -420,7 +422,7 @@ impl Event {
                 pin: span(4)?,
                 used: used(6)?,
             },
-            _ => return None,
+            _ => Event::Device(DeviceEvent::read(kind, detail, body)?),
         })
     }
 }
@@ -436,7 +438,7 @@ macro_rules! numbered {
     )*};
 }
 numbered! {
-    TextKind: Session Loader Part Problem Failed;
+    TextKind: Session Loader Part Problem Failed Timeline Kernel Function;
     Compute: Forward Inference Backward Optimizer;
     Main: StartWorkers StopWorkers Copy Iter Synchronize;
 }

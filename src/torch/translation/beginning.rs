@@ -56,6 +56,7 @@ impl Translation {
         let pins = self.queues.contains_key(&Source::Pin);
         self.table = Table::of(&names, pins);
         self.begun = Some(Nanos(at));
+        self.watch_device();
         self.table.is_some()
     }
 

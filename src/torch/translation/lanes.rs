@@ -270,7 +270,7 @@ impl Lanes {
         }
     }
 
-    /// The device was busy.
+    /// The device was busy, as far as its host can tell.
     pub(super) fn busy(&mut self, batch: u64, part: Interval) {
         if !part.is_empty() {
             let span = BusySpan {

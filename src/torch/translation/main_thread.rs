@@ -26,10 +26,10 @@ struct Stretch {
 }
 
 /// The batch that is trained on.
-struct Step {
+pub(super) struct Step {
     batch: Batch,
     number: u64,
-    start: Nanos,
+    pub(super) start: Nanos,
     began: Nanos,
     /// What had been used by then.
     used: Used,
@@ -40,7 +40,7 @@ struct Step {
 }
 
 /// A pass over a loader that trains nothing.
-struct Validating {
+pub(super) struct Validating {
     pass: Pass,
     since: Nanos,
     /// Taken so far.
@@ -51,13 +51,13 @@ struct Validating {
 #[derive(Default)]
 pub(super) struct Main {
     stretch: Option<Stretch>,
-    step: Option<Step>,
+    pub(super) step: Option<Step>,
     /// In `next()` of a pass, since.
     next: Option<(Pass, Nanos)>,
     iter: Option<(Pass, Nanos)>,
-    validating: Option<Validating>,
+    pub(super) validating: Option<Validating>,
     /// What is before has its host spans.
-    cursor: Nanos,
+    pub(super) cursor: Nanos,
     /// The number of the batch that is trained on or waited for.
     batch: u64,
     /// Since when a finished batch has had to wait for an earlier one.
@@ -157,7 +157,9 @@ impl Translation {
         for part in busy {
             let part = part.clip(all);
             set.insert(part);
-            self.lanes.busy(number, part);
+            if self.beside.is_none() {
+                self.lanes.busy(number, part);
+            }
         }
         if let Some(step) = self
             .main
@@ -171,11 +173,22 @@ impl Translation {
             Within::Validation => HostWork::Validation,
             _ => HostWork::Between,
         };
+        // Beside a device that tells itself when it worked, computing is launching.
+        let computing = match (self.beside, filler) {
+            (None, _) => None,
+            (Some(_), HostWork::Between) => Some(HostWork::Launch),
+            (Some(_), filler) => Some(filler),
+        };
         stretch.named.sort_unstable_by_key(|(_, part)| part.start);
-        for gap in set.gaps_in(all) {
-            let mut from = gap.start;
+        for (piece, is_computing) in set.pieces(all) {
+            let filler = match (is_computing, computing) {
+                (true, None) => continue,
+                (true, Some(computing)) => computing,
+                (false, _) => filler,
+            };
+            let mut from = piece.start;
             for (work, part) in &stretch.named {
-                let part = Interval::new(part.start.max(from), part.end.min(gap.end));
+                let part = Interval::new(part.start.max(from), part.end.min(piece.end));
                 if !part.is_empty() {
                     self.lanes
                         .host(filler, number, Interval::new(from, part.start));
@@ -184,7 +197,7 @@ impl Translation {
                 }
             }
             self.lanes
-                .host(filler, number, Interval::new(from, gap.end));
+                .host(filler, number, Interval::new(from, piece.end));
         }
         self.main.cursor = self.main.cursor.max(all.end);
     }
@@ -268,6 +281,7 @@ impl Translation {
         };
         self.lanes.unit(MAIN, step_unit);
         self.steps += 1;
+        self.timeline_changes(at);
         self.over |= self.wanted.steps.is_some_and(|wanted| self.steps >= wanted);
         self.main.batch = step.number + 1;
         let used = used.map_or(
@@ -286,6 +300,7 @@ impl Translation {
         let iterator = step.batch.pass.iterator;
         if self.replays(iterator) {
             self.replay.batch(&step.costs);
+            self.busy_unknown.extend(self.beside.map(|_| step.number));
         }
     }
 

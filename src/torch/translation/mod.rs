@@ -7,6 +7,7 @@
 
 mod beginning;
 mod bench;
+mod beside;
 mod lanes;
 mod main_thread;
 mod table;
@@ -17,6 +18,7 @@ mod workers;
 mod tests;
 
 use crate::event::{Batch, Compute, Event, Pass, Span, TextKind, Used};
+use crate::gpu::{Names, Timeline};
 use bench::{Bench, Usual};
 pub use lanes::Chunk;
 use lanes::{Lanes, MAIN};
@@ -24,6 +26,7 @@ use main_thread::Main;
 use stallscope_core::analysis::predict::torch::{BatchCost, LoaderSettings, PassCosts, Replay};
 use stallscope_core::report::{TorchLoader, TorchSession};
 use stallscope_core::timeline::{LaneKind, Nanos, Pipeline, Stage, ThreadUsage, UnitRef};
+use stallscope_device::gpu_steps::GpuLanes;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use table::Table;
 use workers::Worker;
@@ -122,6 +125,15 @@ pub struct Translation {
     pub problems: Vec<String>,
     /// The exception that ended the script.
     pub failed: Option<String>,
+    /// Who tells what the device does, as of the beginning and as of now, with the step since which that is so.
+    timeline: Option<Timeline>,
+    changed: Option<(Timeline, Option<u64>)>,
+    /// The device's lanes, where it is seen beside the thread that trains.
+    beside: Option<GpuLanes>,
+    /// Batches whose costs lack what the device did.
+    busy_unknown: VecDeque<u64>,
+    /// Names of what the device does.
+    pub(crate) names: Names,
     table: Option<Table>,
     lanes: Lanes,
     usual: Usual,
@@ -177,6 +189,11 @@ impl Translation {
             session: TorchSession::default(),
             problems: Vec::new(),
             failed: None,
+            timeline: None,
+            changed: None,
+            beside: None,
+            busy_unknown: VecDeque::new(),
+            names: Names::default(),
             table: None,
             lanes,
             usual: Usual::default(),
@@ -212,6 +229,8 @@ impl Translation {
         let of_main = pid == self.wanted.main;
         let source = match &event {
             Event::Text { .. } => return self.text(pid, tid, event),
+            // They are no events of the host's.
+            Event::Device(_) => return,
             Event::Pin { .. } => Source::Pin,
             Event::Transport { .. } => Source::Feeder(pid),
             _ if of_main => Source::Main,
@@ -275,6 +294,9 @@ impl Translation {
             TextKind::Problem if !self.problems.contains(&text) => self.problems.push(text),
             TextKind::Problem => {}
             TextKind::Failed => self.failed = Some(text),
+            TextKind::Timeline => self.timeline_is(&text),
+            TextKind::Kernel => drop(self.names.kernels.insert(subject, text.into())),
+            TextKind::Function => drop(self.names.functions.insert(subject, text.into())),
         }
     }
 

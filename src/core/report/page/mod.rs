@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::analysis::predict::Estimate;
     use crate::analysis::{Cause, CauseTotals, InputBound, PartOfWindow, Verdict, Waits};
-    use crate::report::{DeviceReport, IdleCause, Machine, Status};
+    use crate::report::{DeviceReport, IdleCause, Machine, Status, TimelineReport, TimelineSource};
     use crate::timeline::{Nanos, Pipeline, Stage};
     use std::time::{Duration, Instant};
 
@@ -231,6 +231,20 @@ mod tests {
         }
         assert!(!page.contains(include_str!("uplot/uPlot.iife.min.js")));
         assert!(!page.contains("What would help"));
+    }
+
+    #[test]
+    fn a_gpus_timeline_says_whose_it_is() {
+        let mut report = report();
+        let device = report.device.as_mut().unwrap();
+        device.timeline = Some(TimelineReport {
+            source: TimelineSource::Events,
+            fallback: Some("no <CUPTI>".to_owned()),
+            ..TimelineReport::default()
+        });
+        let page = page(&report, None);
+        assert!(page.contains("GPU timeline: not by CUPTI: no &lt;CUPTI&gt;."));
+        assert!(page.contains("cpu; by CUDA events"));
     }
 
     #[test]

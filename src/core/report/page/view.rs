@@ -9,7 +9,7 @@ use super::tables::tables;
 use super::words::meaning;
 use crate::analysis::predict::Estimate;
 use crate::analysis::{Cause, StageSummary};
-use crate::report::{Report, Status, percent};
+use crate::report::{Report, Status, TimelineReport, percent};
 use crate::timeline::Nanos;
 use serde::Serialize;
 
@@ -160,6 +160,9 @@ fn badges(report: &Report) -> Vec<Badge> {
     if let Some(emulated) = device.and_then(|device| device.emulated.as_ref()) {
         badges.push(Badge::emulated(emulated.trains));
     }
+    let timeline = device.and_then(|device| device.timeline.as_ref());
+    let remarks = timeline.into_iter().flat_map(TimelineReport::remarks);
+    badges.extend(remarks.map(|remark| Badge::warning(format!("GPU timeline: {remark}."))));
     badges.extend({ report.guard.iter() }.map(|guard| Badge::warning(guard.line())));
     badges
 }
@@ -207,7 +210,10 @@ fn figures(report: &Report) -> Vec<Figure> {
         format!("{samples} samples in {steps} steps"),
     )];
     if let Some(device) = &report.device {
-        let of = format!("of {}; {}", report.window_ns, device.name);
+        let timeline = device.timeline.as_ref();
+        let by = timeline.map(|timeline| format!("; {}", timeline.source.short()));
+        let by = by.unwrap_or_default();
+        let of = format!("of {}; {}{by}", report.window_ns, device.name);
         figures.push(Figure::new("device busy", percent(device.busy_share), of));
     }
     let wait = &report.data_wait;

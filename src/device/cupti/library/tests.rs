@@ -23,6 +23,7 @@ impl Cupti {
         let mut recording = self.recording(Buffers {
             completed: unbounded().1,
             returned: unbounded().0,
+            _taken: Arc::new(Taken),
         });
         if only_launches {
             recording.wanted = Some(self.functions.launches().into_iter().collect());

@@ -26,6 +26,7 @@ int main(int count, char **arguments) {
   kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
   kernel.start = 10;
   kernel.end = 25;
+  kernel.deviceId = 1;
   kernel.streamId = 7;
   kernel.correlationId = 2;
   kernel.name = (const char *)0x1000;
@@ -39,6 +40,7 @@ int main(int count, char **arguments) {
   copy.bytes = 4096;
   copy.start = 11;
   copy.end = 19;
+  copy.deviceId = 1;
   copy.streamId = 13;
   copy.correlationId = 3;
   WRITE(copy);
@@ -51,6 +53,7 @@ int main(int count, char **arguments) {
   back.bytes = 8;
   back.start = 26;
   back.end = 27;
+  back.deviceId = 1;
   back.streamId = 7;
   back.correlationId = 4;
   WRITE(back);
@@ -60,6 +63,7 @@ int main(int count, char **arguments) {
   set.bytes = 512;
   set.start = 30;
   set.end = 31;
+  set.deviceId = 1;
   set.streamId = 7;
   set.correlationId = 5;
   WRITE(set);

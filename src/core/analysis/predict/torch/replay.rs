@@ -340,6 +340,15 @@ impl Replay {
         }
     }
 
+    /// The device was busy for so long in the step of the batch before which `later` others came last.
+    pub fn device_was_busy(&mut self, later: usize, busy: u64) {
+        let rows = &mut self.batches.rows;
+        let place = rows.len().checked_sub(later + 1);
+        if let Some(row) = place.and_then(|place| rows.get_mut(place)) {
+            row[15] = units(busy);
+        }
+    }
+
     fn forget(&mut self) {
         if let Some(oldest) = self.batches.rows.pop_front() {
             let samples = (oldest[2] as usize).min(self.samples.rows.len());

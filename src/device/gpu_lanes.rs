@@ -1,11 +1,11 @@
 //! What a GPU says of itself, as lanes: one for each of its streams, one for each thread that launched work, and an
 //! arrow from each launch to what it launched.
 
-use crate::device::cupti::{Api, ApiCall, DeviceWork, WorkKind};
-use crate::device::gpu_steps::{GpuStep, LaunchedWork};
-use crate::timeline::{Interval, Nanos};
-use crate::trace::{Arg, FlowPoint, TraceWriter};
-use crate::tracing_feed::TracingFeed;
+use crate::cupti::{Api, ApiCall, DeviceWork, WorkKind};
+use crate::gpu_steps::{GpuStep, LaunchedWork};
+use stallscope_core::timeline::{Interval, Nanos};
+use stallscope_core::trace::{Arg, FlowPoint, TraceWriter};
+use stallscope_core::tracing_feed::TracingFeed;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const LONGEST_NAME: usize = 160;
 
 /// The lanes there are so far, and how far each is written.
 #[derive(Default)]
-pub(super) struct Lanes {
+pub struct Lanes {
     named: bool,
     streams: HashMap<u32, Lane>,
     threads: HashMap<u32, Lane>,
@@ -45,7 +45,7 @@ impl Lane {
 impl Lanes {
     /// Writes what the GPU did in `steps` to `feed`'s trace, as far as they are traced; `name_of` names the functions
     /// called.
-    pub(super) fn write(
+    pub fn write(
         &mut self,
         feed: &TracingFeed,
         steps: &[GpuStep],
@@ -65,6 +65,7 @@ impl Lanes {
                     let mut calls: Vec<(&ApiCall, FlowPoint)> = works
                         .iter()
                         .zip(ends)
+                        .filter(|(launched, _)| launched.work.kind != WorkKind::Timed)
                         .filter_map(|(launched, end)| Some((launched.call.as_ref()?, end)))
                         .collect();
                     // One call may have launched much; its arrow leads to the first of it.
@@ -123,6 +124,7 @@ impl Lanes {
                 let name = format!("Memcpy {} ({})", direction.name(), host.name());
                 (name, "gpu_memcpy")
             }
+            WorkKind::Timed => ("step, by CUDA events".to_owned(), "cuda_event"),
             WorkKind::Set { bytes } => {
                 args.push(("bytes", Arg::UInt(*bytes)));
                 ("Memset".to_owned(), "gpu_memset")

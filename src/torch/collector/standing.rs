@@ -1,0 +1,136 @@
+//! What the report says of a training, as far as it is known.
+
+use super::Collector;
+use crate::advice::{Computing, advise};
+use crate::pages::page_costs;
+use nix::sys::resource::UsageWho;
+use serde_json::json;
+use stallscope_core::analysis::{Guard, LoaderShape, Summary, Verdict};
+use stallscope_core::loader::{cpu_of, this_machine};
+use stallscope_core::machine::usable_cores;
+use stallscope_core::report::{
+    DataReport, DeviceReport, RecorderReport, Report, Status, TorchReport,
+};
+use stallscope_core::timeline::{Layout, Nanos, Pipeline, StageKnobs};
+
+impl Collector {
+    /// How the training stands, and what it is.
+    pub(super) fn standing(&self, said: bool) -> Report {
+        let translation = &self.translation;
+        let session = &translation.session;
+        let name = session.command.first().map_or("python", String::as_str);
+        let mut report = Report::new(
+            name.to_owned(),
+            this_machine(usable_cores()),
+            json!({"steps": self.options.steps, "warmup_steps": self.options.warmup_steps}),
+        );
+        let failed = translation.failed.as_deref();
+        report.status = match failed {
+            Some(error) if error.starts_with("KeyboardInterrupt") => Status::Interrupted,
+            Some(_) => Status::Failed,
+            None if said => Status::Complete,
+            None => Status::Interrupted,
+        };
+        let silent = (!said && failed.is_none())
+            .then(|| "the training's process was killed, or ended by os._exit".to_owned());
+        let problems = translation.problems.iter().cloned();
+        let error: Vec<String> = { failed.map(str::to_owned) }
+            .into_iter()
+            .chain(silent)
+            .chain(problems)
+            .collect();
+        report.error = (!error.is_empty()).then(|| error.join("\n"));
+        let loaders: Vec<_> = translation.loaders().cloned().collect();
+        let mut costs = translation.replay().clone();
+        costs.cores = usable_cores();
+        costs.pages = page_costs();
+        report.data = DataReport {
+            samples: costs.loader.samples.unwrap_or(0) as usize,
+            sample_bytes: 0,
+            claim_samples: 1,
+        };
+        report.undeclared_parts = translation.late_parts();
+        if let Some(pipeline) = translation.pipeline() {
+            report.pipeline = pipeline;
+        }
+        report.torch = Some(TorchReport {
+            costs,
+            session: session.clone(),
+            loaders,
+        });
+        report
+    }
+
+    pub(super) fn measured(&self, report: &mut Report, summary: &Summary) {
+        let settings = &self.translation.replay().loader;
+        let shape = shape(
+            report.pipeline,
+            settings.num_workers,
+            settings.prefetch_factor,
+            self.translation.device_lanes().is_some(),
+        );
+        let timeline = self.translation.timeline();
+        let gpu = timeline.and_then(|(begun, _)| begun.device.as_deref());
+        let device = DeviceReport {
+            name: gpu.map_or("your training".to_owned(), |gpu| {
+                format!("your training on {gpu}")
+            }),
+            timeline: timeline.map(|(begun, changed)| self.gpu.report(begun, changed)),
+            busy_ns: summary.device_busy,
+            idle_ns: summary.device_idle(),
+            busy_share: summary.busy_share(),
+            ..DeviceReport::default()
+        };
+        report.measured(summary, Some(device));
+        let mut verdict = Verdict::of(summary, &shape);
+        let (causes, time) = (&summary.causes, summary.time());
+        let others = summary.others_cpu.unwrap_or_default();
+        let computing = Computing {
+            threads: self.translation.session.threads,
+            cores: usable_cores(),
+            others: others.0 as f64 / time.0.max(1) as f64,
+        };
+        advise(&mut verdict, causes, time, settings, computing);
+        if let Some(torch) = &mut report.torch {
+            torch.costs.others = computing.others;
+        }
+        report.verdict = Some(verdict);
+        report.guard = Guard::of(summary, &shape);
+        let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
+        let all = self.cpu_used().map_or(own, |reading| reading.used + own);
+        report.recorder = RecorderReport {
+            on: true,
+            records: self.events,
+            dropped: self.lost,
+            cpu_ns: own,
+            cpu_share: own.0 as f64 / all.0.max(1) as f64,
+            ..RecorderReport::default()
+        };
+    }
+}
+
+fn shape(
+    pipeline: &'static Pipeline,
+    num_workers: usize,
+    prefetch_factor: usize,
+    device_beside: bool,
+) -> LoaderShape {
+    LoaderShape {
+        pipeline,
+        layout: Layout::WholeBatch {
+            num_workers,
+            prefetch_factor: prefetch_factor.max(1),
+        },
+        copy: StageKnobs {
+            workers: num_workers,
+            prefetch: 1,
+        },
+        has_device: true,
+        resident: None,
+        device_beside,
+        disk: None,
+        copy_latency: Nanos::ZERO,
+        value_bytes: 1,
+        cores: usable_cores(),
+    }
+}
