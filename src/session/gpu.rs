@@ -15,6 +15,7 @@ use crate::report::{TimelineReport, TimelineSource};
 use crate::timeline::{Clock, LaneKind, LaneRecorder, Record, Recorder};
 use crate::tracing_feed::TracingFeed;
 use crate::train::BurnTrainer;
+use crossbeam_channel::{RecvTimeoutError, unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -66,11 +67,25 @@ impl Timeline {
         }
     }
 
-    /// Forgets what was recorded so far: the preparation.
-    pub(super) fn discard(&mut self) {
-        if let Timeline::Cupti(recording, _) = self {
-            recording.poll(true, |_| {});
-        }
+    /// Runs `body`, the preparation, and forgets what is recorded of it and what is lost: kernels that are tried while
+    /// they are tuned are many, so that their records are read as they come.
+    pub(super) fn forgetting<T>(&mut self, body: impl FnOnce() -> T) -> T {
+        let Timeline::Cupti(recording, _) = self else {
+            return body();
+        };
+        let (preparing, is_over) = unbounded::<()>();
+        let done = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while is_over.recv_timeout(FLUSH_EVERY) == Err(RecvTimeoutError::Timeout) {
+                    recording.poll(true, |_| {});
+                }
+            });
+            // Dropped when the body is over, however it ends.
+            let _preparing = preparing;
+            body()
+        });
+        recording.forget();
+        done
     }
 
     /// What the report says of it before anything has been measured.

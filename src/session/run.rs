@@ -303,8 +303,7 @@ impl Session {
         let began = self.clock.now();
         let samples = self.parts.training.len();
         let samples = self.config.pipeline.batch.size.min(samples).max(1);
-        burn.prepare(samples, spec.input)?;
-        timeline.discard();
+        timeline.forgetting(|| burn.prepare(samples, spec.input))?;
         let mut report = timeline.report();
         report.preparation_ns = self.clock.now() - began;
         report.kernels_kept = Some(kernels);

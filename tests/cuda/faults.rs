@@ -163,3 +163,21 @@ fn memory_that_runs_out_has_an_exit_status_of_its_own() {
         assert!(code == Some(0) || told, "{at}: {said}");
     }
 }
+
+/// What CUPTI loses while kernels are tuned is none of the run's; what it loses in the run is told.
+#[test]
+fn records_that_are_lost_are_counted_where_they_are_missing() {
+    let lose = |at, times| Fault {
+        times,
+        ..fault("record", at, 1)
+    };
+    for (fault, expected) in [(lose(1, 40), 0), (lose(8 * MIDDLE, 40), 40)] {
+        let Some((out, said, gpu, _)) = run(&[fault]) else {
+            return;
+        };
+        assert_eq!(out.status.code(), Some(0), "{said}");
+        let report = whole(&gpu);
+        let timeline = report.device.as_ref().unwrap().timeline.as_ref().unwrap();
+        assert_eq!(timeline.lost, expected, "{timeline:?}");
+    }
+}

@@ -337,6 +337,12 @@ impl Recording {
         self.read_completed(&mut take);
     }
 
+    /// Forgets what was recorded and lost so far.
+    pub fn forget(&mut self) {
+        self.poll(true, |_| {});
+        self.count = RecordCount::default();
+    }
+
     /// Stops recording and reads the rest. The device must have done all its work: records of work in progress
     /// have no end yet.
     pub fn finish(&mut self, mut take: impl FnMut(Activity)) {

@@ -7,6 +7,7 @@ use libc::{c_char, c_void};
 use stallscope_device::cupti::synthetic::{Buffer, CUDA_12_9};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::CString;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const MEMCPY: u32 = 1;
@@ -58,6 +59,7 @@ struct Filling {
     used: usize,
 }
 
+static RECORDS: AtomicU64 = AtomicU64::new(0);
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 
 fn recorder() -> MutexGuard<'static, Option<Recorder>> {
@@ -76,6 +78,11 @@ impl Recorder {
         let Some((request, _)) = self.callbacks else {
             return;
         };
+        let number = RECORDS.fetch_add(1, Ordering::Relaxed) + 1;
+        if world().fault_of_work("record", number).is_some() {
+            self.dropped += 1;
+            return;
+        }
         let mut record = Buffer::new(CUDA_12_9);
         fill(&mut record);
         let length = record.bytes.len().next_multiple_of(8);

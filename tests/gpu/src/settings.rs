@@ -100,7 +100,7 @@ pub struct Planted {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fault {
-    /// A function's name; or `kernel` or `copy`, which fail on the device.
+    /// A function's name; or `kernel` or `copy`, which fail on the device; or `record`, of which CUPTI loses some.
     pub call: String,
     /// Which of its calls, from 1.
     pub at: u64,
