@@ -8,7 +8,7 @@ use crate::analysis::{Cause, IdleSpan, LoaderShape, Summary, Verdict};
 use crate::config::Settings;
 use crate::device::cupti::Activity;
 use crate::session::test_files::shared_trace;
-use crate::timeline::{HostWork, Stage};
+use crate::timeline::{HostWork, Nanos, Stage};
 use crate::tracing_feed::TracedSteps;
 use proptest::prelude::*;
 use scripted::{BATCH_BYTES, Fate, GPU_LANES, Kernel, MS, Played, Script, US, lanes};
