@@ -40,7 +40,7 @@ use std::ffi::c_void;
 use std::future::Future;
 use std::pin::Pin;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 type Learning = Autodiff<Cuda>;
 
@@ -379,13 +379,10 @@ impl CudaCopying {
             None => self.driver.insert(CopyStream::new(self.device.index)?),
         };
         let sources: [(usize, &[u8]); N] = std::array::from_fn(|at| (starts[at], parts[at].bytes));
-        let mut copy = || stream.copy(address, &sources, self.options.pinned);
+        let copy = || stream.copy(address, &sources, self.options.pinned);
         match self.options.overlap {
             true => copy()?,
-            // In the thread that launches, which then launches nothing.
-            false => client
-                .exclusive(|| synchronized().and_then(|()| copy()))
-                .map_err(|error| error.to_string())??,
+            false => while_idle(&client, copy)?,
         }
         let mut starts = starts.into_iter();
         let tensors = parts.map(|part| {
@@ -400,6 +397,29 @@ impl CudaCopying {
         });
         Ok((tensors, Arc::new(memory)))
     }
+}
+
+/// Runs `body` while the device has nothing to do: the thread that launches waits for it. `body` runs in this thread, by
+/// which its copies are known for those of a batch.
+fn while_idle(
+    client: &ComputeClient<CudaRuntime>,
+    body: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
+    let ((idle, is_idle), (copying, is_copied)) = (mpsc::channel(), mpsc::channel::<()>());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            client.exclusive(move || {
+                idle.send(synchronized()).ok();
+                // Until the other end is dropped.
+                is_copied.recv().ok();
+            })
+        });
+        let _copying = copying;
+        let synchronized = is_idle
+            .recv()
+            .map_err(|_| "CubeCL's thread is gone".to_owned())?;
+        synchronized.and_then(|()| body())
+    })
 }
 
 /// Waits until the device has nothing left to do.
