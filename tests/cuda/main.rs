@@ -115,7 +115,7 @@ fn copies_run_beside_kernels_and_without_overlap_never_do() {
     let steps = ["steps=40", "batch.prefetch=4", "copy.prefetch=2"];
     let (beside, _) = gpu.report(&steps);
     assert!(
-        copies(&beside).overlapped_share > 0.8,
+        copies(&beside).overlapped_share > 0.5,
         "{:?}",
         copies(&beside)
     );
@@ -141,7 +141,7 @@ fn steps_that_run_ahead_break_no_rule_and_leave_nothing_behind() {
             let (_, truth) = gpu.report(&sets.each_ref().map(String::as_str));
             truth.left
         };
-        let (few, many) = (left(20), left(2000));
+        let (few, many) = (left(20), left(2500));
         assert_eq!(few.allocations, many.allocations, "run_ahead {ahead}");
         assert!(
             many.events <= few.events + 2,

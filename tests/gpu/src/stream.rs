@@ -75,6 +75,8 @@ pub struct Stream {
     queue: Mutex<Queue>,
     changed: Condvar,
     done: Mutex<Done>,
+    /// When its last work ends, which may be ahead of the clock.
+    free_at: AtomicU64,
 }
 
 #[derive(Default)]
@@ -118,6 +120,7 @@ impl Stream {
             queue: Mutex::default(),
             changed: Condvar::new(),
             done: Mutex::default(),
+            free_at: AtomicU64::new(0),
         });
         let own = stream.clone();
         let thread = std::thread::Builder::new().name("stand-in-stream".to_owned());
@@ -154,11 +157,13 @@ impl Stream {
                 .wait(queue)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+        drop(queue);
+        sleep_until(self.free_at.load(Ordering::Acquire));
     }
 
     pub fn is_done(&self) -> bool {
         let queue = lock(&self.queue);
-        queue.finished == queue.given
+        queue.finished == queue.given && self.free_at.load(Ordering::Acquire) <= now()
     }
 
     /// Ends the thread once it has done what it was given.
@@ -199,6 +204,7 @@ impl Stream {
             };
             drop(queue);
             free_at = self.execute(work, free_at);
+            self.free_at.store(free_at, Ordering::Release);
             lock(&self.queue).finished += 1;
             self.changed.notify_all();
         }

@@ -379,7 +379,7 @@ impl CudaCopying {
             None => self.driver.insert(CopyStream::new(self.device.index)?),
         };
         let sources: [(usize, &[u8]); N] = std::array::from_fn(|at| (starts[at], parts[at].bytes));
-        let copy = || stream.copy(address, &sources, self.options.pinned);
+        let mut copy = || stream.copy(address, &sources, self.options.pinned);
         match self.options.overlap {
             true => copy()?,
             false => while_idle(&client, copy)?,
