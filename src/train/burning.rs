@@ -263,7 +263,20 @@ fn plain(reason: String) -> String {
         let (said, _) = rest.split_once("\")")?;
         Some(format!("the driver says {code}: {said}"))
     });
-    quoted.unwrap_or_else(|| reason.replace(UNWRAPPED, ""))
+    quoted.unwrap_or_else(|| {
+        let told = reason.replace(UNWRAPPED, "");
+        // burn's layers repeat what failed for everything that waited for it.
+        let mut lines: Vec<&str> = Vec::new();
+        for line in told
+            .lines()
+            .filter(|line| !line.contains("No backtrace available"))
+        {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        lines.join("\n")
+    })
 }
 
 /// How a panic begins that says no more than that something failed.

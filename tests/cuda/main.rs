@@ -98,11 +98,11 @@ fn a_starved_device_names_the_stage() {
     assert_eq!(stage.as_deref(), Some("read"), "{:?}", report.idle_causes);
 }
 
-/// Steps of 20 kernels of half a millisecond, and copies of 157 kB that take 8 ms.
+/// Kernels of half a millisecond, and copies of 3 MB in pieces of a quarter of a millisecond.
 fn slow_copies() -> Settings {
     Settings {
         kernel_ns: 500_000,
-        pinned_bytes_per_s: 20_000_000,
+        pinned_bytes_per_s: 1_000_000_000,
         ..Settings::default()
     }
 }
@@ -112,10 +112,16 @@ fn copies_run_beside_kernels_and_without_overlap_never_do() {
     let Some(gpu) = StandIn::new(slow_copies()) else {
         return;
     };
-    let steps = ["steps=40", "batch.prefetch=4", "copy.prefetch=2"];
+    let steps = [
+        "steps=20",
+        "epochs=20",
+        "batch.size=1000",
+        "batch.prefetch=4",
+        "copy.prefetch=2",
+    ];
     let (beside, _) = gpu.report(&steps);
     assert!(
-        copies(&beside).overlapped_share > 0.5,
+        copies(&beside).overlapped_share > 0.3,
         "{:?}",
         copies(&beside)
     );
