@@ -31,6 +31,8 @@ const STEPS_BEHIND_LOST: usize = 8;
 /// they are.
 const MOST_HELD: usize = 1 << 18;
 const MOST_STEPS: usize = 1 << 16;
+/// A batch is copied as a whole, or in pieces that are as long.
+const PIECE_BYTES: u64 = 256 << 10;
 /// Copied batches that may wait for their step.
 const MOST_COPIES: usize = 4096;
 
@@ -305,13 +307,14 @@ impl GpuSteps {
             return false;
         };
         let thread = launched.call.as_ref().map(|call| call.thread);
-        if thread.is_some() && self.copy_thread.is_none() && 2 * bytes > copy.bytes {
+        let is_large = 2 * bytes > copy.bytes.min(2 * PIECE_BYTES - 1);
+        if thread.is_some() && self.copy_thread.is_none() && is_large {
             self.copy_thread = thread;
         }
         // The trainer's thread copies, too: small numbers that kernels take.
         let is_batch = match self.copy_thread.zip(thread) {
             Some((known, thread)) => thread == known,
-            None => 2 * bytes > copy.bytes,
+            None => is_large,
         };
         if is_batch {
             copy.works.push(launched.clone());
