@@ -4,6 +4,7 @@
 #![cfg(feature = "cuda")]
 
 mod faults;
+#[allow(dead_code, reason = "runs are made with a GPU here")]
 #[path = "../place/mod.rs"]
 mod place;
 #[path = "../program/mod.rs"]

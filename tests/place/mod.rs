@@ -1,8 +1,5 @@
 //! A place to run the program in, with a small data set in MNIST's format.
 
-// No test needs all of it.
-#![allow(dead_code)]
-
 use crate::program::stallscope;
 use stallscope::report::Report;
 use std::fs;

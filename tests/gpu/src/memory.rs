@@ -154,15 +154,15 @@ impl Memory {
     }
 
     pub fn place(&self, address: u64) -> Place {
-        if let Some((start, allocation)) = self.allocations.range(..=address).next_back() {
-            if address < start + allocation.bytes.max(1) {
-                return Place::In(*start);
-            }
+        if let Some((start, allocation)) = self.allocations.range(..=address).next_back()
+            && address < start + allocation.bytes.max(1)
+        {
+            return Place::In(*start);
         }
-        if let Some((start, length)) = self.freed.range(..=address).next_back() {
-            if address < start + length {
-                return Place::Freed;
-            }
+        if let Some((start, length)) = self.freed.range(..=address).next_back()
+            && address < start + length
+        {
+            return Place::Freed;
         }
         Place::Nowhere
     }
