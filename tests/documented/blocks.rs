@@ -111,6 +111,7 @@ impl Doc {
 fn is_command(code: &str) -> bool {
     let programs = [
         "stallscope",
+        "nsys",
         "cargo",
         "pip",
         "sha256sum",
