@@ -112,6 +112,7 @@ fn is_command(code: &str) -> bool {
     let programs = [
         "stallscope",
         "nsys",
+        "export",
         "cargo",
         "pip",
         "sha256sum",
