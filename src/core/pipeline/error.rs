@@ -165,7 +165,7 @@ pub struct SkippedSample {
     pub times: u64,
 }
 
-/// Samples left out so far.
+/// Samples left out so far of batches that are to be delivered: not those that workers skip ahead of the next epoch.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Skipped {
     /// How many, repeats in later epochs included.
@@ -174,6 +174,21 @@ pub struct Skipped {
     pub listed: Vec<SkippedSample>,
     /// Files whose samples from some place on are not counted, since they are not known, and why.
     pub broken_files: Vec<String>,
+}
+
+impl Skipped {
+    fn add(&mut self, skipped: SkippedSample) {
+        self.count += skipped.times;
+        let known = self.listed.iter_mut();
+        if let Some(known) = known
+            .into_iter()
+            .find(|known| known.sample == skipped.sample)
+        {
+            known.times += skipped.times;
+        } else if self.listed.len() < SKIPPED_LISTED {
+            self.listed.push(skipped);
+        }
+    }
 }
 
 /// Skipped samples listed by name; more are only counted.
@@ -288,12 +303,34 @@ impl StopSignal {
     }
 }
 
+#[derive(Default)]
+struct SkipsByBatch {
+    /// Of batches that are to be delivered.
+    due: Skipped,
+    /// Of later ones, each with its batch.
+    ahead: Vec<(u64, SkippedSample)>,
+}
+
+impl SkipsByBatch {
+    /// Counts those of batches before `due`.
+    fn settle(&mut self, due: u64) {
+        let ahead = std::mem::take(&mut self.ahead);
+        for (batch, sample) in ahead {
+            if batch < due {
+                self.due.add(sample);
+            } else {
+                self.ahead.push((batch, sample));
+            }
+        }
+    }
+}
+
 /// What all threads of a pipeline share: the stop signal, the first failure, the skipped samples.
 pub(super) struct Control {
     pub(super) stop: StopSignal,
     policy: OnError,
     failure: Mutex<Option<PipelineError>>,
-    skipped: Mutex<Skipped>,
+    skipped: Mutex<SkipsByBatch>,
     over: AtomicBool,
     /// Batches that are to be delivered for now.
     due: AtomicU64,
@@ -349,9 +386,10 @@ impl Control {
             .clone()
     }
 
-    /// Skips the sample or fails the run, as the policy says.
+    /// Skips the sample of that batch or fails the run, as the policy says.
     pub(super) fn sample_failed(
         &self,
+        batch: u64,
         stage: Stage,
         sample: u64,
         name: String,
@@ -367,20 +405,16 @@ impl Control {
             });
             return;
         }
-        let mut skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
-        skipped.count += 1;
-        let known = skipped.listed.iter_mut();
-        if let Some(known) = known.into_iter().find(|known| known.sample == sample) {
-            known.times += 1;
-        } else if skipped.listed.len() < SKIPPED_LISTED {
-            skipped.listed.push(SkippedSample {
-                sample,
-                name,
-                stage,
-                reason,
-                times: 1,
-            });
-        }
+        let skipped = SkippedSample {
+            sample,
+            name,
+            stage,
+            reason,
+            times: 1,
+        };
+        let mut skips = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
+        skips.ahead.push((batch, skipped));
+        skips.settle(self.due.load(Ordering::Acquire));
     }
 
     /// Fails since none of the last `batches` batches had a sample left.
@@ -403,10 +437,9 @@ impl Control {
     }
 
     pub(super) fn skipped(&self) -> Skipped {
-        self.skipped
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let mut skips = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
+        skips.settle(self.due.load(Ordering::Acquire));
+        skips.due.clone()
     }
 }
 

@@ -64,7 +64,7 @@ impl<W: StagedWork> Post<W> {
         for &index in claim.indices() {
             let name = self.work.name(index);
             self.control
-                .sample_failed(stage, u64::from(index), name, &error);
+                .sample_failed(batch, stage, u64::from(index), name, &error);
         }
         None
     }
