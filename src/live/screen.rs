@@ -6,6 +6,7 @@ use super::figures::{Figures, Past};
 use super::frame::{Picture, draw};
 use super::snapshot::Snapshot;
 use super::style::Palette;
+use crate::timeline::join_within;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -120,11 +121,8 @@ impl Live {
         let thread = self.thread.lock();
         let thread = thread.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            let since = Instant::now();
             // A terminal that takes nothing would be waited for forever.
-            while !thread.is_finished() && since.elapsed() < PATIENCE {
-                thread::sleep(Duration::from_millis(1));
-            }
+            join_within(thread, PATIENCE);
         }
         give_back();
     }

@@ -92,6 +92,8 @@ pub(super) struct Collector {
     pub(super) steps: u64,
     /// For how long a GPU's step is waited for.
     pub(super) device_wait: Arc<DeviceWait>,
+    /// The step that the device does not end, and how long it was waited for.
+    pub(super) hung: Option<(u64, Nanos)>,
     pub(super) intake: Intake,
     /// Stops the run where nobody collects any more.
     pub(super) stop: StopSignal,
@@ -189,8 +191,9 @@ impl Collector {
         let mut pause = SHORTEST_PAUSE;
         loop {
             park_timeout(pause);
-            let hangs = interrupted.is_some_and(|at: Instant| at.elapsed() >= PATIENCE)
-                || self.device_wait.hangs(self.clock.now()).is_some();
+            self.hung = self.device_wait.hangs(self.clock.now());
+            let hangs = self.hung.is_some()
+                || interrupted.is_some_and(|at: Instant| at.elapsed() >= PATIENCE);
             let stop = stopped.load(Ordering::Acquire) || sees_hangs && hangs;
             pause = pause_after(pause, self.drain(stop));
             // Whatever becomes of the run now, its report does not say that it is running.

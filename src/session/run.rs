@@ -177,8 +177,8 @@ impl Session {
     /// What the collector does where the device hangs, or the run after a stop.
     fn on_hang(self: Arc<Self>, end: OnHang) -> OnCollectorHang {
         Box::new(move |mut collector| {
-            let hung = collector.device_wait.hangs(self.clock.now());
-            if let Some((step, waited)) = hung.filter(|_| !collector.stop.is_stopped()) {
+            let hung = collector.hung.filter(|_| !collector.stop.is_stopped());
+            if let Some((step, waited)) = hung {
                 let hangs = TrainError::Hangs {
                     device: self.config.device.to_string(),
                     step,
@@ -465,6 +465,7 @@ impl Session {
             on_progress,
             steps: plan.batches,
             device_wait: Arc::default(),
+            hung: None,
             intake: Intake::new(),
             stop: self.stop.clone(),
             broken: None,

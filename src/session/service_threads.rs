@@ -4,18 +4,16 @@
 //! Read by the collector now and then; between two readings a thread is taken to use its core evenly. Invariants: what
 //! the kernel does not tell is left out; memory does not grow with the run.
 //!
-//! May use: `config`, `report`, `timeline`.
+//! May use: `config`, `report`, `timeline`, `train`.
 
 use crate::config::{DeviceConfig, Resolved};
 use crate::report::ServiceThread;
 use crate::timeline::{Interval, Nanos, ThreadUsage};
+use crate::train::serves_device;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// How CubeCL 0.10 names them: `DSU-0-0` for a device's upper stage (fusion), `DSD-0-0` for its server. A thread that one
-/// of them starts has its name too.
-const NAMES: [&str; 2] = ["DSU-", "DSD-"];
 const TASKS: &str = "/proc/self/task";
 
 /// The threads that were seen, by number.
@@ -35,7 +33,9 @@ impl ServiceThreads {
     /// Those of a run of `config`; none where the device is no GPU.
     pub(super) fn of(config: &Resolved) -> ServiceThreads {
         ServiceThreads {
-            on: config.recorder && matches!(config.device, DeviceConfig::Cuda(_)),
+            on: config.recorder
+                && matches!(config.device, DeviceConfig::Cuda(_))
+                && Path::new("/proc/self/schedstat").exists(),
             threads: BTreeMap::new(),
         }
     }
@@ -49,7 +49,7 @@ impl ServiceThreads {
                 continue;
             };
             let text = |file: &str| fs::read_to_string(path.join(file)).ok();
-            let Some(name) = text("comm").filter(|name| is_one(name)) else {
+            let Some(name) = text("comm").filter(|name| serves_device(name)) else {
                 continue;
             };
             let thread = self.threads.entry(number).or_insert_with(|| Thread {
@@ -57,12 +57,8 @@ impl ServiceThreads {
                 readings: Vec::new(),
             });
             let readings = thread.readings.len() as u64 + 1;
-            if let Some(usage) = usage_of(&path) {
-                thread.readings.push(ThreadUsage {
-                    at: now,
-                    readings,
-                    ..usage
-                });
+            if let Some(usage) = ThreadUsage::of_task(&path, now) {
+                thread.readings.push(ThreadUsage { readings, ..usage });
             }
         }
     }
@@ -87,59 +83,10 @@ impl ServiceThreads {
     }
 }
 
-fn is_one(name: &str) -> bool {
-    NAMES.iter().any(|start| name.starts_with(start))
-}
-
-/// What the kernel charges to the thread whose folder is `task`.
-fn usage_of(task: &Path) -> Option<ThreadUsage> {
-    let text = |file: &str| fs::read_to_string(task.join(file)).ok();
-    let schedstat = text("schedstat")?;
-    let mut fields = schedstat.split_whitespace().map(str::parse::<u64>);
-    let (ran, run_delay) = (fields.next()?.ok()?, fields.next()?.ok()?);
-    let stat = text("stat")?;
-    // The name before may hold anything.
-    let (_, stat) = stat.rsplit_once(") ")?;
-    let stat: Vec<u64> = stat
-        .split_whitespace()
-        .map(|field| field.parse().unwrap_or(0))
-        .collect();
-    let (user, system) = (*stat.get(11)?, *stat.get(12)?);
-    let status = text("status")?;
-    let switches = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|count| count.trim().parse().ok())
-            .unwrap_or(0)
-    };
-    // Ticks of 10 ms say in which proportion, schedstat says how much.
-    let system = Nanos(ran).share_of(Nanos(system), Nanos((user + system).max(1)));
-    Some(ThreadUsage {
-        at: Nanos::ZERO,
-        user: Nanos(ran) - system,
-        system,
-        run_delay: Nanos(run_delay),
-        voluntary_switches: switches("voluntary_ctxt_switches:"),
-        involuntary_switches: switches("nonvoluntary_ctxt_switches:"),
-        major_faults: *stat.get(9)?,
-        minor_faults: *stat.get(7)?,
-        readings: 0,
-    })
-}
-
 /// What was used in `window`; `None` where there are no two readings.
 fn used_in(readings: &[ThreadUsage], window: Interval) -> Option<ThreadUsage> {
     let (start, end) = (at(readings, window.start)?, at(readings, window.end)?);
-    (end.at > start.at).then(|| ThreadUsage {
-        at: end.at,
-        user: end.user - start.user,
-        system: end.system - start.system,
-        run_delay: end.run_delay - start.run_delay,
-        voluntary_switches: end.voluntary_switches - start.voluntary_switches,
-        involuntary_switches: end.involuntary_switches - start.involuntary_switches,
-        major_faults: end.major_faults - start.major_faults,
-        minor_faults: end.minor_faults - start.minor_faults,
-        readings: end.readings - start.readings,
-    })
+    (end.at > start.at).then(|| end.since(&start))
 }
 
 /// All figures as of `time`, or of the reading nearest to it.

@@ -7,8 +7,10 @@
 use crate::clock::{now, thread_id};
 use crate::event::{DeviceEvent, Event, MOST_WORDS, TextKind};
 use crate::ring::{RingWriter, Rings};
-use stallscope_core::timeline::{Clock, Nanos};
-use stallscope_device::cupti::{Activity, Api, ApiCall, Cupti, CuptiError, Recording};
+use stallscope_core::timeline::{Clock, Nanos, join_within};
+use stallscope_device::cupti::{
+    Activity, Api, ApiCall, Cupti, CuptiError, Recording, puts_work_on_device,
+};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,17 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// Names of compiled kernels may be pages long.
 const LONGEST_NAME: usize = 500;
-/// What puts work on a device, by the names of the functions of CUDA's two interfaces.
-const LAUNCHES: [&str; 8] = [
-    "cuLaunch",
-    "cuMemcpy",
-    "cuMemset",
-    "cuGraphLaunch",
-    "cudaLaunch",
-    "cudaMemcpy",
-    "cudaMemset",
-    "cudaGraphLaunch",
-];
 
 /// CLOCK_MONOTONIC, which all processes of the training share.
 struct SharedClock;
@@ -111,14 +102,8 @@ impl GpuRecording {
     pub fn finish(self) {
         self.over.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        let begun = Instant::now();
         // A driver that hangs must not keep the script from ending.
-        while !self.thread.is_finished() && begun.elapsed() < ENDS_WITHIN {
-            sleep(Duration::from_millis(1));
-        }
-        if self.thread.is_finished() {
-            self.thread.join().ok();
-        }
+        join_within(self.thread, ENDS_WITHIN);
     }
 }
 
@@ -220,7 +205,7 @@ impl Out {
             return *known;
         }
         let name = recording.function_name(call.api, call.function);
-        let launches = LAUNCHES.iter().any(|launch| name.starts_with(launch));
+        let launches = puts_work_on_device(&name);
         self.launches.insert((call.api, call.function), launches);
         if launches {
             let behind = u32::from(call.api == Api::Runtime) << 31;

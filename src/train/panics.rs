@@ -6,8 +6,14 @@ use std::panic::PanicHookInfo;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// How CubeCL names the threads that talk to a device.
-const DEVICE_THREADS: &str = "DS";
+/// How CubeCL 0.10 names the threads that serve a device: `DSU-0-0` its upper stage (fusion), `DSD-0-0` its server. A
+/// thread that one of them starts has its name too.
+const DEVICE_THREADS: [&str; 2] = ["DSU-", "DSD-"];
+
+/// Whether a thread of that name serves a device.
+pub fn serves_device(name: &str) -> bool {
+    DEVICE_THREADS.iter().any(|start| name.starts_with(start))
+}
 
 /// The first panic of a device's thread that nobody has asked for yet.
 pub struct FirstPanic(Mutex<Option<String>>);
@@ -18,10 +24,7 @@ pub static FIRST_PANIC: FirstPanic = FirstPanic(Mutex::new(None));
 impl FirstPanic {
     /// Notes a panic if it is one of a device's threads; for a panic hook.
     pub fn note(&self, panic: &PanicHookInfo) {
-        if thread::current()
-            .name()
-            .is_some_and(|name| name.starts_with(DEVICE_THREADS))
-        {
+        if thread::current().name().is_some_and(serves_device) {
             let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             first.get_or_insert_with(|| panic_message(panic.payload()));
         }

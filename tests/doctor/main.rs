@@ -1,4 +1,4 @@
-//! `stallscope doctor` beside an imitation of NVIDIA's driver, built here with `cc`, and NVIDIA's own compilers and
+//! `stallscope doctor` beside a stand-in for NVIDIA's driver, and NVIDIA's own compilers and
 //! headers, which `scripts/nvrtc-setup.sh` fetches.
 
 #[path = "../program/mod.rs"]
@@ -6,37 +6,27 @@ mod program;
 
 use program::stallscope;
 use serde_json::Value;
+use stallscope_stand_in_gpu::install::{install, toolkit};
+use stallscope_stand_in_gpu::settings::{Settings, VARIABLE};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use tempfile::TempDir;
 
-/// The toolkit of `version`; `None` where it was not fetched.
 fn fetched(version: &str) -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/cuda");
-    let folder = folder.join(version);
-    if folder.join("include").is_dir() {
-        return Some(folder);
-    }
-    let required = std::env::var_os("STALLSCOPE_REQUIRE_NVRTC").is_some();
-    assert!(!required, "no {}", folder.display());
-    println!(
-        "skipped: no {}; `scripts/nvrtc-setup.sh {version}` fetches it from PyPI",
-        folder.display()
-    );
-    None
+    toolkit(Path::new(env!("CARGO_MANIFEST_DIR")), version)
 }
 
 /// A machine with a driver, and a toolkit.
 struct Machine {
     folder: TempDir,
-    driver: u32,
+    /// The driver's settings.
+    installed: PathBuf,
 }
 
 impl Machine {
-    /// With the toolkit at `from`, but for the folder `without` of its headers; `None` where there is no C compiler.
-    fn with(driver: u32, from: &Path, without: Option<&str>) -> Option<Machine> {
+    /// With the toolkit at `from`, but for the folder `without` of its headers.
+    fn with(driver: i32, from: &Path, without: Option<&str>) -> Machine {
         let folder = tempfile::tempdir().unwrap();
         for inside in ["include", "lib"] {
             let to = folder.path().join(inside);
@@ -47,17 +37,15 @@ impl Machine {
                 }
             }
         }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/doctor/driver.c");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC"]).arg(source).arg("-o");
-        compiler.arg(folder.path().join("lib/libcuda.so.1"));
-        let Ok(compiled) = compiler.output() else {
-            println!("skipped: no C compiler `cc`");
-            return None;
+        let settings = Settings {
+            name: "Imitation H100".to_owned(),
+            driver_version: driver,
+            ..Settings::default()
         };
-        let complaints = String::from_utf8_lossy(&compiled.stderr);
-        assert!(compiled.status.success(), "{complaints}");
-        Some(Machine { folder, driver })
+        let program = Path::new(env!("CARGO_BIN_EXE_stallscope"));
+        let libraries = folder.path().join("lib");
+        let installed = install(program, &libraries, &["libcuda.so.1"], &settings);
+        Machine { folder, installed }
     }
 
     /// What doctor says of each of `subjects`: status, finding and remedy.
@@ -68,7 +56,7 @@ impl Machine {
             .arg(self.folder.path());
         doctor.env("CUDA_PATH", self.folder.path());
         doctor.env("LD_LIBRARY_PATH", self.folder.path().join("lib"));
-        doctor.env("CUDA_VERSION", self.driver.to_string());
+        doctor.env(VARIABLE, &self.installed);
         let out = doctor.output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success(), "{said}");
@@ -83,7 +71,7 @@ impl Machine {
     }
 }
 
-const VERSIONS: [(&str, u32); 3] = [("12.4", 12_040), ("12.9", 12_090), ("13.0", 13_000)];
+const VERSIONS: [(&str, i32); 3] = [("12.4", 12_040), ("12.9", 12_090), ("13.0", 13_000)];
 
 #[test]
 fn with_every_package_of_the_drivers_version_the_gpu_is_ready() {
@@ -91,9 +79,7 @@ fn with_every_package_of_the_drivers_version_the_gpu_is_ready() {
         let Some(from) = fetched(version) else {
             return;
         };
-        let Some(machine) = Machine::with(driver, &from, None) else {
-            return;
-        };
+        let machine = Machine::with(driver, &from, None);
         let [nvrtc, headers, device] = machine.says(["NVRTC", "CUDA headers", "--device cuda:0"]);
         for [status, finding, _] in [nvrtc, headers] {
             assert_eq!(status, "ok", "{version}: {finding}");
@@ -112,9 +98,7 @@ fn a_package_that_is_left_out_is_named_with_what_installs_it() {
         let Some(from) = fetched(version) else {
             return;
         };
-        let Some(machine) = Machine::with(driver, &from, Some("crt")) else {
-            return;
-        };
+        let machine = Machine::with(driver, &from, Some("crt"));
         let [headers, device] = machine.says(["CUDA headers", "--device cuda:0"]);
         let [status, finding, remedy] = headers;
         assert_eq!(status, "missing", "{version}");
@@ -128,9 +112,7 @@ fn a_package_that_is_left_out_is_named_with_what_installs_it() {
 #[test]
 fn a_compiler_newer_than_the_driver_is_no_compiler() {
     let Some(from) = fetched("12.9") else { return };
-    let Some(machine) = Machine::with(12_040, &from, None) else {
-        return;
-    };
+    let machine = Machine::with(12_040, &from, None);
     let [[status, finding, remedy]] = machine.says(["NVRTC"]);
     assert_eq!(status, "missing");
     assert!(

@@ -183,14 +183,7 @@ impl LaneTally {
         };
         ThreadUsage {
             at: last.at - first.at,
-            user: last.user - first.user,
-            system: last.system - first.system,
-            run_delay: last.run_delay - first.run_delay,
-            voluntary_switches: last.voluntary_switches - first.voluntary_switches,
-            involuntary_switches: last.involuntary_switches - first.involuntary_switches,
-            major_faults: last.major_faults - first.major_faults,
-            minor_faults: last.minor_faults - first.minor_faults,
-            readings: last.readings - first.readings,
+            ..last.since(&first)
         }
     }
 }

@@ -125,6 +125,17 @@ pub struct ClockThread<T> {
     key: WaitKey,
 }
 
+/// Joins `thread` if it ends within `patience`; one that hangs is left to itself.
+pub fn join_within(thread: JoinHandle<()>, patience: Duration) {
+    let since = Instant::now();
+    while !thread.is_finished() && since.elapsed() < patience {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if thread.is_finished() {
+        thread.join().ok();
+    }
+}
+
 /// Spawns a named thread that takes part in `clock`.
 ///
 /// # Errors

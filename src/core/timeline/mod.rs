@@ -15,6 +15,7 @@ mod record;
 mod recorder;
 mod stage;
 mod steps;
+mod thread_usage;
 mod time;
 mod wakings;
 
@@ -23,19 +24,19 @@ mod wakings;
 mod virtual_clock;
 
 pub use bytes::Bytes;
-pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, spawn_on};
+pub use clock::{Clock, ClockThread, MonotonicClock, Scheduler, WaitKey, join_within, spawn_on};
 pub use gpu_sample::GpuSample;
 pub use here::Here;
 pub use interval::{Interval, IntervalSet};
 pub use layout::{Layout, Place, StageKnobs};
 pub use ranges::Ranges;
 pub use record::{
-    BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Service, Split, ThreadUsage,
-    UnitRecord, UnitRef,
+    BusySpan, DevicePhase, HostSpan, HostWork, ItemId, Record, Service, Split, UnitRecord, UnitRef,
 };
 pub use recorder::{Drain, ForeignThread, LaneInfo, LaneKind, LaneRecorder, Recorder};
 pub use stage::{Pipeline, Role, Stage, StageKind, StageNameError};
 pub use steps::{CountedSteps, StepCounts};
+pub use thread_usage::{TICK, ThreadUsage, stat_numbers};
 pub use time::Nanos;
 #[cfg(test)]
 pub use virtual_clock::VirtualClock;

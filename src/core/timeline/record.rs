@@ -3,7 +3,7 @@
 //! A [`UnitRecord`] holds the times at which each condition of its start was met and *who* met the last
 //! one (its binding predecessor), so that the critical path can be walked back exactly.
 
-use super::{Interval, Nanos, Stage, StageKind};
+use super::{Interval, Nanos, Stage, StageKind, ThreadUsage};
 
 /// A sample's place in the run: the batch it belongs to and its slot there. Whole batches use slot 0.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -391,46 +391,6 @@ pub struct HostSpan {
     pub start: Nanos,
     /// When it was done.
     pub end: Nanos,
-}
-
-/// What the kernel has charged to a thread so far (`getrusage(RUSAGE_THREAD)`, schedstat).
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct ThreadUsage {
-    /// When the kernel was asked, on the run's clock.
-    pub at: Nanos,
-    /// CPU time in the program's own code.
-    pub user: Nanos,
-    /// CPU time in the kernel on the thread's behalf.
-    pub system: Nanos,
-    /// Time runnable but not running.
-    pub run_delay: Nanos,
-    /// Context switches since the thread waited for something.
-    pub voluntary_switches: u64,
-    /// Context switches since the thread's core was given to another.
-    pub involuntary_switches: u64,
-    /// Page faults that had to read from a disk.
-    pub major_faults: u64,
-    /// Page faults that needed no disk.
-    pub minor_faults: u64,
-    /// How often the thread asked the kernel, which is what recording costs it beside its records.
-    pub readings: u64,
-}
-
-impl ThreadUsage {
-    /// With what another thread used after this one.
-    pub fn plus(&self, later: &ThreadUsage) -> ThreadUsage {
-        ThreadUsage {
-            at: later.at,
-            user: self.user + later.user,
-            system: self.system + later.system,
-            run_delay: self.run_delay + later.run_delay,
-            voluntary_switches: self.voluntary_switches + later.voluntary_switches,
-            involuntary_switches: self.involuntary_switches + later.involuntary_switches,
-            major_faults: self.major_faults + later.major_faults,
-            minor_faults: self.minor_faults + later.minor_faults,
-            readings: self.readings + later.readings,
-        }
-    }
 }
 
 /// Anything a lane records.

@@ -11,8 +11,15 @@ pub(super) const DOMAIN_DRIVER: u32 = 1;
 pub(super) const DOMAIN_RUNTIME: u32 = 2;
 /// No driver has more functions than this; names past the last are refused one by one.
 const MOST_FUNCTIONS: u32 = 4096;
-/// What puts work on a device, by the names of the driver's functions.
-const LAUNCHES: [&str; 4] = ["cuLaunch", "cuMemcpy", "cuMemset", "cuGraphLaunch"];
+/// How the names of functions go on that put work on a device, behind `cu` (the driver's) or `cuda` (the runtime's).
+const LAUNCHES: [&str; 4] = ["Launch", "Memcpy", "Memset", "GraphLaunch"];
+
+/// Whether a call of CUDA's function `name` puts work on a device.
+pub fn puts_work_on_device(name: &str) -> bool {
+    let interfaces = ["cuda", "cu"].iter();
+    let mut behind = interfaces.filter_map(|start| name.strip_prefix(start));
+    behind.any(|rest| LAUNCHES.iter().any(|launch| rest.starts_with(launch)))
+}
 
 pub(super) type Status = u32;
 pub(super) type RequestBuffer = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
@@ -80,7 +87,7 @@ impl Functions {
     pub(super) fn launches(&self) -> Vec<u32> {
         let launches = |function: &u32| {
             let name = self.name_of(Api::Driver, *function);
-            name.is_some_and(|name| LAUNCHES.iter().any(|launch| name.starts_with(launch)))
+            name.is_some_and(|name| puts_work_on_device(&name))
         };
         (1..MOST_FUNCTIONS).filter(launches).collect()
     }

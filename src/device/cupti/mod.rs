@@ -17,6 +17,7 @@ pub mod synthetic;
 pub use activity::{Activity, Api, ApiCall, DeviceWork, Direction, HostMemory, WorkKind};
 pub use choice::{Refusal, record_with_first, refusals};
 pub use decode::{OLDEST_VERSION, Rejected};
+pub use functions::puts_work_on_device;
 pub use library::{Cupti, Recording};
 
 /// What became of the records so far.

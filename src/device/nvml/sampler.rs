@@ -8,12 +8,12 @@
 use super::{GpuCounters, PcieDirection};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use stallscope_core::timeline::{Clock, GpuSample, Nanos};
+use stallscope_core::timeline::{Clock, GpuSample, Nanos, join_within};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Each direction of PCIe is read once in twice this time: a reading blocks for some 20 ms.
 const PCIE_EVERY: Nanos = Nanos::from_millis(500);
@@ -89,15 +89,8 @@ impl GpuSampler {
     /// Ends the thread. One that hangs in the driver is left to itself after a second.
     pub fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        let Some(thread) = self.thread.take() else {
-            return;
-        };
-        let since = Instant::now();
-        while !thread.is_finished() && since.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        if thread.is_finished() {
-            thread.join().ok();
+        if let Some(thread) = self.thread.take() {
+            join_within(thread, PATIENCE);
         }
     }
 }

@@ -43,13 +43,3 @@ pub struct Left {
     pub pinned: usize,
     pub pinned_bytes: u64,
 }
-
-impl Truth {
-    /// Time within `window` in which device `ordinal` ran a kernel.
-    pub fn busy_within(&self, ordinal: usize, window: (u64, u64)) -> u64 {
-        let busy = self.busy.get(ordinal).map_or(&[][..], Vec::as_slice);
-        let within =
-            |&(start, end): &(u64, u64)| end.min(window.1).saturating_sub(start.max(window.0));
-        busy.iter().map(within).sum()
-    }
-}

@@ -43,8 +43,7 @@ const FUNCTIONS: [&str; 13] = [
 #[derive(Default)]
 struct Recorder {
     callbacks: Option<(Request, Completed)>,
-    clock: Option<unsafe extern "C" fn() -> u64>,
-    /// Added to CLOCK_MONOTONIC it is what `clock` says.
+    /// Added to CLOCK_MONOTONIC it is what the program's clock says.
     shift: i64,
     enabled: HashSet<u32>,
     functions: BTreeSet<u32>,
@@ -74,7 +73,7 @@ impl Recorder {
     }
 
     /// Adds a record. `fill` writes it to the buffer that it is given.
-    fn add(&mut self, kind: u32, fill: impl FnOnce(&mut Buffer)) {
+    fn add(&mut self, fill: impl FnOnce(&mut Buffer)) {
         let Some((request, _)) = self.callbacks else {
             return;
         };
@@ -115,7 +114,6 @@ impl Recorder {
             let to = (buffer.memory as *mut u8).add(buffer.used);
             std::ptr::copy_nonoverlapping(record.bytes.as_ptr(), to, record.bytes.len());
         }
-        debug_assert!(kind > 0);
         buffer.used += length;
     }
 
@@ -154,9 +152,7 @@ pub fn kernel(name: &str, (start, end): (u64, u64), stream: usize, correlation: 
     record(KERNEL, |recorder| {
         let times = [recorder.time(start), recorder.time(end)];
         let address = recorder.name(name);
-        recorder.add(KERNEL, |buffer| {
-            buffer.kernel_at(address, times, stream as u32, correlation)
-        });
+        recorder.add(|buffer| buffer.kernel_at(address, times, stream as u32, correlation));
     });
 }
 
@@ -169,18 +165,14 @@ pub fn copy(copy: &Copy, bytes: u64, (start, end): (u64, u64), stream: usize, co
             Direction::ToHost => [2, 3, host],
             Direction::OnDevice => [8, 3, 3],
         };
-        recorder.add(MEMCPY, |buffer| {
-            buffer.copy(kinds, bytes, times, stream as u32, correlation)
-        });
+        recorder.add(|buffer| buffer.copy(kinds, bytes, times, stream as u32, correlation));
     });
 }
 
 pub fn set(bytes: u64, (start, end): (u64, u64), stream: usize, correlation: u32) {
     record(MEMSET, |recorder| {
         let times = [recorder.time(start), recorder.time(end)];
-        recorder.add(MEMSET, |buffer| {
-            buffer.set(bytes, times, stream as u32, correlation)
-        });
+        recorder.add(|buffer| buffer.set(bytes, times, stream as u32, correlation));
     });
 }
 
@@ -201,9 +193,7 @@ pub fn call(name: &str, (start, end): (u64, u64), correlation: u32) {
         let times = [recorder.time(start), recorder.time(end)];
         // SAFETY: the call takes nothing.
         let thread = unsafe { libc::gettid() } as u32;
-        recorder.add(DRIVER, |buffer| {
-            buffer.call(function, times, thread, correlation)
-        });
+        recorder.add(|buffer| buffer.call(function, times, thread, correlation));
     }
 }
 
@@ -256,7 +246,6 @@ pub unsafe extern "C" fn cuptiActivityRegisterTimestampCallback(
     };
     let shift = (0..64).map(reading).min().map_or(0, |(_, shift)| shift);
     if let Some(recorder) = recorder().as_mut() {
-        recorder.clock = Some(clock);
         recorder.shift = shift;
     }
     0

@@ -1,6 +1,7 @@
 //! CUDA's driver interface.
 
 use crate::clock::now;
+use crate::copies::{Plan, copy, null_stream_turn, one_row, set};
 use crate::memory::{Pinned, Place};
 use crate::order::{Actor, Past};
 use crate::ptx;
@@ -36,7 +37,7 @@ pub fn pci_bus_id(ordinal: usize) -> String {
 }
 
 /// Stores a value where C wants it.
-fn store<T>(to: *mut T, value: T) -> Result<(), Status> {
+pub(crate) fn store<T>(to: *mut T, value: T) -> Result<(), Status> {
     if to.is_null() {
         return Err(INVALID_VALUE);
     }
@@ -156,11 +157,9 @@ calls! {
         if state.devices[device].retained == 0 {
             let context = std::mem::take(&mut state.devices[device].context);
             state.contexts.remove(&context);
-            let streams: Vec<usize> = state.streams.values().filter(|stream| stream.context == context).map(|stream| stream.handle).collect();
-            for handle in streams {
-                if let Some(stream) = state.streams.remove(&handle) {
-                    stream.close();
-                }
+            for stream in state.streams_of(context) {
+                state.streams.remove(&stream.handle);
+                stream.close();
             }
             state.functions.retain(|_, function| function.context != context);
             state.modules.retain(|_, of| *of != context);
@@ -181,16 +180,9 @@ calls! {
     }
     fn cuCtxSynchronize() {
         let (context, _) = world().state().context()?;
-        let state = world().state();
-        let streams: Vec<Arc<Stream>> = state.streams.values().filter(|stream| stream.context == context).cloned().collect();
-        let pasts: Vec<Past> = streams.iter().map(|stream| state.pasts[stream.number].clone()).collect();
-        drop(state);
-        for stream in &streams {
-            stream.wait();
-        }
-        let mut state = world().state();
-        pasts.iter().for_each(|past| state.host.learn(past));
-        state.context().map(|_| ())
+        let streams = world().state().streams_of(context);
+        streams.iter().for_each(|stream| world().wait_for(stream));
+        world().state().context().map(|_| ())
     }
 
     fn cuStreamCreate(stream: *mut usize, flags: c_uint) { store(stream, create_stream(flags)?) }
@@ -206,18 +198,16 @@ calls! {
             return null_stream_turn();
         }
         let stream = world().state().stream(stream)?;
-        let past = world().state().pasts[stream.number].clone();
-        stream.wait();
-        let mut state = world().state();
-        state.host.learn(&past);
-        state.context().map(|_| ())
+        world().wait_for(&stream);
+        world().state().context().map(|_| ())
     }
     fn cuStreamQuery(stream: usize) {
         let stream = world().state().stream(stream)?;
+        let past = world().state().pasts[stream.number].clone();
         if !stream.is_done() {
             return Err(NOT_READY);
         }
-        world().state().host_waited_for(&stream);
+        world().state().host.learn(&past);
         Ok(())
     }
     fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) {
@@ -299,11 +289,8 @@ calls! {
     fn cuMemFree_v2(address: u64) {
         // It waits for the device.
         let (context, _) = world().state().context()?;
-        let streams: Vec<Arc<Stream>> = world().state().streams.values().filter(|stream| stream.context == context).cloned().collect();
-        for stream in &streams {
-            stream.wait();
-            world().state().host_waited_for(stream);
-        }
+        let streams = world().state().streams_of(context);
+        streams.iter().for_each(|stream| world().wait_for(stream));
         free(address)
     }
     fn cuMemFreeAsync(address: u64, stream: usize) {
@@ -511,27 +498,6 @@ calls! {
     }
 }
 
-/// `CUDA_MEMCPY2D`.
-#[repr(C)]
-pub struct Plan {
-    from_x: usize,
-    from_y: usize,
-    from_kind: c_uint,
-    from_host: u64,
-    from_device: u64,
-    from_array: u64,
-    from_pitch: usize,
-    to_x: usize,
-    to_y: usize,
-    to_kind: c_uint,
-    to_host: u64,
-    to_device: u64,
-    to_array: u64,
-    to_pitch: usize,
-    width: usize,
-    height: usize,
-}
-
 /// The newest PTX that a driver takes: 8.8 is CUDA 12.9's, 9.0 is 13.0's (PTX ISA, release notes).
 fn newest_ptx(driver: i32) -> (u32, u32) {
     match (driver / 1000, driver % 1000 / 10) {
@@ -623,226 +589,4 @@ fn overlaps(pinned: &Pinned, start: usize, bytes: usize) -> bool {
     ranges
         .into_iter()
         .any(|(from, length)| *from < start + bytes && start < from + length)
-}
-
-/// Waits as work on the null stream does: for all streams of the context that take their turn with it.
-fn null_stream_turn() -> Result<(), Status> {
-    let (context, _) = world().state().context()?;
-    let streams: Vec<Arc<Stream>> = world()
-        .state()
-        .streams
-        .values()
-        .filter(|stream| stream.context == context && stream.is_blocking)
-        .cloned()
-        .collect();
-    for stream in &streams {
-        stream.wait();
-        world().state().host_waited_for(stream);
-    }
-    world().state().context().map(|_| ())
-}
-
-/// The null stream of the current context: one that is waited for after each use.
-fn null_stream() -> Result<Arc<Stream>, Status> {
-    null_stream_turn()?;
-    let mut state = world().state();
-    let (context, device) = state.context()?;
-    let found = state
-        .all_streams
-        .iter()
-        .find(|stream| stream.context == context && stream.handle == 0);
-    if let Some(stream) = found {
-        return Ok(stream.clone());
-    }
-    let stream = Stream::start(0, state.pasts.len(), (context, device), false);
-    state.pasts.push(Past::default());
-    state.all_streams.push(stream.clone());
-    Ok(stream)
-}
-
-/// Gives work to `stream`, in which the null stream's is done when this returns.
-fn give(
-    handle: usize,
-    kind: impl FnOnce(&mut State, &Stream, &Actor) -> Result<Kind, Status>,
-    what: &str,
-) -> Result<Arc<Stream>, Status> {
-    let stream = match handle {
-        0 => null_stream()?,
-        _ => world().state().stream(handle)?,
-    };
-    let mut state = world().state();
-    let (number, past) = state.number(&stream);
-    let actor = Actor {
-        stream: stream.number,
-        number,
-        past: &past,
-        what,
-    };
-    let kind = kind(&mut state, &stream, &actor)?;
-    drop(state);
-    stream.give(kind);
-    if handle == 0 {
-        stream.wait();
-        world().state().host_waited_for(&stream);
-    }
-    Ok(stream)
-}
-
-fn set(address: u64, value: u8, bytes: usize, stream: usize) -> Result<(), Status> {
-    let kind = |state: &mut State, stream: &Stream, actor: &Actor| {
-        state.access(stream.device, (address, bytes as u64), true, actor)?;
-        Ok(Kind::Set {
-            address,
-            bytes: bytes as u64,
-            value,
-        })
-    };
-    give(stream, kind, "cuMemsetD8").map(|_| ())
-}
-
-fn one_row(from: u64, to: u64, bytes: usize, direction: Direction) -> Copy {
-    let bytes = bytes as u64;
-    Copy {
-        from,
-        to,
-        width: bytes,
-        rows: 1,
-        pitch_from: bytes,
-        pitch_to: bytes,
-        direction,
-        pinned: false,
-        sum: None,
-        staged: None,
-    }
-}
-
-/// What a copy from pageable memory takes along at once (CUDA driver API, "API synchronization behavior"); longer
-/// ones, and those to it, are waited for.
-const STAGED_BYTES: u64 = 64 << 10;
-
-fn copy(mut plan: Copy, handle: usize) -> Result<(), Status> {
-    if plan.width == 0 || plan.rows == 0 {
-        return Ok(());
-    }
-    let from_bytes = (plan.rows - 1) * plan.pitch_from + plan.width;
-    let to_bytes = (plan.rows - 1) * plan.pitch_to + plan.width;
-    let (host, host_bytes) = match plan.direction {
-        Direction::ToDevice => (plan.from, from_bytes),
-        _ => (plan.to, to_bytes),
-    };
-    plan.pinned = world()
-        .state()
-        .pinned
-        .has(host as usize, host_bytes as usize);
-    let is_staged = plan.direction == Direction::ToDevice
-        && !plan.pinned
-        && plan.rows == 1
-        && plan.width <= STAGED_BYTES;
-    if is_staged {
-        // SAFETY: C's contract: as many bytes as are to be copied.
-        let bytes: Box<[u8]> =
-            unsafe { std::slice::from_raw_parts(plan.from as *const u8, plan.width as usize) }
-                .into();
-        plan.from = bytes.as_ptr() as u64;
-        plan.staged = Some(bytes);
-    }
-    let is_waited_for = !plan.pinned && !is_staged && plan.direction != Direction::OnDevice;
-    if plan.pinned && plan.direction == Direction::ToDevice && world().settings.checks {
-        plan.sum = Some(plan.sum_of_source());
-    }
-    let what = match plan.direction {
-        Direction::ToDevice => "a copy to the device",
-        Direction::ToHost => "a copy to the host",
-        Direction::OnDevice => "a copy on the device",
-    };
-    let kind = |state: &mut State, stream: &Stream, actor: &Actor| {
-        if plan.direction != Direction::ToHost {
-            state.access(stream.device, (plan.to, to_bytes), true, actor)?;
-        }
-        if plan.direction != Direction::ToDevice {
-            state.access(stream.device, (plan.from, from_bytes), false, actor)?;
-        }
-        Ok(Kind::Copy(plan))
-    };
-    let stream = give(handle, kind, what)?;
-    if is_waited_for {
-        stream.wait();
-        world().state().host_waited_for(&stream);
-    }
-    world().state().context().map(|_| ())
-}
-
-/// Names of the results that the stand-in gives, and of those that faults may.
-fn result_name(status: Status) -> Option<(&'static CStr, &'static CStr)> {
-    Some(match status {
-        0 => (c"CUDA_SUCCESS", c"no error"),
-        1 => (c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
-        2 => (c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
-        3 => (c"CUDA_ERROR_NOT_INITIALIZED", c"initialization error"),
-        46 => (
-            c"CUDA_ERROR_DEVICE_UNAVAILABLE",
-            c"CUDA-capable device(s) is/are busy or unavailable",
-        ),
-        100 => (
-            c"CUDA_ERROR_NO_DEVICE",
-            c"no CUDA-capable device is detected",
-        ),
-        101 => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
-        200 => (
-            c"CUDA_ERROR_INVALID_IMAGE",
-            c"device kernel image is invalid",
-        ),
-        201 => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
-        209 => (
-            c"CUDA_ERROR_NO_BINARY_FOR_GPU",
-            c"no kernel image is available for execution on the device",
-        ),
-        218 => (c"CUDA_ERROR_INVALID_PTX", c"a PTX JIT compilation failed"),
-        222 => (
-            c"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
-            c"the provided PTX was compiled with an unsupported toolchain.",
-        ),
-        400 => (c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
-        500 => (c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
-        600 => (c"CUDA_ERROR_NOT_READY", c"device not ready"),
-        700 => (
-            c"CUDA_ERROR_ILLEGAL_ADDRESS",
-            c"an illegal memory access was encountered",
-        ),
-        701 => (
-            c"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
-            c"too many resources requested for launch",
-        ),
-        702 => (
-            c"CUDA_ERROR_LAUNCH_TIMEOUT",
-            c"the launch timed out and was terminated",
-        ),
-        712 => (
-            c"CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
-            c"part or all of the requested memory range is already mapped",
-        ),
-        713 => (
-            c"CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
-            c"pointer does not correspond to a registered memory region",
-        ),
-        719 => (c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
-        999 => (c"CUDA_ERROR_UNKNOWN", c"unknown error"),
-        _ => return None,
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorName(status: Status, text: *mut *const c_char) -> Status {
-    let name = result_name(status).map_or(std::ptr::null(), |(name, _)| name.as_ptr());
-    store(text, name)
-        .err()
-        .unwrap_or(if name.is_null() { INVALID_VALUE } else { 0 })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorString(status: Status, text: *mut *const c_char) -> Status {
-    let said = result_name(status).map_or(std::ptr::null(), |(_, said)| said.as_ptr());
-    store(text, said)
-        .err()
-        .unwrap_or(if said.is_null() { INVALID_VALUE } else { 0 })
 }

@@ -19,12 +19,15 @@
 
 pub mod check;
 mod clock;
+mod copies;
 mod cupti;
 pub mod driver;
+pub mod install;
 mod memory;
 mod nvml;
 mod order;
 mod ptx;
+mod results;
 pub mod settings;
 mod stream;
 mod tensor_map;

@@ -177,7 +177,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperature(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPcieThroughput(
-    device: usize,
+    _: usize,
     counter: c_int,
     kilobytes: *mut c_uint,
 ) -> c_int {
@@ -197,7 +197,6 @@ pub unsafe extern "C" fn nvmlDeviceGetPcieThroughput(
         .map(|copy| copy.bytes)
         .sum();
     drop(state);
-    let _ = device;
     store!(
         "nvmlDeviceGetPcieThroughput",
         kilobytes,

@@ -3,7 +3,6 @@
 use crate::driver::calls;
 use crate::memory::Place;
 use crate::world::{INVALID_VALUE, Status, world};
-use libc::c_void;
 
 /// The address lies in the first bytes; the rest is the driver's own business.
 fn encode(
@@ -77,12 +76,5 @@ calls! {
             return Err(INVALID_VALUE);
         }
         encode(map, rank, address, shape, strides)
-    }
-
-    fn cuTensorMapReplaceAddress(map: *mut [u64; 16], address: u64) {
-        // SAFETY: C's contract: a map.
-        unsafe { (*map)[0] = address };
-        let _: *const c_void = map.cast();
-        Ok(())
     }
 }

@@ -188,6 +188,13 @@ impl World {
         }
     }
 
+    /// Has the host wait for all that `stream` was given so far.
+    pub fn wait_for(&self, stream: &Stream) {
+        let past = self.state().pasts[stream.number].clone();
+        stream.wait();
+        self.state().host.learn(&past);
+    }
+
     /// Notes a violation.
     pub fn violation(&self, what: &str) {
         self.violations.fetch_add(1, Ordering::Relaxed);
@@ -285,10 +292,11 @@ impl State {
         (number, past.clone())
     }
 
-    /// The host has waited for everything that `stream` was given so far.
-    pub fn host_waited_for(&mut self, stream: &Stream) {
-        let past = self.pasts[stream.number].clone();
-        self.host.learn(&past);
+    /// The streams of `context`.
+    pub fn streams_of(&self, context: usize) -> Vec<Arc<Stream>> {
+        let streams = self.streams.values();
+        let own = streams.filter(|stream| stream.context == context);
+        own.cloned().collect()
     }
 
     /// Checks and notes an access of a device to its memory.

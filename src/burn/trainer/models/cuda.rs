@@ -1,46 +1,30 @@
-//! What is special about CUDA: steps that are launched and read later, and copies through pinned memory on a
-//! stream of their own.
-//!
-//! CubeCL 0.10 copies host data from pageable memory, in the thread that launches every kernel of the device:
-//! while the driver stages such a copy, nothing is launched. So batches are copied here, by the thread that
-//! asks, into memory that CubeCL has allocated: one piece for a batch, beneath burn's fusion, which is told of the
-//! tensors in it afterwards. A copy has ended when the call returns, so that no stream has to wait for another one.
-//!
-//! The one file here that is `unsafe`: CUDA's driver interface. Invariants: device memory belongs to CubeCL
-//! and is written only while the tensor that owns it is held and before anyone else has it; the stream and the
-//! pinned buffer belong to one `CudaCopying`.
+//! What is special about CUDA: steps that are launched and read later, and copies beside them (`copying`).
 
-use super::engine::{Held, Images, Tensors, Training, learned};
+mod copying;
+
+use super::engine::{Held, Tensors, Training, learned};
 use super::layers::Layers;
 use super::plain::{self, PlainCuda, Untuned};
 use super::precision;
-use super::preprocess::{self, Pixels};
 use super::timing;
 use super::{
-    Copier, CopyOptions, Crop, DeviceBatch, DeviceMemory, Kernels, Learned, ModelSpec, PassTimes,
-    Pending, Phase, PixelPlan, Times, Trainer,
+    Copier, CopyOptions, DeviceBatch, DeviceMemory, Kernels, Learned, ModelSpec, PassTimes,
+    Pending, Phase, Times, Trainer,
 };
 use burn::backend::Autodiff;
 use burn::nn::Linear;
 use burn::nn::conv::Conv2d;
-use burn::tensor::{DType, Int, Shape, Tensor, TensorData, TensorPrimitive};
+use burn::tensor::{Tensor, TensorData};
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::cuda::CudaRuntime;
 use burn_cubecl::cubecl::future::block_on;
 use burn_cubecl::cubecl::server::CopyDescriptor;
 use burn_cubecl::kernel::into_contiguous_aligned;
-use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::{Cuda, CudaDevice};
-use burn_fusion::stream::OperationStreams;
-use burn_fusion::{FusionBackend, FusionTensor, NoOp, get_client};
-use burn_ir::{InitOperationIr, OperationIr};
-use cudarc::driver::{result, sys};
-use std::ffi::c_void;
+use copying::CudaCopying;
 use std::future::Future;
 use std::pin::Pin;
-use std::ptr;
-use std::sync::{Arc, mpsc};
 
 type Learning = Autodiff<Cuda>;
 
@@ -159,12 +143,11 @@ impl Trainer for CudaTraining {
     }
 
     fn copier(&self) -> Box<dyn Copier> {
-        Box::new(CudaCopying {
-            input: self.input,
-            device: self.device.clone(),
-            options: self.copies,
-            driver: None,
-        })
+        Box::new(CudaCopying::new(
+            self.input,
+            self.device.clone(),
+            self.copies,
+        ))
     }
 
     fn parameters(&self) -> usize {
@@ -178,21 +161,6 @@ impl Trainer for CudaTraining {
 fn held(batch: &DeviceBatch) -> Vec<Held> {
     let tensors = batch.0.downcast_ref::<Tensors<Learning>>();
     tensors.map_or_else(Vec::new, |tensors| tensors.memory.clone())
-}
-
-/// A tensor that burn's fusion knows, as if an operation had made it.
-type Fused = FusionTensor<<PlainCuda as FusionBackend>::FusionRuntime>;
-
-/// Tells burn's fusion of `tensor`, without waiting for its thread.
-fn fused(tensor: CubeTensor<CudaRuntime>) -> Fused {
-    let fusion = get_client::<PlainCuda>(&tensor.device);
-    let (shape, dtype) = (tensor.meta.shape().clone(), tensor.dtype);
-    let init = InitOperationIr::create(shape, dtype, || {
-        fusion.register_tensor_handle(tensor.into())
-    });
-    let streams = OperationStreams::default();
-    let mut made = fusion.register(streams, OperationIr::Init(init), NoOp::<PlainCuda>::new());
-    made.remove(0)
 }
 
 /// A step whose outcome is on its way to the host.
@@ -244,297 +212,3 @@ fn read_later(
         outcome: Box::pin(outcome),
     })
 }
-
-/// Copies batches to a CUDA device.
-struct CudaCopying {
-    input: [usize; 3],
-    device: CudaDevice,
-    options: CopyOptions,
-    /// Made by the thread that copies.
-    driver: Option<CopyStream>,
-}
-
-/// A stream of our own and memory to stage in.
-struct CopyStream {
-    context: sys::CUcontext,
-    stream: sys::CUstream,
-    pinned: *mut c_void,
-    pinned_bytes: usize,
-}
-
-// SAFETY: the handles may be used from any thread that has made the context current, which every use does, and
-// the pinned memory from any at all.
-unsafe impl Send for CopyStream {}
-
-/// What is copied to become one tensor.
-struct Part<'a> {
-    bytes: &'a [u8],
-    shape: Shape,
-    dtype: DType,
-}
-
-/// A batch is copied in pieces of so many bytes, some 10 us each over PCIe 4.0. CubeCL copies a few bytes before most
-/// kernels, and the engine that copies to the device takes one copy after another: a kernel would wait for all of a
-/// batch that is copied beside it.
-const PIECE: usize = 256 << 10;
-
-/// Where each tensor of a batch begins, in bytes: CubeCL's alignment of rows.
-const ALIGNMENT: usize = 512;
-
-impl Copier for CudaCopying {
-    fn copy(&mut self, images: &[f32], labels: &[u32]) -> Result<DeviceBatch, String> {
-        let [channels, height, width] = self.input;
-        let parts = [
-            Part {
-                bytes: bytes_of(images),
-                shape: Shape::from([labels.len(), channels, height, width]),
-                dtype: DType::F32,
-            },
-            targets(labels),
-        ];
-        let ([images, targets], held) = self.upload(parts)?;
-        Ok(self.batch(Images::Finished(floats(images)), targets, held))
-    }
-
-    fn copy_pixels(
-        &mut self,
-        plan: &PixelPlan,
-        pixels: &[u8],
-        crops: &[Crop],
-        labels: &[u32],
-    ) -> Result<DeviceBatch, String> {
-        let numbers = preprocess::numbers(crops);
-        let parts = [
-            Part {
-                bytes: pixels,
-                shape: Shape::from(preprocess::shape(plan, crops.len())),
-                dtype: DType::U8,
-            },
-            Part {
-                bytes: bytes_of(&numbers),
-                shape: Shape::from([crops.len(), preprocess::NUMBERS]),
-                dtype: DType::F32,
-            },
-            targets(labels),
-        ];
-        let ([pixels, numbers, targets], held) = self.upload(parts)?;
-        let pixels = Pixels::on_device(plan, ints(pixels), floats(numbers));
-        Ok(self.batch(Images::Pixels(pixels), targets, held))
-    }
-}
-
-/// Labels, as the loss takes them: CUDA's integers have 32 bits, and classes fit into 31 of them.
-fn targets(labels: &[u32]) -> Part<'_> {
-    Part {
-        bytes: bytes_of(labels),
-        shape: Shape::from([labels.len()]),
-        dtype: DType::I32,
-    }
-}
-
-fn floats<const D: usize>(tensor: CubeTensor<CudaRuntime>) -> Tensor<Learning, D> {
-    let primitive = TensorPrimitive::Float(fused(tensor));
-    Tensor::from_inner(Tensor::<Cuda, D>::from_primitive(primitive))
-}
-
-fn ints<const D: usize>(tensor: CubeTensor<CudaRuntime>) -> Tensor<Learning, D, Int> {
-    Tensor::from_inner(Tensor::<Cuda, D, Int>::from_primitive(fused(tensor)))
-}
-
-impl CudaCopying {
-    fn batch(
-        &self,
-        images: Images<Learning>,
-        targets: CubeTensor<CudaRuntime>,
-        held: Held,
-    ) -> DeviceBatch {
-        let targets = ints(targets);
-        // The step that uses them may be the next thing that fusion's thread sees.
-        get_client::<PlainCuda>(&self.device).flush_queue();
-        DeviceBatch(Arc::new(Tensors {
-            images,
-            targets,
-            memory: vec![held],
-        }))
-    }
-
-    /// Copies `parts` into one piece of memory. Returns a tensor of each, and what keeps the memory.
-    fn upload<const N: usize>(
-        &mut self,
-        parts: [Part<'_>; N],
-    ) -> Result<([CubeTensor<CudaRuntime>; N], Held), String> {
-        let mut total = 0;
-        let starts = parts.each_ref().map(|part| {
-            let start = total;
-            total += part.bytes.len().next_multiple_of(ALIGNMENT);
-            start
-        });
-        let client = CudaRuntime::client(&self.device);
-        let memory = client.empty(total.max(1));
-        let resource = client.get_resource(memory.clone());
-        let resource = resource.map_err(|error| error.to_string())?;
-        // The memory is this thread's to write to once what its own stream did before is done.
-        block_on(client.sync()).map_err(|error| error.to_string())?;
-        let (address, room) = (resource.resource().ptr, resource.resource().size);
-        if room < total as u64 {
-            return Err(format!("{room} bytes of device memory for {total}"));
-        }
-        let stream = match &mut self.driver {
-            Some(stream) => stream,
-            None => self.driver.insert(CopyStream::new(self.device.index)?),
-        };
-        let sources: [(usize, &[u8]); N] = std::array::from_fn(|at| (starts[at], parts[at].bytes));
-        let mut copy = || stream.copy(address, &sources, self.options.pinned);
-        match self.options.overlap {
-            true => copy()?,
-            false => while_idle(&client, copy)?,
-        }
-        let mut starts = starts.into_iter();
-        let tensors = parts.map(|part| {
-            let start = starts.next().unwrap_or_default();
-            let after = total - start - part.bytes.len();
-            let place = memory
-                .clone()
-                .offset_start(start as u64)
-                .offset_end(after as u64);
-            let device = self.device.clone();
-            CubeTensor::new_contiguous(client.clone(), device, part.shape, place, part.dtype)
-        });
-        Ok((tensors, Arc::new(memory)))
-    }
-}
-
-/// Runs `body` while the device has nothing to do: the thread that launches waits for it. `body` runs in this thread, by
-/// which its copies are known for those of a batch.
-fn while_idle(
-    client: &ComputeClient<CudaRuntime>,
-    body: impl FnOnce() -> Result<(), String>,
-) -> Result<(), String> {
-    let ((idle, is_idle), (copying, is_copied)) = (mpsc::channel(), mpsc::channel::<()>());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            client.exclusive(move || {
-                idle.send(synchronized()).ok();
-                // Until the other end is dropped.
-                is_copied.recv().ok();
-            })
-        });
-        let _copying = copying;
-        let synchronized = is_idle
-            .recv()
-            .map_err(|_| "CubeCL's thread is gone".to_owned())?;
-        synchronized.and_then(|()| body())
-    })
-}
-
-/// Waits until the device has nothing left to do.
-fn synchronized() -> Result<(), String> {
-    // SAFETY: waits for the current context, CubeCL's own.
-    unsafe { sys::cuCtxSynchronize() }
-        .result()
-        .map_err(said("cuCtxSynchronize"))
-}
-
-impl CopyStream {
-    fn new(ordinal: usize) -> Result<CopyStream, String> {
-        let device = result::device::get(ordinal as i32).map_err(said("cuDeviceGet"))?;
-        // SAFETY: the device exists; the primary context is CubeCL's too and lives as long as the process.
-        let context = unsafe { result::primary_ctx::retain(device) };
-        let context = context.map_err(said("cuDevicePrimaryCtxRetain"))?;
-        // SAFETY: the context has just been retained.
-        unsafe { result::ctx::set_current(context) }.map_err(said("cuCtxSetCurrent"))?;
-        let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
-        Ok(CopyStream {
-            context,
-            stream: stream.map_err(said("cuStreamCreate"))?,
-            pinned: ptr::null_mut(),
-            pinned_bytes: 0,
-        })
-    }
-
-    /// Copies each source to as many bytes past `address` as stand beside it, and waits until all are there.
-    fn copy(
-        &mut self,
-        address: u64,
-        sources: &[(usize, &[u8])],
-        pinned: bool,
-    ) -> Result<(), String> {
-        // SAFETY: the context was retained when this was made.
-        unsafe { result::ctx::set_current(self.context) }.map_err(said("cuCtxSetCurrent"))?;
-        let staged;
-        let sources = match pinned {
-            true => {
-                staged = [(0, self.staged(sources)?)];
-                &staged[..]
-            }
-            false => sources,
-        };
-        for (start, bytes) in sources {
-            for (number, piece) in bytes.chunks(PIECE).enumerate() {
-                let to = address + (start + number * PIECE) as u64;
-                // SAFETY: `address` has room for all of them, and both sides are left alone until the stream has
-                // been waited for, below.
-                unsafe { result::memcpy_htod_async(to, piece, self.stream) }
-                    .map_err(said("cuMemcpyHtoDAsync"))?;
-            }
-        }
-        // SAFETY: the stream belongs to this.
-        unsafe { result::stream::synchronize(self.stream) }.map_err(said("cuStreamSynchronize"))
-    }
-
-    /// The sources as they are to lie on the device, in pinned memory until the next call.
-    fn staged(&mut self, sources: &[(usize, &[u8])]) -> Result<&'static [u8], String> {
-        let ends = sources.iter().map(|(start, bytes)| start + bytes.len());
-        let total = ends.max().unwrap_or(0);
-        if self.pinned_bytes < total {
-            self.free();
-            // SAFETY: asks for memory that is freed below, or with this.
-            self.pinned =
-                unsafe { result::malloc_host(total, 0) }.map_err(said("cuMemHostAlloc"))?;
-            self.pinned_bytes = total;
-        }
-        let pinned = self.pinned.cast::<u8>();
-        for (start, bytes) in sources {
-            // SAFETY: the buffer is long enough, no copy from it is under way, and the two do not overlap.
-            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), pinned.add(*start), bytes.len()) };
-        }
-        // SAFETY: the buffer is that long, and its bytes have been written, by the driver or here. What is returned
-        // is used up before the buffer is written to or freed again: by `copy`, the one caller.
-        Ok(unsafe { std::slice::from_raw_parts(pinned, total) })
-    }
-
-    fn free(&mut self) {
-        if !self.pinned.is_null() {
-            // SAFETY: allocated with `malloc_host`, and no copy from it is under way.
-            unsafe { result::free_host(self.pinned) }.ok();
-            self.pinned = ptr::null_mut();
-            self.pinned_bytes = 0;
-        }
-    }
-}
-
-impl Drop for CopyStream {
-    fn drop(&mut self) {
-        // SAFETY: the context was retained when this was made, the stream belongs to this and is idle.
-        unsafe {
-            if result::ctx::set_current(self.context).is_ok() {
-                self.free();
-                result::stream::destroy(self.stream).ok();
-            }
-        }
-    }
-}
-
-fn said(call: &'static str) -> impl Fn(result::DriverError) -> String {
-    move |error| format!("{call} failed: {error}")
-}
-
-/// Numbers as they lie in memory.
-fn bytes_of<T: Number>(values: &[T]) -> &[u8] {
-    // SAFETY: numbers have no padding, and bytes no alignment.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
-}
-
-trait Number: Copy {}
-impl Number for f32 {}
-impl Number for u32 {}

@@ -1,5 +1,6 @@
 use super::*;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
 
 /// Time that passes only when somebody sleeps or a reading takes its time.
 #[derive(Default)]
