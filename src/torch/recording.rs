@@ -55,12 +55,12 @@ pub enum RecordingError {
     Cupti(#[from] CuptiError),
     /// Too many processes record.
     #[error(
-        "no ring is free for what the GPU does; {} processes record at the same time",
+        "no ring is free for the records of the GPU: {} processes are being recorded already",
         crate::ring::SLOTS
     )]
     NoRing,
     /// The system gives no thread.
-    #[error("no thread can be started for what the GPU does: {0}")]
+    #[error("cannot start the thread that records the GPU: {0}")]
     Thread(#[from] std::io::Error),
 }
 

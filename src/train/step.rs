@@ -19,9 +19,8 @@ pub enum TrainError {
     Step { step: u64, reason: String },
     /// The device does not end a step.
     #[error(
-        "{device} has not ended training step {step}, for which it has been waited {seconds:.0} s; a kernel may hang: see what \
-         nvidia-smi and the kernel's log (`dmesg`, lines with NVRM) say, and run again with gpu.run_ahead = 0 to learn which \
-         step it is"
+        "{device} has not finished training step {step} after {seconds:.0} s; a kernel may be hung: check nvidia-smi and the \
+         system log (`dmesg`, lines with NVRM), and run again with gpu.run_ahead = 0 to find the exact step"
     )]
     Hangs {
         device: String,

@@ -101,7 +101,7 @@ fn cupti_row(probe: &CudaProbe) -> Row {
     Row {
         status: Status::Warning,
         finding: format!(
-            "{}; of CUDA {major}, and the driver supports up to {version}",
+            "{}; it is for CUDA {major}, but the driver supports up to {version}",
             row.finding
         ),
         remedy: Some(probe::cupti_for(version)),
@@ -235,7 +235,7 @@ mod tests {
         assert!(
             cupti
                 .finding
-                .contains("of CUDA 13, and the driver supports up to 12.9")
+                .contains("for CUDA 13, but the driver supports up to 12.9")
         );
         assert!(
             cupti

@@ -82,14 +82,14 @@ impl TimelineReport {
     pub fn doubt_of(&self, steps: u64) -> Option<String> {
         let lost = self.lost + self.late;
         if steps > 0 && (self.records == 0 || self.kernels == 0) {
-            let text = "CUPTI recorded no kernel at all, so the device seems idle: another profiler may hold it, \
-                        or it belongs to a CUDA newer than the driver's; try gpu.timeline = \"events\", or for PyTorch \
+            let text = "CUPTI recorded no kernel at all, so the device looks idle: another profiler may hold CUPTI, \
+                        or CUPTI is of a newer CUDA than the driver supports; try gpu.timeline = \"events\", or for PyTorch \
                         STALLSCOPE_CUPTI=off";
             return Some(text.to_owned());
         }
         (lost > 0).then(|| {
             format!(
-                "{lost} of {} records are missing, so that device busy is at least what it says",
+                "{lost} of {} records are missing, so device busy is a lower bound",
                 self.records + self.lost
             )
         })
@@ -104,7 +104,7 @@ impl TimelineReport {
     fn all_calls(&self) -> Option<String> {
         let others = self.other_calls?;
         Some(format!(
-            "CUPTI recorded every call of CUDA's driver, also {others} that launch nothing, which slows the training: \
+            "CUPTI recorded every call of CUDA's driver, including {others} that launch nothing, which slows the training: \
              it cannot record launches alone before CUDA 12.5; try a CUPTI of 12.5 or later"
         ))
     }
@@ -243,7 +243,7 @@ mod tests {
             text.contains("other CUPTI refused: libcupti.so.13"),
             "{text}"
         );
-        assert!(text.contains("also 7 that launch nothing"), "{text}");
+        assert!(text.contains("including 7 that launch nothing"), "{text}");
         assert!(text.contains("before the run, kept in /cache"), "{text}");
     }
 }

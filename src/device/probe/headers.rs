@@ -71,7 +71,7 @@ impl Target {
 /// # Errors
 /// There is no such folder, or the headers that are not in it.
 pub(super) fn find(target: Target) -> Result<Piece, Missing> {
-    let nowhere = "CUDA_PATH is not set, and there is no /usr/local/cuda nor /opt/cuda";
+    let nowhere = "CUDA_PATH is not set, and there is neither /usr/local/cuda nor /opt/cuda";
     let Some(toolkit) = search::toolkit() else {
         let everything = [Package::Runtime, Package::Crt, Package::Cccl];
         let remedy = format!(

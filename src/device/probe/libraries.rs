@@ -52,7 +52,7 @@ fn text_of(buffer: &[c_char]) -> String {
 /// What is wrong with a library that is there but too old, or not NVIDIA's.
 const STALE: &str = "the library lacks a function that every driver has";
 /// What is wrong with a library that is not there.
-pub(super) const ABSENT: &str = "not on the loader's path nor in a CUDA toolkit";
+pub(super) const ABSENT: &str = "neither on the loader's path nor in a CUDA toolkit";
 
 const DRIVER: &str = "NVIDIA driver (libcuda.so.1)";
 

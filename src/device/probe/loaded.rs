@@ -51,9 +51,18 @@ pub fn cupti_of_process(packages: &[PathBuf], cuda: &str) -> Result<PathBuf, Mis
         search::libraries(&[&name]).into_iter().next()
     });
     found.ok_or_else(|| {
+        // From CUDA 13 on NVIDIA's names have no suffix.
+        let package = match major.as_str() {
+            "11" | "12" => format!("nvidia-cuda-cupti-cu{major}"),
+            _ => format!("'nvidia-cuda-cupti=={major}.*'"),
+        };
         missing(
-            format!("neither loaded, nor among NVIDIA's Python packages, nor in a CUDA {major} toolkit"),
-            format!("`pip install nvidia-cuda-cupti-cu{major}`, or set {VARIABLE} to the path of libcupti.so.{major}"),
+            format!(
+                "neither loaded, nor among NVIDIA's Python packages, nor in a CUDA {major} toolkit"
+            ),
+            format!(
+                "`pip install {package}`, or set {VARIABLE} to the path of libcupti.so.{major}"
+            ),
         )
     })
 }

@@ -108,8 +108,9 @@ pub fn install(packages: &[Package], version: CudaVersion) -> String {
         names.join(" ")
     };
     format!(
-        "`apt-get install {}` from NVIDIA's repository, or `pip install --target ~/cuda {}` and the two lines after \
-         it in docs/install.md",
+        "`apt-get install {}` from NVIDIA's repository, or `pip install --target ~/cuda {}`, then \
+         `cp -rsf ~/cuda/nvidia/*/. ~/cuda` and \
+         `export CUDA_PATH=~/cuda LD_LIBRARY_PATH=~/cuda/lib:$LD_LIBRARY_PATH`",
         list(Package::apt),
         list(Package::pip)
     )

@@ -6,7 +6,7 @@ use stallscope_core::report::TimelineSource;
 use stallscope_core::timeline::{LaneKind, Nanos, Record, StageKind};
 use stallscope_device::gpu_steps::GpuLanes;
 
-const LATE: &str = "the training used the GPU only after its first steps; profile it from its first step on the GPU";
+const LATE: &str = "the training first used the GPU after its first steps; profile it from its first step on the GPU";
 
 impl Translation {
     /// The hooks say who tells what the device does.
@@ -24,9 +24,9 @@ impl Translation {
                 });
             }
             Ok(timeline) => self.changed = Some((timeline, None)),
-            Err(error) => self
-                .problems
-                .push(format!("who tells what the GPU does is not known: {error}")),
+            Err(error) => self.problems.push(format!(
+                "cannot read the source of the GPU timeline: {error}"
+            )),
         }
     }
 

@@ -43,8 +43,8 @@ fn writable(folder: &Path) -> Result<(), String> {
         .and_then(|()| fs::remove_file(&probe));
     written.map_err(|error| {
         format!(
-            "compiled kernels are not kept: {} cannot be written: {error}; set XDG_CACHE_HOME to a folder that can, \
-             or say where in a cubecl.toml",
+            "cannot write to {}: {error}; set XDG_CACHE_HOME to a writable folder, or set the cache folder in a \
+             cubecl.toml",
             folder.display()
         )
     })
