@@ -148,6 +148,11 @@ impl DeviceQueues {
         waits.then(|| (self.0.clock.now(), state.over))
     }
 
+    /// Steps that were submitted and are not over.
+    pub fn under_way(&self) -> usize {
+        self.state().under_way
+    }
+
     /// Records what is over, and nothing any more after that. Returns how many steps were never told of.
     pub fn finish(&self) -> usize {
         let mut state = self.state();

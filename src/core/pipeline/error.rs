@@ -1,6 +1,7 @@
 //! What can go wrong in a pipeline, and the switch that stops it.
 
 use super::plan::OnError;
+use super::skipped::{Skipped, SkippedSample, SkipsByBatch};
 use crate::timeline::{Clock, Nanos, Pipeline, Stage, WaitKey};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::any::Any;
@@ -150,50 +151,6 @@ pub(super) fn caught<T>(
     })
 }
 
-/// A sample left out, and why.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct SkippedSample {
-    /// Index in the data set.
-    pub sample: u64,
-    /// Path or record.
-    pub name: String,
-    /// Where it failed.
-    pub stage: Stage,
-    /// What that stage said.
-    pub reason: String,
-    /// How often: once in each epoch that came to it.
-    pub times: u64,
-}
-
-/// Samples left out so far of batches that are to be delivered: not those that workers skip ahead of the next epoch.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Skipped {
-    /// How many, repeats in later epochs included.
-    pub count: u64,
-    /// The first of them, each once.
-    pub listed: Vec<SkippedSample>,
-    /// Files whose samples from some place on are not counted, since they are not known, and why.
-    pub broken_files: Vec<String>,
-}
-
-impl Skipped {
-    fn add(&mut self, skipped: SkippedSample) {
-        self.count += skipped.times;
-        let known = self.listed.iter_mut();
-        if let Some(known) = known
-            .into_iter()
-            .find(|known| known.sample == skipped.sample)
-        {
-            known.times += skipped.times;
-        } else if self.listed.len() < SKIPPED_LISTED {
-            self.listed.push(skipped);
-        }
-    }
-}
-
-/// Skipped samples listed by name; more are only counted.
-const SKIPPED_LISTED: usize = 1000;
-
 /// A switch that stops every thread of a pipeline, wherever it waits. Cheap to clone.
 #[derive(Clone)]
 pub struct StopSignal {
@@ -303,28 +260,6 @@ impl StopSignal {
     }
 }
 
-#[derive(Default)]
-struct SkipsByBatch {
-    /// Of batches that are to be delivered.
-    due: Skipped,
-    /// Of later ones, each with its batch.
-    ahead: Vec<(u64, SkippedSample)>,
-}
-
-impl SkipsByBatch {
-    /// Counts those of batches before `due`.
-    fn settle(&mut self, due: u64) {
-        let ahead = std::mem::take(&mut self.ahead);
-        for (batch, sample) in ahead {
-            if batch < due {
-                self.due.add(sample);
-            } else {
-                self.ahead.push((batch, sample));
-            }
-        }
-    }
-}
-
 /// What all threads of a pipeline share: the stop signal, the first failure, the skipped samples.
 pub(super) struct Control {
     pub(super) stop: StopSignal,
@@ -413,8 +348,7 @@ impl Control {
             times: 1,
         };
         let mut skips = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
-        skips.ahead.push((batch, skipped));
-        skips.settle(self.due.load(Ordering::Acquire));
+        skips.add(batch, skipped, self.due.load(Ordering::Acquire));
     }
 
     /// Fails since none of the last `batches` batches had a sample left.
@@ -438,8 +372,7 @@ impl Control {
 
     pub(super) fn skipped(&self) -> Skipped {
         let mut skips = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
-        skips.settle(self.due.load(Ordering::Acquire));
-        skips.due.clone()
+        skips.before(self.due.load(Ordering::Acquire))
     }
 }
 

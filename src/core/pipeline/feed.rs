@@ -1,11 +1,12 @@
 //! The trainer's end of the pipeline: device batches, one at a time.
 
 use super::claim::Tools;
-use super::error::{Control, PipelineError, Skipped, Skips, caught};
+use super::error::{Control, PipelineError, Skips, caught};
 use super::item::{BatchJob, Collated};
 use super::logbook::{Logbook, Opening, Subject};
 use super::queue::{Envelope, Receiver, Sent};
 use super::resident::Resident;
+use super::skipped::Skipped;
 use super::work::{StagedWork, ToDevice};
 use super::worker::{Copied, CopyPost, Post, batch_subject, take_batch};
 use crate::timeline::{ClockThread, ItemId, Nanos, Stage, UnitRef};

@@ -23,6 +23,7 @@ mod recording_cost;
 mod resident;
 pub mod sampler;
 mod service;
+mod skipped;
 mod sleeper;
 mod usage;
 mod waking_cost;
@@ -34,8 +35,7 @@ pub use beside::{DeviceQueues, Submitted, Work};
 pub use buffers::KeptBuffer;
 pub use build::start;
 pub use error::{
-    EndOfData, PipelineError, SampleError, Skipped, SkippedSample, Skips, StopSignal, error_chain,
-    panic_message,
+    EndOfData, PipelineError, SampleError, Skips, StopSignal, error_chain, panic_message,
 };
 pub use feed::{Delivered, Feed};
 pub use item::HostBatch;
@@ -44,6 +44,7 @@ pub use nesting::{Ended, Nesting};
 pub use parts::{Part, PartDesk, UndeclaredParts, part};
 pub use plan::{Keep, OnError, Plan};
 pub use recording_cost::RecordingCost;
+pub use skipped::{Skipped, SkippedSample};
 pub use usage::UsageMeter;
 pub use waking_cost::WakingCost;
 pub use work::{Claim, Discard, HostToDevice, Made, SampleKey, SampleWork, StagedWork, ToDevice};
