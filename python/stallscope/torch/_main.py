@@ -257,7 +257,8 @@ def _returned(iterator: Any, current: Pass) -> None:
 
 def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
     def _shutdown_workers(self: Any) -> Any:
-        current = pass_of(self)
+        # Torch also stops workers after the interpreter has cleared its modules.
+        current = pass_of(self) if _native is not None else None
         if current is None or getattr(self, "_shutdown", True):
             return original(self)
         begun, used = _now(), _native.used()

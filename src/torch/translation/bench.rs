@@ -28,7 +28,7 @@ struct Claim {
     closed: bool,
 }
 
-/// How long samples take as a rule, and their parts.
+/// How long samples take as a rule without waits for locks, and their parts.
 #[derive(Default)]
 pub(super) struct Usual {
     whole: Typical,
@@ -59,6 +59,8 @@ fn beyond(length: Nanos, median: Nanos) -> Option<Nanos> {
 #[derive(Default)]
 pub(super) struct Bench {
     claims: Vec<Claim>,
+    /// How long the first sample took, and later ones, without waits for locks.
+    first: Nanos,
     lengths: Vec<Nanos>,
     pub(super) costs: BatchCost,
     /// It was just started, and has made nothing yet.
@@ -105,12 +107,15 @@ impl Bench {
         let opens = self.fresh && self.claims.is_empty();
         let mut rows = sampled.parts.to_vec();
         let own = length - rows.iter().map(|(_, part)| *part).sum();
-        if !opens {
+        // How long a lock is waited for is up to those who hold it, and no trait of the sample or of a new thread.
+        let is_lock = |stage| table.lock == Some(stage);
+        let locked = rows.iter().filter(|(stage, _)| is_lock(*stage));
+        let unlocked = length - locked.map(|(_, part)| *part).sum();
+        if opens {
+            self.first = unlocked;
+        } else {
             let mut slow = Nanos::ZERO;
-            // How long a lock is waited for is up to those who hold it, and no trait of the sample.
-            let own_time = rows
-                .iter_mut()
-                .filter(|(stage, _)| table.lock != Some(*stage));
+            let own_time = rows.iter_mut().filter(|(stage, _)| !is_lock(*stage));
             for (stage, part) in own_time.chain([&mut (table.fetch, own)]) {
                 let typical = usual.rows.entry(*stage).or_default();
                 let excess = typical.excess(*part);
@@ -121,9 +126,9 @@ impl Bench {
             if slow > Nanos::ZERO {
                 rows.push((table.slow, slow));
             }
-            usual.whole.add(length);
+            usual.whole.add(unlocked);
             if self.lengths.len() < 256 {
-                self.lengths.push(length);
+                self.lengths.push(unlocked);
             }
         }
         let batch_began = self.claims.first().map_or(start, |first| first.start);
@@ -165,9 +170,9 @@ impl Bench {
 
     /// What the first sample of a thread that was just started took beyond the others: opening what it needs.
     fn opening(&self, usual: &Usual) -> Nanos {
-        let Some(first) = self.claims.first().filter(|_| self.fresh) else {
+        if !self.fresh || self.claims.is_empty() {
             return Nanos::ZERO;
-        };
+        }
         let mut lengths = self.lengths.clone();
         lengths.sort_unstable();
         let median = usual
@@ -177,7 +182,7 @@ impl Bench {
         let Some(median) = median else {
             return Nanos::ZERO;
         };
-        beyond(first.longest, median).unwrap_or(Nanos::ZERO)
+        beyond(self.first, median).unwrap_or(Nanos::ZERO)
     }
 
     /// The batch was made: writes its units to `lane`; returns the last, and forgets the samples.

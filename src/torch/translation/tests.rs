@@ -34,6 +34,8 @@ struct Costs {
     /// One sample in so many holds the lock so much longer.
     hold: u64,
     hold_every: u64,
+    /// The first sample of a worker waits for it so much longer, as where the others do not let go.
+    unfair: u64,
     copy: u64,
     step: u64,
     between: u64,
@@ -59,6 +61,7 @@ const CHEAP: Costs = Costs {
     slow_every: 1,
     hold: 0,
     hold_every: 1,
+    unfair: 0,
     copy: 0,
     step: 4 * MS,
     between: 0,
@@ -140,7 +143,7 @@ impl Simulator {
             let hold = costs.parts[LOCK] + if longer { costs.hold } else { 0 };
             let until = self.lock_free.max(begins) + hold;
             self.lock_free = until;
-            lengths[LOCK] = until - begins;
+            lengths[LOCK] = until - begins + if fresh { costs.unfair } else { 0 };
         }
         let lazy = if fresh { costs.lazy } else { 0 };
         let end = from + lengths.iter().sum::<u64>() + costs.rest + lazy;
@@ -1063,6 +1066,16 @@ fn locks_and_slow_samples_and_few_shards_are_named_and_come_back() {
             ..lock
         };
         plants("uneven lock", shape(workers), "lock", CHEAP, uneven);
+        let unfair = Costs {
+            unfair: 200 * MS,
+            ..lock
+        };
+        let short = Shape {
+            batches: 20,
+            epochs: 10,
+            ..shape(workers)
+        };
+        plants("unfair lock", short, "lock", CHEAP, unfair);
         let long = Shape {
             batches: 600,
             ..shape(workers)
