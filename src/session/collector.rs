@@ -319,7 +319,12 @@ impl Collector {
             let timeline = self.gpu_timeline.as_ref().map(GpuCollector::report);
             let device = self.device.as_ref();
             let device = device.map(|device| device.report(summary, timeline));
-            let device = device.map(|device| {
+            let device = device.map(|mut device| {
+                if let Some(timeline) = &mut device.timeline
+                    && timeline.run_ahead.is_some()
+                {
+                    timeline.most_ahead = Some(self.device_wait.most_ahead());
+                }
                 let busy = summary.mean_busy_interval();
                 self.gpu.report(device, summary.window, busy)
             });

@@ -126,9 +126,10 @@ impl GpuDevice {
     pub(super) fn new(
         burn: BurnTrainer,
         timeline: Timeline,
-        report: TimelineReport,
+        mut report: TimelineReport,
         run_ahead: usize,
     ) -> GpuDevice {
+        report.run_ahead = (report.source != TimelineSource::Host).then_some(run_ahead);
         GpuDevice {
             burn,
             run_ahead,

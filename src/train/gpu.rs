@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use stallscope_trainer::{Learned, Pending};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 /// Launches the steps of some model. So that the trainer can be tested without a GPU.
@@ -41,6 +41,7 @@ pub struct DeviceWait {
     since: AtomicU64,
     longest: AtomicU64,
     step: AtomicU64,
+    most_ahead: AtomicUsize,
 }
 
 /// Kernels are compiled and tuned before the run, so that no step takes as long.
@@ -58,6 +59,11 @@ impl DeviceWait {
         let since = self.since.swap(0, Ordering::AcqRel);
         self.longest
             .fetch_max(now.0.saturating_sub(since), Ordering::Relaxed);
+    }
+
+    /// Most earlier steps that were not over when one had been launched.
+    pub fn most_ahead(&self) -> usize {
+        self.most_ahead.load(Ordering::Relaxed)
     }
 
     /// The step that the device does not end, and how long it has been waited for.
@@ -89,6 +95,7 @@ pub struct GpuTrainer<'a, L> {
     to_reader: Option<Sender<Launched>>,
     from_reader: Receiver<Done>,
     reader: Option<JoinHandle<()>>,
+    wait: Arc<DeviceWait>,
     outcomes: Vec<Learned>,
     failed: Option<TrainError>,
 }
@@ -110,9 +117,9 @@ impl<'a, L: Launch> GpuTrainer<'a, L> {
     ) -> io::Result<GpuTrainer<'a, L>> {
         let (to_reader, launched) = unbounded();
         let (done, from_reader) = unbounded();
-        let reader = std::thread::Builder::new()
-            .name("outcomes".to_owned())
-            .spawn(move || read_outcomes(&launched, &done, &wait))?;
+        let reader = std::thread::Builder::new().name("outcomes".to_owned());
+        let read = wait.clone();
+        let reader = reader.spawn(move || read_outcomes(&launched, &done, &read))?;
         Ok(GpuTrainer {
             launcher,
             run_ahead,
@@ -120,6 +127,7 @@ impl<'a, L: Launch> GpuTrainer<'a, L> {
             to_reader: Some(to_reader),
             from_reader,
             reader: Some(reader),
+            wait,
             outcomes: Vec::new(),
             failed: None,
         })
@@ -180,6 +188,8 @@ impl<L: Launch> TrainStep for GpuTrainer<'_, L> {
             submitted: self.device.submit(0, work),
             pending,
         };
+        let ahead = self.device.under_way().saturating_sub(1);
+        self.wait.most_ahead.fetch_max(ahead, Ordering::Relaxed);
         if let Some(reader) = &self.to_reader {
             reader.send(launched).ok();
         }

@@ -42,6 +42,12 @@ pub struct TimelineReport {
     pub doubt: Option<String>,
     /// CUPTI's API version.
     pub version: Option<u32>,
+    /// Most earlier steps that were not over when one had been launched, where that is counted.
+    #[serde(default)]
+    pub most_ahead: Option<usize>,
+    /// How many `gpu.run_ahead` allows.
+    #[serde(default)]
+    pub run_ahead: Option<usize>,
     /// CUPTI's records over the whole run, those lost or unusable, and those that came too late for their step.
     pub records: u64,
     /// Records lost or unusable.
@@ -123,6 +129,11 @@ impl TimelineReport {
         });
         let source = self.source.words().to_owned();
         let mut lines = vec![("timeline", joined([Some(source), kernels, prepared]))];
+        if let (Some(most), Some(allowed)) = (self.most_ahead, self.run_ahead) {
+            let text =
+                format!("at most {most} steps before the device; gpu.run_ahead allows {allowed}");
+            lines.push(("launched", text));
+        }
         let copies = self.copies.iter().filter(|copies| copies.count > 0);
         lines.extend(copies.map(|copies| ("copies", copies.words())));
         lines.extend(self.remarks().map(|remark| ("", remark)));

@@ -172,6 +172,7 @@ fn the_host_runs_ahead_as_far_as_it_may_and_no_further() {
         let known: Vec<u64> = trainer.outcomes().iter().map(|l| l.correct).collect();
         assert_eq!(known, [step], "outcomes in order");
     }
+    assert_eq!(trainer.wait.most_ahead(), 2);
     (20..22).for_each(|step| tell.send(Ok(learned(step))).unwrap());
     trainer.finish().unwrap();
     let known: Vec<u64> = trainer.outcomes().iter().map(|l| l.correct).collect();
@@ -190,6 +191,7 @@ fn without_running_ahead_each_step_is_waited_for() {
         trainer.wait_for_room(&host.logbook);
         assert_eq!(over.load(Ordering::Acquire), step + 1);
     }
+    assert_eq!(trainer.wait.most_ahead(), 0);
     trainer.finish().unwrap();
 }
 
