@@ -70,7 +70,7 @@ fn method(method: &Method, first: &str, side: &str) -> String {
         ),
         Method::Blocks { first: a, other: b } => format!(
             "95 % interval from one run each ({a} and {b} blocks of the window, Welch's t): it covers the noise \
-             within a run, cores lost to other programs, and 2 % between runs, not larger differences between them\n  try: {TRY}"
+             within a run, cores lost to other programs, and a spread of 2 % between runs (5 % if CPU-bound)\n  try: {TRY}"
         ),
         Method::None { reason } => {
             let reason = match reason {

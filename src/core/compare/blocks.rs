@@ -3,11 +3,12 @@
 //! Steps that follow each other are not independent, blocks that are much longer than a disturbance nearly are: the
 //! method of batch means (A. M. Law, Simulation Modeling and Analysis, chapter 9). What is left of the correlation
 //! between blocks widens the interval. So do other programs that took the cores while it ran: another run of the same may
-//! meet none, or twice as much; and the host itself, which is never as fast in one run as in the next. A block begins and ends with the end of a step, so that no part of one is lost.
+//! meet none, or twice as much; and the host itself, which is never as fast in one run as in the next: the less so the
+//! more the run computes on it. A block begins and ends with the end of a step, so that no part of one is lost.
 
 use super::ratio::Mean;
 use crate::analysis::Cause;
-use crate::analysis::predict::LEAST_MACHINE;
+use crate::analysis::predict::{CORES, LEAST_MACHINE};
 use crate::report::Report;
 use crate::timeline::Nanos;
 use serde::Serialize;
@@ -59,7 +60,7 @@ pub(super) fn mean(report: &Report) -> Result<Mean, NoBlocks> {
     let variance = squares * count / (count - 1.0) / seconds.powi(2) * inflation(&off, squares);
     // Uniform from no disturbance to twice as much; neither this variance nor the machine's is estimated from the blocks.
     let disturbed = -(1.0 - lost_to_others(report).min(MOST_LOST)).ln();
-    let machine = LEAST_MACHINE * idle_share(report);
+    let machine = LEAST_MACHINE.hypot(CORES * computing(report)) * idle_share(report);
     let whole = variance + disturbed.powi(2) / 3.0 + machine.powi(2);
     let free = (count - 1.0) * (whole / variance.max(f64::MIN_POSITIVE)).powi(2);
     Ok(Mean {
@@ -74,6 +75,12 @@ pub(super) fn mean(report: &Report) -> Result<Mean, NoBlocks> {
 fn idle_share(report: &Report) -> f64 {
     let device = report.device.as_ref();
     device.map_or(1.0, |device| 1.0 - device.busy_share.clamp(0.0, 1.0))
+}
+
+/// Share of the window in which the run computes, if it did so in one thread at a time.
+fn computing(report: &Report) -> f64 {
+    let cpu = report.process_cpu_ns.unwrap_or(report.window_ns);
+    (cpu.0 as f64 / report.window_ns.0.max(1) as f64).min(1.0)
 }
 
 /// Share of the window that other programs cost the run: CPU contention and late wake-ups, as far as it was other

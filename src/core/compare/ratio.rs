@@ -38,8 +38,8 @@ pub enum Method {
         /// Runs of the side that has several.
         repeats: usize,
     },
-    /// One run each: noise within a run, other programs that took the cores, and 2 % between runs; larger differences
-    /// between runs are not covered.
+    /// One run each: noise within a run, other programs that took the cores, and 2 % between runs, up to 5 % where they
+    /// compute; larger differences between runs are not covered.
     Blocks {
         /// Blocks of the first run.
         first: usize,

@@ -4,7 +4,8 @@ use super::settings::Settings;
 use super::simulated::{batch_sizes, simulated_layout};
 use crate::analysis::Profile;
 use crate::analysis::predict::{
-    BatchCosts, Costs, Device, Doubts, Forecast, Scenario, corrected, expected, forecast,
+    BatchCosts, Costs, Device, Doubts, Forecast, LEAST_MACHINE, Scenario, corrected, expected,
+    forecast,
 };
 use crate::report::Report;
 use crate::timeline::{Pipeline, Stage, StageKind};
@@ -37,8 +38,6 @@ pub enum PredictError {
 
 /// Steps that are simulated at most; more of the same tell nothing new.
 const MOST_STEPS: u64 = 4_000;
-/// The machine is taken to be as much faster or slower in another run.
-const MACHINE: f64 = 0.02;
 
 /// Predicts from one report.
 #[derive(Clone, Debug)]
@@ -142,7 +141,7 @@ impl Predictor {
 
     /// How well the costs are known.
     fn doubts(&self) -> Doubts {
-        let machine = MACHINE.hypot((self.factor - 1.0) / 2.0);
+        let machine = LEAST_MACHINE.hypot((self.factor - 1.0) / 2.0);
         self.profile.doubts(machine, self.bias)
     }
 

@@ -58,6 +58,10 @@ impl Estimate {
 /// How much faster or slower a machine is in another run of the same, at least: a standard deviation, as a share.
 pub const LEAST_MACHINE: f64 = 0.02;
 
+/// The same of what it computes: whoever shares caches, memory and the clock of its cores is seen by nobody in the run, and
+/// runs of the same on a quiet virtual machine differed by 3 to 6 %.
+pub const CORES: f64 = 0.05;
+
 /// How well what goes into a simulation is known: standard deviations over the mean.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Doubts {

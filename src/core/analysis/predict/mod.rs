@@ -21,7 +21,7 @@ pub use super::bound::{Bound, Limit};
 pub use correction::corrected;
 pub use costs::Costs;
 pub use forecast::{
-    Doubts, Estimate, Forecast, LEAST_MACHINE, Relief, Resource, expected, forecast,
+    CORES, Doubts, Estimate, Forecast, LEAST_MACHINE, Relief, Resource, expected, forecast,
 };
 pub use scenario::{
     Background, BatchCosts, BatchSizes, Device, SampleCosts, Scenario, ServiceCosts, Storage,

@@ -1,7 +1,7 @@
 //! From simulations to a forecast: figures with intervals, corrected by the run that the costs are from.
 
 use super::super::correction::corrected;
-use super::super::forecast::Estimate;
+use super::super::forecast::{CORES, Estimate, LEAST_MACHINE};
 use super::replay::{LoaderSettings, Replay};
 use super::scenario::{Batch, Scenario, Starts, passes_of};
 use super::simulation::{Outcome, simulate};
@@ -45,8 +45,6 @@ pub struct Predictor {
     own: f64,
 }
 
-/// Another run finds the machine faster or slower by this much.
-const MACHINE: f64 = 0.02;
 /// The simulation is off by as much at least.
 const MODEL: f64 = 0.02;
 /// Standard deviations on either side that hold about 95 %.
@@ -65,7 +63,7 @@ impl Predictor {
             own: 0.0,
         };
         predictor.correct();
-        predictor.own = predictor.figures(&replay.loader, 1.0).rate;
+        predictor.own = predictor.figures(&replay.loader, [1.0; 2]).rate;
         Some(predictor)
     }
 
@@ -164,7 +162,7 @@ impl Predictor {
 
     /// Samples per second with `loader`.
     pub fn rate(&self, loader: &LoaderSettings) -> f64 {
-        self.figures(loader, 1.0).rate
+        self.figures(loader, [1.0; 2]).rate
     }
 
     /// The same if loading took nothing, and only steps and what lies between passes were left.
@@ -194,16 +192,21 @@ impl Predictor {
         Figures::of(&scenario, &simulate(&scenario)).rate
     }
 
-    pub(super) fn figures(&self, loader: &LoaderSettings, slower: f64) -> Figures {
+    fn figures(&self, loader: &LoaderSettings, slower: [f64; 2]) -> Figures {
         let scenario = self.scenario(loader).slower(slower);
         Figures::of(&scenario, &simulate(&scenario))
     }
 
     /// What a training with `loader` would measure.
     pub fn predict(&self, loader: &LoaderSettings) -> LoaderForecast {
-        let typical = self.figures(loader, 1.0);
-        let machine = MACHINE.hypot((self.factor - 1.0) / 2.0);
-        let ends = [REACH, -REACH].map(|reach| self.figures(loader, (reach * machine).exp()));
+        let typical = self.figures(loader, [1.0; 2]);
+        // Another run finds the machine faster or slower: the waits, and what computes.
+        let unknown = (self.factor - 1.0) / 2.0;
+        let machine = [LEAST_MACHINE, LEAST_MACHINE.hypot(CORES)].map(|each| each.hypot(unknown));
+        let ends = [REACH, -REACH].map(|reach| {
+            let slower = machine.map(|each| (reach * each).exp());
+            self.figures(loader, slower)
+        });
         let model = REACH * MODEL.max((self.bias - 1.0).abs() / REACH);
         let estimate = |of: &dyn Fn(&Figures) -> f64| {
             let value = of(&typical);

@@ -22,9 +22,14 @@ impl Work {
     }
 
     pub(super) fn scaled(self, factor: f64) -> Work {
+        self.slower([factor; 2])
+    }
+
+    /// Waiting and computing so many times as long.
+    fn slower(self, [wait, cpu]: [f64; 2]) -> Work {
         Work {
-            wait: self.wait * factor,
-            cpu: self.cpu * factor,
+            wait: self.wait * wait,
+            cpu: self.cpu * cpu,
         }
     }
 
@@ -173,21 +178,42 @@ impl Scenario {
         self
     }
 
-    /// With all that computes or waits so many times as long.
-    pub(super) fn slower(mut self, factor: f64) -> Scenario {
+    /// With all that waits and all that computes so many times as long.
+    pub(super) fn slower(mut self, factors: [f64; 2]) -> Scenario {
+        let Starts {
+            process,
+            own,
+            first:
+                First {
+                    fetch,
+                    collate,
+                    pickle,
+                },
+            stop,
+            exit,
+            iter,
+            between,
+        } = &mut self.starts;
+        let starts = [
+            process, own, fetch, collate, pickle, stop, exit, iter, between,
+        ];
+        starts
+            .into_iter()
+            .for_each(|work| *work = work.slower(factors));
         for batch in self.passes.iter_mut().flatten() {
+            let step = batch.step.slower(factors);
+            batch.busy *= step.length() / batch.step.length().max(1.0);
             let Batch {
                 collate,
                 pickle,
                 receive,
                 sampler,
-                step,
                 ..
             } = batch;
-            let all = [collate, pickle, receive, sampler, step].into_iter();
+            let all = [collate, pickle, receive, sampler].into_iter();
             all.chain(&mut batch.fetch)
-                .for_each(|work| *work = work.scaled(factor));
-            batch.busy *= factor;
+                .for_each(|work| *work = work.slower(factors));
+            batch.step = step;
         }
         self
     }
