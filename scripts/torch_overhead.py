@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 """What profiling costs a PyTorch training: two of them take turns, one with stallscope and one without.
 
-usage: torch_overhead.py [--pairs N] [--kind jpeg|tiny|sample|parts] [--json PATH]
+usage: torch_overhead.py [--pairs N] [--turns N] [--kind jpeg|tiny|sample|parts] [--json PATH]
 
 jpeg: torchvision's ImageFolder (PIL), random-resized-crop 224, flip, normalise, batch 32, 2 workers.
 tiny: samples of 20 us in memory, batch 64, 2 workers.
 sample: the same without workers, in batches of 1024, so that next to nothing but samples costs.
 parts: as sample, with five parts named by `stallscope.stage` in each.
 
-Both trainings stay alive. A turn is one epoch of the same samples, about a second; who is not at it
-is stopped, collector and all. So start-up is no part of it, and what slows the machine for longer than a turn slows
-both. Prints the ratio of samples/s with the profiler to those without over the pairs of turns, with its 95 % interval
-(Student's t on the logarithms), and the time that profiling adds to a sample in its worker. Needs torch, torchvision,
-Pillow, numpy, and `stallscope` on the PATH.
+A turn is one epoch of the same samples, about a second; who is not at it is stopped, collector and all. So start-up is no
+part of it, and what slows the machine for longer than a turn slows both. Where its memory happens to lie makes a training a few
+percent faster or slower for all of its life, so after some turns another pair is started. Prints the ratio of samples/s with
+the profiler to those without, with its 95 % interval (Student's t on the logarithms, one of each pair of trainings), and the
+time that profiling adds to a sample in its worker. Needs torch, torchvision, Pillow, numpy, and `stallscope` on the PATH.
 """
 
 import argparse
@@ -164,27 +164,16 @@ def interval(values: list[float]) -> tuple[float, float, float]:
     return mean - reach, mean, mean + reach
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["train"]:
-        return train(*sys.argv[2:])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=100)
-    parser.add_argument("--kind", default="jpeg", choices=list(TURN))
-    parser.add_argument("--json")
-    asked = parser.parse_args()
-    if asked.pairs < 5:
-        parser.error("--pairs: at least 5, for an interval")
-    pairs = []
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as place:
-        if asked.kind == "jpeg":
-            pictures(folder, TURN["jpeg"])
-        trainings = {profiled: Training(profiled, asked.kind, folder, place) for profiled in (False, True)}
+def in_turns(kind: str, folder: str, turns: int) -> tuple[float, float]:
+    """The mean seconds of a turn, in logarithms, of a training alone and of one with the profiler."""
+    logs: dict[bool, list[float]] = {False: [], True: []}
+    with tempfile.TemporaryDirectory() as place:
+        trainings = {profiled: Training(profiled, kind, folder, place) for profiled in logs}
         try:
-            for pair in range(asked.pairs):
+            for turn in range(turns):
                 # Who begins changes, so that neither has the warmer machine.
-                took = {profiled: trainings[profiled].turn() for profiled in (pair % 2 == 0, pair % 2 != 0)}
-                pairs.append((took[False], took[True]))
-                print(f"pair {pair}: {took[False]:.3f} s alone, {took[True]:.3f} s profiled", flush=True)
+                for profiled in (turn % 2 == 0, turn % 2 != 0):
+                    logs[profiled].append(math.log(trainings[profiled].turn()))
             for training in trainings.values():
                 training.finish()
         finally:
@@ -193,10 +182,32 @@ def main() -> None:
                     training.signal(signal.SIGKILL)
         if not os.path.exists(os.path.join(place, "report.json")):
             raise SystemExit("there is no report of the profiled training")
+    return math.exp(statistics.mean(logs[False])), math.exp(statistics.mean(logs[True]))
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["train"]:
+        return train(*sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=100, help="pairs of trainings")
+    parser.add_argument("--turns", type=int, default=2, help="of each training of a pair")
+    parser.add_argument("--kind", default="jpeg", choices=list(TURN))
+    parser.add_argument("--json")
+    asked = parser.parse_args()
+    if asked.pairs < 5:
+        parser.error("--pairs: at least 5, for an interval")
+    pairs = []
+    with tempfile.TemporaryDirectory() as folder:
+        if asked.kind == "jpeg":
+            pictures(folder, TURN["jpeg"])
+        for pair in range(asked.pairs):
+            alone, profiled = in_turns(asked.kind, folder, asked.turns)
+            pairs.append((alone, profiled))
+            print(f"pair {pair}: {alone:.3f} s alone, {profiled:.3f} s profiled", flush=True)
     samples = TURN[asked.kind]
     low, ratio, high = (math.exp(log) for log in interval([math.log(alone / profiled) for alone, profiled in pairs]))
     rate = samples / statistics.median(alone for alone, _ in pairs)
-    print(f"{asked.kind}: {rate:.0f} samples/s without the profiler, median of {len(pairs)} turns of {samples}")
+    print(f"{asked.kind}: {rate:.0f} samples/s without the profiler, median of {len(pairs)} trainings, {asked.turns} turns of {samples} each")
     print(f"samples/s with / without it {ratio:.4f} (95 % interval {low:.4f} to {high:.4f})")
     at_once = max(WORKERS[asked.kind], 1)
     added = interval([1e6 * at_once * (profiled - alone) / samples for alone, profiled in pairs])

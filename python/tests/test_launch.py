@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from profiling import profile
 from recording import DEADLINE, PRELUDE, Recorded
 
 torch = pytest.importorskip("torch")
@@ -155,3 +156,9 @@ def test_ctrl_c_of_the_command_line_ends_it(tmp_path):
 def test_exit_statuses_are_the_programs(words, status, said, tmp_path):
     ran = start([sys.executable, "-m", "stallscope", *words], tmp_path)
     assert ran.returncode == status and ran.stdout.startswith(said)
+
+
+def test_workers_that_live_until_the_interpreter_ends_are_stopped_quietly(tmp_path):
+    body = "loader = DataLoader(Numbers(8), num_workers=1, persistent_workers=True)\ntrain(loader)"
+    ran, found = profile(tmp_path, body)
+    assert found["status"] == "complete" and "Exception ignored" not in ran.stderr, ran.stderr

@@ -44,7 +44,7 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Whether to print in colour.
+    /// Whether to print in color.
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
     pub color: ColorChoice,
 }
