@@ -43,7 +43,7 @@ impl Collector {
         let loaders: Vec<_> = translation.loaders().cloned().collect();
         let mut costs = translation.replay().clone();
         costs.cores = usable_cores();
-        costs.pages = page_costs();
+        costs.pages = page_costs(costs.shared());
         report.data = DataReport {
             samples: costs.loader.samples.unwrap_or(0) as usize,
             sample_bytes: 0,

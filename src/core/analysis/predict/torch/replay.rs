@@ -356,6 +356,13 @@ impl Replay {
         }
     }
 
+    /// Bytes that a batch has in shared memory, on average.
+    pub fn shared(&self) -> u64 {
+        let rows = &self.batches.rows;
+        let all: u64 = rows.iter().map(|row| u64::from(row[17])).sum();
+        all / rows.len().max(1) as u64
+    }
+
     /// The batches that are kept, in order.
     pub fn batches(&self) -> Vec<BatchCost> {
         let mut samples = self.samples.rows.iter().map(|row| cost(row[0], row[1]));
