@@ -9,8 +9,9 @@ sample: the same without workers, in batches of 1024, so that next to nothing bu
 parts: as sample, with five parts named by `stallscope.stage` in each.
 
 A turn is one epoch of the same samples, about a second; who is not at it is stopped, collector and all. So start-up is no
-part of it, and what slows the machine for longer than a turn slows both. Where its memory happens to lie makes a training a few
-percent faster or slower for all of its life, so after some turns another pair is started. Prints the ratio of samples/s with
+part of it, but for that of workers, which each epoch of `jpeg` starts anew. What slows the machine for longer than a turn slows
+both. Where its memory happens to lie makes a process a few percent faster or slower for all of its life: that is why workers do
+not persist, and after some turns another pair of trainings is started. Prints the ratio of samples/s with
 the profiler to those without, with its 95 % interval (Student's t on the logarithms, one of each pair of trainings), and the
 time that profiling adds to a sample in its worker. Needs torch, torchvision, Pillow, numpy, and `stallscope` on the PATH.
 """
@@ -57,7 +58,7 @@ def loader(kind: str, folder: str):
         steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
         normalise = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         data = datasets.ImageFolder(folder, transforms.Compose([*steps, normalise]))
-        return DataLoader(data, batch_size=32, shuffle=True, num_workers=2, persistent_workers=True)
+        return DataLoader(data, batch_size=32, shuffle=True, num_workers=2)
 
     if kind == "parts":
         import stallscope
@@ -189,8 +190,8 @@ def main() -> None:
     if sys.argv[1:2] == ["train"]:
         return train(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=100, help="pairs of trainings")
-    parser.add_argument("--turns", type=int, default=2, help="of each training of a pair")
+    parser.add_argument("--pairs", type=int, default=12, help="pairs of trainings")
+    parser.add_argument("--turns", type=int, default=15, help="of each training of a pair")
     parser.add_argument("--kind", default="jpeg", choices=list(TURN))
     parser.add_argument("--json")
     asked = parser.parse_args()
