@@ -86,6 +86,11 @@ fn a_device_with_more_to_do_than_the_host_can_give_is_the_limit() {
     assert!(device.busy_share > 0.9, "{device:?}");
     let verdict = report.verdict.as_ref().unwrap();
     assert_eq!(verdict.title, "device-bound", "{verdict:?}");
+    assert_eq!(timeline(&report).most_ahead, Some(2));
+    // burn's own queues hold fewer than that.
+    let (report, _) = gpu.report(&["steps=100", "gpu.run_ahead=64"]);
+    let ahead = timeline(&report).most_ahead.unwrap();
+    assert!((3..64).contains(&ahead), "{ahead}");
 }
 
 /// What a slow stage before the GPU costs is charged to it.
