@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import time
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Callable, Deque, Optional, Tuple
 
@@ -14,6 +15,8 @@ from stallscope.torch._place import _MARK, failed, original_of
 from stallscope.torch._state import STATE, problem, start
 
 _now = _native.now
+#: Longer a worker that ends does not wait for its last batch to be recorded, in seconds.
+_PATIENCE = 0.05
 
 
 class WorkerLoop:
@@ -82,6 +85,7 @@ class _Worker:
         STATE.collector = None
         self.key = key
         self.since = 0
+        self.feeder = _Feeder(self)
         if not start():
             return
         arguments = inspect.signature(original).bind(*args, **kwargs).arguments
@@ -124,14 +128,17 @@ class _Worker:
             return result
 
         queue.put = timed_put
-        feeder = _Feeder(self)
         try:
-            feeder.watch(queue)
+            self.feeder.watch(queue)
         except (AttributeError, KeyError) as error:
             failed("the transport of batches", error)
 
     def ends(self) -> None:
         """The loop has ended."""
+        # The main process may have all batches while the thread that sent the last one has not recorded it.
+        until = time.monotonic() + _PATIENCE
+        while self.feeder.is_sending and time.monotonic() < until:
+            time.sleep(0.0005)
         if self.since:
             _native.worker_ends(self.key, self.number, _now())
 
@@ -142,6 +149,7 @@ class _Feeder:
     def __init__(self, worker: _Worker) -> None:
         self.worker = worker
         self.number: Optional[int] = None
+        self.is_sending = False
         self.taken = self.pickled = self.shared = 0
         self.used = (0, 0)
 
@@ -153,8 +161,10 @@ class _Feeder:
         feeder = self
 
         def timed_send(data: Any, *args: Any, **kwargs: Any) -> Any:
+            feeder.is_sending = True
             result = send(data, *args, **kwargs)
             feeder.sent(len(data))
+            feeder.is_sending = False
             return result
 
         queue._send_bytes = timed_send
