@@ -12,8 +12,8 @@ Examples:
   stallscope compare -q main/ branch/ --fail-if-slower 3%
   stallscope compare a/report.json b/report.json c/report.json --json | jq .against_first
 
-With one run on each side, the interval covers the noise within a run, and assumes how much runs differ. For an
-interval from how much yours do, measure each side 3 times or more, in turns (A B, A B, A B).
+With one run on each side, the interval covers the noise within a run, and assumes how much runs differ.
+To measure how much yours differ, run each side 3 times or more, in turns (A B, A B, A B).
 
 Exit status:
   0  done
