@@ -131,7 +131,7 @@ impl TimelineReport {
         let mut lines = vec![("timeline", joined([Some(source), kernels, prepared]))];
         if let (Some(most), Some(allowed)) = (self.most_ahead, self.run_ahead) {
             let text =
-                format!("at most {most} steps before the device; gpu.run_ahead allows {allowed}");
+                format!("at most {most} steps ahead of the device; gpu.run_ahead allows {allowed}");
             lines.push(("launched", text));
         }
         let copies = self.copies.iter().filter(|copies| copies.count > 0);
