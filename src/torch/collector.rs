@@ -26,11 +26,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
-/// Between two looks at the rings; in that time none gets full, unless so many events come that the next look is early.
+/// Between two looks at how long the thread that trains has lacked a core, and at whether the training is over.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Between two looks at the rings; in that time none gets full, unless so many events come that the next look is early.
+const DRAIN_EVERY: Duration = Duration::from_millis(200);
 const MANY: u64 = 5000;
 /// Between two looks at what the kernel says.
-const READ_EVERY: u64 = 200_000_000;
+const READ_EVERY: u64 = 500_000_000;
 /// Between two reports to who watches.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How long workers of a training that has ended may take to end, too.
@@ -152,16 +154,25 @@ pub fn collect(
         cpu: None,
     };
     let mut reader = rings.reader();
-    let mut told = Instant::now();
+    let (mut told, mut drain_at) = (Instant::now(), Instant::now());
     let said = loop {
+        let said = rings.is_finished();
+        if !said && Instant::now() < drain_at {
+            collector.read_run_delay();
+            thread::sleep(PAUSE);
+            continue;
+        }
         let looks = collector.looks();
-        let (said, ended) = (rings.is_finished(), looks && !is_alive(main));
+        let ended = looks && !is_alive(main);
         let before = collector.events;
         collector.drain(&mut reader);
         if said || ended {
             break said;
         }
-        collector.read_kernel(looks);
+        collector.read_run_delay();
+        if looks {
+            collector.read_kernel();
+        }
         collector.work(None)?;
         if collector.gpu.has_all() {
             rings.have_enough();
@@ -176,9 +187,11 @@ pub fn collect(
             reader.free_ended();
         }
         let many = collector.events - before > MANY;
+        drain_at = Instant::now() + if many { Duration::ZERO } else { DRAIN_EVERY };
         thread::sleep(if many { PAUSE / 10 } else { PAUSE });
     };
-    collector.read_kernel(true);
+    collector.read_run_delay();
+    collector.read_kernel();
     collector.work(Some(said))?;
     let outcome = collector.report(said);
     if !said {
@@ -230,16 +243,18 @@ impl Collector {
         looks
     }
 
-    /// Asks the kernel how long the thread that trains has lacked a core, and where it is time what all threads have used.
-    fn read_kernel(&mut self, looks: bool) {
+    /// Asks the kernel how long the thread that trains has lacked a core.
+    fn read_run_delay(&mut self) {
         let at = now();
         let delay = self.main_delay.as_ref().map_or(0, RunDelay::read);
         if delay > 0 {
             self.translation.run_delay(Nanos(at), Nanos(delay));
         }
-        if !looks {
-            return;
-        }
+    }
+
+    /// Asks the kernel what all threads have used.
+    fn read_kernel(&mut self) {
+        let at = now();
         for (pid, tid) in self.translation.threads() {
             if let Some(usage) = proc::thread(pid, tid, Nanos(at)) {
                 self.translation.usage(pid, tid, usage);

@@ -11,6 +11,9 @@
 use crate::clock::now;
 use crate::event::{MOST_WORDS, parse_head};
 use memmap2::{MmapOptions, MmapRaw};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -323,8 +326,10 @@ impl RingReader {
     pub fn free_ended(&self) -> Vec<Slot> {
         let mut freed = Vec::new();
         for slot in self.slots() {
-            // Asked before its ring is looked at: a process that has ended writes no more.
-            if is_alive(slot.pid) {
+            // Asked before its ring is looked at: a process that has ended writes no more. One that nobody has waited for
+            // keeps its slot until somebody does.
+            let pid = Pid::from_raw(slot.pid as i32);
+            if kill(pid, None) != Err(Errno::ESRCH) {
                 continue;
             }
             let word = |place| self.rings.slot_word(slot.number, place);

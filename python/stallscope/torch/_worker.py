@@ -7,10 +7,9 @@ import inspect
 import os
 import time
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Callable, Deque, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Optional, Tuple
 
 from stallscope import _native
-from stallscope.torch import _compute
 from stallscope.torch._place import _MARK, failed, original_of
 from stallscope.torch._state import STATE, problem, start
 
@@ -25,6 +24,7 @@ class WorkerLoop:
     def __init__(self, original: Callable[..., Any]) -> None:
         functools.update_wrapper(self, original)
         setattr(self, _MARK, original)
+        self.names = tuple(inspect.signature(original).parameters)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         original = original_of(self)
@@ -32,7 +32,7 @@ class WorkerLoop:
         current = STATE.starting
         if STATE.options is not None and current is not None and _native.rings_fd() is not None:
             try:
-                worker = _Worker(original, current.key, args, kwargs)
+                worker = _Worker(current.key, {**dict(zip(self.names, args)), **kwargs})
             except Exception as error:
                 failed("a worker", error)
         try:
@@ -77,23 +77,22 @@ def _in_another_interpreter(key: Optional[Tuple[int, int]], path: str) -> Any:
 class _Worker:
     """One worker's hooks."""
 
-    def __init__(
-        self, original: Callable[..., Any], key: Tuple[int, int], args: Tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def __init__(self, key: Tuple[int, int], arguments: Dict[str, Any]) -> None:
         self.begun = _now()
         STATE.is_worker = True
+        # Nothing that computes here counts. The hooks stay: to change a class is to write to all its subclasses, and a
+        # fork pays for each page that it writes to.
+        STATE.within = 1
         STATE.collector = None
         self.key = key
         self.since = 0
         self.feeder = _Feeder(self)
         if not start():
             return
-        arguments = inspect.signature(original).bind(*args, **kwargs).arguments
         self.number = int(arguments["worker_id"])
         self.iterable = arguments.get("dataset_kind") == 1
         self._watch_indices(arguments["index_queue"])
         self._watch_data(arguments["data_queue"])
-        _compute.take_away()
 
     def _watch_indices(self, queue: Any) -> None:
         get = queue.get
