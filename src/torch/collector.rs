@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const DRAIN_EVERY: Duration = Duration::from_millis(200);
 const MANY: u64 = 5000;
 /// Between two looks at what the kernel says.
-const READ_EVERY: u64 = 500_000_000;
+const READ_EVERY: u64 = 200_000_000;
 /// Between two reports to who watches.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How long workers of a training that has ended may take to end, too.
