@@ -28,8 +28,9 @@ use std::{fs, io, thread};
 
 /// Between two looks at how long the thread that trains has lacked a core, and at whether the training is over.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Between two looks at the rings; in that time none gets full, unless so many events come that the next look is early.
+/// Until the rings are drained again, unless one fills up before that.
 const DRAIN_EVERY: Duration = Duration::from_millis(200);
+/// Events of one look after which the next is early.
 const MANY: u64 = 5000;
 /// Between two looks at what the kernel says.
 const READ_EVERY: u64 = 200_000_000;
@@ -157,7 +158,7 @@ pub fn collect(
     let (mut told, mut drain_at) = (Instant::now(), Instant::now());
     let said = loop {
         let said = rings.is_finished();
-        if !said && Instant::now() < drain_at {
+        if !said && Instant::now() < drain_at && !reader.is_filling() {
             collector.read_run_delay();
             thread::sleep(PAUSE);
             continue;

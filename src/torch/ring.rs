@@ -11,9 +11,6 @@
 use crate::clock::now;
 use crate::event::{MOST_WORDS, parse_head};
 use memmap2::{MmapOptions, MmapRaw};
-use nix::errno::Errno;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -298,6 +295,15 @@ impl RingReader {
         events
     }
 
+    /// Whether a ring is so full that it should be drained soon.
+    pub fn is_filling(&self) -> bool {
+        self.slots().iter().any(|slot| {
+            let word = |place| self.rings.slot_word(slot.number, place);
+            let written = word(WRITTEN).load(Ordering::Acquire);
+            written.wrapping_sub(word(TAKEN).load(Ordering::Relaxed)) > RING_WORDS / 8
+        })
+    }
+
     /// The slots that are taken, and by whom.
     pub fn slots(&self) -> Vec<Slot> {
         let slot = |number| {
@@ -326,10 +332,8 @@ impl RingReader {
     pub fn free_ended(&self) -> Vec<Slot> {
         let mut freed = Vec::new();
         for slot in self.slots() {
-            // Asked before its ring is looked at: a process that has ended writes no more. One that nobody has waited for
-            // keeps its slot until somebody does.
-            let pid = Pid::from_raw(slot.pid as i32);
-            if kill(pid, None) != Err(Errno::ESRCH) {
+            // Asked before its ring is looked at: a process that has ended writes no more.
+            if is_alive(slot.pid) {
                 continue;
             }
             let word = |place| self.rings.slot_word(slot.number, place);
