@@ -26,11 +26,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
-/// Between two looks at how long the thread that trains has lacked a core, and at whether the training is over.
+/// Between two looks at the rings; in that time none gets full, unless so many events come that the next look is early.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Until the rings are drained again, unless one fills up before that.
-const DRAIN_EVERY: Duration = Duration::from_millis(200);
-/// Events of one look after which the next is early.
 const MANY: u64 = 5000;
 /// Between two looks at what the kernel says.
 const READ_EVERY: u64 = 200_000_000;
@@ -155,25 +152,16 @@ pub fn collect(
         cpu: None,
     };
     let mut reader = rings.reader();
-    let (mut told, mut drain_at) = (Instant::now(), Instant::now());
+    let mut told = Instant::now();
     let said = loop {
-        let said = rings.is_finished();
-        if !said && Instant::now() < drain_at && !reader.is_filling() {
-            collector.read_run_delay();
-            thread::sleep(PAUSE);
-            continue;
-        }
         let looks = collector.looks();
-        let ended = looks && !is_alive(main);
+        let (said, ended) = (rings.is_finished(), looks && !is_alive(main));
         let before = collector.events;
         collector.drain(&mut reader);
         if said || ended {
             break said;
         }
-        collector.read_run_delay();
-        if looks {
-            collector.read_kernel();
-        }
+        collector.read_kernel(looks);
         collector.work(None)?;
         if collector.gpu.has_all() {
             rings.have_enough();
@@ -188,11 +176,9 @@ pub fn collect(
             reader.free_ended();
         }
         let many = collector.events - before > MANY;
-        drain_at = Instant::now() + if many { Duration::ZERO } else { DRAIN_EVERY };
         thread::sleep(if many { PAUSE / 10 } else { PAUSE });
     };
-    collector.read_run_delay();
-    collector.read_kernel();
+    collector.read_kernel(true);
     collector.work(Some(said))?;
     let outcome = collector.report(said);
     if !said {
@@ -244,18 +230,16 @@ impl Collector {
         looks
     }
 
-    /// Asks the kernel how long the thread that trains has lacked a core.
-    fn read_run_delay(&mut self) {
+    /// Asks the kernel how long the thread that trains has lacked a core, and where it is time what all threads have used.
+    fn read_kernel(&mut self, looks: bool) {
         let at = now();
         let delay = self.main_delay.as_ref().map_or(0, RunDelay::read);
         if delay > 0 {
             self.translation.run_delay(Nanos(at), Nanos(delay));
         }
-    }
-
-    /// Asks the kernel what all threads have used.
-    fn read_kernel(&mut self) {
-        let at = now();
+        if !looks {
+            return;
+        }
         for (pid, tid) in self.translation.threads() {
             if let Some(usage) = proc::thread(pid, tid, Nanos(at)) {
                 self.translation.usage(pid, tid, usage);

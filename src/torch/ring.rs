@@ -295,15 +295,6 @@ impl RingReader {
         events
     }
 
-    /// Whether a ring is so full that it should be drained soon.
-    pub fn is_filling(&self) -> bool {
-        self.slots().iter().any(|slot| {
-            let word = |place| self.rings.slot_word(slot.number, place);
-            let written = word(WRITTEN).load(Ordering::Acquire);
-            written.wrapping_sub(word(TAKEN).load(Ordering::Relaxed)) > RING_WORDS / 8
-        })
-    }
-
     /// The slots that are taken, and by whom.
     pub fn slots(&self) -> Vec<Slot> {
         let slot = |number| {

@@ -53,14 +53,11 @@ fn a_full_ring_drops_what_comes_and_counts_it() {
     let rings = Rings::create().unwrap();
     let (mut writer, mut reader) = (rings.claim().unwrap(), rings.reader());
     let room = RING_WORDS / words(0).len() as u64;
-    assert!(!reader.is_filling());
     for one in 0..room + 10 {
         writer.write(1, &words(one));
     }
-    assert!(reader.is_filling());
     let mut seen = Vec::new();
     reader.drain(|_, _, _, words| seen.push(number(words)));
-    assert!(!reader.is_filling());
     assert_eq!(seen, (0..room).collect::<Vec<u64>>());
     assert_eq!(reader.dropped(0), 10);
     writer.write(1, &words(99));
