@@ -256,14 +256,16 @@ pub(super) fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, 
         .map_err(|reason| plain(FIRST_PANIC.explained(reason)))
 }
 
-/// What the driver said, out of what burn's layers made of it; the same where they quote no driver.
+/// What the driver said, out of what burn's layers made of it, or says when asked; else what they told.
 fn plain(reason: String) -> String {
-    let quoted = reason.split_once("DriverError(").and_then(|(_, rest)| {
+    let quoted = |text: &str| {
+        let (_, rest) = text.split_once("DriverError(")?;
         let (code, rest) = rest.split_once(", \"")?;
         let (said, _) = rest.split_once("\")")?;
         Some(format!("the driver says {code}: {said}"))
-    });
-    quoted.unwrap_or_else(|| {
+    };
+    let asked = || quoted(&stallscope_trainer::lost_cuda()?);
+    quoted(&reason).or_else(asked).unwrap_or_else(|| {
         let told = reason.replace(UNWRAPPED, "");
         // burn's layers repeat what failed for everything that waited for it.
         let mut lines: Vec<&str> = Vec::new();

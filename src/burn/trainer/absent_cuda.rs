@@ -6,6 +6,10 @@ pub(crate) fn trainer(_: usize, _: &ModelSpec, _: CopyOptions) -> Result<Box<dyn
     absent()
 }
 
+pub(crate) fn lost() -> Option<String> {
+    None
+}
+
 pub(crate) fn passes(
     _: usize,
     _: Kernels,

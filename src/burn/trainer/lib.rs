@@ -315,3 +315,9 @@ pub fn cuda(
 ) -> Result<Box<dyn Trainer>, String> {
     cuda::trainer(ordinal, spec, copies)
 }
+
+/// What the driver says of the CUDA device that this process trains on, where an earlier failure has lost its context
+/// ("DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, ...)"): CubeCL does not name what its own copies fail with.
+pub fn lost_cuda() -> Option<String> {
+    cuda::lost()
+}

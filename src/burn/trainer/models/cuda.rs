@@ -25,6 +25,7 @@ use burn_cuda::{Cuda, CudaDevice};
 use copying::CudaCopying;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::OnceLock;
 
 type Learning = Autodiff<Cuda>;
 
@@ -41,6 +42,14 @@ impl Layers for Autodiff<PlainCuda> {
     }
 }
 
+/// The device that this process trains on.
+static TRAINED_ON: OnceLock<usize> = OnceLock::new();
+
+/// What the driver says of the device that this process trains on, if that is lost.
+pub(crate) fn lost() -> Option<String> {
+    TRAINED_ON.get().and_then(|ordinal| copying::lost(*ordinal))
+}
+
 /// A trainer on the device `ordinal`.
 pub(crate) fn trainer(
     ordinal: usize,
@@ -49,6 +58,7 @@ pub(crate) fn trainer(
 ) -> Result<Box<dyn Trainer>, String> {
     let device = CudaDevice::new(ordinal);
     precision::require::<Cuda>(spec.precision, &device)?;
+    TRAINED_ON.get_or_init(|| ordinal);
     Ok(Box::new(CudaTraining::new(spec, device, copies)))
 }
 

@@ -328,6 +328,20 @@ impl Drop for CopyStream {
     }
 }
 
+/// What the driver says of the context that CubeCL uses on the device `ordinal`, if it is lost: every call fails then,
+/// with what lost it.
+pub(super) fn lost(ordinal: usize) -> Option<String> {
+    let asked = || {
+        let device = result::device::get(ordinal as i32)?;
+        // SAFETY: the device exists; the context is CubeCL's too, and stays retained.
+        let context = unsafe { result::primary_ctx::retain(device) }?;
+        // SAFETY: the context has just been retained.
+        unsafe { result::ctx::set_current(context) }?;
+        result::mem_get_info()
+    };
+    asked().err().map(|error| format!("{error:?}"))
+}
+
 fn said(call: &'static str) -> impl Fn(result::DriverError) -> String {
     move |error| format!("{call} failed: {error}")
 }
