@@ -8,7 +8,7 @@
 
 use crate::config::{DeviceConfig, Resolved};
 use crate::report::ServiceThread;
-use crate::timeline::{Interval, Nanos, ThreadUsage};
+use crate::timeline::{Interval, Nanos, ThreadFiles, ThreadUsage};
 use crate::train::serves_device;
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,6 +25,7 @@ pub(super) struct ServiceThreads {
 
 struct Thread {
     name: String,
+    files: Option<ThreadFiles>,
     /// In order; what lies between the ends of the window is forgotten.
     readings: Vec<ThreadUsage>,
 }
@@ -54,10 +55,12 @@ impl ServiceThreads {
             };
             let thread = self.threads.entry(number).or_insert_with(|| Thread {
                 name: name.trim().to_owned(),
+                files: ThreadFiles::open(&path),
                 readings: Vec::new(),
             });
             let readings = thread.readings.len() as u64 + 1;
-            if let Some(usage) = ThreadUsage::of_task(&path, now) {
+            let files = thread.files.as_mut();
+            if let Some(usage) = files.and_then(|files| files.read(now)) {
                 thread.readings.push(ThreadUsage { readings, ..usage });
             }
         }

@@ -8,8 +8,8 @@ use crate::advice::predict;
 use crate::clock::{RunDelay, now};
 use crate::event::Event;
 use crate::gpu::Gpu;
-use crate::proc;
-use crate::ring::{RingReader, Rings, is_alive};
+use crate::proc::{Processes, Threads, has_rings};
+use crate::ring::{RingReader, Rings};
 use crate::translation::{Chunk, Translation, Wanted};
 use nix::sys::resource::UsageWho;
 use nix::sys::signal::{Signal, kill};
@@ -107,6 +107,8 @@ struct Collector {
     read_at: u64,
     main_delay: Option<RunDelay>,
     workers: Vec<u32>,
+    processes: Processes,
+    threads: Threads,
     others: OtherPrograms,
     /// What was used by the last look, as long as the analysis does not know it.
     cpu: Option<CpuReading>,
@@ -148,6 +150,8 @@ pub fn collect(
         read_at: 0,
         main_delay: RunDelay::of(main, main),
         workers: Vec::new(),
+        processes: Processes::default(),
+        threads: Threads::default(),
         others: OtherPrograms::new(),
         cpu: None,
     };
@@ -155,7 +159,8 @@ pub fn collect(
     let mut told = Instant::now();
     let said = loop {
         let looks = collector.looks();
-        let (said, ended) = (rings.is_finished(), looks && !is_alive(main));
+        let said = rings.is_finished();
+        let ended = looks && !collector.processes.is_alive(main);
         let before = collector.events;
         collector.drain(&mut reader);
         if said || ended {
@@ -173,7 +178,7 @@ pub fn collect(
             on_progress(collector.progress());
         }
         if looks {
-            reader.free_ended();
+            reader.free_ended(|pid| collector.processes.is_alive(pid));
         }
         let many = collector.events - before > MANY;
         thread::sleep(if many { PAUSE / 10 } else { PAUSE });
@@ -240,22 +245,25 @@ impl Collector {
         if !looks {
             return;
         }
-        for (pid, tid) in self.translation.threads() {
-            if let Some(usage) = proc::thread(pid, tid, Nanos(at)) {
-                self.translation.usage(pid, tid, usage);
-            }
+        let threads = self.translation.threads();
+        for (pid, tid, usage) in self.threads.read(&threads, Nanos(at)) {
+            self.translation.usage(pid, tid, usage);
         }
         self.cpu = self.cpu_used();
-        self.workers.retain(|pid| proc::cpu(*pid).is_some());
     }
 
     /// CPU time of the training's processes.
-    fn cpu_used(&self) -> Option<CpuReading> {
+    fn cpu_used(&mut self) -> Option<CpuReading> {
         // Workers first: one that ends meanwhile is then counted twice rather than never.
-        let workers: Nanos = self.workers.iter().filter_map(|pid| proc::cpu(*pid)).sum();
+        let mut workers = Nanos::ZERO;
+        self.workers.retain(|pid| {
+            let cpu = self.processes.cpu(*pid);
+            workers += cpu.unwrap_or_default();
+            cpu.is_some()
+        });
         Some(CpuReading {
             at: Nanos(now()),
-            used: proc::cpu(self.main)? + workers,
+            used: self.processes.cpu(self.main)? + workers,
         })
     }
 
@@ -279,7 +287,7 @@ impl Collector {
                 .gpu
                 .settle(end, &self.translation.names, analysis, feed);
             self.translation.device_did(&records);
-            let lanes = self.translation.lanes().to_vec();
+            let lanes = self.translation.lanes().clone();
             chunks.extend((!records.is_empty()).then_some(Chunk { lanes, records }));
         }
         // With the first records after the look.
@@ -353,17 +361,16 @@ impl Collector {
         }))
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&mut self) -> Progress {
         let (own, lanes) = (self.measuring.as_ref(), self.translation.lanes());
+        let totals = own.and_then(|own| own.analysis.totals(lanes));
+        let summary = own.and_then(|own| own.analysis.summary(lanes));
         let mut report = self.standing(false);
         report.status = Status::Running;
-        if let Some(summary) = own.and_then(|own| own.analysis.summary(lanes)) {
+        if let Some(summary) = summary {
             self.measured(&mut report, &summary);
         }
-        Progress {
-            totals: own.and_then(|own| own.analysis.totals(lanes)),
-            report,
-        }
+        Progress { totals, report }
     }
 
     fn report(&mut self, said: bool) -> Result<Outcome, CollectError> {
@@ -388,19 +395,18 @@ impl Collector {
     }
 
     /// Ends workers that a training has left behind.
-    fn end_workers(&self) {
-        let alive = || {
-            let own = self.workers.iter().copied();
-            own.filter(|pid| is_alive(*pid) && proc::has_rings(*pid))
-        };
+    fn end_workers(&mut self) {
         for _ in 0..GRACE.as_millis() / PAUSE.as_millis() {
-            if alive().next().is_none() {
+            let processes = &mut self.processes;
+            self.workers
+                .retain(|pid| processes.is_alive(*pid) && has_rings(*pid));
+            if self.workers.is_empty() {
                 return;
             }
             thread::sleep(PAUSE);
         }
-        for pid in alive() {
-            kill(Pid::from_raw(pid as i32), Signal::SIGKILL).ok();
+        for pid in &self.workers {
+            kill(Pid::from_raw(*pid as i32), Signal::SIGKILL).ok();
         }
     }
 }

@@ -1,19 +1,68 @@
 //! What the kernel says of processes and threads of a training, read from outside.
 
-use stallscope_core::timeline::{Nanos, TICK, ThreadUsage, stat_numbers};
+use stallscope_core::timeline::{Nanos, StatFile, ThreadFiles, ThreadUsage};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::read_to_string;
+use std::hash::Hash;
 use std::path::Path;
 
-/// What a thread has used since it began.
-pub(crate) fn thread(pid: u32, tid: u32, at: Nanos) -> Option<ThreadUsage> {
-    ThreadUsage::of_task(Path::new(&format!("/proc/{pid}/task/{tid}")), at)
+/// The kernel's files on processes that were asked for.
+#[derive(Default)]
+pub(crate) struct Processes(HashMap<u32, StatFile>);
+
+impl Processes {
+    /// CPU time of a process, and of its children that have ended.
+    pub(crate) fn cpu(&mut self, pid: u32) -> Option<Nanos> {
+        let open = || StatFile::of_process(pid);
+        ask(&mut self.0, pid, open, StatFile::cpu)
+    }
+
+    /// Whether a process runs; one that has ended and that nobody has waited for does not.
+    pub(crate) fn is_alive(&mut self, pid: u32) -> bool {
+        let open = || StatFile::of_process(pid);
+        let runs = |stat: &mut StatFile| stat.is_alive().then_some(());
+        ask(&mut self.0, pid, open, runs).is_some()
+    }
 }
 
-/// CPU time of a process, and of its children that have ended.
-pub(crate) fn cpu(pid: u32) -> Option<Nanos> {
-    let stat = stat_numbers(&Path::new("/proc").join(pid.to_string()).join("stat"))?;
-    let ticks = (14..=17).map(|place| stat.get(place - 4).copied().unwrap_or(0));
-    Some(TICK.times(ticks.sum()))
+/// The kernel's files on threads, by process and thread.
+#[derive(Default)]
+pub(crate) struct Threads(HashMap<(u32, u32), ThreadFiles>);
+
+impl Threads {
+    /// What each of these has used since it began, and of no others.
+    pub(crate) fn read(
+        &mut self,
+        threads: &[(u32, u32)],
+        at: Nanos,
+    ) -> Vec<(u32, u32, ThreadUsage)> {
+        self.0.retain(|known, _| threads.contains(known));
+        let read = |&(pid, tid): &(u32, u32)| {
+            let open = || ThreadFiles::open(Path::new(&format!("/proc/{pid}/task/{tid}")));
+            let usage = ask(&mut self.0, (pid, tid), open, |files| files.read(at))?;
+            Some((pid, tid, usage))
+        };
+        threads.iter().filter_map(read).collect()
+    }
+}
+
+/// What the files of `key` say; those that say nothing any more are closed.
+fn ask<K: Copy + Eq + Hash, F, T>(
+    files: &mut HashMap<K, F>,
+    key: K,
+    open: impl FnOnce() -> Option<F>,
+    read: impl FnOnce(&mut F) -> Option<T>,
+) -> Option<T> {
+    let own = match files.entry(key) {
+        Entry::Occupied(own) => own.into_mut(),
+        Entry::Vacant(place) => place.insert(open()?),
+    };
+    let told = read(own);
+    if told.is_none() {
+        files.remove(&key);
+    }
+    told
 }
 
 /// Whether the process has the rings in its memory: nobody else may have got its number since.

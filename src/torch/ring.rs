@@ -319,8 +319,8 @@ impl RingReader {
         self.rings.word(CLAIMED).load(Ordering::Relaxed)
     }
 
-    /// Gives back the slots of processes that have ended and whose events were all drained; returns them.
-    pub fn free_ended(&self) -> Vec<Slot> {
+    /// Gives back the slots of processes that are not alive and whose events were all drained; returns them.
+    pub fn free_ended(&self, mut is_alive: impl FnMut(u32) -> bool) -> Vec<Slot> {
         let mut freed = Vec::new();
         for slot in self.slots() {
             // Asked before its ring is looked at: a process that has ended writes no more.
@@ -341,16 +341,6 @@ impl RingReader {
     pub fn rings(&self) -> &Rings {
         &self.rings
     }
-}
-
-/// Whether a process runs; one that has ended and that nobody has waited for does not.
-pub fn is_alive(pid: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
-        return false;
-    };
-    // "pid (name) state ...", where the name may have anything in it.
-    let state = stat.rsplit(')').next().and_then(|rest| rest.chars().nth(1));
-    !matches!(state, Some('Z' | 'X' | 'x'))
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub use record::{
 pub use recorder::{Drain, ForeignThread, LaneInfo, LaneKind, LaneRecorder, Recorder};
 pub use stage::{Pipeline, Role, Stage, StageKind, StageNameError};
 pub use steps::{CountedSteps, StepCounts};
-pub use thread_usage::{TICK, ThreadUsage, stat_numbers};
+pub use thread_usage::{StatFile, TICK, ThreadFiles, ThreadUsage};
 pub use time::Nanos;
 #[cfg(test)]
 pub use virtual_clock::VirtualClock;

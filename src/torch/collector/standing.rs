@@ -61,7 +61,7 @@ impl Collector {
         report
     }
 
-    pub(super) fn measured(&self, report: &mut Report, summary: &Summary) {
+    pub(super) fn measured(&mut self, report: &mut Report, summary: &Summary) {
         let settings = &self.translation.replay().loader;
         let shape = shape(
             report.pipeline,

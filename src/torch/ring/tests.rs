@@ -1,5 +1,6 @@
 use super::*;
 use crate::event::{Event, Main, Pass, Span, Used};
+use crate::proc::Processes;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -132,11 +133,13 @@ fn a_forked_process_claims_a_ring_of_its_own_and_leaves_it() {
     assert_eq!(pids, [std::process::id(), child]);
     assert_ne!(slots[0].claim, slots[1].claim);
     // What a process left in its ring is drained before the ring is another's.
-    assert_eq!(reader.free_ended(), []);
+    let mut processes = Processes::default();
+    assert_eq!(reader.free_ended(|pid| processes.is_alive(pid)), []);
     let mut seen = Vec::new();
     reader.drain(|slot, pid, tid, words| seen.push((slot, pid, tid, number(words))));
     assert_eq!(seen, [(0, std::process::id(), 1, 1), (1, child, 2, 2)]);
-    assert_eq!(reader.free_ended(), [slots[1]]);
+    let freed = reader.free_ended(|pid| processes.is_alive(pid));
+    assert_eq!(freed, [slots[1]]);
     assert_eq!(reader.slots().len(), 1);
     assert_eq!(rings.claim().unwrap().slot, 1);
 }
@@ -199,5 +202,6 @@ fn a_process_that_opens_the_rings_is_read_while_it_writes() {
     assert_eq!(seen.len() as u64 + reader.dropped(0), 100_000);
     assert_eq!(rings.made_by(), std::process::id());
     assert!(rings.made_at() <= now());
-    assert!(!is_alive(child.id()) && is_alive(std::process::id()));
+    let mut processes = Processes::default();
+    assert!(!processes.is_alive(child.id()) && processes.is_alive(std::process::id()));
 }

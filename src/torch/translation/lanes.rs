@@ -6,6 +6,7 @@ use stallscope_core::timeline::{
     Nanos, Record, Stage, ThreadUsage, UnitRecord, UnitRef,
 };
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Readings that are remembered where no unit comes.
 const MOST_READINGS: usize = 1024;
@@ -16,7 +17,7 @@ pub(super) const MAIN: u16 = 0;
 /// Records that follow each other while no lane changes its thread.
 pub struct Chunk {
     /// The lanes, by number.
-    pub lanes: Vec<LaneInfo>,
+    pub lanes: Arc<Vec<LaneInfo>>,
     /// Each with its lane, each lane's in order.
     pub records: Vec<(u16, Record)>,
 }
@@ -70,7 +71,7 @@ impl Lane {
 /// All lanes.
 #[derive(Default)]
 pub(super) struct Lanes {
-    infos: Vec<LaneInfo>,
+    infos: Arc<Vec<LaneInfo>>,
     lanes: Vec<Lane>,
     records: Vec<(u16, Record)>,
     chunks: Vec<Chunk>,
@@ -96,7 +97,7 @@ pub(super) fn unit(stage: Stage, batch: u64, start: Nanos, end: Nanos) -> UnitRe
 impl Lanes {
     /// A new lane.
     pub(super) fn add(&mut self, name: String, kind: LaneKind) -> u16 {
-        self.infos.push(LaneInfo {
+        Arc::make_mut(&mut self.infos).push(LaneInfo {
             name,
             kind,
             thread: None,
@@ -115,7 +116,7 @@ impl Lanes {
         let place = usize::from(lane);
         if self.infos[place].thread != is {
             self.close_chunk();
-            self.infos[place].thread = is;
+            Arc::make_mut(&mut self.infos)[place].thread = is;
             let lane = &mut self.lanes[place];
             lane.delayed = None;
             if let Some(usage) = lane.usage.take() {
@@ -140,9 +141,10 @@ impl Lanes {
 
     fn close_chunk(&mut self) {
         if !self.records.is_empty() {
+            let next = Vec::with_capacity(self.records.len());
             self.chunks.push(Chunk {
                 lanes: self.infos.clone(),
-                records: std::mem::take(&mut self.records),
+                records: std::mem::replace(&mut self.records, next),
             });
         }
     }
@@ -153,7 +155,7 @@ impl Lanes {
         std::mem::take(&mut self.chunks)
     }
 
-    pub(super) fn infos(&self) -> &[LaneInfo] {
+    pub(super) fn infos(&self) -> &Arc<Vec<LaneInfo>> {
         &self.infos
     }
 

@@ -25,9 +25,10 @@ use lanes::{Lanes, MAIN};
 use main_thread::Main;
 use stallscope_core::analysis::predict::torch::{BatchCost, LoaderSettings, PassCosts, Replay};
 use stallscope_core::report::{TorchLoader, TorchSession};
-use stallscope_core::timeline::{LaneKind, Nanos, Pipeline, Stage, ThreadUsage, UnitRef};
+use stallscope_core::timeline::{LaneInfo, LaneKind, Nanos, Pipeline, Stage, ThreadUsage, UnitRef};
 use stallscope_device::gpu_steps::GpuLanes;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use table::Table;
 use workers::Worker;
 
@@ -363,7 +364,7 @@ impl Translation {
     }
 
     /// Lanes so far.
-    pub fn lanes(&self) -> &[stallscope_core::timeline::LaneInfo] {
+    pub fn lanes(&self) -> &Arc<Vec<LaneInfo>> {
         self.lanes.infos()
     }
 

@@ -6,6 +6,8 @@ use stallscope_core::timeline::Nanos;
 const REMEMBERED: usize = 63;
 /// Before so many nothing is typical.
 const ENOUGH: usize = 8;
+/// After so many more it is looked at anew what is typical.
+const REFRESHED: usize = REMEMBERED / 3;
 /// A slow sample takes so many times what seven in ten stay below.
 const SLOW: u64 = 4;
 /// What is less than this much longer is not looked at.
@@ -27,7 +29,9 @@ impl Typical {
             None => self.lengths.push(length),
         }
         self.next = (self.next + 1) % REMEMBERED;
-        if self.lengths.len() >= ENOUGH && (self.next.is_multiple_of(8) || self.known.is_none()) {
+        if self.lengths.len() >= ENOUGH
+            && (self.next.is_multiple_of(REFRESHED) || self.known.is_none())
+        {
             let mut sorted = self.lengths.clone();
             sorted.sort_unstable();
             let at = |share: usize| sorted[(sorted.len() * share / 100).min(sorted.len() - 1)];

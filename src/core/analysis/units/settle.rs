@@ -13,14 +13,14 @@ impl Units {
     /// long. Where that has gone on for many times `keep`, the path of the latest step is taken for all,
     /// as it is.
     ///
-    /// Each try follows many paths, so the next one waits until half as many units as are kept have arrived.
+    /// Each try follows many paths, so the next one waits until as many units as are kept have arrived.
     pub(in crate::analysis) fn settle(&mut self, keep: usize, no_later_than: Nanos) -> Vec<Visit> {
         let kept = self.len();
         if kept <= keep || self.arrived < self.settle_at {
             return Vec::new();
         }
         let path = self.settled(keep, no_later_than);
-        self.settle_at = self.arrived + self.len() as u64 / 2;
+        self.settle_at = self.arrived + self.len() as u64;
         path
     }
 
@@ -95,7 +95,14 @@ impl Units {
                 MOMENTS.map(|moment| Point { unit, moment })
             };
             let first_young = units.partition_point(|kept| !is_young(kept));
-            for point in units.range(first_young..).flat_map(points) {
+            let mut before = None;
+            let young = units.range(first_young..).filter(|kept| {
+                let record = &kept.record;
+                let follows = before.replace(record.ordinal + 1) == Some(record.ordinal);
+                // The others are bound by the one before, which is young, too.
+                !follows || record.waited || record.pushed > record.end
+            });
+            for point in young.flat_map(points) {
                 match self.step_back(point).and_then(|(_, before)| before) {
                     Some(before) if self.is_old(before.unit, &is_young) => frontier.push(before),
                     None if self.horizon == Nanos::ZERO => return None,
