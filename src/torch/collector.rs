@@ -292,21 +292,24 @@ impl Collector {
         }
         // With the first records after the look.
         let mut cpu = self.cpu.take_if(|_| !chunks.is_empty());
-        let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
-        let others = cpu.and_then(|cpu| self.others.read(cpu.at, cpu.used + own, last));
+        let others = cpu.and_then(|cpu| {
+            let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
+            self.others.read(cpu.at, cpu.used + own, last)
+        });
         let Some(measuring) = &mut self.measuring else {
             return Ok(());
         };
         if let Some(others) = others {
             measuring.analysis.other_programs(others);
         }
-        for chunk in &chunks {
+        for chunk in chunks {
             measuring
                 .analysis
                 .absorb(&chunk.records, self.lost, cpu.take(), || {});
             measuring
                 .feed
                 .absorb(&chunk.records, &chunk.lanes, Nanos(at));
+            self.translation.reuse(chunk);
         }
         let spans = measuring.analysis.settle();
         measuring.feed.idle(&spans);

@@ -75,6 +75,8 @@ pub(super) struct Lanes {
     lanes: Vec<Lane>,
     records: Vec<(u16, Record)>,
     chunks: Vec<Chunk>,
+    /// Memory for records to come.
+    spare: Vec<(u16, Record)>,
 }
 
 /// A batch that is passed on.
@@ -141,7 +143,7 @@ impl Lanes {
 
     fn close_chunk(&mut self) {
         if !self.records.is_empty() {
-            let next = Vec::with_capacity(self.records.len());
+            let next = std::mem::take(&mut self.spare);
             self.chunks.push(Chunk {
                 lanes: self.infos.clone(),
                 records: std::mem::replace(&mut self.records, next),
@@ -153,6 +155,14 @@ impl Lanes {
     pub(super) fn take(&mut self) -> Vec<Chunk> {
         self.close_chunk();
         std::mem::take(&mut self.chunks)
+    }
+
+    /// Gives back the memory of records that were taken.
+    pub(super) fn reuse(&mut self, mut records: Vec<(u16, Record)>) {
+        records.clear();
+        if records.capacity() > self.spare.capacity() {
+            self.spare = records;
+        }
     }
 
     pub(super) fn infos(&self) -> &Arc<Vec<LaneInfo>> {

@@ -368,6 +368,11 @@ impl Translation {
         self.lanes.infos()
     }
 
+    /// Gives back a chunk that nobody needs any more, for its memory.
+    pub fn reuse(&mut self, chunk: Chunk) {
+        self.lanes.reuse(chunk.records);
+    }
+
     /// Makes records of what is there, as of `now`; `last` where nothing follows.
     pub fn translate(&mut self, now: u64, last: bool) -> Vec<Chunk> {
         self.last |= last;
