@@ -30,7 +30,7 @@ class OnTerminal(Run):
     def __init__(self, command):
         self.terminal, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        self.start, self.bytes, self.view, self.view_seconds = b"", 0, None, 0.0
+        self.start, self.end, self.bytes, self.view, self.view_seconds = b"", b"", 0, None, 0.0
         self.began = self.latest = time.perf_counter()
         reader = threading.Thread(target=self.read, daemon=True)
         reader.start()
@@ -59,10 +59,15 @@ class OnTerminal(Run):
                     return task.path
         return None
 
+    def said(self):
+        time.sleep(0.1)
+        return self.end.decode(errors="replace")
+
     def read(self):
         try:
             while text := os.read(self.terminal, 1 << 16):
                 self.bytes += len(text)
+                self.end = (self.end + text)[-2000:]
                 if ALTERNATE_SCREEN not in self.start:
                     self.start += text
         except OSError:

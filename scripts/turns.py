@@ -43,8 +43,12 @@ class Run:
             self.cpu = usage.ru_utime + usage.ru_stime
             os.close(self.ended)
             if status:
-                raise SystemExit(f"a run failed with status {status}")
+                raise SystemExit(f"a run failed: exit {os.waitstatus_to_exitcode(status)}\n{self.said()}")
         return seconds
+
+    def said(self):
+        """The end of what it wrote, where that is known."""
+        return ""
 
     def kill(self):
         if self.cpu is None:

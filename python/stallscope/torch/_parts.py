@@ -113,16 +113,14 @@ class _Raw(io.FileIO):
 
 
 _open_raw = _native.Timed(_Raw, "read")
+_collects = _native.collects
+_BufferedReader = io.BufferedReader
+_DEFAULT = io.DEFAULT_BUFFER_SIZE
 
 
-def _opened(file: Any, mode: str, encoding: Any, errors: Any, newline: Any, closefd: bool) -> Any:
-    raw = _open_raw(file, "r", closefd)
+def _text(raw: _Raw, mode: str, encoding: Any, errors: Any, newline: Any) -> Any:
     try:
-        size = getattr(raw, "_blksize", io.DEFAULT_BUFFER_SIZE)
-        buffered = io.BufferedReader(raw, size if size > 1 else io.DEFAULT_BUFFER_SIZE)
-        if "b" in mode:
-            return buffered
-        text = io.TextIOWrapper(buffered, encoding, errors, newline)
+        text = io.TextIOWrapper(_BufferedReader(raw, getattr(raw, "_blksize", _DEFAULT)), encoding, errors, newline)
         setattr(text, "mode", mode)
         return text
     except BaseException:
@@ -146,9 +144,13 @@ def place_open() -> None:
         closefd: bool = True,
         opener: Any = None,
     ) -> Any:
-        plain = buffering == -1 and opener is None and mode in ("r", "rb", "rt")
-        if plain and _native.collects() and not ("b" in mode and (encoding or errors or newline)):
-            return _opened(file, mode, encoding, errors, newline, closefd)
+        # It is called for each sample: no more is done than must be.
+        if buffering == -1 and opener is None and _collects():
+            if mode == "rb" and not (encoding or errors or newline):
+                raw = _open_raw(file, "r", closefd)
+                return _BufferedReader(raw, getattr(raw, "_blksize", _DEFAULT))
+            if mode in ("r", "rt"):
+                return _text(_open_raw(file, "r", closefd), mode, encoding, errors, newline)
         return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
 
     open.__doc__ = original.__doc__

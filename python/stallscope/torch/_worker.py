@@ -10,6 +10,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, Callable, Deque, Dict, Optional, Tuple
 
 from stallscope import _native
+from stallscope.torch import _compute
 from stallscope.torch._place import _MARK, failed, original_of
 from stallscope.torch._state import STATE, problem, start
 
@@ -80,9 +81,6 @@ class _Worker:
     def __init__(self, key: Tuple[int, int], arguments: Dict[str, Any]) -> None:
         self.begun = _now()
         STATE.is_worker = True
-        # Nothing that computes here counts. The hooks stay: to change a class is to write to all its subclasses, and a
-        # fork pays for each page that it writes to.
-        STATE.within = 1
         STATE.collector = None
         self.key = key
         self.since = 0
@@ -93,6 +91,7 @@ class _Worker:
         self.iterable = arguments.get("dataset_kind") == 1
         self._watch_indices(arguments["index_queue"])
         self._watch_data(arguments["data_queue"])
+        _compute.take_away()
 
     def _watch_indices(self, queue: Any) -> None:
         get = queue.get
