@@ -8,10 +8,20 @@ import types
 from typing import Any, Callable, List
 
 from stallscope import _native
-from stallscope.torch._place import original_of, put
+from stallscope.torch._place import put
 from stallscope.torch._state import STATE, problem
 
 _now = _native.now
+#: This process is a worker, where nothing that computes counts. The hooks stay: to change a class is to write to all its
+#: subclasses, and a fork pays for each page that it writes to.
+_is_worker = False
+
+
+def in_worker() -> None:
+    """From now on the hooks only pass calls on, as fast as they can: samples may call modules."""
+    global _is_worker
+    _is_worker = True
+    STATE.within = 1
 
 
 def counts() -> bool:
@@ -26,7 +36,7 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Compilers see nothing but the call.
-        if is_compiling() or STATE.within or not counts():
+        if _is_worker or is_compiling() or STATE.within or not counts():
             return original(self, *args, **kwargs)
         if STATE.device is not None:
             STATE.device.begins(self.parameters(), is_grad_enabled())
@@ -113,8 +123,6 @@ def place() -> None:
     import torch
 
     put(torch.nn.Module, "__call__", _call, "forward passes")
-    if not hasattr(place, "call"):
-        place.call = torch.nn.Module.__dict__["__call__"]  # type: ignore[attr-defined]
     put(torch.autograd, "backward", _backward, "backward passes")
     try:
         if not getattr(place, "done", False):
@@ -127,20 +135,3 @@ def place() -> None:
                 setattr(torch.Tensor, name, _Copy(getattr(torch.Tensor, name)))
     except Exception as error:
         problem(f"optimizer steps and copies cannot be measured: {error}")
-
-
-def take_away() -> None:
-    """In a worker, where nothing that computes counts: torch's own functions again, of those that samples may call.
-
-    A fork then copies the pages of the classes once, about 0.4 ms; the hook would take 3 us of each call.
-    """
-    import torch
-
-    call = torch.nn.Module.__dict__["__call__"]
-    # Somebody's own function around the hook has the hook's marks, too.
-    if call is getattr(place, "call", None):
-        setattr(torch.nn.Module, "__call__", original_of(call))
-    for name in ("to", "cuda"):
-        copy = torch.Tensor.__dict__.get(name)
-        if isinstance(copy, _Copy):
-            setattr(torch.Tensor, name, copy._original)

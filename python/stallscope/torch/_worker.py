@@ -81,6 +81,7 @@ class _Worker:
     def __init__(self, key: Tuple[int, int], arguments: Dict[str, Any]) -> None:
         self.begun = _now()
         STATE.is_worker = True
+        _compute.in_worker()
         STATE.collector = None
         self.key = key
         self.since = 0
@@ -91,7 +92,6 @@ class _Worker:
         self.iterable = arguments.get("dataset_kind") == 1
         self._watch_indices(arguments["index_queue"])
         self._watch_data(arguments["data_queue"])
-        _compute.take_away()
 
     def _watch_indices(self, queue: Any) -> None:
         get = queue.get
