@@ -55,13 +55,16 @@ impl ServiceThreads {
             };
             let thread = self.threads.entry(number).or_insert_with(|| Thread {
                 name: name.trim().to_owned(),
-                files: ThreadFiles::open(&path),
+                files: None,
                 readings: Vec::new(),
             });
             let readings = thread.readings.len() as u64 + 1;
-            let files = thread.files.as_mut();
-            if let Some(usage) = files.and_then(|files| files.read(now)) {
+            let files = thread.files.take().or_else(|| ThreadFiles::open(&path));
+            if let Some(mut files) = files
+                && let Some(usage) = files.read(now)
+            {
                 thread.readings.push(ThreadUsage { readings, ..usage });
+                thread.files = Some(files);
             }
         }
     }

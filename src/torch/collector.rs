@@ -11,7 +11,7 @@ use crate::gpu::Gpu;
 use crate::proc::{Processes, Threads, has_rings};
 use crate::ring::{RingReader, Rings};
 use crate::translation::{Chunk, Translation, Wanted};
-use nix::sys::resource::UsageWho;
+use nix::sys::resource::{Resource, UsageWho, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize;
@@ -136,6 +136,10 @@ pub fn collect(
         source,
     };
     fs::create_dir_all(&folder).map_err(write)?;
+    // The kernel's files on each worker are kept open.
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        setrlimit(Resource::RLIMIT_NOFILE, most, most).ok();
+    }
     let main = rings.made_by();
     let steps = options.steps.map(|steps| steps + options.warmup_steps);
     let mut collector = Collector {
@@ -399,17 +403,18 @@ impl Collector {
 
     /// Ends workers that a training has left behind.
     fn end_workers(&mut self) {
+        let mut is_left = |pid: &u32| self.processes.is_alive(*pid) && has_rings(*pid);
+        let mut left = std::mem::take(&mut self.workers);
+        left.retain(&mut is_left);
         for _ in 0..GRACE.as_millis() / PAUSE.as_millis() {
-            let processes = &mut self.processes;
-            self.workers
-                .retain(|pid| processes.is_alive(*pid) && has_rings(*pid));
-            if self.workers.is_empty() {
+            if left.is_empty() {
                 return;
             }
             thread::sleep(PAUSE);
+            left.retain(&mut is_left);
         }
-        for pid in &self.workers {
-            kill(Pid::from_raw(*pid as i32), Signal::SIGKILL).ok();
+        for pid in left {
+            kill(Pid::from_raw(pid as i32), Signal::SIGKILL).ok();
         }
     }
 }

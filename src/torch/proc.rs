@@ -18,11 +18,12 @@ impl Processes {
         ask(&mut self.0, pid, open, StatFile::cpu)
     }
 
-    /// Whether a process runs; one that has ended and that nobody has waited for does not.
+    /// Whether a process runs; one that has ended and that nobody has waited for does not. Where that cannot be told it
+    /// is taken to run.
     pub(crate) fn is_alive(&mut self, pid: u32) -> bool {
         let open = || StatFile::of_process(pid);
-        let runs = |stat: &mut StatFile| stat.is_alive().then_some(());
-        ask(&mut self.0, pid, open, runs).is_some()
+        let known = ask(&mut self.0, pid, open, StatFile::is_alive);
+        known.unwrap_or_else(|| Path::new("/proc").join(pid.to_string()).exists())
     }
 }
 

@@ -256,7 +256,7 @@ pub(super) fn guarded<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, 
         .map_err(|reason| plain(FIRST_PANIC.explained(reason)))
 }
 
-/// What the driver said, out of what burn's layers made of it, or says when asked; else what they told.
+/// The driver's own error, which `reason` quotes, or which the driver tells when asked now; else `reason`, shortened.
 fn plain(reason: String) -> String {
     let quoted = |text: &str| {
         let (_, rest) = text.split_once("DriverError(")?;

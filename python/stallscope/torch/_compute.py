@@ -12,7 +12,7 @@ from stallscope.torch._place import put
 from stallscope.torch._state import STATE, problem
 
 _now = _native.now
-#: This process is a worker, where nothing that computes counts. The hooks stay: to change a class is to write to all its
+#: Whether this process is a worker, where nothing that computes counts. The hooks stay: to change a class is to write to all its
 #: subclasses, and a fork pays for each page that it writes to.
 _is_worker = False
 
@@ -35,7 +35,7 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
     is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Compilers see nothing but the call.
+        # Compilers see no more than this and the call.
         if _is_worker or is_compiling() or STATE.within or not counts():
             return original(self, *args, **kwargs)
         if STATE.device is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import os
 import weakref
 from typing import Any, Callable, Dict, List
 
@@ -146,11 +147,12 @@ def place_open() -> None:
     ) -> Any:
         # It is called for each sample: no more is done than must be.
         if buffering == -1 and opener is None and _collects():
-            if mode == "rb" and not (encoding or errors or newline):
-                raw = _open_raw(file, "r", closefd)
+            if mode == "rb" and encoding is None and errors is None and newline is None:
+                raw = _open_raw(file if isinstance(file, (str, int)) else os.fspath(file), "r", closefd)
                 return _BufferedReader(raw, getattr(raw, "_blksize", _DEFAULT))
             if mode in ("r", "rt"):
-                return _text(_open_raw(file, "r", closefd), mode, encoding, errors, newline)
+                raw = _open_raw(file if isinstance(file, (str, int)) else os.fspath(file), "r", closefd)
+                return _text(raw, mode, encoding, errors, newline)
         return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
 
     open.__doc__ = original.__doc__

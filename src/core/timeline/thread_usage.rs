@@ -78,7 +78,7 @@ impl ThreadFiles {
         })
     }
 
-    /// What the thread has used since it began, read at `at`; `None` once it has ended. Without schedstat there is no
+    /// What the thread has used since it began, read at `at`; `None` once it is gone. Without schedstat there is no
     /// run delay.
     pub fn read(&mut self, at: Nanos) -> Option<ThreadUsage> {
         let stat = StatFile::numbers(self.stat.text()?);
@@ -140,13 +140,10 @@ impl StatFile {
         Some(TICK.times(numbers.iter().skip(14 - 4).take(4).sum()))
     }
 
-    /// Whether the process runs; one that has ended and that nobody has waited for does not.
-    pub fn is_alive(&mut self) -> bool {
-        let state = self
-            .0
-            .text()
-            .and_then(|text| after_name(text)?.chars().next());
-        state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
+    /// Whether the process runs; one that has ended does not. `None` once somebody has waited for its end.
+    pub fn is_alive(&mut self) -> Option<bool> {
+        let state = after_name(self.0.text()?)?.chars().next()?;
+        Some(!matches!(state, 'Z' | 'X' | 'x'))
     }
 
     /// The numbers from the process's parent on, which is the fourth of all.
@@ -180,7 +177,11 @@ impl ProcFile {
 
     /// What is in it now.
     fn text(&mut self) -> Option<&str> {
-        let length = self.file.read_at(&mut self.bytes, 0).ok()?;
+        let mut length = self.file.read_at(&mut self.bytes, 0).ok()?;
+        while length == self.bytes.len() {
+            self.bytes.resize(2 * length, 0);
+            length = self.file.read_at(&mut self.bytes, 0).ok()?;
+        }
         std::str::from_utf8(&self.bytes[..length]).ok()
     }
 }

@@ -6,7 +6,7 @@ use stallscope_core::timeline::Nanos;
 const REMEMBERED: usize = 63;
 /// Before so many nothing is typical.
 const ENOUGH: usize = 8;
-/// After so many more it is looked at anew what is typical.
+/// What is typical is computed again after so many more.
 const REFRESHED: usize = REMEMBERED / 3;
 /// A slow sample takes so many times what seven in ten stay below.
 const SLOW: u64 = 4;

@@ -99,7 +99,8 @@ impl Units {
             let young = units.range(first_young..).filter(|kept| {
                 let record = &kept.record;
                 let follows = before.replace(record.ordinal + 1) == Some(record.ordinal);
-                // The others are bound by the one before, which is young, too.
+                // A unit that follows the one before, did not wait and was handed on at once is bound by that one, which
+                // is young, too.
                 !follows || record.waited || record.pushed > record.end
             });
             for point in young.flat_map(points) {
