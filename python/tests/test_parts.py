@@ -115,6 +115,13 @@ def get(index):
     with open("a.npy", mode="rb") as file:
         assert type(file) is io.BufferedReader and file.mode == "rb" and file.raw.name == "a.npy"
         assert file.read(6) == b"\\x93NUMPY" and len(file.read()) == file.tell() - 6
+    with open(pathlib.Path("a.npy"), "rb") as file:
+        assert file.name == "a.npy"
+    try:
+        open("a.npy", "rb", encoding="")
+        raise AssertionError
+    except ValueError:
+        pass
     assert pathlib.Path("a.txt").read_bytes() == "ä\\nb\\n".encode()
     try:
         open("missing")
