@@ -12,8 +12,8 @@ from stallscope.torch._place import put
 from stallscope.torch._state import STATE, problem
 
 _now = _native.now
-#: Whether this process is a worker, where nothing that computes counts. The hooks stay: to change a class is to write to all its
-#: subclasses, and a fork pays for each page that it writes to.
+#: Whether this process is a worker, where nothing that computes counts; a global, since torch's compiler reads it.
+#: The hooks stay: to change a class is to write to all its subclasses, and a fork pays for each page that it writes to.
 _is_worker = False
 
 

@@ -119,13 +119,13 @@ _BufferedReader = io.BufferedReader
 _DEFAULT = io.DEFAULT_BUFFER_SIZE
 
 
-def _text(raw: _Raw, mode: str, encoding: Any, errors: Any, newline: Any) -> Any:
+def _text(buffered: io.BufferedReader, mode: str, encoding: Any, errors: Any, newline: Any) -> Any:
     try:
-        text = io.TextIOWrapper(_BufferedReader(raw, getattr(raw, "_blksize", _DEFAULT)), encoding, errors, newline)
+        text = io.TextIOWrapper(buffered, encoding, errors, newline)
         setattr(text, "mode", mode)
         return text
     except BaseException:
-        raw.close()
+        buffered.close()
         raise
 
 
@@ -147,12 +147,11 @@ def place_open() -> None:
     ) -> Any:
         # It is called for each sample: no more is done than must be.
         if buffering == -1 and opener is None and _collects():
-            if mode == "rb" and encoding is None and errors is None and newline is None:
+            is_binary = mode == "rb" and encoding is None and errors is None and newline is None
+            if is_binary or mode in ("r", "rt"):
                 raw = _open_raw(file if isinstance(file, (str, int)) else os.fspath(file), "r", closefd)
-                return _BufferedReader(raw, getattr(raw, "_blksize", _DEFAULT))
-            if mode in ("r", "rt"):
-                raw = _open_raw(file if isinstance(file, (str, int)) else os.fspath(file), "r", closefd)
-                return _text(raw, mode, encoding, errors, newline)
+                buffered = _BufferedReader(raw, getattr(raw, "_blksize", _DEFAULT))
+                return buffered if is_binary else _text(buffered, mode, encoding, errors, newline)
         return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
 
     open.__doc__ = original.__doc__
