@@ -12,8 +12,8 @@ A turn is one epoch of the same samples, about a second; who is not at it is sto
 part of it, but for that of workers, which each epoch of `jpeg` starts anew. What slows the machine for longer than a turn slows
 both. Where its memory happens to lie makes a process a few percent faster or slower for all of its life: that is why workers do
 not persist, and after some turns another pair of trainings is started. Prints the ratio of samples/s with
-the profiler to those without, with its 95 % interval (Student's t on the logarithms, one of each pair of trainings), and the
-time that profiling adds to a sample in its worker. Needs torch, torchvision, Pillow, numpy, and `stallscope` on the PATH.
+the profiler to those without, with its 95 % interval (Student's t on the logarithms, one of each pair of trainings: the trimmed
+mean of its turns), and the time that profiling adds to a sample in its worker. Needs torch, torchvision, Pillow, numpy, and `stallscope` on the PATH.
 """
 
 import argparse
@@ -165,16 +165,22 @@ def interval(values: list[float]) -> tuple[float, float, float]:
     return mean - reach, mean, mean + reach
 
 
-def in_turns(kind: str, folder: str, turns: int) -> tuple[float, float]:
-    """The mean seconds of a turn, in logarithms, of a training alone and of one with the profiler."""
-    logs: dict[bool, list[float]] = {False: [], True: []}
+def trimmed(values: list[float]) -> float:
+    """The mean without the highest and the lowest fifth: a turn in which the machine stood still tells nothing."""
+    out = len(values) // 5
+    return statistics.mean(sorted(values)[out : len(values) - out])
+
+
+def in_turns(kind: str, folder: str, turns: int) -> dict[bool, list[float]]:
+    """The seconds of each turn of a training alone (False) and of one with the profiler (True)."""
+    seconds: dict[bool, list[float]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as place:
-        trainings = {profiled: Training(profiled, kind, folder, place) for profiled in logs}
+        trainings = {profiled: Training(profiled, kind, folder, place) for profiled in seconds}
         try:
             for turn in range(turns):
                 # Who begins changes, so that neither has the warmer machine.
                 for profiled in (turn % 2 == 0, turn % 2 != 0):
-                    logs[profiled].append(math.log(trainings[profiled].turn()))
+                    seconds[profiled].append(trainings[profiled].turn())
             for training in trainings.values():
                 training.finish()
         finally:
@@ -183,7 +189,7 @@ def in_turns(kind: str, folder: str, turns: int) -> tuple[float, float]:
                     training.signal(signal.SIGKILL)
         if not os.path.exists(os.path.join(place, "report.json")):
             raise SystemExit("there is no report of the profiled training")
-    return math.exp(statistics.mean(logs[False])), math.exp(statistics.mean(logs[True]))
+    return seconds
 
 
 def main() -> None:
@@ -197,13 +203,18 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.pairs < 5:
         parser.error("--pairs: at least 5, for an interval")
-    pairs = []
+    pairs, every = [], []
     with tempfile.TemporaryDirectory() as folder:
         if asked.kind == "jpeg":
             pictures(folder, TURN["jpeg"])
         for pair in range(asked.pairs):
-            alone, profiled = in_turns(asked.kind, folder, asked.turns)
+            seconds = in_turns(asked.kind, folder, asked.turns)
+            # Two turns that follow each other are compared: what slows the machine slows both.
+            ratio = math.exp(trimmed([math.log(b / a) for a, b in zip(seconds[False], seconds[True], strict=True)]))
+            alone = statistics.median(seconds[False])
+            profiled = alone * ratio
             pairs.append((alone, profiled))
+            every.append([seconds[False], seconds[True]])
             print(f"pair {pair}: {alone:.3f} s alone, {profiled:.3f} s profiled", flush=True)
     samples = TURN[asked.kind]
     low, ratio, high = (math.exp(log) for log in interval([math.log(alone / profiled) for alone, profiled in pairs]))
@@ -215,7 +226,7 @@ def main() -> None:
     print("it adds to a sample {1:.2f} us of who makes it (95 % interval {0:.2f} to {2:.2f})".format(*added))
     if asked.json:
         with open(asked.json, "w") as file:
-            json.dump({"kind": asked.kind, "pairs": pairs, "ratio": ratio, "low": low, "high": high}, file)
+            json.dump({"kind": asked.kind, "turns": every, "ratio": ratio, "low": low, "high": high}, file)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("timeline", &[]),
     ("machine", &[]),
     ("text", &[]),
-    ("pipeline", &["timeline"]),
+    ("pipeline", &["machine", "timeline"]),
     ("trace", &["timeline"]),
     ("analysis", &["timeline"]),
     ("tracing_feed", &["analysis", "timeline", "trace"]),

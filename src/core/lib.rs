@@ -3,7 +3,7 @@
 //!
 //! Modules may use only those below them: `attach` -> `loader`; `loader` -> `report`, `pipeline`, `machine`; `compare` ->
 //! `report`; `report` -> `analysis`, `text`; `analysis` ->
-//! `timeline`; `pipeline` and `trace` -> `timeline`; `tracing_feed` -> `trace`, `analysis`; `machine` uses nothing.
+//! `timeline`; `pipeline` -> `timeline`, `machine`; `trace` -> `timeline`; `tracing_feed` -> `trace`, `analysis`; `machine` uses nothing.
 
 #![warn(missing_docs)]
 

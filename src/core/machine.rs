@@ -6,11 +6,20 @@
 //!
 //! May use: nothing of this crate.
 
+use nix::unistd::{SysconfVar, sysconf};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/sys/fs/cgroup";
 const OWN: &str = "/proc/self/cgroup";
+
+/// Bytes of a page of memory.
+pub fn page_bytes() -> usize {
+    let said = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    said.and_then(|bytes| usize::try_from(bytes).ok())
+        .filter(|bytes| *bytes > 0)
+        .unwrap_or(4096)
+}
 
 /// Its name and release: `Linux 6.12.8`.
 pub fn operating_system() -> String {

@@ -4,7 +4,7 @@
 //! standard library. Linux since 5.2 tells residency only to those who own a file or may write it;
 //! asked about another's file it answers "all resident", so such files are refused here.
 //!
-//! May use: nothing of this crate.
+//! May use: nothing of this crate; the core for the size of a page.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,6 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use memmap2::{Mmap, MmapOptions};
+use stallscope_core::machine::page_bytes;
 
 /// How much of a file is in memory, in bytes, counted in whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,7 +39,7 @@ pub fn residency(path: &Path, most_pages: usize) -> io::Result<Residency> {
     if length == 0 {
         return Ok(Residency::default());
     }
-    let page = page_size();
+    let page = page_bytes();
     let pages = length.div_ceil(page);
     let (parts, each) = match pages <= most_pages {
         true => (1, pages),
@@ -78,18 +79,9 @@ fn may_ask(path: &Path, metadata: &fs::Metadata) -> bool {
     owns || OpenOptions::new().write(true).open(path).is_ok()
 }
 
-fn page_size() -> usize {
-    // SAFETY: sysconf only reads a number.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(size)
-        .ok()
-        .filter(|size| *size > 0)
-        .unwrap_or(4096)
-}
-
 /// Asks for a byte for each page of the part of `mapping` that begins at `offset`, a multiple of the page's size.
 fn ask(mapping: &Mmap, offset: usize, pages: &mut [u8]) -> io::Result<()> {
-    let length = (mapping.len() - offset).min(pages.len() * page_size());
+    let length = (mapping.len() - offset).min(pages.len() * page_bytes());
     // SAFETY: the part lies in a live mapping, and `pages` has one byte for each page of it.
     let status = unsafe {
         let start = mapping.as_ptr().add(offset).cast_mut().cast();
@@ -138,7 +130,7 @@ mod tests {
         let beside = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
         let path = folder.path().join("x");
-        let bytes = 1000 * page_size() + 5;
+        let bytes = 1000 * page_bytes() + 5;
         fs::write(&path, vec![7; bytes]).unwrap();
         let asked = |most| residency(&path, most).unwrap();
         assert_eq!(asked(100).resident_bytes, bytes as u64);

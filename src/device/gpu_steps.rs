@@ -13,9 +13,9 @@ mod foreign;
 mod matching;
 mod parts;
 
-use super::cupti::{Activity, ApiCall, DeviceWork, Direction, WorkKind};
+use super::cupti::{Activity, ApiCall, DeviceWork};
 use matching::Matching;
-use parts::{late, own_works, reads_back};
+use parts::{bytes_to_device, late, own_works, reads_back};
 use stallscope_core::timeline::{
     BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record, Stage, StageKind, UnitRecord,
     UnitRef,
@@ -31,8 +31,10 @@ const STEPS_BEHIND_LOST: usize = 8;
 /// they are.
 const MOST_HELD: usize = 1 << 18;
 const MOST_STEPS: usize = 1 << 16;
-/// A batch is copied as a whole, or in pieces that are as long.
+/// A batch is copied in pieces of so many bytes at most.
 const PIECE_BYTES: u64 = 256 << 10;
+/// What is copied of each sample beside its pixels, at most: its label, and what was drawn for it.
+const BESIDE_PIXELS: u64 = 64;
 /// Copied batches that may wait for their step.
 const MOST_COPIES: usize = 4096;
 
@@ -101,6 +103,26 @@ struct HostCopy {
     bytes: u64,
     interval: Interval,
     works: Vec<LaunchedWork>,
+    /// Bytes that threads copied in pieces meanwhile, as long as it is not known which of them copies batches.
+    by_thread: BTreeMap<u32, u64>,
+}
+
+impl HostCopy {
+    /// Whether it was under way.
+    fn is_at(&self, time: Nanos) -> bool {
+        self.interval.start <= time && time < self.interval.end
+    }
+
+    /// Whether `bytes` more by `thread` make it this batch.
+    fn is_by(&mut self, thread: u32, bytes: u64) -> bool {
+        if bytes > PIECE_BYTES {
+            return false;
+        }
+        let copied = self.by_thread.entry(thread).or_default();
+        *copied += bytes;
+        let most = self.bytes + u64::from(self.samples) * BESIDE_PIXELS;
+        (self.bytes..=most).contains(copied)
+    }
 }
 
 /// Puts the steps together.
@@ -109,8 +131,10 @@ pub struct GpuSteps {
     lanes: GpuLanes,
     steps: VecDeque<HostStep>,
     copies: BTreeMap<u64, HostCopy>,
-    /// The thread that copies batches, once it is known.
+    /// The thread that copies batches, once it is known: others copy, too, such as the model's weights.
     copy_thread: Option<u32>,
+    /// Copies to the device, until then.
+    undecided: Vec<LaunchedWork>,
     matching: Matching,
     /// Pieces of work in `steps`.
     held: usize,
@@ -174,6 +198,7 @@ impl GpuSteps {
                         bytes: unit.bytes_in,
                         interval,
                         works: Vec::new(),
+                        by_thread: BTreeMap::new(),
                     };
                     self.copies.insert(unit.item.batch, copy);
                 }
@@ -223,7 +248,8 @@ impl GpuSteps {
         let known_until = last.max(self.foreign.as_ref().map(|own| own.host_until));
         // A step may launch more than is remembered: then it is told what it is, and not in which step.
         let too_many = self.foreign.is_some() && self.unplaced.len() > MOST_HELD;
-        for launched in std::mem::take(&mut self.unplaced) {
+        let launched = std::mem::take(&mut self.unplaced);
+        for launched in self.decide(launched, at_the_end) {
             let at = launched.launched().start;
             self.note_launch(&launched);
             if self.place_copy(&launched) {
@@ -263,6 +289,38 @@ impl GpuSteps {
         }
     }
 
+    /// Holds copies that may be a batch's back until it is known which thread copies batches: the one that copied as many bytes as
+    /// a batch has while one was copied.
+    fn decide(&mut self, launched: Vec<LaunchedWork>, at_the_end: bool) -> Vec<LaunchedWork> {
+        if self.foreign.is_some() || self.copy_thread.is_some() {
+            return launched;
+        }
+        let mut decided = Vec::with_capacity(launched.len());
+        for one in launched {
+            let thread = one.call.as_ref().map(|call| call.thread);
+            let (Some(thread), Some(bytes)) = (thread, bytes_to_device(&one.work)) else {
+                decided.push(one);
+                continue;
+            };
+            let at = one.launched().start;
+            let mut copies = self.copies.values_mut();
+            match copies.find(|copy| copy.is_at(at)) {
+                Some(copy) => {
+                    if self.copy_thread.is_none() && copy.is_by(thread, bytes) {
+                        self.copy_thread = Some(thread);
+                    }
+                    self.undecided.push(one);
+                }
+                None => decided.push(one),
+            }
+        }
+        let is_too_much = self.undecided.len() > MOST_HELD;
+        if self.copy_thread.is_some() || at_the_end || is_too_much {
+            decided.append(&mut self.undecided);
+        }
+        decided
+    }
+
     /// Gives `step` the work whose calls were lost, and takes from it the copies of batches that were not known as
     /// such when they came.
     fn complete(&mut self, step: &mut HostStep) {
@@ -293,28 +351,20 @@ impl GpuSteps {
 
     /// Whether it is the copy of a batch to the device.
     fn place_copy(&mut self, launched: &LaunchedWork) -> bool {
-        let WorkKind::Copy {
-            direction: Direction::HostToDevice,
-            bytes,
-            ..
-        } = launched.work.kind
-        else {
+        let Some(bytes) = bytes_to_device(&launched.work) else {
             return false;
         };
         let at = launched.launched().start;
-        let inside = |copy: &&mut HostCopy| copy.interval.start <= at && at < copy.interval.end;
-        let Some(copy) = self.copies.values_mut().find(inside) else {
+        let mut copies = self.copies.values_mut();
+        let Some(copy) = copies.find(|copy| copy.is_at(at)) else {
             return false;
         };
         let thread = launched.call.as_ref().map(|call| call.thread);
+        // Small numbers that kernels take, the launching thread copies.
         let is_large = 2 * bytes > copy.bytes.min(2 * PIECE_BYTES - 1);
-        if thread.is_some() && self.copy_thread.is_none() && is_large {
-            self.copy_thread = thread;
-        }
-        // The trainer's thread copies, too: small numbers that kernels take.
         let is_batch = match self.copy_thread.zip(thread) {
             Some((known, thread)) => thread == known,
-            None => is_large,
+            None => is_large && bytes <= PIECE_BYTES,
         };
         if is_batch {
             copy.works.push(launched.clone());

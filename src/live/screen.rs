@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Between two pictures.
 const EVERY: Duration = Duration::from_millis(250);
-/// Between two looks at whether the run is over.
+/// Between two looks at what was pressed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A key that is pressed again within this time is held down.
 const HELD: Duration = Duration::from_millis(500);
@@ -121,6 +121,7 @@ impl Live {
         let thread = self.thread.lock();
         let thread = thread.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
+            thread.thread().unpark();
             // A terminal that takes nothing would be waited for forever.
             join_within(thread, PATIENCE);
         }
@@ -188,8 +189,10 @@ impl View {
         self.draw()?;
         let mut drawn = Instant::now();
         while !shared.is_over.load(Ordering::SeqCst) && TAKEN.load(Ordering::SeqCst) {
+            // Not in the terminal's own poll, which the end of the run could not cut short.
+            thread::park_timeout(LOOK_EVERY);
             let mut due = drawn.elapsed() >= EVERY;
-            if event::poll(LOOK_EVERY)? {
+            while event::poll(Duration::ZERO)? {
                 due |= self.hear(&event::read()?);
             }
             if due {

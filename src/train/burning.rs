@@ -46,7 +46,7 @@ struct LabelOutOfRange {
 impl HostToDevice for BurnCopy {
     type Batch = DeviceBatch;
 
-    fn copy(&mut self, batch: &HostBatch, _: UnitRef) -> Result<DeviceBatch, SampleError> {
+    fn copy(&mut self, batch: &mut HostBatch, _: UnitRef) -> Result<DeviceBatch, SampleError> {
         let classes = self.classes;
         let labelled = batch.labels.iter().zip(&batch.samples);
         for (&label, &sample) in labelled {
@@ -58,7 +58,12 @@ impl HostToDevice for BurnCopy {
                 }));
             }
         }
-        let (copier, labels) = (&mut self.copier, &batch.labels);
+        let copier = &mut self.copier;
+        if copier.wants_locked(&batch.data) {
+            let keeper = Box::new(batch.hold());
+            copier.lock(&batch.data, keeper);
+        }
+        let (batch, labels) = (&*batch, &batch.labels);
         let copied = guarded(|| match &self.pixels {
             None => {
                 let floats = batch.floats().map_err(|error| error.to_string())?;

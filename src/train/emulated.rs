@@ -66,7 +66,7 @@ impl EmulatedCopy {
 impl HostToDevice for EmulatedCopy {
     type Batch = EmulatedBatch;
 
-    fn copy(&mut self, batch: &HostBatch, unit: UnitRef) -> Result<EmulatedBatch, SampleError> {
+    fn copy(&mut self, batch: &mut HostBatch, unit: UnitRef) -> Result<EmulatedBatch, SampleError> {
         if self.in_flight.len() >= IN_FLIGHT
             && let Some(oldest) = self.in_flight.pop_front()
         {

@@ -1,4 +1,8 @@
 //! A batch size that fits, after one that did not: measured at two small sizes, extrapolated, and tried.
+//!
+//! What an allocator reserves grows in steps, as it takes memory in pages of several sizes (CubeCL's pools). A line through
+//! two sizes of one step is flat, and one through two small sizes on either side of a step too steep; the farther
+//! apart they are, the less. So the line is drawn again with each size that fits.
 
 use super::grid;
 use super::trial::{MemoryUse, Outcome};
@@ -47,23 +51,22 @@ impl Known {
         let size = match self.fits[..] {
             [] => (self.too_large / 8).max(1),
             [(small, _)] => (2 * small).min(self.too_large - 1).max(small + 1),
-            [first, second] => self.extrapolated(first, second)?,
-            _ => return None,
+            [first, .., last] => self.extrapolated(first, last)?,
         };
         (size < self.too_large).then_some(size)
     }
 
-    /// On the line through two measured sizes; half way to the size that is too large where there is no such
-    /// line, or it leads further.
+    /// On the line through the smallest and the largest size that were measured; half way to the size that is too large
+    /// where there is no such line, or it leads further.
     fn extrapolated(
         &self,
         first: (usize, Option<MemoryUse>),
-        second: (usize, Option<MemoryUse>),
+        last: (usize, Option<MemoryUse>),
     ) -> Option<usize> {
-        let half_way = grid::between(second.0, self.too_large);
-        let target = on_the_line(first, second).map(grid::at_most);
+        let half_way = grid::between(last.0, self.too_large);
+        let target = on_the_line(first, last).map(grid::at_most);
         match target {
-            Some(size) if size <= second.0 => None,
+            Some(size) if size <= last.0 => None,
             Some(size) if size < self.too_large => Some(size),
             _ => half_way,
         }
@@ -142,6 +145,14 @@ mod tests {
         assert_eq!(tried[..2], [32, 64]);
         assert_eq!(found, Ok(64));
         assert_eq!(tried.len(), MOST_FIT_TRIALS);
+    }
+
+    /// 100 and 3 a sample, taken in pages of 256: by the line through the small sizes it is 4.
+    #[test]
+    fn a_step_between_the_small_sizes_is_seen_past() {
+        let pages = |size: usize| (100 + 3 * size as u64).next_multiple_of(256);
+        let (found, tried) = search(1024, 2_000, pages);
+        assert_eq!((found, tried), (Ok(528), vec![128, 256, 448, 528]));
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl StagedWork for Work {
 impl HostToDevice for Work {
     type Batch = Vec<u32>;
 
-    fn copy(&mut self, batch: &HostBatch, _: UnitRef) -> Result<Vec<u32>, SampleError> {
+    fn copy(&mut self, batch: &mut HostBatch, _: UnitRef) -> Result<Vec<u32>, SampleError> {
         let stage = self.run.pipeline.the(StageKind::Copy);
         self.wait(stage, [batch.number].into_iter());
         for (bytes, sample) in batch.bytes().chunks_exact(8).zip(&batch.samples) {

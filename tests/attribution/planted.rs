@@ -34,7 +34,7 @@ struct PlantedCopy {
 impl HostToDevice for PlantedCopy {
     type Batch = u64;
 
-    fn copy(&mut self, batch: &HostBatch, _: UnitRef) -> Result<u64, SampleError> {
+    fn copy(&mut self, batch: &mut HostBatch, _: UnitRef) -> Result<u64, SampleError> {
         self.clock.sleep(self.costs.of(Stage::COPY, batch.number));
         Ok(batch.number)
     }

@@ -9,12 +9,14 @@ mod faults;
 mod place;
 #[path = "../program/mod.rs"]
 mod program;
+mod script;
 mod stand_in;
 
 use stallscope::analysis::Cause;
 use stallscope::report::{CopyReport, Report, TimelineReport, TimelineSource};
 use stallscope::timeline::Nanos;
-use stallscope_stand_in_gpu::settings::Settings;
+use stallscope_stand_in_gpu::check::Truth;
+use stallscope_stand_in_gpu::settings::{Fault, Settings};
 use stand_in::StandIn;
 
 fn timeline(report: &Report) -> &TimelineReport {
@@ -60,16 +62,43 @@ fn busy_and_idle_are_what_was_planted() {
         "causes {caused} ns, idle {:?}",
         device.idle_ns
     );
-    // 50 pictures of 28 x 28 floats each step, aligned to 512 bytes, and 50 labels, from page-locked memory.
-    let bytes = 157_184 + 200;
-    let copies = copies(&report);
-    assert_eq!(copies.count, 100);
-    assert_eq!(
-        (copies.bytes, copies.pinned_bytes),
-        (100 * bytes, 100 * bytes)
-    );
-    let copied = truth.copies_in.iter().filter(|copy| copy.bytes == bytes);
+    copied_from_locked_pages(&report, &truth);
+    // From where the loader has them: its buffers are few, and locked once.
+    let calls = |name: &str| truth.calls.get(name).copied().unwrap_or(0);
+    let locked = calls("cuMemHostRegister_v2");
+    assert!((1..=32).contains(&locked), "{locked}");
+    assert_eq!(calls("cuMemHostUnregister"), locked);
+}
+
+/// 50 pictures of 28 x 28 floats each step, and 50 labels.
+fn copied_from_locked_pages(report: &Report, truth: &Truth) {
+    let (images, labels) = (50 * 28 * 28 * 4, 50 * 4);
+    let copies = copies(report);
+    assert_eq!(copies.count, 2 * 100);
+    let bytes = 100 * (images + labels);
+    assert_eq!((copies.bytes, copies.pinned_bytes), (bytes, bytes));
+    let copied = truth.copies_in.iter().filter(|copy| copy.bytes == images);
     assert!(copied.clone().count() >= 100 && copied.clone().all(|copy| copy.pinned));
+}
+
+/// A driver that does not lock the loader's buffers gets batches by way of memory of its own.
+#[test]
+fn buffers_that_cannot_be_locked_are_staged() {
+    let settings = Settings {
+        faults: vec![Fault {
+            call: "cuMemHostRegister_v2".to_owned(),
+            at: 1,
+            code: 801,
+            ..Fault::default()
+        }],
+        ..Settings::default()
+    };
+    let Some(gpu) = StandIn::new(settings) else {
+        return;
+    };
+    let (report, truth) = gpu.report(&["steps=100"]);
+    copied_from_locked_pages(&report, &truth);
+    assert_eq!(truth.calls["cuMemHostRegister_v2"], 1, "it is asked once");
 }
 
 #[test]

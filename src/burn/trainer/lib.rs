@@ -204,6 +204,15 @@ pub trait Copier: Send {
         crops: &[Crop],
         labels: &[u32],
     ) -> Result<DeviceBatch, String>;
+
+    /// Whether batches would be copied faster from `buffer` if it were [locked](Self::lock).
+    fn wants_locked(&self, _buffer: &[u8]) -> bool {
+        false
+    }
+
+    /// Locks the pages of `buffer`, from which batches are copied again and again, until the trainer and all that copies for
+    /// it are gone. Its memory stays where it is as long as `keeper` lives.
+    fn lock(&mut self, _buffer: &[u8], _keeper: Box<dyn Any + Send>) {}
 }
 
 /// Trains on a device.

@@ -1,6 +1,6 @@
 //! What travels through the pipeline: jobs (one claim of samples each) and host batches.
 
-use super::buffers::{Buffers, KeptBuffer, SharedBuffer, Slot};
+use super::buffers::{Buffers, HeldBuffer, KeptBuffer, SharedBuffer, Slot};
 use super::plan::BatchPlan;
 use super::work::{Claim, SampleKey};
 use crate::timeline::ItemId;
@@ -137,6 +137,12 @@ impl HostBatch {
     /// Takes the buffer, in whose place the loader makes another.
     pub fn keep(&mut self) -> KeptBuffer {
         KeptBuffer::new(std::mem::take(&mut self.data), self.home.clone())
+    }
+
+    /// What keeps the buffer's memory where it is for as long as it lives, beyond the loader's own use of it. For who tells
+    /// a device of it once, and not for each batch.
+    pub fn hold(&mut self) -> HeldBuffer {
+        HeldBuffer::of(&mut self.data)
     }
 
     /// Samples in the batch; skipped ones are not.

@@ -3,7 +3,7 @@
 //! Data flows one way, sampler -> stages of samples -> batch -> copy -> trainer. Every wait
 //! goes through a [`Clock`](crate::timeline::Clock), every unit of work is recorded with its binding
 //! predecessor. Invariants: nothing is lost or delivered twice; delivery in order does not depend on
-//! the number of workers; no lock is held across a wait. May use `timeline`.
+//! the number of workers; no lock is held across a wait. May use `machine`, `timeline`.
 
 mod admission;
 mod assembly;
@@ -32,7 +32,7 @@ mod worker;
 
 pub use crate::timeline::{Layout, Place, StageKnobs};
 pub use beside::{DeviceQueues, Submitted, Work};
-pub use buffers::KeptBuffer;
+pub use buffers::{HeldBuffer, KeptBuffer};
 pub use build::start;
 pub use error::{
     EndOfData, PipelineError, SampleError, Skips, StopSignal, error_chain, panic_message,

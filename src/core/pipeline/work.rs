@@ -317,7 +317,7 @@ pub trait HostToDevice: Send + 'static {
     ///
     /// # Errors
     /// Why the device did not take it.
-    fn copy(&mut self, batch: &HostBatch, unit: UnitRef) -> Result<Self::Batch, SampleError>;
+    fn copy(&mut self, batch: &mut HostBatch, unit: UnitRef) -> Result<Self::Batch, SampleError>;
 }
 
 /// Brings a batch of any kind to where the trainer reads it.
@@ -358,7 +358,7 @@ pub struct Discard;
 impl HostToDevice for Discard {
     type Batch = ();
 
-    fn copy(&mut self, _: &HostBatch, _: UnitRef) -> Result<(), SampleError> {
+    fn copy(&mut self, _: &mut HostBatch, _: UnitRef) -> Result<(), SampleError> {
         Ok(())
     }
 }

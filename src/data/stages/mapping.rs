@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 
 use super::reading::{Access, Extent};
 use memmap2::{Advice, Mmap, MmapOptions};
+use stallscope_core::machine::page_bytes;
 
 /// Live mappings that can be guarded at once.
 const SLOTS: usize = 4096;
@@ -359,13 +360,10 @@ fn install_handler_once() -> io::Result<()> {
 }
 
 fn install_handler() -> io::Result<()> {
-    // SAFETY: sysconf has no preconditions; sigaction is given zeroed structures of its own type, and the previous
+    PAGE_BYTES.store(page_bytes(), Ordering::Release);
+    // SAFETY: sigaction is given zeroed structures of its own type, and the previous
     // action is published before ours can run.
     unsafe {
-        let page_bytes = libc::sysconf(libc::_SC_PAGESIZE);
-        if page_bytes > 0 {
-            PAGE_BYTES.store(page_bytes as usize, Ordering::Release);
-        }
         let mut previous: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {
             return Err(io::Error::last_os_error());

@@ -4,9 +4,10 @@
 //! Calls come by thread and late, the device's work in order. All of a step's work has been seen once the calls until
 //! its end are known, and work of a later step has come.
 
+use super::parts::bytes_to_device;
 use super::{GpuLanes, GpuSteps, HostCopy, HostStep, LaunchedWork};
-use crate::cupti::{Direction, WorkKind};
 use stallscope_core::timeline::{BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record};
+use std::collections::BTreeMap;
 
 /// What is known beside the steps.
 #[derive(Default)]
@@ -149,6 +150,7 @@ pub(super) fn copies_of(
     step: &HostStep,
     works: &mut Vec<LaunchedWork>,
 ) -> (Option<HostCopy>, Vec<Interval>) {
+    let to_device = |one: &LaunchedWork| bytes_to_device(&one.work).is_some();
     let (copies, rest): (Vec<_>, Vec<_>) = std::mem::take(works).into_iter().partition(to_device);
     *works = rest;
     let mut kernels = works.iter().filter(|one| one.work.kind.is_kernel());
@@ -163,10 +165,7 @@ pub(super) fn copies_of(
         until.map(|until| Interval::new(interval.start, interval.end.min(until)))
     };
     let copying = copies.iter().filter_map(waits).collect();
-    let bytes = copies.iter().map(|one| match one.work.kind {
-        WorkKind::Copy { bytes, .. } => bytes,
-        _ => 0,
-    });
+    let bytes = copies.iter().filter_map(|one| bytes_to_device(&one.work));
     let copy = HostCopy {
         stage: step.stage,
         host: step.host,
@@ -174,16 +173,9 @@ pub(super) fn copies_of(
         bytes: bytes.sum(),
         interval: step.interval,
         works: copies,
+        by_thread: BTreeMap::new(),
     };
     (Some(copy), copying)
-}
-
-fn to_device(launched: &LaunchedWork) -> bool {
-    let direction = match launched.work.kind {
-        WorkKind::Copy { direction, .. } => Some(direction),
-        _ => None,
-    };
-    direction == Some(Direction::HostToDevice)
 }
 
 #[cfg(test)]

@@ -15,6 +15,18 @@ pub(super) fn reads_back(work: &DeviceWork) -> bool {
     )
 }
 
+/// Bytes that are copied to the device; `None` where it is other work.
+pub(super) fn bytes_to_device(work: &DeviceWork) -> Option<u64> {
+    match work.kind {
+        WorkKind::Copy {
+            direction: Direction::HostToDevice,
+            bytes,
+            ..
+        } => Some(bytes),
+        _ => None,
+    }
+}
+
 /// What of a step's work says when it began and ended: that of streams on which kernels ran or its outcome was read.
 /// Small numbers for steps to come may be copied in its course on others.
 pub(super) fn own_works(works: &[LaunchedWork]) -> Vec<&LaunchedWork> {

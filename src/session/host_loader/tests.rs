@@ -91,7 +91,7 @@ struct Trainer(Arc<Mutex<Vec<Content>>>);
 impl HostToDevice for Trainer {
     type Batch = ();
 
-    fn copy(&mut self, batch: &HostBatch, _: UnitRef) -> Result<(), SampleError> {
+    fn copy(&mut self, batch: &mut HostBatch, _: UnitRef) -> Result<(), SampleError> {
         let labels = batch.labels.iter().map(|label| (*label).into()).collect();
         let content = (batch.samples.clone(), labels, batch.bytes().to_vec());
         self.0.lock().unwrap().push(content);

@@ -123,7 +123,7 @@ struct Keep(Arc<Mutex<Vec<HostBatch>>>);
 impl HostToDevice for Keep {
     type Batch = ();
 
-    fn copy(&mut self, batch: &HostBatch, _: UnitRef) -> Result<(), SampleError> {
+    fn copy(&mut self, batch: &mut HostBatch, _: UnitRef) -> Result<(), SampleError> {
         let mut kept = HostBatch::default();
         kept.data.extend_from_slice(&batch.data);
         kept.labels.clone_from(&batch.labels);
@@ -388,8 +388,8 @@ fn on_the_device(work: &Arc<ImageWork>) -> Vec<Vec<f32>> {
     };
     let trainer = on_cpu(&spec, work.on_device()).unwrap();
     let mut copy = trainer.copy();
-    let copied = batches(work, Order::Random).into_iter().map(|batch| {
-        let copied = copy.copy(&batch, UnitRef::NONE).unwrap();
+    let copied = batches(work, Order::Random).into_iter().map(|mut batch| {
+        let copied = copy.copy(&mut batch, UnitRef::NONE).unwrap();
         trainer.images(copied).unwrap()
     });
     copied.collect()

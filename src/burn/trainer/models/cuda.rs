@@ -1,6 +1,8 @@
 //! What is special about CUDA: steps that are launched and read later, and copies beside them (`copying`).
 
 mod copying;
+mod driver;
+mod pages;
 
 use super::engine::{Held, Tensors, Training, learned};
 use super::layers::Layers;
@@ -23,9 +25,10 @@ use burn_cubecl::cubecl::server::CopyDescriptor;
 use burn_cubecl::kernel::into_contiguous_aligned;
 use burn_cuda::{Cuda, CudaDevice};
 use copying::CudaCopying;
+use pages::LockedPages;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock};
 
 type Learning = Autodiff<Cuda>;
 
@@ -47,7 +50,7 @@ static TRAINED_ON: OnceLock<usize> = OnceLock::new();
 
 /// What the driver says of the device that this process trains on, if that is lost.
 pub(crate) fn lost() -> Option<String> {
-    TRAINED_ON.get().and_then(|ordinal| copying::lost(*ordinal))
+    TRAINED_ON.get().and_then(|ordinal| driver::lost(*ordinal))
 }
 
 /// A trainer on the device `ordinal`.
@@ -100,6 +103,8 @@ struct CudaTraining {
     client: &'static ComputeClient<CudaRuntime>,
     input: [usize; 3],
     copies: CopyOptions,
+    /// Of the buffers that batches are copied from.
+    pages: Arc<Mutex<LockedPages>>,
 }
 
 impl CudaTraining {
@@ -107,6 +112,7 @@ impl CudaTraining {
         CudaTraining {
             training: Training::new(spec, device.clone()),
             client: Box::leak(Box::new(CudaRuntime::client(&device))),
+            pages: Arc::new(Mutex::new(LockedPages::new(device.index))),
             device,
             input: spec.input,
             copies,
@@ -157,6 +163,7 @@ impl Trainer for CudaTraining {
             self.input,
             self.device.clone(),
             self.copies,
+            self.pages.clone(),
         ))
     }
 

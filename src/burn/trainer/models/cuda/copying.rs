@@ -5,15 +5,17 @@
 //! asks, into memory that CubeCL has allocated: one piece for a batch, beneath burn's fusion, which is told of the
 //! tensors in it afterwards. A copy has ended when the call returns, so that no stream has to wait for another one.
 //!
-//! The one file here that is `unsafe`: CUDA's driver interface. Invariants: device memory belongs to CubeCL
-//! and is written only while the tensor that owns it is held and before anyone else has it; the stream and the
-//! pinned buffer belong to one `CudaCopying`.
+//! `unsafe`, as it calls CUDA's driver interface. Invariants: device memory belongs to CubeCL and is written only while the
+//! tensor that owns it is held and before anyone else has it; the stream and the pinned buffer belong to one
+//! `CudaCopying`.
 
 use super::super::engine::{Held, Images, Tensors};
 use super::super::plain::PlainCuda;
 use super::super::preprocess::{self, Pixels};
 use super::super::{Copier, CopyOptions, Crop, DeviceBatch, PixelPlan};
 use super::Learning;
+use super::driver::{current, make_current, said};
+use super::pages::LockedPages;
 use burn::tensor::{DType, Int, Shape, Tensor, TensorPrimitive};
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
@@ -25,20 +27,23 @@ use burn_fusion::stream::OperationStreams;
 use burn_fusion::{FusionBackend, FusionTensor, NoOp, get_client};
 use burn_ir::{InitOperationIr, OperationIr};
 use cudarc::driver::{result, sys};
+use std::any::Any;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 /// Copies batches to a CUDA device.
 pub(super) struct CudaCopying {
     input: [usize; 3],
     device: CudaDevice,
     options: CopyOptions,
+    /// Of all who copy for one trainer.
+    pages: Arc<Mutex<LockedPages>>,
     /// Made by the thread that copies.
     driver: Option<CopyStream>,
 }
 
-/// A stream of our own and memory to stage in.
+/// A stream of our own and memory to stage in, for what does not lie in locked pages.
 struct CopyStream {
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -120,6 +125,18 @@ impl Copier for CudaCopying {
         let pixels = Pixels::on_device(plan, ints(pixels), floats(numbers));
         Ok(self.batch(Images::Pixels(pixels), targets, held))
     }
+
+    fn wants_locked(&self, buffer: &[u8]) -> bool {
+        self.options.pinned && locked(&self.pages).want(buffer)
+    }
+
+    fn lock(&mut self, buffer: &[u8], keeper: Box<dyn Any + Send>) {
+        locked(&self.pages).lock(buffer, keeper);
+    }
+}
+
+fn locked(pages: &Mutex<LockedPages>) -> MutexGuard<'_, LockedPages> {
+    pages.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Labels, as the loss takes them: CUDA's integers have 32 bits, and classes fit into 31 of them.
@@ -142,11 +159,17 @@ fn ints<const D: usize>(tensor: CubeTensor<CudaRuntime>) -> Tensor<Learning, D, 
 
 impl CudaCopying {
     /// Copies images of the shape `input` to `device`.
-    pub(super) fn new(input: [usize; 3], device: CudaDevice, options: CopyOptions) -> CudaCopying {
+    pub(super) fn new(
+        input: [usize; 3],
+        device: CudaDevice,
+        options: CopyOptions,
+        pages: Arc<Mutex<LockedPages>>,
+    ) -> CudaCopying {
         CudaCopying {
             input,
             device,
             options,
+            pages,
             driver: None,
         }
     }
@@ -192,8 +215,16 @@ impl CudaCopying {
             Some(stream) => stream,
             None => self.driver.insert(CopyStream::new(self.device.index)?),
         };
-        let sources: [(usize, &[u8]); N] = std::array::from_fn(|at| (starts[at], parts[at].bytes));
-        let mut copy = || stream.copy(address, &sources, self.options.pinned);
+        let sources: [Source; N] = std::array::from_fn(|at| {
+            let bytes = parts[at].bytes;
+            let is_staged = self.options.pinned && !locked(&self.pages).hold(bytes);
+            Source {
+                to: address + starts[at] as u64,
+                bytes,
+                is_staged,
+            }
+        });
+        let mut copy = || stream.copy(&sources);
         match self.options.overlap {
             true => copy()?,
             false => while_idle(&client, copy)?,
@@ -238,14 +269,17 @@ fn while_idle(
     })
 }
 
+/// Bytes to copy to an address of the device.
+struct Source<'a> {
+    to: u64,
+    bytes: &'a [u8],
+    /// By way of pinned memory.
+    is_staged: bool,
+}
+
 impl CopyStream {
     fn new(ordinal: usize) -> Result<CopyStream, String> {
-        let device = result::device::get(ordinal as i32).map_err(said("cuDeviceGet"))?;
-        // SAFETY: the device exists; the primary context is CubeCL's too and lives as long as the process.
-        let context = unsafe { result::primary_ctx::retain(device) };
-        let context = context.map_err(said("cuDevicePrimaryCtxRetain"))?;
-        // SAFETY: the context has just been retained.
-        unsafe { result::ctx::set_current(context) }.map_err(said("cuCtxSetCurrent"))?;
+        let context = current(ordinal)?;
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
         Ok(CopyStream {
             context,
@@ -255,28 +289,27 @@ impl CopyStream {
         })
     }
 
-    /// Copies each source to as many bytes past `address` as stand beside it, and waits until all are there.
-    fn copy(
-        &mut self,
-        address: u64,
-        sources: &[(usize, &[u8])],
-        pinned: bool,
-    ) -> Result<(), String> {
-        // SAFETY: the context was retained when this was made.
-        unsafe { result::ctx::set_current(self.context) }.map_err(said("cuCtxSetCurrent"))?;
-        let staged;
-        let sources = match pinned {
-            true => {
-                staged = [(0, self.staged(sources)?)];
-                &staged[..]
+    /// Copies the sources, and waits until all are there.
+    fn copy(&mut self, sources: &[Source<'_>]) -> Result<(), String> {
+        make_current(self.context)?;
+        let staged = sources.iter().filter(|source| source.is_staged);
+        self.reserve(staged.map(|source| source.bytes.len()).sum())?;
+        let mut place = self.pinned.cast::<u8>();
+        for source in sources {
+            let mut bytes = source.bytes;
+            if source.is_staged {
+                // SAFETY: the pinned memory has room for all that is staged, one after another, no copy from it is under
+                // way, and it does not overlap with anything else.
+                unsafe {
+                    ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
+                    bytes = std::slice::from_raw_parts(place, bytes.len());
+                    place = place.add(bytes.len());
+                }
             }
-            false => sources,
-        };
-        for (start, bytes) in sources {
             for (number, piece) in bytes.chunks(PIECE).enumerate() {
-                let to = address + (start + number * PIECE) as u64;
-                // SAFETY: `address` has room for all of them, and both sides are left alone until the stream has
-                // been waited for, below.
+                let to = source.to + (number * PIECE) as u64;
+                // SAFETY: the device's memory has room for all of them, and both sides are left alone until the stream
+                // has been waited for, below.
                 unsafe { result::memcpy_htod_async(to, piece, self.stream) }
                     .map_err(said("cuMemcpyHtoDAsync"))?;
             }
@@ -285,25 +318,16 @@ impl CopyStream {
         unsafe { result::stream::synchronize(self.stream) }.map_err(said("cuStreamSynchronize"))
     }
 
-    /// The sources as they are to lie on the device, in pinned memory until the next call.
-    fn staged(&mut self, sources: &[(usize, &[u8])]) -> Result<&'static [u8], String> {
-        let ends = sources.iter().map(|(start, bytes)| start + bytes.len());
-        let total = ends.max().unwrap_or(0);
-        if self.pinned_bytes < total {
+    /// Sees to it that the pinned memory has room for `bytes`. No copy from it is under way.
+    fn reserve(&mut self, bytes: usize) -> Result<(), String> {
+        if self.pinned_bytes < bytes {
             self.free();
             // SAFETY: asks for memory that is freed below, or with this.
             self.pinned =
-                unsafe { result::malloc_host(total, 0) }.map_err(said("cuMemHostAlloc"))?;
-            self.pinned_bytes = total;
+                unsafe { result::malloc_host(bytes, 0) }.map_err(said("cuMemHostAlloc"))?;
+            self.pinned_bytes = bytes;
         }
-        let pinned = self.pinned.cast::<u8>();
-        for (start, bytes) in sources {
-            // SAFETY: the buffer is long enough, no copy from it is under way, and the two do not overlap.
-            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), pinned.add(*start), bytes.len()) };
-        }
-        // SAFETY: the buffer is that long, and its bytes have been written, by the driver or here. What is returned
-        // is used up before the buffer is written to or freed again: by `copy`, the one caller.
-        Ok(unsafe { std::slice::from_raw_parts(pinned, total) })
+        Ok(())
     }
 
     fn free(&mut self) {
@@ -318,30 +342,10 @@ impl CopyStream {
 
 impl Drop for CopyStream {
     fn drop(&mut self) {
-        // SAFETY: the context was retained when this was made, the stream belongs to this and is idle.
-        unsafe {
-            if result::ctx::set_current(self.context).is_ok() {
-                self.free();
-                result::stream::destroy(self.stream).ok();
-            }
+        if make_current(self.context).is_ok() {
+            self.free();
+            // SAFETY: the stream belongs to this and is idle.
+            unsafe { result::stream::destroy(self.stream) }.ok();
         }
     }
-}
-
-/// What the driver says of the context that CubeCL uses on the device `ordinal`, if it is lost: every call fails then,
-/// with what lost it.
-pub(super) fn lost(ordinal: usize) -> Option<String> {
-    let asked = || {
-        let device = result::device::get(ordinal as i32)?;
-        // SAFETY: the device exists; the context is CubeCL's too, and stays retained.
-        let context = unsafe { result::primary_ctx::retain(device) }?;
-        // SAFETY: the context has just been retained.
-        unsafe { result::ctx::set_current(context) }?;
-        result::mem_get_info()
-    };
-    asked().err().map(|error| format!("{error:?}"))
-}
-
-fn said(call: &'static str) -> impl Fn(result::DriverError) -> String {
-    move |error| format!("{call} failed: {error}")
 }
