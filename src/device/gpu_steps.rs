@@ -31,10 +31,8 @@ const STEPS_BEHIND_LOST: usize = 8;
 /// they are.
 const MOST_HELD: usize = 1 << 18;
 const MOST_STEPS: usize = 1 << 16;
-/// A batch is copied in pieces of so many bytes at most.
+/// A batch is copied as a whole, or in pieces that are as long.
 const PIECE_BYTES: u64 = 256 << 10;
-/// What is copied of each sample beside its pixels, at most: its label, and what was drawn for it.
-const BESIDE_PIXELS: u64 = 64;
 /// Copied batches that may wait for their step.
 const MOST_COPIES: usize = 4096;
 
@@ -51,6 +49,11 @@ impl LaunchedWork {
     fn launched(&self) -> Interval {
         let began = Interval::new(self.work.interval.start, self.work.interval.start);
         self.call.as_ref().map_or(began, |call| call.interval)
+    }
+
+    /// The thread that launched it.
+    fn thread(&self) -> Option<u32> {
+        self.call.as_ref().map(|call| call.thread)
     }
 }
 
@@ -103,25 +106,12 @@ struct HostCopy {
     bytes: u64,
     interval: Interval,
     works: Vec<LaunchedWork>,
-    /// Bytes that threads copied in pieces meanwhile, as long as it is not known which of them copies batches.
-    by_thread: BTreeMap<u32, u64>,
 }
 
 impl HostCopy {
     /// Whether it was under way.
     fn is_at(&self, time: Nanos) -> bool {
         self.interval.start <= time && time < self.interval.end
-    }
-
-    /// Whether `bytes` more by `thread` make it this batch.
-    fn is_by(&mut self, thread: u32, bytes: u64) -> bool {
-        if bytes > PIECE_BYTES {
-            return false;
-        }
-        let copied = self.by_thread.entry(thread).or_default();
-        *copied += bytes;
-        let most = self.bytes + u64::from(self.samples) * BESIDE_PIXELS;
-        (self.bytes..=most).contains(copied)
     }
 }
 
@@ -131,10 +121,10 @@ pub struct GpuSteps {
     lanes: GpuLanes,
     steps: VecDeque<HostStep>,
     copies: BTreeMap<u64, HostCopy>,
-    /// The thread that copies batches, once it is known: others copy, too, such as the model's weights.
-    copy_thread: Option<u32>,
-    /// Copies to the device, until then.
-    undecided: Vec<LaunchedWork>,
+    /// Threads that launched kernels. They copy, too: small numbers that kernels take, and the model's weights.
+    launching: Vec<u32>,
+    /// Whether batches are copied by another thread.
+    copies_apart: bool,
     matching: Matching,
     /// Pieces of work in `steps`.
     held: usize,
@@ -198,7 +188,6 @@ impl GpuSteps {
                         bytes: unit.bytes_in,
                         interval,
                         works: Vec::new(),
-                        by_thread: BTreeMap::new(),
                     };
                     self.copies.insert(unit.item.batch, copy);
                 }
@@ -249,7 +238,13 @@ impl GpuSteps {
         // A step may launch more than is remembered: then it is told what it is, and not in which step.
         let too_many = self.foreign.is_some() && self.unplaced.len() > MOST_HELD;
         let launched = std::mem::take(&mut self.unplaced);
-        for launched in self.decide(launched, at_the_end) {
+        for one in launched.iter().filter(|one| one.work.kind.is_kernel()) {
+            let thread = one
+                .thread()
+                .filter(|thread| !self.launching.contains(thread));
+            self.launching.extend(thread);
+        }
+        for launched in launched {
             let at = launched.launched().start;
             self.note_launch(&launched);
             if self.place_copy(&launched) {
@@ -287,38 +282,6 @@ impl GpuSteps {
                 }
             }
         }
-    }
-
-    /// Holds copies that may be a batch's back until it is known which thread copies batches: the one that copied as many bytes as
-    /// a batch has while one was copied.
-    fn decide(&mut self, launched: Vec<LaunchedWork>, at_the_end: bool) -> Vec<LaunchedWork> {
-        if self.foreign.is_some() || self.copy_thread.is_some() {
-            return launched;
-        }
-        let mut decided = Vec::with_capacity(launched.len());
-        for one in launched {
-            let thread = one.call.as_ref().map(|call| call.thread);
-            let (Some(thread), Some(bytes)) = (thread, bytes_to_device(&one.work)) else {
-                decided.push(one);
-                continue;
-            };
-            let at = one.launched().start;
-            let mut copies = self.copies.values_mut();
-            match copies.find(|copy| copy.is_at(at)) {
-                Some(copy) => {
-                    if self.copy_thread.is_none() && copy.is_by(thread, bytes) {
-                        self.copy_thread = Some(thread);
-                    }
-                    self.undecided.push(one);
-                }
-                None => decided.push(one),
-            }
-        }
-        let is_too_much = self.undecided.len() > MOST_HELD;
-        if self.copy_thread.is_some() || at_the_end || is_too_much {
-            decided.append(&mut self.undecided);
-        }
-        decided
     }
 
     /// Gives `step` the work whose calls were lost, and takes from it the copies of batches that were not known as
@@ -359,12 +322,14 @@ impl GpuSteps {
         let Some(copy) = copies.find(|copy| copy.is_at(at)) else {
             return false;
         };
-        let thread = launched.call.as_ref().map(|call| call.thread);
-        // Small numbers that kernels take, the launching thread copies.
         let is_large = 2 * bytes > copy.bytes.min(2 * PIECE_BYTES - 1);
-        let is_batch = match self.copy_thread.zip(thread) {
-            Some((known, thread)) => thread == known,
-            None => is_large && bytes <= PIECE_BYTES,
+        let is_batch = match launched.thread() {
+            Some(thread) if !self.launching.contains(&thread) => {
+                self.copies_apart = true;
+                true
+            }
+            Some(_) => is_large && !self.copies_apart,
+            None => is_large,
         };
         if is_batch {
             copy.works.push(launched.clone());
@@ -387,6 +352,7 @@ impl GpuSteps {
             Some(_) => foreign::copies_of(&step, &mut works),
             None => (self.copies.remove(&step.batch), Vec::new()),
         };
+        let copy = copy.map(|copy| self.without_others(copy, &mut works));
         // Copies of batches that were never trained on.
         while self.copies.len() > MOST_COPIES {
             self.copies.pop_first();
@@ -436,6 +402,21 @@ impl GpuSteps {
             copied,
             overlapped,
         }
+    }
+
+    /// `copy` without what a thread copied of which it was not known yet that it launches kernels: that is the step's.
+    fn without_others(&self, mut copy: HostCopy, works: &mut Vec<LaunchedWork>) -> HostCopy {
+        if self.foreign.is_none() && self.copies_apart {
+            let launches = |one: &LaunchedWork| {
+                let thread = one.thread();
+                thread.is_some_and(|thread| self.launching.contains(&thread))
+            };
+            let (others, own) = copy.works.into_iter().partition(launches);
+            copy.works = own;
+            works.extend::<Vec<_>>(others);
+            works.sort_by_key(|one| one.work.interval.start);
+        }
+        copy
     }
 
     /// The copies of a batch, their time, and how much of it lies beside kernels; with a unit of the copy engine.

@@ -210,8 +210,8 @@ pub trait Copier: Send {
         false
     }
 
-    /// Locks the pages of `buffer`, from which batches are copied again and again, until the trainer and all that copies for
-    /// it are gone. Its memory stays where it is as long as `keeper` lives.
+    /// Locks the pages of `buffer`, from which batches are copied again and again, for as long as this lives. `keeper` must
+    /// keep the buffer's memory where it is.
     fn lock(&mut self, _buffer: &[u8], _keeper: Box<dyn Any + Send>) {}
 }
 

@@ -51,7 +51,7 @@ fn made(bytes: usize) -> BytesMut {
     let mut buffer = BytesMut::zeroed(room);
     let before = buffer.as_ptr().align_offset(page);
     drop(buffer.split_to(before));
-    drop(buffer.split_off(bytes));
+    buffer.truncate(bytes);
     buffer
 }
 
@@ -115,7 +115,7 @@ pub struct HeldBuffer {
 
 impl HeldBuffer {
     pub(super) fn of(data: &mut BytesMut) -> HeldBuffer {
-        // No byte of it, and one owner more.
+        // The room behind its bytes, which is as much an owner of the memory as they are.
         let end = data.split_off(data.len());
         HeldBuffer { _end: end }
     }

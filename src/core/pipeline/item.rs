@@ -139,8 +139,8 @@ impl HostBatch {
         KeptBuffer::new(std::mem::take(&mut self.data), self.home.clone())
     }
 
-    /// What keeps the buffer's memory where it is for as long as it lives, beyond the loader's own use of it. For who tells
-    /// a device of it once, and not for each batch.
+    /// Keeps the buffer's memory where it is for as long as the result lives, also when the loader is gone. The loader goes on
+    /// using the buffer.
     pub fn hold(&mut self) -> HeldBuffer {
         HeldBuffer::of(&mut self.data)
     }

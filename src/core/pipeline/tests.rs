@@ -1,6 +1,8 @@
 //! What becomes of a run whose work breaks: workers that panic, plans that cannot run, batches that get lost. On the
 //! virtual clock, which panics where a run would hang.
 
+mod ranks;
+
 use super::*;
 use crate::pipeline::sampler::{Order, Share};
 use crate::timeline::{Clock, Recorder, Stage, VirtualClock};

@@ -7,7 +7,6 @@
 use super::parts::bytes_to_device;
 use super::{GpuLanes, GpuSteps, HostCopy, HostStep, LaunchedWork};
 use stallscope_core::timeline::{BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record};
-use std::collections::BTreeMap;
 
 /// What is known beside the steps.
 #[derive(Default)]
@@ -173,7 +172,6 @@ pub(super) fn copies_of(
         bytes: bytes.sum(),
         interval: step.interval,
         works: copies,
-        by_thread: BTreeMap::new(),
     };
     (Some(copy), copying)
 }

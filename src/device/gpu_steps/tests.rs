@@ -206,20 +206,32 @@ fn small_numbers_that_the_launching_thread_copies_are_part_of_the_step() {
     assert_eq!(done[2].copies.len(), 1);
 }
 
-/// The model's weights may be copied while the first batches are: they are larger than a piece of a batch.
+/// The model's weights may be copied while the first batches are, before any kernel is launched.
 #[test]
-fn large_weights_that_the_launching_thread_copies_are_no_batch() {
-    let mut plan = Plan::new();
-    plan.buffer.call(1, [942, 943], LAUNCHER, 7);
-    plan.buffer.copy([1, 2, 3], 6 << 20, [942, 944], 7, 7);
-    plan.buffer.call(1, [943, 944], LAUNCHER, 8);
-    plan.buffer.copy([1, 2, 3], 900, [944, 945], 7, 8);
-    (0..5).for_each(|n| plan.step(n));
-    let mut steps = GpuSteps::new(LANES);
-    let (done, records) = settled(&mut steps, &plan, false);
-    assert!(done.iter().all(|step| step.copied == Nanos(20)), "{done:?}");
-    assert_eq!(units(&records, LANES.copy_engine).len(), 5);
-    assert_eq!(steps.late(), 0);
+fn weights_that_the_launching_thread_copies_are_no_batch() {
+    for bytes in [900, 1000, 6 << 20] {
+        let mut plan = Plan::new();
+        plan.buffer.call(1, [942, 943], LAUNCHER, 7);
+        plan.buffer.copy([1, 2, 3], bytes, [942, 944], 7, 7);
+        (0..5).for_each(|n| plan.step(n));
+        // Told of before the kernels are, which comes later.
+        let mut steps = GpuSteps::new(LANES);
+        steps.host(&plan.records[..1]);
+        let (activities, _) = plan.buffer.read();
+        let mut activities = activities.into_iter();
+        activities.by_ref().take(2).for_each(|one| steps.take(one));
+        let mut records = Vec::new();
+        assert!(steps.settle(false, &mut records).is_empty());
+        steps.host(&plan.records[1..]);
+        activities.for_each(|one| steps.take(one));
+        let done = steps.settle(true, &mut records);
+        assert_eq!(done.len(), 5);
+        for step in &done {
+            assert_eq!(step.copied, Nanos(20), "{bytes}: {step:?}");
+        }
+        assert_eq!(units(&records, LANES.copy_engine).len(), 5);
+        assert_eq!(steps.late(), 0);
+    }
 }
 
 #[test]

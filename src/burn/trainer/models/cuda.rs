@@ -25,10 +25,9 @@ use burn_cubecl::cubecl::server::CopyDescriptor;
 use burn_cubecl::kernel::into_contiguous_aligned;
 use burn_cuda::{Cuda, CudaDevice};
 use copying::CudaCopying;
-use pages::LockedPages;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::OnceLock;
 
 type Learning = Autodiff<Cuda>;
 
@@ -103,8 +102,6 @@ struct CudaTraining {
     client: &'static ComputeClient<CudaRuntime>,
     input: [usize; 3],
     copies: CopyOptions,
-    /// Of the buffers that batches are copied from.
-    pages: Arc<Mutex<LockedPages>>,
 }
 
 impl CudaTraining {
@@ -112,7 +109,6 @@ impl CudaTraining {
         CudaTraining {
             training: Training::new(spec, device.clone()),
             client: Box::leak(Box::new(CudaRuntime::client(&device))),
-            pages: Arc::new(Mutex::new(LockedPages::new(device.index))),
             device,
             input: spec.input,
             copies,
@@ -163,7 +159,6 @@ impl Trainer for CudaTraining {
             self.input,
             self.device.clone(),
             self.copies,
-            self.pages.clone(),
         ))
     }
 

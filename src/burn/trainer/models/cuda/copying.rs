@@ -30,17 +30,17 @@ use cudarc::driver::{result, sys};
 use std::any::Any;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 
 /// Copies batches to a CUDA device.
 pub(super) struct CudaCopying {
     input: [usize; 3],
     device: CudaDevice,
     options: CopyOptions,
-    /// Of all who copy for one trainer.
-    pages: Arc<Mutex<LockedPages>>,
     /// Made by the thread that copies.
     driver: Option<CopyStream>,
+    /// After `driver`, which reads from them, in the order of dropping.
+    pages: LockedPages,
 }
 
 /// A stream of our own and memory to stage in, for what does not lie in locked pages.
@@ -127,16 +127,12 @@ impl Copier for CudaCopying {
     }
 
     fn wants_locked(&self, buffer: &[u8]) -> bool {
-        self.options.pinned && locked(&self.pages).want(buffer)
+        self.options.pinned && self.pages.want(buffer)
     }
 
     fn lock(&mut self, buffer: &[u8], keeper: Box<dyn Any + Send>) {
-        locked(&self.pages).lock(buffer, keeper);
+        self.pages.lock(buffer, keeper);
     }
-}
-
-fn locked(pages: &Mutex<LockedPages>) -> MutexGuard<'_, LockedPages> {
-    pages.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Labels, as the loss takes them: CUDA's integers have 32 bits, and classes fit into 31 of them.
@@ -159,17 +155,12 @@ fn ints<const D: usize>(tensor: CubeTensor<CudaRuntime>) -> Tensor<Learning, D, 
 
 impl CudaCopying {
     /// Copies images of the shape `input` to `device`.
-    pub(super) fn new(
-        input: [usize; 3],
-        device: CudaDevice,
-        options: CopyOptions,
-        pages: Arc<Mutex<LockedPages>>,
-    ) -> CudaCopying {
+    pub(super) fn new(input: [usize; 3], device: CudaDevice, options: CopyOptions) -> CudaCopying {
         CudaCopying {
             input,
+            pages: LockedPages::new(device.index),
             device,
             options,
-            pages,
             driver: None,
         }
     }
@@ -217,7 +208,7 @@ impl CudaCopying {
         };
         let sources: [Source; N] = std::array::from_fn(|at| {
             let bytes = parts[at].bytes;
-            let is_staged = self.options.pinned && !locked(&self.pages).hold(bytes);
+            let is_staged = self.options.pinned && !self.pages.hold(bytes);
             Source {
                 to: address + starts[at] as u64,
                 bytes,
@@ -292,6 +283,15 @@ impl CopyStream {
     /// Copies the sources, and waits until all are there.
     fn copy(&mut self, sources: &[Source<'_>]) -> Result<(), String> {
         make_current(self.context)?;
+        let launched = self.launch(sources);
+        // What has been launched is waited for, also where the rest was refused: both sides are used again.
+        // SAFETY: the stream belongs to this.
+        let done = unsafe { result::stream::synchronize(self.stream) };
+        launched.and(done.map_err(said("cuStreamSynchronize")))
+    }
+
+    /// Launches the copies.
+    fn launch(&mut self, sources: &[Source<'_>]) -> Result<(), String> {
         let staged = sources.iter().filter(|source| source.is_staged);
         self.reserve(staged.map(|source| source.bytes.len()).sum())?;
         let mut place = self.pinned.cast::<u8>();
@@ -308,14 +308,13 @@ impl CopyStream {
             }
             for (number, piece) in bytes.chunks(PIECE).enumerate() {
                 let to = source.to + (number * PIECE) as u64;
-                // SAFETY: the device's memory has room for all of them, and both sides are left alone until the stream
-                // has been waited for, below.
+                // SAFETY: the device's memory has room for all of them, and both sides are left alone until `copy` has
+                // waited for the stream.
                 unsafe { result::memcpy_htod_async(to, piece, self.stream) }
                     .map_err(said("cuMemcpyHtoDAsync"))?;
             }
         }
-        // SAFETY: the stream belongs to this.
-        unsafe { result::stream::synchronize(self.stream) }.map_err(said("cuStreamSynchronize"))
+        Ok(())
     }
 
     /// Sees to it that the pinned memory has room for `bytes`. No copy from it is under way.

@@ -14,7 +14,7 @@ fn retained(ordinal: usize) -> Result<sys::CUcontext, DriverError> {
     Ok(context)
 }
 
-/// The same, for who only passes the error on.
+/// The same, with the error in words.
 pub(super) fn current(ordinal: usize) -> Result<sys::CUcontext, String> {
     retained(ordinal).map_err(said("cuDevicePrimaryCtxRetain"))
 }

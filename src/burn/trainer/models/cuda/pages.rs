@@ -7,8 +7,7 @@ use cudarc::driver::sys;
 use std::any::Any;
 use std::collections::BTreeMap;
 
-/// Bytes of a buffer from which on its pages are locked. Locking takes some 0.3 us a page, once; less than this is copied
-/// into locked memory in no time.
+/// The pages of smaller buffers are not locked: they share pages with others, and copying them costs little.
 const LEAST: usize = 128 << 10;
 
 /// Locked buffers by address.
@@ -77,13 +76,13 @@ impl Drop for LockedPages {
         let is_current = current(self.ordinal).is_ok();
         for (address, locked) in std::mem::take(&mut self.buffers) {
             let address = std::ptr::with_exposed_provenance_mut(address);
-            // SAFETY: registered in `lock`, and no copy from it is under way: each is waited for by who holds these.
+            // SAFETY: registered in `lock`, and no copy from it is under way: `CudaCopying` waits for each.
             let given_back = is_current
                 && unsafe { sys::cuMemHostUnregister(address) }
                     .result()
                     .is_ok();
             if !given_back {
-                // The driver may go on believing in this memory, so it is nobody else's.
+                // The driver may still use this memory, so it is never freed.
                 std::mem::forget(locked);
             }
         }
