@@ -67,15 +67,18 @@ class Judgements(unittest.TestCase):
         self.lacks("GPU", judges.doctor, {"sections": []})
 
     def test_losses(self):
-        def judge(**off):
+        def judge(model="linear", **off):
             gpu = [2.0] * 22
             for step, loss in off.items():
                 gpu[int(step[1:])] = loss
-            return judges.losses("linear", REPORT, report(training__losses=gpu))
+            return judges.losses(model, REPORT, report(training__losses=gpu))
         self.holds(judge(), True, True)
         self.holds(judge(s2=2.003), False, True)
         self.holds(judge(s3=2.003), True, True)
         self.holds(judge(s19=2.05), True, False)
+        self.holds(judge("resnet18", s2=2.03, s19=2.2), True, True)
+        self.holds(judge("resnet18", s2=2.05, s19=2.4), False, False)
+        self.holds(judge("resnet50", s2=2.6, s19=2.5), True, False)
         self.holds(judges.losses("linear", REPORT, report(training__losses=[2.0])), False)
         self.lacks("training.losses", judges.losses, "linear", REPORT, report(training__losses=None))
 

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 /// For all trials together.
 const TIME: Duration = Duration::from_secs(120);
 
-/// Steps of a trial: the optimizer's state is there after the first, so that the second needs the most.
-const STEPS: [&str; 2] = ["warmup_steps=1", "steps=2"];
+/// Steps of a trial, as many as one of `batch-size`: memory fills up as batches are copied ahead and steps are launched ahead.
+const STEPS: [&str; 2] = ["warmup_steps=1", "steps=20"];
 
 /// Replaces this process, whose report is at `report`, with the search for a smaller batch. Returns where
 /// none could help, or the system does not let it: the error then goes without a size that fits.
