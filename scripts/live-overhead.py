@@ -12,6 +12,7 @@ import fcntl
 import os
 import pty
 import struct
+import subprocess
 import tempfile
 import termios
 import threading
@@ -86,6 +87,10 @@ def main():
     if a.pairs < 5:
         p.error("--pairs must be at least 5, or the interval says nothing")
     sets = [x for s in a.set for x in ("--set", s)]
+    # Makes the data, which the two runs of a pair cannot do at once.
+    with tempfile.TemporaryDirectory() as out:
+        subprocess.run([BINARY, "run", a.config, "--run-dir", out, "--trace", "none", "--quiet", "--set", "warmup_steps=0",
+                        *sets, "--set", "steps=1"], check=True, stdout=subprocess.DEVNULL)
     live_runs = []
     with tempfile.TemporaryDirectory() as out:
         def start(on):
