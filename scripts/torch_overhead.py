@@ -13,7 +13,8 @@ part of it, but for that of workers, which each epoch of `jpeg` starts anew. Wha
 both. Where its memory happens to lie makes a process a few percent faster or slower for all of its life: that is why workers do
 not persist, and after some turns another pair of trainings is started. Prints the ratio of samples/s with
 the profiler to those without, with its 95 % interval (Student's t on the logarithms, one of each pair of trainings: the trimmed
-mean of its turns), and the time that profiling adds to a sample in its worker. Needs torch, torchvision, Pillow, numpy, and `stallscope` on the PATH.
+mean of its turns), and the time that profiling adds to a sample in its worker. Needs torch, torchvision, Pillow, numpy, and
+`stallscope` on the PATH.
 """
 
 import argparse
@@ -203,7 +204,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.pairs < 5:
         parser.error("--pairs: at least 5, for an interval")
-    pairs, every = [], []
+    pairs, turns = [], []
     with tempfile.TemporaryDirectory() as folder:
         if asked.kind == "jpeg":
             pictures(folder, TURN["jpeg"])
@@ -214,7 +215,7 @@ def main() -> None:
             alone = statistics.median(seconds[False])
             profiled = alone * ratio
             pairs.append((alone, profiled))
-            every.append([seconds[False], seconds[True]])
+            turns.append([seconds[False], seconds[True]])
             print(f"pair {pair}: {alone:.3f} s alone, {profiled:.3f} s profiled", flush=True)
     samples = TURN[asked.kind]
     low, ratio, high = (math.exp(log) for log in interval([math.log(alone / profiled) for alone, profiled in pairs]))
@@ -226,7 +227,7 @@ def main() -> None:
     print("it adds to a sample {1:.2f} us of who makes it (95 % interval {0:.2f} to {2:.2f})".format(*added))
     if asked.json:
         with open(asked.json, "w") as file:
-            json.dump({"kind": asked.kind, "turns": every, "ratio": ratio, "low": low, "high": high}, file)
+            json.dump({"kind": asked.kind, "turns": turns, "ratio": ratio, "low": low, "high": high}, file)
 
 
 if __name__ == "__main__":

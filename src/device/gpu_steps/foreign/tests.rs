@@ -1,8 +1,7 @@
 use super::super::GpuStep;
 use super::*;
-use crate::cupti::Activity;
-use crate::cupti::WorkKind;
 use crate::cupti::synthetic::{Buffer, CUDA_12_9};
+use crate::cupti::{Activity, WorkKind};
 use stallscope_core::timeline::{ItemId, Stage, StageKind, UnitRecord, UnitRef};
 
 const LANES: GpuLanes = GpuLanes {
