@@ -29,10 +29,12 @@ from stallscope import _native
 install()
 class Naps(Numbers):
     def __getitem__(self, index):
+        entered = _native.now()
         with stallscope.stage("nap"):
             begun = _native.now()
             time.sleep(self.seconds)
             ended = _native.now()
+        GPU.span("around nap", entered, _native.now())
         GPU.span("nap", begun, ended)
         return torch.full((3,), float(index))
 def training(loader, each=lambda step: None, model=None):
@@ -108,10 +110,11 @@ def busy_of(truth):
     return union([*((begun, ended) for _, begun, ended in truth["kernels"]), *map(tuple, steps)])
 
 
-def check(found, truth, steps, cause):
+def check(found, truth, steps):
     """Busy and idle time are as planted, and so is the idle time of what `truth` has spans of.
 
-    A machine that is busy otherwise makes naps longer than they are asked for: that part is contention, not the nap.
+    A machine that is busy otherwise makes naps longer than they are asked for: that part is contention, not the nap. A stage
+    begins and ends somewhere between the calls around it and those within: on a slow machine that is 10 us of each nap.
     """
     start, end = window(truth, steps)
     busy = busy_of(truth)
@@ -123,11 +126,10 @@ def check(found, truth, steps, cause):
     idle = gaps(busy, start, end)
     idle = [(max(a, start), min(b, end)) for a, b in idle if min(b, end) > max(a, start)]
     assert abs(device["idle_ns"] - sum(b - a for a, b in idle)) <= TOLERANCE * length
-    kind, name = cause
-    planted = covered(idle, union((a, b) for span, a, b in truth["spans"] if span == name))
-    told, cores = (sum(one["ns"] for one in found["idle_causes"] if one["kind"] == own) for own in (kind, "cpu_contention"))
-    least, most = planted - cores - TOLERANCE * length, planted + TOLERANCE * length
-    assert least <= told <= most, (told, planted, cores, length, found["idle_causes"])
+    within, around = (covered(idle, union((a, b) for span, a, b in truth["spans"] if span == own)) for own in ("nap", "around nap"))
+    told, cores = (sum(one["ns"] for one in found["idle_causes"] if one["kind"] == own) for own in ({"capacity": "nap"}, "cpu_contention"))
+    least, most = within - cores - TOLERANCE * length, around + TOLERANCE * length
+    assert least <= told <= most, (told, within, around, cores, length, found["idle_causes"])
     assert sum(one["ns"] for one in found["idle_causes"]) == device["idle_ns"]
     assert found["unattributed_share"] == 0
 
@@ -138,7 +140,7 @@ def test_device_time_and_causes_are_those_planted_by_cupti(library, tmp_path):
     assert (timeline["source"], timeline["fallback"], timeline["doubt"]) == ("cupti", None, None), timeline
     assert (timeline["lost"], timeline["late"], timeline["version"]) == (0, 0, 28)
     assert found["steps"] == 37 and timeline["kernels"] == 3 * 37
-    check(found, truth, 37, ({"capacity": "nap"}, "nap"))
+    check(found, truth, 37)
     assert found["device"]["name"] == "your training on Planted GPU"
     assert "the GPU's own, by CUPTI" in ran.stdout and "nap" in ran.stdout.splitlines()[1], ran.stdout
     assert "host: launch" in ran.stdout or "host" in ran.stdout
@@ -148,7 +150,7 @@ def test_device_time_and_causes_are_those_planted_by_events(library, tmp_path):
     _, found, truth = trained(tmp_path, LOOP, None)
     timeline = found["device"]["timeline"]
     assert timeline["source"] == "events" and "STALLSCOPE_CUPTI=off" in timeline["fallback"], timeline
-    check(found, truth, 37, ({"capacity": "nap"}, "nap"))
+    check(found, truth, 37)
 
 
 @pytest.mark.parametrize("by", ["cupti", "events"])
@@ -199,7 +201,7 @@ class Wide(Model):
 training(DataLoader(Naps(4 * 30, 0.005), batch_size=4), lambda step: GPU.wait(), Wide())
 """
     _, found, truth = trained(tmp_path, body, library)
-    check(found, truth, 27, ({"capacity": "nap"}, "nap"))
+    check(found, truth, 27)
     assert found["device"]["timeline"]["kernels"] == 4 * 27
 
 
@@ -316,7 +318,7 @@ training(DataLoader(Naps(4 * 40, 0.005), batch_size=4), each)
     assert (timeline["source"], timeline["events_from"], timeline["lost"]) == ("cupti", 20, 0), (timeline, ran.stderr)
     assert "torch.profiler" in timeline["fallback"]
     assert "from step 20 on by CUDA events: torch.profiler" in " ".join(ran.stdout.split()), ran.stdout
-    check(found, truth, 37, ({"capacity": "nap"}, "nap"))
+    check(found, truth, 37)
 
 
 def test_records_that_are_lost_are_said(library, tmp_path):
