@@ -9,7 +9,7 @@ use crate::clock::{RunDelay, now};
 use crate::event::Event;
 use crate::gpu::Gpu;
 use crate::proc::{Processes, Threads, has_rings};
-use crate::ring::{RingReader, Rings};
+use crate::ring::{RING_WORDS, RingReader, Rings};
 use crate::translation::{Chunk, Translation, Wanted};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -26,10 +26,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
-/// Between two looks at the rings; in that time none gets full, unless so many events come that the next look is early.
+/// Between two looks at whether the training is over, or a ring that full that it has to be emptied.
 const PAUSE: Duration = Duration::from_millis(50);
-const MANY: u64 = 5000;
-/// Between two looks at what the kernel says.
+const FULL: u64 = RING_WORDS / 8;
+/// Between two looks at what the kernel says, and at what is in the rings: each takes caches from those who train.
 const READ_EVERY: u64 = 200_000_000;
 /// Between two reports to who watches.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -165,13 +165,18 @@ pub fn collect(
         let looks = collector.looks();
         let said = rings.is_finished();
         let ended = looks && !collector.processes.is_alive(main);
-        let before = collector.events;
-        collector.drain(&mut reader);
+        let most = reader.most_words();
+        let empties = looks || said || most > FULL;
+        if empties {
+            collector.drain(&mut reader);
+        }
         if said || ended {
             break said;
         }
         collector.read_kernel(looks);
-        collector.work(None)?;
+        if empties {
+            collector.work(None)?;
+        }
         if collector.gpu.has_all() {
             rings.have_enough();
         }
@@ -184,8 +189,7 @@ pub fn collect(
         if looks {
             reader.free_ended(|pid| collector.processes.is_alive(pid));
         }
-        let many = collector.events - before > MANY;
-        thread::sleep(if many { PAUSE / 10 } else { PAUSE });
+        thread::sleep(if most > FULL { PAUSE / 10 } else { PAUSE });
     };
     collector.read_kernel(true);
     collector.work(Some(said))?;

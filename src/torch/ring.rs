@@ -295,6 +295,16 @@ impl RingReader {
         events
     }
 
+    /// Words that wait in the ring where most do.
+    pub fn most_words(&self) -> u64 {
+        let waiting = |slot: Slot| {
+            let word = |place| self.rings.slot_word(slot.number, place);
+            let written = word(WRITTEN).load(Ordering::Acquire);
+            written.wrapping_sub(word(TAKEN).load(Ordering::Relaxed))
+        };
+        self.slots().into_iter().map(waiting).max().unwrap_or(0)
+    }
+
     /// The slots that are taken, and by whom.
     pub fn slots(&self) -> Vec<Slot> {
         let slot = |number| {
