@@ -1,5 +1,6 @@
 """`stallscope torch` runs a script as Python does, whatever becomes of it."""
 
+import calendar
 import json
 import os
 import signal
@@ -162,3 +163,19 @@ def test_workers_that_live_until_the_interpreter_ends_are_stopped_quietly(tmp_pa
     body = "loader = DataLoader(Numbers(8), num_workers=1, persistent_workers=True)\ntrain(loader)"
     ran, found = profile(tmp_path, body)
     assert found["status"] == "complete" and "Exception ignored" not in ran.stderr, ran.stderr
+
+
+def test_ranks_of_one_launcher_choose_one_folder_however_late_they_look(tmp_path):
+    look = "import time, sys; time.sleep({}); from stallscope.torch._options import default_run_dir as d; print(d('a/train.py'))"
+    environment = {**os.environ, "LOCAL_RANK": "0"}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", look.format(late)], env=environment, stdout=subprocess.PIPE, text=True)
+        for late in (0, 1.2)
+    ]
+    chosen = [rank.communicate(timeout=DEADLINE)[0].strip() for rank in ranks]
+    assert chosen[0] == chosen[1]
+    begun = time.strptime(chosen[0], os.path.join("traces", "train-%Y%m%d-%H%M%S"))
+    with open("/proc/self/stat") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    assert abs(time.time() - age - calendar.timegm(begun)) < 3, "the launcher, this process, began then"

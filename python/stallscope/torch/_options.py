@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -61,18 +62,25 @@ def from_environment() -> Optional[Options]:
         return None
 
 
+def started(process: int) -> float:
+    """When a process was started, in whole seconds since 1970: to whoever asks it is the same."""
+    with open(f"/proc/{process}/stat") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    with open("/proc/stat") as file:
+        booted = next(int(line.split()[1]) for line in file if line.startswith("btime "))
+    return booted + ticks // os.sysconf("SC_CLK_TCK")
+
+
 def default_run_dir(script: str) -> str:
     """``traces/SCRIPT-TIMESTAMP``; for the ranks of a launcher it is the same one."""
+    is_rank = "LOCAL_RANK" in os.environ
     begun = time.time()
-    if "LOCAL_RANK" in os.environ:
-        # The launcher's start, which all its ranks see alike.
-        try:
-            begun = os.stat(f"/proc/{os.getppid()}").st_ctime
-        except OSError:
-            pass
+    if is_rank:
+        with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
+            begun = started(os.getppid())
     name = os.path.splitext(os.path.basename(script))[0] or "python"
     stem = os.path.join("traces", f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(begun))}")
-    if "LOCAL_RANK" in os.environ:
+    if is_rank:
         return stem
     numbered = (f"{stem}-{number}" for number in range(2, 100))
     return next((path for path in (stem, *numbered) if not os.path.exists(path)), stem)
