@@ -234,6 +234,10 @@ pub struct RunArgs {
     #[arg(long, hide = true)]
     pub trial: bool,
 
+    /// A trial of the memory: its first step waits until as many batches are on the device as can be.
+    #[arg(long, hide = true)]
+    pub fill_ahead: bool,
+
     /// A trial that evaluates what was held out.
     #[arg(long, hide = true)]
     pub evaluate: bool,

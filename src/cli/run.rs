@@ -69,6 +69,7 @@ pub(super) fn execute(
         on_progress: Box::new(move |progress, report| shown.show(progress, report)),
         settings: settings.typed_keys(),
         evaluate: !args.trial || args.evaluate,
+        fill_ahead: args.fill_ahead,
         on_hang: Some(Box::new(move |outcome| {
             hidden.finish();
             match conclude(outcome, &given, &mut anstream::stdout()) {

@@ -44,6 +44,9 @@ pub struct RunOptions {
     pub settings: Vec<TypedKey>,
     /// Whether the model is evaluated on what was held out, after the training.
     pub evaluate: bool,
+    /// Whether the first step waits until as many batches are on the device as can be: a short run then needs as much of its
+    /// memory as a long one.
+    pub fill_ahead: bool,
     /// Ends the process with what there is of a run that hangs after it was stopped. Without it such a run hangs on.
     pub on_hang: Option<OnHang>,
 }

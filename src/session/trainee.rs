@@ -19,6 +19,10 @@ use nix::sys::resource::UsageWho;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// How long a first step waits for batches ahead of it, at most, and between two looks.
+const FILLS_FOR: Nanos = Nanos::from_millis(10_000);
+const LOOK_EVERY: Nanos = Nanos::from_millis(2);
+
 /// What takes the batches.
 pub(super) enum Device {
     /// Nothing: the loader runs alone.
@@ -202,6 +206,12 @@ impl Trainee<'_> {
             Err(error) => return Ended::of(Err(error.into())),
         };
         self.session.skips.set(feed.skips()).ok();
+        if self.session.options.fill_ahead {
+            let began = clock.now();
+            while !feed.is_as_far_ahead_as_it_gets() && clock.now() - began < FILLS_FOR {
+                clock.sleep(LOOK_EVERY);
+            }
+        }
         let mut measured = MeasuredTime::of(self.session.config());
         let result = train(&mut feed, trainer, |done| {
             self.session.memory.note(done.memory);

@@ -1,6 +1,8 @@
 //! What goes wrong on a GPU: the run ends with what was measured, says what the driver said, and does not hang.
 
+use crate::program::stallscope;
 use crate::stand_in::StandIn;
+use serde_json::Value;
 use stallscope::report::{Report, Status};
 use stallscope_stand_in_gpu::settings::{Fault, Settings};
 use std::process::Output;
@@ -159,6 +161,36 @@ fn memory_that_runs_out_has_an_exit_status_of_its_own() {
         let told = said.contains("does not fit in the 16.0 GiB of cuda:0");
         assert!(code == Some(0) || told, "{at}: {said}");
     }
+}
+
+/// Batches that the loader has copied ahead need memory, too, and a long run has more of them than a short one.
+#[test]
+fn a_batch_that_fits_in_a_trial_fits_in_a_long_run() {
+    let settings = Settings {
+        memory_bytes: 64 << 20,
+        checks: false,
+        ..Settings::default()
+    };
+    let Some(gpu) = StandIn::new(settings) else {
+        return;
+    };
+    let sets = ["device=cuda:0", "model.kind=linear", "copy.prefetch=8"];
+    let mut command = stallscope();
+    command.arg("batch-size").arg(gpu.place.path("run.toml"));
+    command.args(["--steps", "4", "--json"]);
+    command.args(sets.iter().flat_map(|set| ["--set", set]));
+    let out = gpu.with_gpu(command).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    let found: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let largest = found["largest"].as_u64().expect("some size fits");
+    assert!(
+        said.contains("does not fit"),
+        "memory has room for all: {said}"
+    );
+    let size = format!("batch.size={largest}");
+    let (report, _) = gpu.report(&[sets[2], &size, "steps=200"]);
+    assert_eq!(report.steps, 200);
 }
 
 /// What CUPTI loses while kernels are tuned is none of the run's; what it loses in the run is told.
