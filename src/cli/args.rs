@@ -238,6 +238,10 @@ pub struct RunArgs {
     #[arg(long, hide = true)]
     pub fill_ahead: bool,
 
+    /// Whether somebody else prints what there is to say.
+    #[arg(skip)]
+    pub silent: bool,
+
     /// A trial that evaluates what was held out.
     #[arg(long, hide = true)]
     pub evaluate: bool,

@@ -19,6 +19,7 @@ pub mod fit_search;
 pub mod init;
 mod interruption;
 pub mod latest;
+mod launcher;
 pub mod man;
 mod messages;
 mod out_folder;

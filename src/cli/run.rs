@@ -8,9 +8,9 @@ use super::file_limit::fail_instead_of_dying;
 use super::fit_search::become_fit_search;
 use super::interruption::{FAILED, INTERRUPTED, end_at_once, on_interrupt};
 use super::report::print_json;
-use super::{latest, messages, page, progress};
+use super::{latest, launcher, messages, page, progress};
 use crate::config::{DeviceConfig, Mode, Resolved, Settings};
-use crate::data::{is_data, made_otherwise};
+use crate::data::{DataError, is_data, made_otherwise};
 use crate::device::probe::{self, Missing};
 use crate::live::give_back;
 use crate::pipeline::{error_chain, panic_message};
@@ -26,17 +26,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, SystemTime};
 use time::UtcDateTime;
+
+/// Between two looks at data that another rank makes.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Runs the experiment of `args`.
 ///
 /// # Errors
 /// A configuration, data or a machine that the run cannot use.
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let settings = Settings::load(&args.config, &args.overrides())?;
+    let overrides = args.overrides();
+    // Trials run side by side, but they do not train together.
+    let settings = match args.trial {
+        true => Settings::load(&args.config, &overrides)?,
+        false => launcher::load_with_rank(&args.config, &overrides)?,
+    };
     let status = execute(&settings, args, out)?;
-    if is_data(&args.config) && !args.trial && !args.shown.output.json {
+    let speaks = !args.trial && !args.shown.output.json && settings.resolve()?.rank.index == 0;
+    if is_data(&args.config) && speaks {
         print_choice(&settings, &args.config, out)?;
     }
     Ok(status)
@@ -52,16 +62,26 @@ pub(super) fn execute(
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let config = settings.resolve()?;
-    let quiet = args.shown.output.quiet || args.trial;
+    let rank = config.rank;
+    let mut args = args.clone();
+    // One of them is enough to read.
+    args.silent = args.trial || rank.index > 0;
+    let args = &args;
+    let quiet = args.shown.output.quiet || args.silent;
     match args.trial {
         // Whoever started it has provided the data.
         true => die_with_parent(),
         false => provide_data(&config)?,
     }
-    let run_dir = args
-        .run_dir
-        .clone()
-        .unwrap_or_else(|| default_run_dir(&config.name));
+    let given = args.run_dir.clone();
+    let run_dir = match rank.world_size {
+        1 => given.unwrap_or_else(|| default_run_dir(&config.name)),
+        // A trial's folder is its own, and whoever started it looks there.
+        _ if args.trial => given.unwrap_or_else(|| default_run_dir(&config.name)),
+        _ => given
+            .unwrap_or_else(|| common_run_dir(&config.name))
+            .join(format!("rank-{}", rank.index)),
+    };
     let display = Arc::new(Display::new(&config, quiet, args.live));
     let (shown, hidden, given) = (display.clone(), display.clone(), args.clone());
     let options = RunOptions {
@@ -82,7 +102,7 @@ pub(super) fn execute(
         })),
     };
     let session = Session::open(config, options)?;
-    if !args.trial {
+    if !args.silent {
         latest::point_to(&run_dir);
     }
     let stop = session.stop_signal();
@@ -113,10 +133,13 @@ fn look_for_fit(args: &RunArgs, report: Option<&Path>, error: &SessionError) {
 /// Prints the report and turns its status into the exit status. That the report finds no reader does not
 /// hide how the run ended.
 fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let printed = match args.trial {
+    let printed = match args.silent {
         true => Ok(()),
         false => print(&outcome, args.shown, out),
     };
+    if args.silent && !args.trial {
+        write_page(&outcome);
+    }
     for warning in &outcome.warnings {
         messages::warn(warning);
     }
@@ -225,9 +248,17 @@ pub(super) fn provide_data(config: &Resolved) -> anyhow::Result<()> {
         return Ok(());
     }
     require_device(config)?;
-    let made = generate_with_progress(&options, &|| false)?;
-    progress::say(in_words(&made, path));
-    Ok(())
+    loop {
+        let made = generate_with_progress(&options, &|| false);
+        let busy = made.as_ref().err().and_then(anyhow::Error::downcast_ref);
+        // Another rank may be at it.
+        if config.rank.world_size > 1 && matches!(busy, Some(DataError::Busy { .. })) {
+            thread::sleep(LOOK_EVERY);
+            continue;
+        }
+        progress::say(in_words(&made?, path));
+        return Ok(());
+    }
 }
 
 /// Refuses a device that this build or this machine lacks.
@@ -273,6 +304,14 @@ pub(super) fn default_run_dir(name: &str) -> PathBuf {
     let numbered = (2..).map(|n| base.with_file_name(format!("{stem}-{n}")));
     let mut names = std::iter::once(base.clone()).chain(numbered);
     names.find(|name| !name.exists()).unwrap_or(base)
+}
+
+/// The same for all processes that train together: `traces/NAME-RUN` as their launcher names them, or with the time at
+/// which it was started.
+fn common_run_dir(name: &str) -> PathBuf {
+    let started = || date_and_time(launcher::begun().unwrap_or_else(SystemTime::now));
+    let which = launcher::run_name().unwrap_or_else(started);
+    Path::new(latest::TRACES).join(format!("{name}-{which}"))
 }
 
 /// `20261121-053000`, in UTC.

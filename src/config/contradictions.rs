@@ -4,7 +4,7 @@
 
 use super::error::Problem;
 use super::lookup::Lookup;
-use super::resolved::{CacheConfig, Mode, ReadMode, Resolved, SourceKind, Spatial};
+use super::resolved::{CacheConfig, Mode, RankConfig, ReadMode, Resolved, SourceKind, Spatial};
 
 /// Everything of that kind in `resolved`.
 pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
@@ -17,6 +17,8 @@ pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Proble
         a_step_takes_time,
         page_cache_is_used,
         gpu_is_sampled_at_a_sane_rate,
+        rank_is_one_of_them,
+        ranks_write_a_trace_each,
     ];
     let found = checks.iter().flat_map(|check| check(lookup, resolved));
     found
@@ -208,4 +210,26 @@ fn gpu_is_sampled_at_a_sane_rate(lookup: &Lookup, resolved: &Resolved) -> Vec<Pr
         "`gpu.sample_period` must be from 1 ms to 60 s, or \"0ms\" for no readings".to_owned();
     let problem = lookup.problem("gpu.sample_period", what);
     vec![problem.hint("\"100ms\"")]
+}
+
+fn rank_is_one_of_them(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let RankConfig { index, world_size } = resolved.rank;
+    if index < world_size {
+        return Vec::new();
+    }
+    let what = format!(
+        "`rank.index` is {index}, and of {world_size} ranks the last is {}",
+        world_size - 1
+    );
+    let problem = lookup.problem("rank.index", what);
+    vec![problem.hint("ranks count from 0; rank.world_size is how many there are")]
+}
+
+fn ranks_write_a_trace_each(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    if resolved.rank.world_size == 1 || resolved.trace.path.is_none() {
+        return Vec::new();
+    }
+    let what = "all ranks would write the trace to `trace.path`".to_owned();
+    let problem = lookup.problem("trace.path", what);
+    vec![problem.hint("leave it out: each rank has a trace in its own folder")]
 }

@@ -46,8 +46,8 @@ pub use resolved::{
     BatchConfig, CacheConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig,
     GpuConfig, GpuTimeline, HeldOut, ImageFormat, Mode, ModelConfig, ModelKind, OnError, Optimizer,
     OrderConfig, PartSize, PipelineConfig, Precision, PreprocessConfig, PreprocessStageConfig,
-    ReadConfig, ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig, StageConfig,
-    StorageConfig, TraceConfig,
+    RankConfig, ReadConfig, ReadMode, Resolved, SourceConfig, SourceKind, Spatial, SplitConfig,
+    StageConfig, StorageConfig, TraceConfig,
 };
 pub use rungs::{Rung, rungs};
 pub use settings::{Row, Settings, TypedKey, check_setting, key_of};

@@ -17,8 +17,8 @@ use super::presets::{self, CUSTOM};
 use super::resolved::{
     BatchConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig, GpuConfig,
     Mode, ModelConfig, ModelKind, Optimizer, OrderConfig, PartSize, PipelineConfig,
-    PreprocessConfig, PreprocessStageConfig, ReadConfig, ReadMode, Resolved, SourceConfig, Spatial,
-    SplitConfig, StageConfig, StorageConfig, TraceConfig,
+    PreprocessConfig, PreprocessStageConfig, RankConfig, ReadConfig, ReadMode, Resolved,
+    SourceConfig, Spatial, SplitConfig, StageConfig, StorageConfig, TraceConfig,
 };
 use super::schema::{self, Default};
 use super::settings::Settings;
@@ -96,6 +96,10 @@ impl Reader<'_> {
             max_time_ns: self.optional("max_time", Self::whole),
             epochs,
             seed: self.whole("seed"),
+            rank: RankConfig {
+                index: self.optional("rank.index", Self::size).unwrap_or(0),
+                world_size: self.optional("rank.world_size", Self::size).unwrap_or(1),
+            },
             mode,
             cache: self.choice("page_cache"),
             trace: self.trace(),

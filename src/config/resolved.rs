@@ -15,6 +15,7 @@ pub use crate::data::SourceKind;
 pub use crate::data::stages::decode::DecoderKind as Decoder;
 pub use crate::data::stages::reading::ReadMode;
 pub use crate::pipeline::OnError;
+use crate::pipeline::sampler::Share;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -38,12 +39,33 @@ pub struct Resolved {
     /// Passes over the data at most; `None` repeats it for as long as the steps last.
     pub epochs: Option<u64>,
     pub seed: u64,
+    /// Which of the processes that train together this one is.
+    pub rank: RankConfig,
     pub mode: Mode,
     pub cache: CacheConfig,
     pub trace: TraceConfig,
     /// Off only to measure what the recorder itself costs.
     pub recorder: bool,
     pub generate: Option<GenerateConfig>,
+}
+
+/// One of several processes that train together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RankConfig {
+    /// Which one, from 0.
+    pub index: usize,
+    /// How many there are.
+    pub world_size: usize,
+}
+
+impl RankConfig {
+    /// Its part of each epoch.
+    pub fn share(self) -> Share {
+        Share {
+            rank: self.index,
+            of: self.world_size,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -111,6 +111,8 @@ const WORKERS: Kind = Kind::Whole {
     least: 1,
     most: MOST_WORKERS,
 };
+/// Processes that train together.
+const MOST_RANKS: u64 = 65_536;
 /// Samples of a batch; whether memory has room for so many is another question.
 const SAMPLES: Kind = Kind::Whole {
     least: 1,
@@ -319,6 +321,11 @@ pub(super) const EXPERIMENT: &[Key] = &[
          every step: the rate if loading were free. `device-only` keeps them on the device and copies nothing \
          either: the rate the device can train at. `loader-only` throws the batches away: the rate the loader can \
          feed at."),
+
+    Key::new("rank.index", Kind::Whole { least: 0, most: MOST_RANKS - 1 }, Default::Unset("the launcher's (torchrun, Slurm, MPI), or 0"),
+        "Number of this process among those that train together, from 0. An epoch has one order for all; each process loads a part of its own."),
+    Key::new("rank.world_size", Kind::Whole { least: 1, most: MOST_RANKS }, Default::Unset("the launcher's, or 1"),
+        "Number of processes that train together. All have the same number of steps."),
 
     Key::new("page_cache", Kind::Choice(&["as-is", "warm", "cold"]), Default::Toml("\"as-is\""),
         "What is done to the data's pages in the page cache before the run: nothing, read all of them in, or drop them.")

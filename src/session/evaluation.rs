@@ -2,7 +2,7 @@
 //! from it.
 
 use super::error::SessionError;
-use crate::pipeline::sampler::{Batches, Order};
+use crate::pipeline::sampler::{Batches, Order, Share};
 use crate::pipeline::{Plan, SampleWork, StopSignal, start};
 use crate::report::{Evaluation, Score};
 use crate::timeline::{Clock, Recorder};
@@ -41,6 +41,7 @@ impl<W: SampleWork> HeldOut<W> {
             part: Some(self.samples.clone()),
             keep: None,
             first_epoch: 0,
+            share: Share::WHOLE,
             ..plan.clone()
         };
         let began = clock.now();

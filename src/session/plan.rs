@@ -9,7 +9,7 @@ use crate::config::{
 };
 use crate::data::{Amount, Parts, Split};
 use crate::device::emulated::{EmulatedMemory, EmulatedSpec};
-use crate::pipeline::sampler::{Batches, Order, Share};
+use crate::pipeline::sampler::{Batches, Order};
 use crate::pipeline::{Keep, Plan};
 use crate::timeline::{Layout, Nanos, Pipeline, Place, StageKnobs};
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision};
@@ -69,8 +69,9 @@ pub(super) fn parts(config: &Resolved, samples: usize) -> Result<Parts, SessionE
 
 /// The pipeline of a run over the samples `training` of a source that is taken `claim_size` at a time.
 pub fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -> Plan {
-    let samples = training.len();
     let pipeline = &config.pipeline;
+    let share = config.rank.share();
+    let samples = share.samples(training.len(), pipeline.drop_last);
     let size = pipeline.batch.size;
     let batches = Batches::new(samples, size, pipeline.drop_last);
     let per_epoch = batches.map_or(0, |batches| batches.per_epoch());
@@ -96,7 +97,7 @@ pub fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -> Plan 
         order: order(pipeline.order),
         first_epoch: 0,
         first_batch: 0,
-        share: Share::WHOLE,
+        share,
         ordered: pipeline.ordered,
         seed: config.seed,
         part: Some(training),
