@@ -234,13 +234,13 @@ pub struct RunArgs {
     #[arg(long, hide = true)]
     pub trial: bool,
 
-    /// A trial of the memory: its first step waits until as many batches are on the device as can be.
-    #[arg(long, hide = true)]
-    pub fill_ahead: bool,
-
-    /// Whether somebody else prints what there is to say.
+    /// Whether another process prints the report: rank 0, or the one that started this trial.
     #[arg(skip)]
     pub silent: bool,
+
+    /// Whether this is one of several ranks.
+    #[arg(skip)]
+    pub is_rank: bool,
 
     /// A trial that evaluates what was held out.
     #[arg(long, hide = true)]

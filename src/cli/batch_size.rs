@@ -48,8 +48,7 @@ pub fn batch_size(args: &BatchSizeArgs, out: &mut dyn Write) -> anyhow::Result<E
     let bounds = bounds(args, &config, training_samples(&config)?)?;
     let sets = [&overrides[..], &trial_steps(args.steps, &config)].concat();
     let folder = tempfile::tempdir().context("cannot make a folder for the trials")?;
-    let mut runner = TrialRunner::new(&args.experiment.config, sets, folder, interrupt_switch()?)?;
-    runner.fills_ahead = true;
+    let runner = TrialRunner::new(&args.experiment.config, sets, folder, interrupt_switch()?)?;
     let mut predictor = None;
     let found = batch_sizes(bounds, |size| {
         if let Some(why) = predictor.as_ref().and_then(|it| too_large(it, size)) {

@@ -184,7 +184,6 @@ fn samples_per_second(config: Resolved) -> anyhow::Result<f64> {
         on_progress: Box::new(|_, _| {}),
         settings: Vec::new(),
         evaluate: false,
-        fill_ahead: false,
         on_hang: None,
     };
     let outcome = catching_panics(|| Session::open(config, options)?.run())??;

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// For all trials together.
 const TIME: Duration = Duration::from_secs(120);
 
-/// Steps of a trial, as many as one of `batch-size`: memory fills up as steps are launched ahead.
+/// Steps of a trial, as many as one of `batch-size`.
 const STEPS: [&str; 2] = ["warmup_steps=1", "steps=20"];
 
 /// Replaces this process, whose report is at `report`, with the search for a smaller batch. Returns where
@@ -95,7 +95,6 @@ fn search(
     let sets = args.set.iter().cloned().chain(STEPS.map(str::to_owned));
     let mut runner = TrialRunner::new(&args.config, sets.collect(), folder, stop.clone()).ok()?;
     runner.deadline = Some(Instant::now() + TIME);
-    runner.fills_ahead = true;
     let trial = |size| match runner.measure_batch_size(size) {
         Ok(outcome) => {
             progress::say(format!("  batch.size = {size}: {}", in_words(&outcome)));

@@ -40,9 +40,13 @@ pub(super) fn load_with_rank(config: &Path, sets: &[String]) -> Result<Settings,
         return Ok(settings);
     };
     let typed = settings.typed_keys();
-    let is_typed = |key: &str| typed.iter().any(|typed| typed.key == key);
+    let value = |key: &str| typed.iter().find(|typed| typed.key == key);
+    if value(WORLD_SIZE).is_some_and(|typed| typed.value == "1") {
+        // A run by itself, whoever started it.
+        return Ok(settings);
+    }
     let told = [(INDEX, rank), (WORLD_SIZE, of)];
-    let told = told.into_iter().filter(|(key, _)| !is_typed(key));
+    let told = told.into_iter().filter(|(key, _)| value(key).is_none());
     let told = told.map(|(key, value)| format!("{key}={value}"));
     Settings::load(
         config,

@@ -10,7 +10,7 @@ use super::interruption::{FAILED, INTERRUPTED, end_at_once, on_interrupt};
 use super::report::print_json;
 use super::{latest, launcher, messages, page, progress};
 use crate::config::{DeviceConfig, Mode, Resolved, Settings};
-use crate::data::{DataError, is_data, made_otherwise};
+use crate::data::{DataError, GenerateOutcome, is_data, made_otherwise};
 use crate::device::probe::{self, Missing};
 use crate::live::give_back;
 use crate::pipeline::{error_chain, panic_message};
@@ -66,6 +66,7 @@ pub(super) fn execute(
     let mut args = args.clone();
     // One of them is enough to read.
     args.silent = args.trial || rank.index > 0;
+    args.is_rank = rank.world_size > 1;
     let args = &args;
     let quiet = args.shown.output.quiet || args.silent;
     match args.trial {
@@ -78,9 +79,13 @@ pub(super) fn execute(
         1 => given.unwrap_or_else(|| default_run_dir(&config.name)),
         // A trial's folder is its own, and whoever started it looks there.
         _ if args.trial => given.unwrap_or_else(|| default_run_dir(&config.name)),
-        _ => given
-            .unwrap_or_else(|| common_run_dir(&config.name))
-            .join(format!("rank-{}", rank.index)),
+        _ => {
+            let own = format!("rank-{}", rank.index);
+            match given {
+                Some(given) => given.join(own),
+                None => common_run_dir(&config.name, &own),
+            }
+        }
     };
     let display = Arc::new(Display::new(&config, quiet, args.live));
     let (shown, hidden, given) = (display.clone(), display.clone(), args.clone());
@@ -89,7 +94,6 @@ pub(super) fn execute(
         on_progress: Box::new(move |progress, report| shown.show(progress, report)),
         settings: settings.typed_keys(),
         evaluate: !args.trial || args.evaluate,
-        fill_ahead: args.fill_ahead,
         on_hang: Some(Box::new(move |outcome| {
             hidden.finish();
             match conclude(outcome, &given, &mut anstream::stdout()) {
@@ -121,10 +125,11 @@ pub(super) fn execute(
     }
 }
 
-/// Becomes the search for a batch size that fits, where the device ran out of memory and it is not left out.
+/// Becomes the search for a batch size that fits, where the device ran out of memory and it is not left out. Ranks end
+/// together, and would search beside each other.
 fn look_for_fit(args: &RunArgs, report: Option<&Path>, error: &SessionError) {
     if let Some(too_large) = error.out_of_memory()
-        && !(args.trial || args.no_fit_search)
+        && !(args.trial || args.no_fit_search || args.is_rank)
     {
         become_fit_search(args, report, too_large);
     }
@@ -139,6 +144,9 @@ fn conclude(outcome: Outcome, args: &RunArgs, out: &mut dyn Write) -> anyhow::Re
     };
     if args.silent && !args.trial {
         write_page(&outcome);
+        if let Some(path) = &outcome.report_path {
+            progress::say(format!("report   {}", path.display()));
+        }
     }
     for warning in &outcome.warnings {
         messages::warn(warning);
@@ -242,7 +250,7 @@ pub(super) fn provide_data(config: &Resolved) -> anyhow::Result<()> {
     };
     let options = generate_options(generate, path);
     if path.exists() {
-        if let Some(otherwise) = made_otherwise(&options) {
+        if let Some(otherwise) = made_otherwise(&options).filter(|_| config.rank.index == 0) {
             messages::warn(format!("{otherwise}; they are used as they are"));
         }
         return Ok(());
@@ -256,7 +264,10 @@ pub(super) fn provide_data(config: &Resolved) -> anyhow::Result<()> {
             thread::sleep(LOOK_EVERY);
             continue;
         }
-        progress::say(in_words(&made?, path));
+        let made = made?;
+        if config.rank.index == 0 || made.outcome != GenerateOutcome::AlreadyThere {
+            progress::say(in_words(&made, path));
+        }
         return Ok(());
     }
 }
@@ -300,18 +311,24 @@ fn die_with_parent() {
 /// A folder that does not exist yet: `traces/NAME-TIMESTAMP`.
 pub(super) fn default_run_dir(name: &str) -> PathBuf {
     let stem = format!("{name}-{}", date_and_time(SystemTime::now()));
-    let base = Path::new(latest::TRACES).join(&stem);
-    let numbered = (2..).map(|n| base.with_file_name(format!("{stem}-{n}")));
-    let mut names = std::iter::once(base.clone()).chain(numbered);
-    names.find(|name| !name.exists()).unwrap_or(base)
+    free_folder(&stem, Path::new(""))
 }
 
-/// The same for all processes that train together: `traces/NAME-RUN` as their launcher names them, or with the time at
-/// which it was started.
-fn common_run_dir(name: &str) -> PathBuf {
+/// `traces/STEM/OWN`, or else the first of `traces/STEM-2/OWN` and so on that does not exist.
+fn free_folder(stem: &str, own: &Path) -> PathBuf {
+    let traces = Path::new(latest::TRACES);
+    let first = traces.join(stem).join(own);
+    let numbered = (2..).map(|n| traces.join(format!("{stem}-{n}")).join(own));
+    let mut names = std::iter::once(first.clone()).chain(numbered);
+    names.find(|name| !name.exists()).unwrap_or(first)
+}
+
+/// The folder `own` of a rank in one that is the same for all: `traces/NAME-RUN` as their launcher names them, or with the
+/// time at which it was started. Where the launcher starts several runs, each rank had as many folders before.
+fn common_run_dir(name: &str, own: &str) -> PathBuf {
     let started = || date_and_time(launcher::begun().unwrap_or_else(SystemTime::now));
     let which = launcher::run_name().unwrap_or_else(started);
-    Path::new(latest::TRACES).join(format!("{name}-{which}"))
+    free_folder(&format!("{name}-{which}"), Path::new(own))
 }
 
 /// `20261121-053000`, in UTC.

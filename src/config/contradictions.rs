@@ -19,6 +19,7 @@ pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Proble
         gpu_is_sampled_at_a_sane_rate,
         rank_is_one_of_them,
         ranks_write_a_trace_each,
+        ranks_share_the_page_cache,
     ];
     let found = checks.iter().flat_map(|check| check(lookup, resolved));
     found
@@ -223,6 +224,15 @@ fn rank_is_one_of_them(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
     );
     let problem = lookup.problem("rank.index", what);
     vec![problem.hint("ranks count from 0; rank.world_size is how many there are")]
+}
+
+fn ranks_share_the_page_cache(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    if resolved.rank.world_size == 1 || resolved.cache != CacheConfig::Cold {
+        return Vec::new();
+    }
+    let what = "each rank would drop what the others have read".to_owned();
+    let problem = lookup.problem("page_cache", what);
+    vec![problem.hint("leave it out, and drop the page cache before the launcher starts")]
 }
 
 fn ranks_write_a_trace_each(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {

@@ -45,7 +45,7 @@ impl<W: SampleWork> HeldOut<W> {
             ..plan.clone()
         };
         let began = clock.now();
-        let (copy, recorder) = (trainer.copy_of(self.pixels.clone()), Recorder::off());
+        let (copy, recorder) = (trainer.copy_of(self.pixels.clone(), 0), Recorder::off());
         let mut feed = start(&plan, self.work.clone(), copy, clock, &recorder, stop)
             .map_err(TrainError::from)?;
         let mut score = Score::default();

@@ -139,6 +139,7 @@ pub fn shape(config: &Resolved, cores: f64) -> LoaderShape {
         disk: pipeline.storage.map(|storage| Disk {
             // At random hardly any two samples follow each other.
             seek_per_sample: match pipeline.order {
+                _ if config.rank.world_size > 1 => Nanos(storage.seek_ns),
                 OrderConfig::Sequential => Nanos::ZERO,
                 OrderConfig::Block { block, window: 1 } => Nanos(storage.seek_ns / block as u64),
                 _ => Nanos(storage.seek_ns),
@@ -200,5 +201,27 @@ pub(super) fn model_spec(config: &Resolved, source: &Source) -> ModelSpec {
         },
         learning_rate: model.learning_rate,
         seed: config.seed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+    use crate::pipeline::sampler::Share;
+
+    #[test]
+    fn a_rank_loads_its_own_share() {
+        let sets = ["source.kind=mnist", "source.path=x", "batch.size=50"];
+        let ranks = ["rank.index=1", "rank.world_size=3", "drop_last=false"];
+        let plan_with = |sets: &[&str]| {
+            let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+            let config = Settings::recorded("run", &[], &sets).resolve().unwrap();
+            plan(&config, (0..1000).collect(), 1)
+        };
+        assert_eq!(plan_with(&sets).share, Share::WHOLE);
+        let own = plan_with(&[&sets[..], &ranks, &["epochs=1", "steps=100"]].concat());
+        assert_eq!(own.share, Share { rank: 1, of: 3 });
+        assert_eq!(own.batches, 7, "334 samples, 50 in a batch");
     }
 }

@@ -44,9 +44,6 @@ pub struct RunOptions {
     pub settings: Vec<TypedKey>,
     /// Whether the model is evaluated on what was held out, after the training.
     pub evaluate: bool,
-    /// Whether the first step waits until as many batches are on the device as can be: a short run then needs as much of its
-    /// memory as a long one.
-    pub fill_ahead: bool,
     /// Ends the process with what there is of a run that hangs after it was stopped. Without it such a run hangs on.
     pub on_hang: Option<OnHang>,
 }
@@ -304,8 +301,10 @@ impl Session {
         let kernels = keep_kernels(cache_folder().as_deref(), &probe, ordinal);
         let mut burn = on_cuda(ordinal, &probe, spec, pixels, copies)?;
         let began = self.clock.now();
-        let samples = self.parts.training.len();
-        let samples = self.config.pipeline.batch.size.min(samples).max(1);
+        let pipeline = &self.config.pipeline;
+        let share = self.config.rank.share();
+        let samples = share.samples(self.parts.training.len(), pipeline.drop_last);
+        let samples = pipeline.batch.size.min(samples).max(1);
         timeline.forgetting(|| burn.prepare(samples, spec.input))?;
         let mut report = timeline.report();
         report.preparation_ns = self.clock.now() - began;

@@ -27,7 +27,9 @@ pub fn training_samples(config: &Resolved) -> Result<usize, SessionError> {
         None if *kind == SourceKind::Mnist => SmallImages::count_idx(path, PublishedPart::Train)?,
         None => catalog(&config.pipeline)?.len(),
     };
-    Ok(parts(config, samples)?.training.len())
+    let samples = parts(config, samples)?.training.len();
+    let share = config.rank.share();
+    Ok(share.samples(samples, config.pipeline.drop_last))
 }
 
 /// Whether the data of `config` fits into the memory that is free, as `mode = "cached"` wants it.

@@ -10,7 +10,7 @@ use crate::device::emulated::EmulatedSpec;
 use crate::loader::cpu_of;
 use crate::pipeline::{Delivered, Discard, HostToDevice, Logbook, Plan, SampleWork, start};
 use crate::report::Training;
-use crate::timeline::{Nanos, Recorder};
+use crate::timeline::{Nanos, Place, Recorder};
 use crate::train::{
     BurnTrainer, DevicePreprocess, DeviceWait, EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned,
     StepDone, TrainError, TrainStep, train,
@@ -19,9 +19,8 @@ use nix::sys::resource::UsageWho;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long a first step waits for batches ahead of it, at most, and between two looks.
-const FILLS_FOR: Nanos = Nanos::from_millis(10_000);
-const LOOK_EVERY: Nanos = Nanos::from_millis(2);
+/// Steps that CubeCL launches before the device has done them, at most, whatever is asked for: it stages as many uploads.
+const LAUNCHED_AHEAD: usize = 64;
 
 /// What takes the batches.
 pub(super) enum Device {
@@ -146,7 +145,7 @@ impl Trainee<'_> {
     ) -> Ended {
         let mut burn = gpu.burn;
         self.training().parameters = Some(burn.parameters());
-        let copy = burn.copy();
+        let copy = burn.copy_ahead(self.at_once(gpu.run_ahead));
         let ended = match gpu.lane {
             None => self.run(work, copy, &mut burn),
             Some(lane) => {
@@ -163,6 +162,15 @@ impl Trainee<'_> {
         // The evaluation's kernels belong to no step.
         gpu.ending.tell();
         self.evaluated(ended, held_out, &mut burn)
+    }
+
+    /// Batches that may be on the device at the same time: those in the queue, the one that waits for room there, the one that
+    /// is trained on, and those whose steps have not ended.
+    fn at_once(&self, run_ahead: usize) -> usize {
+        let Plan { copy, keep, .. } = self.plan;
+        let most = copy.prefetch + 2 + run_ahead.min(LAUNCHED_AHEAD);
+        let stays = keep.filter(|keep| keep.place == Place::Device);
+        stays.map_or(most, |keep| most.min(keep.batches as usize))
     }
 
     /// A run that `ended`, with the model evaluated on what was `held_out` where it ran to its end.
@@ -206,12 +214,6 @@ impl Trainee<'_> {
             Err(error) => return Ended::of(Err(error.into())),
         };
         self.session.skips.set(feed.skips()).ok();
-        if self.session.options.fill_ahead {
-            let began = clock.now();
-            while !feed.is_as_far_ahead_as_it_gets() && clock.now() - began < FILLS_FOR {
-                clock.sleep(LOOK_EVERY);
-            }
-        }
         let mut measured = MeasuredTime::of(self.session.config());
         let result = train(&mut feed, trainer, |done| {
             self.session.memory.note(done.memory);

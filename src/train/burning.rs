@@ -89,13 +89,18 @@ pub struct BurnTrainer {
 impl BurnTrainer {
     /// Copies batches to this trainer's device.
     pub fn copy(&self) -> BurnCopy {
-        self.copy_of(self.pixels.clone())
+        self.copy_of(self.pixels.clone(), 0)
     }
 
-    /// Copies batches whose 8-bit `pixels`, if any, the device preprocesses.
-    pub fn copy_of(&self, pixels: Option<DevicePreprocess>) -> BurnCopy {
+    /// The same, where the first copy takes memory for `at_once` batches: as many as may be on the device at the same time.
+    pub fn copy_ahead(&self, at_once: usize) -> BurnCopy {
+        self.copy_of(self.pixels.clone(), at_once)
+    }
+
+    /// The same for batches whose 8-bit `pixels`, if any, the device preprocesses.
+    pub fn copy_of(&self, pixels: Option<DevicePreprocess>, at_once: usize) -> BurnCopy {
         BurnCopy {
-            copier: self.trainer.copier(),
+            copier: self.trainer.copier(at_once),
             classes: self.classes,
             pixels,
         }
@@ -125,7 +130,7 @@ impl BurnTrainer {
     pub fn prepare(&mut self, samples: usize, input: [usize; 3]) -> Result<(), TrainError> {
         let prepared = guarded(|| {
             let labels = vec![0; samples];
-            let mut copier = self.trainer.copier();
+            let mut copier = self.trainer.copier(0);
             let batch = match &self.pixels {
                 Some(pixels) => {
                     let plan = &pixels.plan;
@@ -390,7 +395,7 @@ mod tests {
         fn images(&self, _: DeviceBatch) -> Result<Vec<f32>, String> {
             unreachable!()
         }
-        fn copier(&self) -> Box<dyn Copier> {
+        fn copier(&self, _: usize) -> Box<dyn Copier> {
             unreachable!()
         }
         fn parameters(&self) -> usize {
@@ -423,7 +428,7 @@ mod tests {
     fn a_device_that_panics_is_an_error_of_its_step() {
         let mut copier = stallscope_trainer::cpu(&spec(Architecture::SmallCnn))
             .unwrap()
-            .copier();
+            .copier(0);
         let batch = Delivered {
             number: 3,
             epoch: 0,

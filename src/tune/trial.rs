@@ -151,8 +151,6 @@ pub struct TrialRunner {
     pub experiment: PathBuf,
     /// Whether what was held out is evaluated after the training.
     pub evaluates: bool,
-    /// Whether the device's memory is filled as a long run fills it.
-    pub fills_ahead: bool,
     /// `key=value` texts; those of a trial come on top.
     pub overrides: Vec<String>,
     /// Where trials write until they are done.
@@ -179,7 +177,6 @@ impl TrialRunner {
             program,
             experiment: config.to_owned(),
             evaluates: false,
-            fills_ahead: false,
             overrides,
             folder,
             stop,
@@ -206,7 +203,6 @@ impl TrialRunner {
         arguments.extend(["--trial", "--trace", "none", "--run-dir"].map(OsString::from));
         arguments.push(run_dir.clone().into());
         arguments.extend(self.evaluates.then(|| "--evaluate".into()));
-        arguments.extend(self.fills_ahead.then(|| "--fill-ahead".into()));
         for set in self.overrides.iter().chain(sets) {
             arguments.extend(["--set", set].map(OsString::from));
         }

@@ -250,8 +250,10 @@ pub trait Trainer {
     /// What the backend says, or a batch of another device.
     fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String>;
 
-    /// Copies batches to this trainer's device, from any thread.
-    fn copier(&self) -> Box<dyn Copier>;
+    /// Copies batches to this trainer's device, from any thread. Where the device has memory of its own, the first copy takes
+    /// as much of it as `at_once` batches of its size need, so that a batch too large fails there and not some time later; 0
+    /// takes what each batch needs.
+    fn copier(&self, at_once: usize) -> Box<dyn Copier>;
 
     /// Trainable numbers of the model.
     fn parameters(&self) -> usize;

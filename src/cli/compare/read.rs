@@ -115,7 +115,10 @@ fn early_end(report: &Report, file: &Path) -> Option<String> {
 
 /// Refuses the ranks of one training as repeats: they ran at the same time.
 fn one_rank(runs: &[Report], path: &Path, reports: &[PathBuf]) -> anyhow::Result<()> {
-    let rank = |run: &Report| run.torch.as_ref().and_then(|torch| torch.session.rank);
+    let rank = |run: &Report| match &run.torch {
+        Some(torch) => torch.session.rank.map(u64::from),
+        None => run.config["rank"]["index"].as_u64(),
+    };
     let ranks: Vec<_> = runs.iter().map(rank).collect();
     let folder = reports[0].parent().unwrap_or(path);
     ensure!(

@@ -19,8 +19,9 @@ pub fn simulated_layout(plan: &Plan) -> Layout {
     layout
 }
 
-/// The batches that `plan` makes of `samples` samples; `None` where these do not fill one.
+/// The batches that `plan` makes of its share of `samples` samples; `None` where these do not fill one.
 pub fn batch_sizes(plan: &Plan, samples: usize) -> Option<BatchSizes> {
+    let samples = plan.share.samples(samples, plan.drop_last);
     let size = plan.batch_size;
     let batches = Batches::new(samples, size, plan.drop_last)?;
     let left = samples % size;

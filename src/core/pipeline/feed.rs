@@ -242,17 +242,6 @@ impl<W: StagedWork, H: ToDevice<W::Batch>> Feed<W, H> {
         self.planned = batches;
     }
 
-    /// Whether no more batches are copied ahead until one is taken: as many are there as have room, or as are left, or the
-    /// pipeline has ended.
-    pub fn is_as_far_ahead_as_it_gets(&self) -> bool {
-        let Some(Supply::Copied(receiver)) = &self.supply else {
-            return true;
-        };
-        let (there, has_room) = receiver.stock();
-        let ended = self.control.stop.is_stopped() || self.control.failure().is_some();
-        ended || !has_room || there as u64 >= self.planned - self.received
-    }
-
     /// Whether all batches that were to be delivered came.
     pub fn is_complete(&self) -> bool {
         self.received >= self.planned

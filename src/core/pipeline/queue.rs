@@ -205,12 +205,6 @@ impl<T: Send> Receiver<T> {
         self.give_up = Some(give_up);
     }
 
-    /// How many items are there, and whether there is room for more.
-    pub(super) fn stock(&self) -> (usize, bool) {
-        let channel = self.channel.as_ref();
-        channel.map_or((0, false), |channel| (channel.len(), !channel.is_full()))
-    }
-
     /// Takes the oldest item, waiting for one; `taker` is the unit of work it is for.
     /// `Closed` once every sender is gone and nothing is left, or at a stop.
     pub(super) fn recv(&self, taker: UnitRef) -> Result<Received<T>, Closed> {

@@ -6,8 +6,9 @@
 //! May use: `data::{error, folder, generate}`.
 
 use std::fs;
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -137,7 +138,13 @@ pub(crate) fn fill_folder<T>(
     fill: impl FnOnce(&Path) -> Result<T, DataError>,
 ) -> Result<T, DataError> {
     let partial = partial_folder(out)?;
-    let _lock = prepare_partial(&partial, out, manifest)?;
+    let lock = prepare_partial(&partial, out, manifest)?;
+    if out.exists() {
+        // Another process was done between a look at `out` and the lock.
+        fs::remove_dir_all(&partial).ok();
+        return Err(busy(out));
+    }
+    let _lock = lock;
     let filled = fill(&partial)?;
     fs::rename(&partial, out).map_err(DataError::io("rename the finished folder to", out))?;
     Ok(filled)
@@ -159,6 +166,13 @@ pub(super) fn partial_folder(out: &Path) -> Result<PathBuf, DataError> {
     Ok(out.with_file_name(hidden))
 }
 
+fn busy(out: &Path) -> DataError {
+    DataError::Busy {
+        doing: "generating",
+        path: out.to_path_buf(),
+    }
+}
+
 /// Creates or takes over the partial folder and locks it. Leftovers of another manifest are removed.
 fn prepare_partial(
     partial: &Path,
@@ -167,11 +181,15 @@ fn prepare_partial(
 ) -> Result<LockedFile, DataError> {
     fs::create_dir_all(partial).map_err(DataError::io("create", partial))?;
     let path = partial.join(MANIFEST_NAME);
-    let busy = DataError::Busy {
-        doing: "generating",
-        path: out.to_path_buf(),
-    };
-    let mut file = lock_file(&path, busy)?;
+    let mut file = lock_file(&path, busy(out)).map_err(|error| match error {
+        DataError::Io { source, .. } if source.kind() == ErrorKind::NotFound => busy(out),
+        error => error,
+    })?;
+    let same = |there: fs::Metadata| file.metadata().is_ok_and(|own| own.ino() == there.ino());
+    if !fs::metadata(&path).is_ok_and(same) {
+        // The folder has got its name meanwhile, or was removed.
+        return Err(busy(out));
+    }
     let mut json =
         serde_json::to_string_pretty(manifest).map_err(|source| DataError::Manifest {
             path: path.clone(),

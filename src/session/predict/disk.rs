@@ -41,6 +41,8 @@ fn requests_and_seeks(
     samples: usize,
 ) -> (f64, f64) {
     let block = match config.pipeline.order {
+        // A rank takes every so-manieth sample.
+        _ if config.rank.world_size > 1 => 1,
         OrderConfig::Sequential => samples.max(1),
         OrderConfig::Block { block, window: 1 } => block.clamp(1, samples.max(1)),
         _ => 1,

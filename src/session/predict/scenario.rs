@@ -32,8 +32,9 @@ pub(super) fn scenario(
     let batches = batch_sizes(plan, samples).ok_or_else(|| {
         let size = plan.batch_size;
         PredictError::Impossible(format!(
-            "batch.size = {size} is more than the {samples} samples of the data, and drop_last leaves nothing\n  \
-             try: a smaller batch.size"
+            "batch.size = {size} is more than the {} samples of the data, and drop_last leaves nothing\n  \
+             try: a smaller batch.size",
+            plan.share.samples(samples, true)
         ))
     })?;
     let warmup = config.warmup_steps;

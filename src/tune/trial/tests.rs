@@ -11,7 +11,6 @@ fn runner(script: &str) -> TrialRunner {
             .to_vec(),
         experiment: "x.toml".into(),
         evaluates: false,
-        fills_ahead: false,
         overrides: vec!["steps=2".to_owned()],
         folder: tempfile::tempdir().unwrap(),
         stop: Arc::new(AtomicBool::new(false)),

@@ -24,10 +24,10 @@ use burn_cubecl::cubecl::future::block_on;
 use burn_cubecl::cubecl::server::CopyDescriptor;
 use burn_cubecl::kernel::into_contiguous_aligned;
 use burn_cuda::{Cuda, CudaDevice};
-use copying::CudaCopying;
+use copying::{CopyMemory, CudaCopying};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 type Learning = Autodiff<Cuda>;
 
@@ -102,6 +102,8 @@ struct CudaTraining {
     client: &'static ComputeClient<CudaRuntime>,
     input: [usize; 3],
     copies: CopyOptions,
+    /// CubeCL keeps memory for each thread: that of the thread that copies.
+    copied: Arc<CopyMemory>,
 }
 
 impl CudaTraining {
@@ -112,6 +114,7 @@ impl CudaTraining {
             device,
             input: spec.input,
             copies,
+            copied: Arc::default(),
         }
     }
 }
@@ -138,9 +141,10 @@ impl Trainer for CudaTraining {
 
     fn memory(&self) -> Option<DeviceMemory> {
         let usage = self.client.memory_usage().ok()?;
+        let copied = self.copied.seen();
         Some(DeviceMemory {
-            in_use: usage.bytes_in_use,
-            reserved: usage.bytes_reserved,
+            in_use: usage.bytes_in_use + copied.in_use,
+            reserved: usage.bytes_reserved + copied.reserved,
         })
     }
 
@@ -154,11 +158,12 @@ impl Trainer for CudaTraining {
         self.training.evaluate(batch)
     }
 
-    fn copier(&self) -> Box<dyn Copier> {
+    fn copier(&self, at_once: usize) -> Box<dyn Copier> {
         Box::new(CudaCopying::new(
             self.input,
             self.device.clone(),
             self.copies,
+            (at_once, self.copied.clone()),
         ))
     }
 

@@ -281,7 +281,7 @@ impl<B: Learns> Trainer for Training<B> {
         images.map_err(|error| format!("{error:?}"))
     }
 
-    fn copier(&self) -> Box<dyn Copier> {
+    fn copier(&self, _: usize) -> Box<dyn Copier> {
         Box::new(Copying::<B>::new(self.spec.input, self.device.clone()))
     }
 

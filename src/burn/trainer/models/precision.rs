@@ -315,7 +315,7 @@ mod tests {
         for precision in LOWER {
             let mut trainer = cpu(&spec(Architecture::LeNet, precision)).unwrap();
             let (images, labels) = batch();
-            let mut copier = trainer.copier();
+            let mut copier = trainer.copier(0);
             let mut losses = (0..40).map(|_| {
                 let batch = copier.copy(&images, &labels).unwrap();
                 trainer.step(batch, &mut |_| {}).unwrap().loss

@@ -20,7 +20,7 @@ fn a_seed_gives_the_same_weights_whatever_was_drawn_before() {
         let images: Vec<f32> = (0..2 * 3 * 32 * 32)
             .map(|n| (n % 97) as f32 / 97.0)
             .collect();
-        let batch = trainer.copier().copy(&images, &[3, 7]).unwrap();
+        let batch = trainer.copier(0).copy(&images, &[3, 7]).unwrap();
         trainer.evaluate(batch).unwrap().loss
     };
     let drawn = loss(7);

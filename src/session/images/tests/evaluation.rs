@@ -200,7 +200,6 @@ fn a_stop_in_the_evaluation_interrupts_the_run() {
         on_progress: Box::new(|_, _| {}),
         settings: Vec::new(),
         evaluate: true,
-        fill_ahead: false,
         on_hang: None,
     };
     let session = Session::open(config, options).unwrap();

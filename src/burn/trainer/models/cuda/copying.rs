@@ -12,7 +12,7 @@
 use super::super::engine::{Held, Images, Tensors};
 use super::super::plain::PlainCuda;
 use super::super::preprocess::{self, Pixels};
-use super::super::{Copier, CopyOptions, Crop, DeviceBatch, PixelPlan};
+use super::super::{Copier, CopyOptions, Crop, DeviceBatch, DeviceMemory, PixelPlan};
 use super::Learning;
 use super::driver::{current, make_current, said};
 use super::pages::LockedPages;
@@ -30,6 +30,7 @@ use cudarc::driver::{result, sys};
 use std::any::Any;
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 /// Copies batches to a CUDA device.
@@ -37,10 +38,39 @@ pub(super) struct CudaCopying {
     input: [usize; 3],
     device: CudaDevice,
     options: CopyOptions,
+    /// Batches that may be there at the same time.
+    at_once: usize,
+    memory: Arc<CopyMemory>,
+    /// Batches copied.
+    copied: u64,
     /// Made by the thread that copies.
     driver: Option<CopyStream>,
     /// After `driver`, which reads from them, in the order of dropping.
     pages: LockedPages,
+}
+
+/// What CubeCL has of the device's memory for the thread that copies, as last seen.
+#[derive(Default)]
+pub(super) struct CopyMemory {
+    in_use: AtomicU64,
+    reserved: AtomicU64,
+}
+
+impl CopyMemory {
+    pub(super) fn seen(&self) -> DeviceMemory {
+        DeviceMemory {
+            in_use: self.in_use.load(Ordering::Relaxed),
+            reserved: self.reserved.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Asks `client`, in the thread that copies.
+    fn look(&self, client: &ComputeClient<CudaRuntime>) {
+        if let Ok(usage) = client.memory_usage() {
+            self.in_use.store(usage.bytes_in_use, Ordering::Relaxed);
+            self.reserved.store(usage.bytes_reserved, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A stream of our own and memory to stage in, for what does not lie in locked pages.
@@ -81,6 +111,9 @@ struct Part<'a> {
 /// kernels, and the engine that copies to the device takes one copy after another: a kernel would wait for all of a
 /// batch that is copied beside it.
 const PIECE: usize = 256 << 10;
+
+/// Batches between two looks at the memory.
+const LOOK_EVERY: u64 = 64;
 
 /// Where each tensor of a batch begins, in bytes: CubeCL's alignment of rows.
 const ALIGNMENT: usize = 512;
@@ -154,9 +187,17 @@ fn ints<const D: usize>(tensor: CubeTensor<CudaRuntime>) -> Tensor<Learning, D, 
 }
 
 impl CudaCopying {
-    /// Copies images of the shape `input` to `device`.
-    pub(super) fn new(input: [usize; 3], device: CudaDevice, options: CopyOptions) -> CudaCopying {
+    /// Copies images of the shape `input` to `device`, with memory for so many batches at once, which is seen from elsewhere.
+    pub(super) fn new(
+        input: [usize; 3],
+        device: CudaDevice,
+        options: CopyOptions,
+        (at_once, memory): (usize, Arc<CopyMemory>),
+    ) -> CudaCopying {
         CudaCopying {
+            at_once,
+            memory,
+            copied: 0,
             input,
             pages: LockedPages::new(device.index),
             device,
@@ -193,6 +234,10 @@ impl CudaCopying {
             start
         });
         let client = CudaRuntime::client(&self.device);
+        if self.copied == 0 {
+            reserve(&client, total.max(1), self.at_once)?;
+        }
+        self.copied += 1;
         let memory = client.empty(total.max(1));
         let resource = client.get_resource(memory.clone());
         let resource = resource.map_err(|error| error.to_string())?;
@@ -220,6 +265,10 @@ impl CudaCopying {
             true => copy()?,
             false => while_idle(&client, copy)?,
         }
+        // Often at first, while it grows, and rarely then: it takes a turn of CubeCL's thread.
+        if self.copied.is_power_of_two() || self.copied % LOOK_EVERY == 0 {
+            self.memory.look(&client);
+        }
         let mut starts = starts.into_iter();
         let tensors = parts.map(|part| {
             let start = starts.next().unwrap_or_default();
@@ -232,6 +281,27 @@ impl CudaCopying {
             CubeTensor::new_contiguous(client.clone(), device, part.shape, place, part.dtype)
         });
         Ok((tensors, Arc::new(memory)))
+    }
+}
+
+/// Has CubeCL take memory for `count` pieces of so many bytes, which it keeps for this thread.
+fn reserve(client: &ComputeClient<CudaRuntime>, bytes: usize, count: usize) -> Result<(), String> {
+    let mut pieces = Vec::new();
+    for _ in 0..count {
+        let piece = client.empty(bytes);
+        let there = client.get_resource(piece.clone());
+        there.map_err(|error| error.to_string())?;
+        pieces.push(piece);
+    }
+    Ok(())
+}
+
+impl Drop for CudaCopying {
+    /// Gives back the memory that no batch is in any more: an evaluation copies in another thread, for which it would be lost.
+    fn drop(&mut self) {
+        if self.copied > 0 && !std::thread::panicking() {
+            CudaRuntime::client(&self.device).memory_cleanup();
+        }
     }
 }
 
