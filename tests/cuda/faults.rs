@@ -186,8 +186,10 @@ fn a_batch_that_fits_in_a_trial_fits_in_a_long_run() {
     assert_eq!(found["limited_by"], "memory", "{found}");
     let largest = found["largest"]["batch_size"].as_u64().unwrap();
     let size = format!("batch.size={largest}");
-    let (report, _) = gpu.report(&[sets[2], &size, "steps=400"]);
+    // The evaluation needs no more.
+    let (report, _) = gpu.report(&[sets[2], &size, "steps=400", "split.validation=100"]);
     assert_eq!(report.steps, 400);
+    assert_eq!(report.training.evaluations.len(), 1);
     // Eight in the queue, one before it, one behind it and two on the device.
     let batches = 12 * largest * 28 * 28 * 4;
     let memory = report.device.unwrap().memory.unwrap();

@@ -21,6 +21,7 @@ use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::cuda::CudaRuntime;
 use burn_cubecl::cubecl::future::block_on;
+use burn_cubecl::cubecl::stream_id::StreamId;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::{Cuda, CudaDevice};
 use burn_fusion::stream::OperationStreams;
@@ -31,7 +32,7 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 
 /// Copies batches to a CUDA device.
 pub(super) struct CudaCopying {
@@ -49,9 +50,11 @@ pub(super) struct CudaCopying {
     pages: LockedPages,
 }
 
-/// What CubeCL has of the device's memory for the thread that copies, as last seen.
+/// What CubeCL has of the device's memory for batches, as last seen. It keeps memory for each of its streams, that is for each
+/// thread: those who copy one after another do it on the first one's, where there is memory already.
 #[derive(Default)]
 pub(super) struct CopyMemory {
+    stream: OnceLock<StreamId>,
     in_use: AtomicU64,
     reserved: AtomicU64,
 }
@@ -64,7 +67,7 @@ impl CopyMemory {
         }
     }
 
-    /// Asks `client`, in the thread that copies.
+    /// Asks `client`, on the stream of who copies.
     fn look(&self, client: &ComputeClient<CudaRuntime>) {
         if let Ok(usage) = client.memory_usage() {
             self.in_use.store(usage.bytes_in_use, Ordering::Relaxed);
@@ -129,8 +132,10 @@ impl Copier for CudaCopying {
             },
             targets(labels),
         ];
-        let ([images, targets], held) = self.upload(parts)?;
-        Ok(self.batch(Images::Finished(floats(images)), targets, held))
+        self.stream().executes(|| {
+            let ([images, targets], held) = self.upload(parts)?;
+            Ok(self.batch(Images::Finished(floats(images)), targets, held))
+        })
     }
 
     fn copy_pixels(
@@ -154,9 +159,11 @@ impl Copier for CudaCopying {
             },
             targets(labels),
         ];
-        let ([pixels, numbers, targets], held) = self.upload(parts)?;
-        let pixels = Pixels::on_device(plan, ints(pixels), floats(numbers));
-        Ok(self.batch(Images::Pixels(pixels), targets, held))
+        self.stream().executes(|| {
+            let ([pixels, numbers, targets], held) = self.upload(parts)?;
+            let pixels = Pixels::on_device(plan, ints(pixels), floats(numbers));
+            Ok(self.batch(Images::Pixels(pixels), targets, held))
+        })
     }
 
     fn wants_locked(&self, buffer: &[u8]) -> bool {
@@ -203,6 +210,14 @@ impl CudaCopying {
             device,
             options,
             driver: None,
+        }
+    }
+
+    /// Whose memory it uses: its own thread's, where nobody has copied for the training before.
+    fn stream(&self) -> StreamId {
+        match self.at_once {
+            0 => { self.memory.stream.get().copied() }.unwrap_or_else(StreamId::current),
+            _ => *self.memory.stream.get_or_init(StreamId::current),
         }
     }
 
@@ -294,15 +309,6 @@ fn reserve(client: &ComputeClient<CudaRuntime>, bytes: usize, count: usize) -> R
         pieces.push(piece);
     }
     Ok(())
-}
-
-impl Drop for CudaCopying {
-    /// Gives back the memory that no batch is in any more: an evaluation copies in another thread, for which it would be lost.
-    fn drop(&mut self) {
-        if self.copied > 0 && !std::thread::panicking() {
-            CudaRuntime::client(&self.device).memory_cleanup();
-        }
-    }
 }
 
 /// Runs `body` while the device has nothing to do: the thread that launches waits for it. `body` runs in this thread, by
