@@ -112,6 +112,9 @@ fn is_command(code: &str) -> bool {
     let programs = [
         "stallscope",
         "nsys",
+        "torchrun",
+        "srun",
+        "mpirun",
         "export",
         "cargo",
         "pip",

@@ -139,7 +139,7 @@ pub(crate) fn fill_folder<T>(
 ) -> Result<T, DataError> {
     let partial = partial_folder(out)?;
     let lock = prepare_partial(&partial, out, manifest)?;
-    if out.exists() {
+    if out.join(MANIFEST_NAME).exists() {
         // Another process was done between a look at `out` and the lock.
         fs::remove_dir_all(&partial).ok();
         return Err(busy(out));

@@ -42,8 +42,9 @@ pub(super) struct CudaCopying {
     /// Batches that may be there at the same time.
     at_once: usize,
     memory: Arc<CopyMemory>,
-    /// Batches copied.
+    /// Batches copied, and bytes that each gets: as many as the largest so far, so that the memory of one has room for any.
     copied: u64,
+    size: usize,
     /// Made by the thread that copies.
     driver: Option<CopyStream>,
     /// After `driver`, which reads from them, in the order of dropping.
@@ -205,6 +206,7 @@ impl CudaCopying {
             at_once,
             memory,
             copied: 0,
+            size: 1,
             input,
             pages: LockedPages::new(device.index),
             device,
@@ -249,11 +251,13 @@ impl CudaCopying {
             start
         });
         let client = CudaRuntime::client(&self.device);
+        self.size = self.size.max(total);
         if self.copied == 0 {
-            reserve(&client, total.max(1), self.at_once)?;
+            reserve(&client, self.size, self.at_once)?;
         }
         self.copied += 1;
-        let memory = client.empty(total.max(1));
+        let size = self.size;
+        let memory = client.empty(size);
         let resource = client.get_resource(memory.clone());
         let resource = resource.map_err(|error| error.to_string())?;
         // The memory is this thread's to write to once what its own stream did before is done.
@@ -287,7 +291,7 @@ impl CudaCopying {
         let mut starts = starts.into_iter();
         let tensors = parts.map(|part| {
             let start = starts.next().unwrap_or_default();
-            let after = total - start - part.bytes.len();
+            let after = size - start - part.bytes.len();
             let place = memory
                 .clone()
                 .offset_start(start as u64)
