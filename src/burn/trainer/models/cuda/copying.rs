@@ -285,7 +285,7 @@ impl CudaCopying {
             false => while_idle(&client, copy)?,
         }
         // Often at first, while it grows, and rarely then: it takes a turn of CubeCL's thread.
-        if self.copied.is_power_of_two() || self.copied % LOOK_EVERY == 0 {
+        if self.copied.is_power_of_two() || self.copied.is_multiple_of(LOOK_EVERY) {
             self.memory.look(&client);
         }
         let mut starts = starts.into_iter();
