@@ -69,14 +69,22 @@ fn named(variable: Variable) -> Option<String> {
             variable("SLURM_STEP_ID")?
         ))
     };
-    // What torchrun is called unless somebody names it.
-    let torchrun = || variable("TORCHELASTIC_RUN_ID").filter(|name| name != "none");
+    // What a user calls it: torchrun itself takes "none", or draws a UUID on one machine.
+    let torchrun =
+        || variable("TORCHELASTIC_RUN_ID").filter(|name| name != "none" && !is_uuid(name));
     let name = torchrun().or_else(slurm)?;
     let allowed = |letter: char| match letter {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' => letter,
         _ => '-',
     };
     Some(name.chars().map(allowed).collect())
+}
+
+fn is_uuid(name: &str) -> bool {
+    let groups: Vec<&str> = name.split('-').collect();
+    let is_hex = |group: &&str| group.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
+    lengths == [8, 4, 4, 4, 12] && groups.iter().all(is_hex)
 }
 
 /// When the process that started this one began, in whole seconds: whoever asks gets the same answer.
@@ -143,7 +151,9 @@ mod tests {
         ];
         assert_eq!(name(&step).as_deref(), Some("17.0"));
         assert_eq!(name(&step[..2]), None);
-        assert_eq!(name(&[("TORCHELASTIC_RUN_ID", "none")]), None);
+        for own in ["none", "c17aa1b8-ba7f-4232-afd6-7e5a78abca4a"] {
+            assert_eq!(name(&[("TORCHELASTIC_RUN_ID", own)]), None);
+        }
         let torchrun = [("TORCHELASTIC_RUN_ID", "../a b")];
         assert_eq!(name(&torchrun).as_deref(), Some("..-a-b"));
     }
