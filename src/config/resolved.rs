@@ -49,6 +49,14 @@ pub struct Resolved {
     pub generate: Option<GenerateConfig>,
 }
 
+impl Resolved {
+    /// How many of an epoch's `samples` this process loads.
+    pub fn share_of(&self, samples: usize) -> usize {
+        let share = self.rank.share();
+        share.samples(samples, self.pipeline.drop_last)
+    }
+}
+
 /// One of several processes that train together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RankConfig {

@@ -70,8 +70,7 @@ pub(super) fn parts(config: &Resolved, samples: usize) -> Result<Parts, SessionE
 /// The pipeline of a run over the samples `training` of a source that is taken `claim_size` at a time.
 pub fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -> Plan {
     let pipeline = &config.pipeline;
-    let share = config.rank.share();
-    let samples = share.samples(training.len(), pipeline.drop_last);
+    let samples = config.share_of(training.len());
     let size = pipeline.batch.size;
     let batches = Batches::new(samples, size, pipeline.drop_last);
     let per_epoch = batches.map_or(0, |batches| batches.per_epoch());
@@ -97,7 +96,7 @@ pub fn plan(config: &Resolved, training: Arc<[u32]>, claim_size: usize) -> Plan 
         order: order(pipeline.order),
         first_epoch: 0,
         first_batch: 0,
-        share,
+        share: config.rank.share(),
         ordered: pipeline.ordered,
         seed: config.seed,
         part: Some(training),

@@ -301,10 +301,8 @@ impl Session {
         let kernels = keep_kernels(cache_folder().as_deref(), &probe, ordinal);
         let mut burn = on_cuda(ordinal, &probe, spec, pixels, copies)?;
         let began = self.clock.now();
-        let pipeline = &self.config.pipeline;
-        let share = self.config.rank.share();
-        let samples = share.samples(self.parts.training.len(), pipeline.drop_last);
-        let samples = pipeline.batch.size.min(samples).max(1);
+        let samples = self.config.share_of(self.parts.training.len());
+        let samples = self.config.pipeline.batch.size.min(samples).max(1);
         timeline.forgetting(|| burn.prepare(samples, spec.input))?;
         let mut report = timeline.report();
         report.preparation_ns = self.clock.now() - began;

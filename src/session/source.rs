@@ -27,9 +27,7 @@ pub fn training_samples(config: &Resolved) -> Result<usize, SessionError> {
         None if *kind == SourceKind::Mnist => SmallImages::count_idx(path, PublishedPart::Train)?,
         None => catalog(&config.pipeline)?.len(),
     };
-    let samples = parts(config, samples)?.training.len();
-    let share = config.rank.share();
-    Ok(share.samples(samples, config.pipeline.drop_last))
+    Ok(config.share_of(parts(config, samples)?.training.len()))
 }
 
 /// Whether the data of `config` fits into the memory that is free, as `mode = "cached"` wants it.

@@ -116,14 +116,14 @@ impl Trainee<'_> {
             Device::None => self.run(work, Discard, &mut NoStep),
             Device::Burn(mut trainer) => {
                 self.training().parameters = Some(trainer.parameters());
-                let ended = self.run(work, trainer.copy(), &mut trainer);
+                let ended = self.run(work, trainer.copy(0), &mut trainer);
                 self.evaluated(ended, held_out, &mut trainer)
             }
             Device::Gpu(gpu) => self.train_on(gpu, work, held_out),
             Device::Emulated { spec, burn } => {
                 self.training().parameters = burn.as_ref().map(BurnTrainer::parameters);
                 let Session { clock, stop, .. } = self.session;
-                let on_cpu = burn.as_ref().map(BurnTrainer::copy);
+                let on_cpu = burn.as_ref().map(|burn| burn.copy(0));
                 let copy =
                     EmulatedCopy::new(&spec, clock.clone(), stop.clone(), self.recorder, on_cpu);
                 let mut trainer =
@@ -145,7 +145,7 @@ impl Trainee<'_> {
     ) -> Ended {
         let mut burn = gpu.burn;
         self.training().parameters = Some(burn.parameters());
-        let copy = burn.copy_ahead(self.at_once(gpu.run_ahead));
+        let copy = burn.copy(self.at_once(gpu.run_ahead));
         let ended = match gpu.lane {
             None => self.run(work, copy, &mut burn),
             Some(lane) => {

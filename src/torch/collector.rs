@@ -26,10 +26,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
-/// Between two looks at whether the training is over, or a ring that full that it has to be emptied.
+/// Between two looks at whether the training is over, or a ring so full that it must be emptied.
 const PAUSE: Duration = Duration::from_millis(50);
 const FULL: u64 = RING_WORDS / 8;
-/// Between two looks at what the kernel says, and at what is in the rings: each takes caches from those who train.
+/// Between two looks at what the kernel says, and at what is in the rings: each look evicts caches of the training.
 const READ_EVERY: u64 = 200_000_000;
 /// Between two reports to who watches.
 const TELL_EVERY: Duration = Duration::from_secs(1);

@@ -87,13 +87,9 @@ pub struct BurnTrainer {
 }
 
 impl BurnTrainer {
-    /// Copies batches to this trainer's device.
-    pub fn copy(&self) -> BurnCopy {
-        self.copy_of(self.pixels.clone(), 0)
-    }
-
-    /// The same, where the first copy takes memory for `at_once` batches: as many as may be on the device at the same time.
-    pub fn copy_ahead(&self, at_once: usize) -> BurnCopy {
+    /// Copies batches to this trainer's device. On a GPU, the first copy takes memory for `at_once` batches: as many as may be
+    /// there at the same time.
+    pub fn copy(&self, at_once: usize) -> BurnCopy {
         self.copy_of(self.pixels.clone(), at_once)
     }
 

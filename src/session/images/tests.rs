@@ -387,7 +387,7 @@ fn on_the_device(work: &Arc<ImageWork>) -> Vec<Vec<f32>> {
         seed: 0,
     };
     let trainer = on_cpu(&spec, work.on_device()).unwrap();
-    let mut copy = trainer.copy();
+    let mut copy = trainer.copy(0);
     let copied = batches(work, Order::Random).into_iter().map(|mut batch| {
         let copied = copy.copy(&mut batch, UnitRef::NONE).unwrap();
         trainer.images(copied).unwrap()
