@@ -14,7 +14,8 @@ pub mod train;
 pub mod tune;
 
 pub use stallscope_core::{
-    analysis, compare, loader, machine, part, pipeline, report, text, timeline, trace, tracing_feed,
+    analysis, compare, loader, machine, part, pipeline, ranks, report, text, timeline, trace,
+    tracing_feed,
 };
 pub use stallscope_data as data;
 pub use stallscope_device as device;

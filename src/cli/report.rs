@@ -2,6 +2,8 @@
 //!
 //! May use: `report`, `text`.
 
+mod ranks;
+
 use super::args::ReportArgs;
 use super::page::write_whole;
 use crate::report::{Report, render_as};
@@ -18,6 +20,15 @@ use std::process::{Command, ExitCode, Stdio};
 /// A report that cannot be read, a page that cannot be written.
 pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let path = report_path(&args.report);
+    // A folder of several ranks has no report of its own.
+    let folders = match path.exists() {
+        true => Vec::new(),
+        false => ranks::folders(&args.report),
+    };
+    if !folders.is_empty() {
+        ranks::report(args, &folders, out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let report = read(&path)?;
     let page = match &args.html {
         Some(html) => html.clone(),

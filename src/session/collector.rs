@@ -7,12 +7,13 @@ use super::gpu::GpuCollector;
 use super::gpu_watch::GpuWatch;
 use super::memory::MemoryWatch;
 use super::service_threads::ServiceThreads;
-use crate::analysis::{Analysis, Guard, LoaderShape, Summary, Totals, Verdict};
+use crate::analysis::{Analysis, Guard, IdleSpan, LoaderShape, Summary, Totals, Verdict};
 use crate::config::EmulatedConfig;
 use crate::loader::{
     A_QUARTER_FULL, Intake, SHORTEST_PAUSE, cpu_of, pause_after, recorder_report, waking_profile,
 };
 use crate::pipeline::{RecordingCost, StopSignal, WakingCost, panic_message};
+use crate::ranks::{STEP_LOG, StepLog};
 use crate::report::{
     DeviceReport, EmulatedReport, RecorderReport, Report, Status, TimelineReport, Training,
     write_json,
@@ -77,6 +78,8 @@ pub(super) struct Collector {
     pub(super) recorder: Recorder,
     pub(super) analysis: Analysis,
     pub(super) feed: Option<TracingFeed>,
+    /// Where other processes share the run.
+    pub(super) step_log: Option<StepLog>,
     pub(super) trace: Option<SharedTrace>,
     pub(super) host_spans: Option<HostSpans>,
     /// Things that went wrong beside the run itself.
@@ -250,6 +253,9 @@ impl Collector {
         if let Some(feed) = &mut self.feed {
             feed.absorb(&pass.records, &self.recorder.lanes(), pass.at);
         }
+        if let Some(steps) = &mut self.step_log {
+            steps.absorb(&pass.records);
+        }
         self.gpu.drain(self.feed.as_ref());
         self.intake.reuse(pass);
         if self.analysis.is_full() {
@@ -270,8 +276,15 @@ impl Collector {
 
     fn settle(&mut self) {
         let spans = self.analysis.settle();
+        self.idle(&spans);
+    }
+
+    fn idle(&mut self, spans: &[IdleSpan]) {
         if let Some(feed) = &mut self.feed {
-            feed.idle(&spans);
+            feed.idle(spans);
+        }
+        if let Some(steps) = &mut self.step_log {
+            steps.idle(spans);
         }
     }
 
@@ -374,8 +387,11 @@ impl Collector {
                 collector.gpu.drain(Some(feed));
             }
             let spans = collector.analysis.finish();
-            if let Some(feed) = &mut collector.feed {
-                feed.idle(&spans);
+            collector.idle(&spans);
+            if let Some(Err(error)) = collector.step_log.as_mut().map(StepLog::finish) {
+                collector
+                    .warnings
+                    .push(format!("cannot write {STEP_LOG}: {error}"));
             }
             let summary = collector.summary();
             if let (Some(feed), Some(summary)) = (&collector.feed, &summary) {

@@ -19,6 +19,7 @@ use crate::device::{nvtx, probe};
 use crate::loader::{Intake, cpu_of, note_trace, this_machine};
 use crate::machine::usable_cores;
 use crate::pipeline::{Plan, RecordingCost, Skipped, Skips, StopSignal, WakingCost, panic_message};
+use crate::ranks::{LogHeader, RankOf, STEP_LOG, StepLog};
 use crate::report::{DataReport, Report, Status, TraceReport, Training};
 use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
 use crate::trace::{
@@ -439,6 +440,17 @@ impl Session {
             Some(taken) => taken.collector(rule),
             None => (None, None),
         };
+        let rank = self.config.rank;
+        let mut warnings = Vec::new();
+        let step_log = (rank.world_size > 1).then(|| {
+            let (rank, of) = (rank.index as u32, rank.world_size as u32);
+            let header = LogHeader::now(RankOf { rank, of }, rule.warmup_steps, self.clock.now());
+            StepLog::create(&self.options.run_dir, &header, &rule)
+        });
+        let step_log = step_log.and_then(|log| {
+            let failed = |error| warnings.push(format!("cannot write {STEP_LOG}: {error}"));
+            log.map_err(failed).ok()
+        });
         let on_progress = std::mem::replace(&mut self.options.on_progress, Box::new(|_, _| {}));
         Collector {
             clock: self.clock.clone(),
@@ -451,7 +463,8 @@ impl Session {
             report: self.report(trace.as_ref()),
             trace,
             host_spans: None,
-            warnings: Vec::new(),
+            step_log,
+            warnings,
             report_path: self.options.run_dir.join("report.json"),
             device: (self.config.mode != Mode::LoaderOnly).then(|| DeviceName {
                 name: self.config.device.to_string(),

@@ -15,8 +15,9 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize;
-use stallscope_core::analysis::{Analysis, CpuReading, Totals, WindowRule};
+use stallscope_core::analysis::{Analysis, CpuReading, IdleSpan, Totals, WindowRule};
 use stallscope_core::loader::{OtherPrograms, cpu_of, note_trace};
+use stallscope_core::ranks::{LogHeader, RankOf, STEP_LOG, StepLog};
 use stallscope_core::report::{Report, Status, TraceReport, write_json};
 use stallscope_core::timeline::Nanos;
 use stallscope_core::trace::{SharedTrace, TraceError, TraceOptions, TraceWriter};
@@ -119,6 +120,17 @@ struct Measuring {
     analysis: Analysis,
     feed: TracingFeed,
     trace: SharedTrace,
+    /// Where others train along.
+    steps: Option<StepLog>,
+}
+
+impl Measuring {
+    fn idle(&mut self, spans: &[IdleSpan]) {
+        self.feed.idle(spans);
+        if let Some(steps) = &mut self.steps {
+            steps.idle(spans);
+        }
+    }
 }
 
 /// Takes what the rings get until their training is over, and reports on it.
@@ -317,14 +329,23 @@ impl Collector {
             measuring
                 .feed
                 .absorb(&chunk.records, &chunk.lanes, Nanos(at));
+            if let Some(steps) = &mut measuring.steps {
+                steps.absorb(&chunk.records);
+            }
             self.translation.reuse(chunk);
         }
         let spans = measuring.analysis.settle();
-        measuring.feed.idle(&spans);
+        measuring.idle(&spans);
         if last {
             measuring.feed.finish();
             let spans = measuring.analysis.finish();
-            measuring.feed.idle(&spans);
+            measuring.idle(&spans);
+            if let Some(steps) = &mut measuring.steps {
+                steps.finish().map_err(|source| CollectError::Write {
+                    path: self.options.run_dir.join(STEP_LOG),
+                    source,
+                })?;
+            }
             if let Some(summary) = measuring.analysis.summary(self.translation.lanes()) {
                 measuring.feed.over_time(&summary);
             }
@@ -365,10 +386,22 @@ impl Collector {
             .max();
         let epochs = &self.translation.replay().loader;
         let analysis = Analysis::new(rule, CLAIMS * out.unwrap_or(1).max(1));
+        let session = &self.translation.session;
+        let rank = session.rank.filter(|_| session.world_size > 1);
+        let steps = rank.map(|rank| {
+            let of = session.world_size;
+            let header = LogHeader::now(RankOf { rank, of }, rule.warmup_steps, Nanos(now()));
+            StepLog::create(&self.options.run_dir, &header, &rule)
+        });
+        let write = |source| CollectError::Write {
+            path: self.options.run_dir.join(STEP_LOG),
+            source,
+        };
         Ok(Some(Measuring {
             analysis: analysis.with_epochs(epochs.batches),
             feed: TracingFeed::new(trace.clone(), traced, &rule, None),
             trace,
+            steps: steps.transpose().map_err(write)?,
         }))
     }
 

@@ -125,6 +125,14 @@ impl Predictor {
         other
     }
 
+    /// The same if the steps, the last of them `waits.len()` in number, had not waited for other processes for so long, in
+    /// nanoseconds.
+    pub fn without_waits(&self, waits: &[u64]) -> Predictor {
+        let mut other = self.clone();
+        other.replay.without_waits(waits);
+        other
+    }
+
     /// What a prediction for `loader` takes for granted, since the run did not measure it.
     pub fn assumptions(&self, loader: &LoaderSettings) -> Vec<&'static str> {
         let own = &self.replay.loader;

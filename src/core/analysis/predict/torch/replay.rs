@@ -349,6 +349,14 @@ impl Replay {
         }
     }
 
+    /// The last steps without `waits`, which is what each of them, in order, spent waiting for other processes.
+    pub fn without_waits(&mut self, waits: &[u64]) {
+        for (row, wait) in self.batches.rows.iter_mut().rev().zip(waits.iter().rev()) {
+            row[13] = row[13].saturating_sub(units(*wait));
+            row[15] = row[15].min(row[13]);
+        }
+    }
+
     fn forget(&mut self) {
         if let Some(oldest) = self.batches.rows.pop_front() {
             let samples = (oldest[2] as usize).min(self.samples.rows.len());

@@ -1,0 +1,191 @@
+//! The report of a run of several ranks: which one the others wait for, and why.
+//!
+//! May use: `analysis`, `charts`, `ranks`, `report`, `text`.
+
+mod page;
+mod words;
+
+use super::{open, read};
+use crate::analysis::predict::torch::Predictor;
+use crate::cli::args::ReportArgs;
+use crate::ranks::{Merged, RankLog};
+use crate::report::page::document_page;
+use crate::report::{Report, Status};
+use crate::text::Look;
+use anyhow::{Context, bail};
+use serde::Serialize;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const SCHEMA: &str = "stallscope-ranks";
+const SCHEMA_VERSION: u32 = 1;
+
+/// How a rank's own run went.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Standing {
+    pub(super) rank: u32,
+    /// As its report says; `None` where there is none to be read.
+    pub(super) status: Option<Status>,
+    pub(super) samples_per_second: Option<f64>,
+    /// What is wrong with its files.
+    pub(super) problem: Option<String>,
+}
+
+/// What the whole run is predicted to come to if one rank were as fast as the others.
+#[derive(Copy, Clone, Debug, Serialize)]
+pub(super) struct Mended {
+    pub(super) rank: u32,
+    /// Times as fast.
+    pub(super) gain: f64,
+    /// Of all ranks together.
+    pub(super) samples_per_second: f64,
+}
+
+/// All that is known of a run of several ranks.
+#[derive(Serialize)]
+pub(super) struct Run {
+    schema: &'static str,
+    schema_version: u32,
+    stallscope_version: &'static str,
+    #[serde(skip)]
+    pub(super) folder: PathBuf,
+    #[serde(flatten)]
+    pub(super) merged: Merged,
+    pub(super) standing: Vec<Standing>,
+    /// Ranks that left nothing.
+    pub(super) missing: Vec<u32>,
+    pub(super) mended: Option<Mended>,
+}
+
+/// The folders of a run's ranks, in order; none where it is no such run.
+pub(super) fn folders(run: &Path) -> Vec<(u32, PathBuf)> {
+    let entries = fs::read_dir(run).into_iter().flatten().flatten();
+    let mut folders: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let number = name.to_str()?.strip_prefix("rank-")?.parse().ok()?;
+            entry.path().is_dir().then(|| (number, entry.path()))
+        })
+        .collect();
+    folders.sort_unstable();
+    folders
+}
+
+/// Merges the reports of the ranks in `folders`, prints what came of it and writes the page.
+///
+/// # Errors
+/// No rank that left a log of its steps; a page that cannot be written.
+pub(super) fn report(
+    args: &ReportArgs,
+    folders: &[(u32, PathBuf)],
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let run = Run::read(&args.report, folders)?;
+    let html = args.html.clone();
+    let html = html.unwrap_or_else(|| args.report.join("report.html"));
+    fs::write(&html, document_page(&page::page(&run))).with_context(|| {
+        let page = html.display();
+        format!("cannot write {page}\n  try: --html with a path that you may write to")
+    })?;
+    if args.shown.output.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&run)?)?;
+    } else {
+        if !args.shown.output.quiet {
+            write!(
+                out,
+                "{}",
+                words::render(&run, &Look::coloured(args.shown.verbose))
+            )?;
+        }
+        writeln!(out, "\npage     {}", html.display())?;
+    }
+    out.flush()?;
+    match args.open {
+        true => open(&html),
+        false => Ok(()),
+    }
+}
+
+impl Run {
+    fn read(folder: &Path, folders: &[(u32, PathBuf)]) -> anyhow::Result<Run> {
+        let (mut logs, mut reports, mut standing) = (Vec::new(), Vec::new(), Vec::new());
+        for (rank, path) in folders {
+            let log = RankLog::read(path);
+            let report = read(&path.join("report.json"));
+            let mut problems: Vec<String> = Vec::new();
+            problems.extend(log.as_ref().err().map(ToString::to_string));
+            problems.extend(report.as_ref().err().map(ToString::to_string));
+            if log.as_ref().is_ok_and(|log| log.is_cut) {
+                problems.push("its log of steps is cut off".to_owned());
+            }
+            let report = report.ok();
+            problems.extend(report.as_ref().and_then(|report| report.error.clone()));
+            standing.push(Standing {
+                rank: *rank,
+                status: report.as_ref().map(|report| report.status),
+                samples_per_second: report.as_ref().map(|report| report.samples_per_second),
+                problem: (!problems.is_empty()).then(|| problems.join("; ")),
+            });
+            if let Ok(log) = log {
+                logs.push(log);
+                reports.push(report);
+            }
+        }
+        let numbers: Vec<u32> = logs.iter().map(|log| log.header.rank).collect();
+        let Some(merged) = Merged::of(logs) else {
+            bail!(
+                "no rank in {} has left a log of its steps (steps.jsonl)\n  \
+                 try: `stallscope report` with the folder of one rank, or run again with this version",
+                folder.display()
+            )
+        };
+        let reports: Vec<(u32, Report)> = { numbers.into_iter().zip(reports) }
+            .filter_map(|(rank, report)| Some((rank, report?)))
+            .collect();
+        let known: Vec<u32> = folders.iter().map(|(rank, _)| *rank).collect();
+        Ok(Run {
+            schema: SCHEMA,
+            schema_version: SCHEMA_VERSION,
+            stallscope_version: env!("CARGO_PKG_VERSION"),
+            folder: folder.to_owned(),
+            missing: (0..merged.world_size)
+                .filter(|rank| !known.contains(rank))
+                .collect(),
+            mended: mended(&merged, &reports),
+            merged,
+            standing,
+        })
+    }
+
+    /// The rank that the others wait for longest, and the share of their time.
+    pub(super) fn straggler(&self) -> Option<(u32, f64)> {
+        let (rank, time) = *self.merged.blamed().first()?;
+        let share = self.merged.share_of_waiting(time);
+        (self.merged.is_in_step() && share >= words::NOTICEABLE).then_some((rank, share))
+    }
+}
+
+/// The run without the rank that the others wait for longest: at the pace of the slowest of them, where no step waits for
+/// another rank.
+fn mended(merged: &Merged, reports: &[(u32, Report)]) -> Option<Mended> {
+    let (worst, _) = *merged.blamed().first().filter(|_| merged.is_in_step())?;
+    let (mut pace, mut own) = (f64::INFINITY, Vec::new());
+    for rank in &merged.ranks {
+        let report = reports.iter().find(|(number, _)| *number == rank.rank);
+        let torch = report.and_then(|(_, report)| report.torch.as_ref())?;
+        let predictor = Predictor::new(&torch.costs)?;
+        own.push(predictor.own());
+        if rank.rank != worst {
+            let waits: Vec<u64> = rank.waits.iter().map(|wait| wait.0).collect();
+            let alone = predictor.without_waits(&waits);
+            pace = pace.min(alone.rate(alone.loader()));
+        }
+    }
+    let now = own.iter().sum::<f64>() / own.len().max(1) as f64;
+    (pace.is_finite() && now > 0.0).then(|| Mended {
+        rank: worst,
+        gain: pace / now,
+        samples_per_second: pace * own.len() as f64,
+    })
+}

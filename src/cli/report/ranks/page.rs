@@ -1,0 +1,119 @@
+//! The page of a run of several ranks. May use: `charts`, `cli::page`, `report`.
+
+use super::{Run, words};
+use crate::charts::{Heading, Heatmap, HeatmapPanel, Key, Tile};
+use crate::cli::page;
+use crate::ranks::RankTimes;
+use crate::report::page::{Badge, Chart, Document, Fact, Figure, Sentence, Table};
+use crate::report::percent;
+use crate::timeline::Nanos;
+use std::collections::BTreeMap;
+
+/// More of them say nothing at a glance.
+const MOST_RANKS: usize = 64;
+const MOST_CAUSES: usize = 7;
+const READING: &str = "Shares of each rank's time: its own data wait by cause, then its wait for ranks that came later.";
+const RANKS: &str = "Came last: steps at which every other rank had its batch before. Late by: how long the next to last \
+                     one then waited, on average and at most.";
+const CHARGES: &str =
+    "What the rank that came last was doing meanwhile; training step: the step before.";
+
+/// All of it but files.
+pub(super) fn page(run: &Run) -> Document {
+    let ranks = words::worst_first(run);
+    let ranks = &ranks[..ranks.len().min(MOST_RANKS)];
+    let mut tables = vec![Table::of("Ranks", RANKS, &words::table(run, ranks))];
+    if run.merged.is_in_step() && !run.merged.charges.is_empty() {
+        let charges = words::charges(run);
+        tables.push(Table::of("What the others wait for", CHARGES, &charges));
+    }
+    let warnings = words::warnings(run).into_iter();
+    Document {
+        title: run.folder.display().to_string(),
+        badges: warnings.map(Badge::warning).collect(),
+        verdict: Sentence {
+            evidence: words::advice(run).unwrap_or_default(),
+            ..Sentence::of(&words::verdict(run))
+        },
+        figures: figures(run),
+        charts: vec![Chart {
+            title: "Where the time of each rank goes".to_owned(),
+            reading: READING.to_owned(),
+            svg: heatmap(ranks).svg(),
+        }],
+        tables,
+        ..page::document([Fact::new("Ranks", words::there(run))])
+    }
+}
+
+fn figures(run: &Run) -> Vec<Figure> {
+    let sum = |of: fn(&RankTimes) -> Nanos| run.merged.ranks.iter().map(of).sum::<Nanos>();
+    let window = sum(|rank| rank.window);
+    let share = |time: Nanos| percent(time.0 as f64 / window.0.max(1) as f64);
+    let standing = run.standing.iter();
+    let rates: Option<Vec<f64>> = standing.map(|one| one.samples_per_second).collect();
+    let rate = rates.map(|rates| {
+        let all: f64 = rates.iter().sum();
+        Figure::new("samples/s", format!("{all:.1}"), "of all ranks".to_owned())
+    });
+    let of_all = "of all ranks' time".to_owned();
+    let data = share(sum(|rank| rank.data_wait));
+    let others = share(sum(|rank| rank.waited_for_others));
+    rate.into_iter()
+        .chain([
+            Figure::new("data wait", data, of_all.clone()),
+            Figure::new("waits for other ranks", others, of_all),
+        ])
+        .collect()
+}
+
+fn heatmap(ranks: &[&RankTimes]) -> Heatmap {
+    let mut totals: BTreeMap<&str, Nanos> = BTreeMap::new();
+    for (cause, time) in ranks.iter().flat_map(|rank| &rank.causes) {
+        *totals.entry(&cause.cause).or_default() += *time;
+    }
+    let mut causes: Vec<(&str, Nanos)> = totals.into_iter().collect();
+    causes.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    causes.truncate(MOST_CAUSES);
+    let share = |rank: &RankTimes, time: Nanos| time.0 as f64 / rank.window.0.max(1) as f64;
+    let of = |rank: &RankTimes, name: &str| {
+        let own = rank.causes.iter().filter(|(cause, _)| cause.cause == name);
+        share(rank, own.map(|(_, time)| *time).sum())
+    };
+    let row = |rank: &&RankTimes| -> Vec<Tile> {
+        let own = causes.iter().map(|(name, _)| of(rank, name));
+        let shares = own.chain([share(rank, rank.waited_for_others)]);
+        let tile = |share| Tile {
+            value: Some(share),
+            words: vec![percent(share)],
+            frame: None,
+        };
+        shares.map(tile).collect()
+    };
+    let tiles: Vec<Vec<Tile>> = ranks.iter().map(row).collect();
+    let values = tiles.iter().flatten().filter_map(|tile| tile.value);
+    let most = values.fold(0.0, f64::max);
+    let names = causes.iter().map(|(name, _)| (*name).to_owned());
+    Heatmap {
+        heading: Heading {
+            title: "Shares of each rank's time".to_owned(),
+            subtitle: String::new(),
+        },
+        columns: Key {
+            name: "cause".to_owned(),
+            values: names.chain(["other ranks".to_owned()]).collect(),
+        },
+        rows: Some(Key {
+            name: "rank".to_owned(),
+            values: ranks.iter().map(|rank| rank.rank.to_string()).collect(),
+        }),
+        panels: vec![HeatmapPanel {
+            caption: String::new(),
+            tiles,
+        }],
+        range: Some((0.0, most)),
+        ends: [percent(0.0), percent(most)],
+        unit: "of the time",
+        signs: Vec::new(),
+    }
+}

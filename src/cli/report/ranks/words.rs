@@ -1,0 +1,184 @@
+//! A run of several ranks as text. May use: `ranks`, `report`, `text`.
+
+use super::Run;
+use crate::ranks::{Charge, RankTimes};
+use crate::report::{Status, percent};
+use crate::text::{Column, Look, STRONG, Table, WARNING, labelled, paragraph};
+use crate::timeline::Nanos;
+
+/// Who keeps the others waiting for less of their time is no straggler.
+pub(super) const NOTICEABLE: f64 = 0.03;
+/// Rows at most, unless all are asked for.
+const MOST: usize = 16;
+const CHARGES: usize = 8;
+
+pub(super) fn render(run: &Run, look: &Look) -> String {
+    let verdict = labelled("verdict", &verdict(run), look.width);
+    let mut out = format!("{}\n", look.paint(STRONG, verdict.trim_end()));
+    for (label, text) in [
+        ("", advice(run)),
+        ("ranks", Some(there(run))),
+        ("stall", stall(run)),
+    ] {
+        out += &text.map_or(String::new(), |text| labelled(label, &text, look.width));
+    }
+    let most = if look.verbose { usize::MAX } else { MOST };
+    let ranks = worst_first(run);
+    let shown = &ranks[..ranks.len().min(most)];
+    out += &format!("\n{}", table(run, shown).render(look.width));
+    if ranks.len() > most {
+        let more = format!("{} more ranks: -v shows all", ranks.len() - most);
+        out += &paragraph("", 0, &more, look.width);
+    }
+    if run.merged.is_in_step() && !run.merged.charges.is_empty() {
+        out += &format!("\n{}", charges(run).render(look.width));
+    }
+    for warning in warnings(run) {
+        let text = paragraph("", 0, &format!("warning: {warning}"), look.width);
+        out += &format!("\n{}\n", look.paint(WARNING, text.trim_end()));
+    }
+    out
+}
+
+/// One sentence.
+pub(super) fn verdict(run: &Run) -> String {
+    if run.merged.steps == 0 {
+        return "none: no step was measured on two ranks".to_owned();
+    }
+    if !run.merged.is_in_step() {
+        return "the ranks do not wait for each other at their steps".to_owned();
+    }
+    let Some((rank, share)) = run.straggler() else {
+        return "no rank keeps the others waiting".to_owned();
+    };
+    let cause = run.merged.charges.iter().find(|charge| charge.rank == rank);
+    let cause = cause.map_or(String::new(), |charge| {
+        format!(", mainly because of its {}", what(charge))
+    });
+    let share = percent(share);
+    format!("rank {rank} keeps the others waiting for {share} of their time{cause}")
+}
+
+/// What to do, and what it would give.
+pub(super) fn advice(run: &Run) -> Option<String> {
+    let (rank, _) = run.straggler()?;
+    let mended = run.mended.filter(|mended| mended.rank == rank)?;
+    Some(format!(
+        "make rank {rank} as fast as the others: predicted {:.2}x ({:.1} samples/s in all)",
+        mended.gain, mended.samples_per_second
+    ))
+}
+
+pub(super) fn there(run: &Run) -> String {
+    let merged = &run.merged;
+    let (here, all, steps) = (merged.ranks.len(), merged.world_size, merged.steps);
+    format!("{here} of {all}; {steps} steps compared")
+}
+
+fn stall(run: &Run) -> Option<String> {
+    let window = run.merged.window();
+    let share = run.merged.exposed_stall.0 as f64 / window.0.max(1) as f64;
+    let text = "of the time, some rank waits for its batch (the longest wait of each step)";
+    (window > Nanos::ZERO).then(|| format!("{} {text}", percent(share)))
+}
+
+/// The ranks that came last by most, and then the others in order.
+pub(super) fn worst_first(run: &Run) -> Vec<&RankTimes> {
+    let mut ranks: Vec<&RankTimes> = run.merged.ranks.iter().collect();
+    ranks.sort_by_key(|rank| (std::cmp::Reverse(rank.late), rank.rank));
+    ranks
+}
+
+/// A row for each rank.
+pub(super) fn table(run: &Run, ranks: &[&RankTimes]) -> Table {
+    let heads = [
+        "steps",
+        "data wait",
+        "waits for others",
+        "came last",
+        "late by",
+        "at most",
+    ];
+    let figures = heads.map(Column::figure);
+    let words = ["main cause", "status"].map(Column::words);
+    let columns = [Column::name("rank")].into_iter().chain(figures);
+    let mut table = Table::new(columns.chain(words));
+    for rank in ranks {
+        let share = |time: Nanos| percent(time.0 as f64 / rank.window.0.max(1) as f64);
+        let cause = rank.causes.first().map_or("", |(cause, _)| &cause.cause);
+        table.push([
+            rank.rank.to_string(),
+            rank.steps.to_string(),
+            share(rank.data_wait),
+            share(rank.waited_for_others),
+            rank.last.to_string(),
+            Nanos(rank.late.0 / rank.last.max(1)).to_string(),
+            rank.latest.to_string(),
+            cause.to_owned(),
+            status(run, rank.rank).to_owned(),
+        ]);
+    }
+    table
+}
+
+fn status(run: &Run, rank: u32) -> &'static str {
+    let standing = run.standing.iter().find(|standing| standing.rank == rank);
+    match standing.and_then(|standing| standing.status) {
+        Some(Status::Complete) => "complete",
+        Some(Status::Running) => "running, or killed",
+        Some(Status::Interrupted) => "stopped",
+        Some(Status::Failed) => "failed",
+        None => "no report",
+    }
+}
+
+/// What the last rank was doing.
+fn what(charge: &Charge) -> &str {
+    let cause = charge.cause.as_ref();
+    cause.map_or("training step", |cause| &cause.cause)
+}
+
+/// What ranks waited for on others.
+pub(super) fn charges(run: &Run) -> Table {
+    let mut table = Table::new([
+        Column::name("others wait for"),
+        Column::figure("of their time"),
+        Column::words("because of its"),
+    ]);
+    for charge in run.merged.charges.iter().take(CHARGES) {
+        let share = percent(run.merged.share_of_waiting(charge.time));
+        let rank = format!("rank {}", charge.rank);
+        table.push([rank, share, what(charge).to_owned()]);
+    }
+    table
+}
+
+/// What makes the figures less sure.
+pub(super) fn warnings(run: &Run) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !run.missing.is_empty() {
+        let missing: Vec<String> = run.missing.iter().map(ToString::to_string).collect();
+        warnings.push(format!("rank {} has left nothing", missing.join(", ")));
+    }
+    for standing in &run.standing {
+        if let Some(problem) = &standing.problem {
+            warnings.push(format!("rank {}: {problem}", standing.rank));
+        }
+    }
+    let steps = run.merged.ranks.iter().map(|rank| rank.steps);
+    if let (Some(least), Some(most)) = (steps.clone().min(), steps.max())
+        && least < most
+    {
+        warnings.push(format!(
+            "the ranks have done {least} to {most} steps; each step is compared between the ranks that have done it"
+        ));
+    }
+    if run.merged.has_several_machines {
+        warnings.push(
+            "the ranks ran on several machines, and their clocks are compared by the time of day: waits shorter than \
+             these clocks differ by may be wrong"
+                .to_owned(),
+        );
+    }
+    warnings
+}

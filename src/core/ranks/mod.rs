@@ -1,0 +1,12 @@
+//! Several processes that train together: what each one's steps waited for, and which one the others waited for.
+//!
+//! Each rank writes [`StepLog`] while it runs; [`Merged`] is computed from all of them. Invariant: a rank's wait for others at
+//! a step is charged in full to the rank that came last. May use: `analysis`, `timeline`.
+
+mod log;
+mod merged;
+mod read;
+
+pub use log::{CauseName, LogHeader, RankOf, STEP_LOG, StepLog};
+pub use merged::{Charge, Merged, RankTimes};
+pub use read::{LogError, RankLog, StepTimes};
