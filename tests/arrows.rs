@@ -54,6 +54,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "device",
             "trace",
             "analysis",
+            "ranks",
             "report",
             "config",
             "data",

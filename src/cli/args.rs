@@ -295,13 +295,14 @@ Examples:
   stallscope report traces/quickstart-20261126-120000 --open
   stallscope report traces/latest --html /tmp/for-my-colleague.html -q
   stallscope report traces/latest -v                          (all of it as text)
+  stallscope report traces/train-20261126-120000              (of several ranks: which one the others wait for)
 
 The page is one file that needs no network, so you can send it to a colleague.")]
 pub struct ReportArgs {
-    /// A run's folder, or its report.json.
+    /// A run's folder, its report.json, or the folder of a run of several ranks.
     pub report: PathBuf,
 
-    /// Where to write the page [default: report.html beside the report].
+    /// Where to write the page [default: report.html in the folder].
     #[arg(long, value_name = "PATH")]
     pub html: Option<PathBuf>,
 

@@ -10,3 +10,6 @@ mod read;
 pub use log::{CauseName, LogHeader, RankOf, STEP_LOG, StepLog};
 pub use merged::{Charge, Merged, RankTimes};
 pub use read::{LogError, RankLog, StepTimes};
+
+#[cfg(test)]
+mod tests;
