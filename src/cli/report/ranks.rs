@@ -1,6 +1,6 @@
 //! The report of a run of several ranks: which one the others wait for, and why.
 //!
-//! May use: `analysis`, `charts`, `ranks`, `report`, `text`.
+//! May use: `analysis`, `charts`, `ranks`, `report`, `text`, `timeline`.
 
 mod page;
 mod words;
@@ -8,10 +8,11 @@ mod words;
 use super::{open, read};
 use crate::analysis::predict::torch::Predictor;
 use crate::cli::args::ReportArgs;
-use crate::ranks::{Merged, RankLog};
+use crate::ranks::{Logs, Merged, RankLog, STEP_LOG};
 use crate::report::page::document_page;
 use crate::report::{Report, Status};
 use crate::text::Look;
+use crate::timeline::Nanos;
 use anyhow::{Context, bail};
 use serde::Serialize;
 use std::fs;
@@ -32,15 +33,31 @@ pub(super) struct Standing {
     pub(super) problem: Option<String>,
 }
 
-/// What the whole run is predicted to come to if one rank were as fast as the others.
+/// What keeps ranks waiting for each other.
+#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Straggler {
+    /// One rank above all.
+    Rank(u32),
+    /// Now one rank and now another one.
+    Changing,
+}
+
+/// What the whole run is predicted to come to without the straggler.
 #[derive(Copy, Clone, Debug, Serialize)]
 pub(super) struct Mended {
-    pub(super) rank: u32,
-    /// Times as fast.
-    pub(super) gain: f64,
-    /// Of all ranks together.
-    pub(super) samples_per_second: f64,
+    pub(super) straggler: Straggler,
+    /// Share of the others' time that they wait, 0 to 1.
+    pub(super) share: f64,
+    /// Times as fast, where that can be predicted.
+    pub(super) gain: Option<f64>,
 }
+
+/// Who keeps the others waiting for less of their time is no straggler: a rank, or ranks in turn.
+const NOTICEABLE: f64 = 0.03;
+const NOTICEABLE_IN_ALL: f64 = 0.1;
+/// One rank is the straggler where it has at least so much of the waits.
+const MOSTLY: f64 = 0.6;
 
 /// All that is known of a run of several ranks.
 #[derive(Serialize)]
@@ -127,22 +144,18 @@ impl Run {
                 samples_per_second: report.as_ref().map(|report| report.samples_per_second),
                 problem: (!problems.is_empty()).then(|| problems.join("; ")),
             });
-            if let Ok(log) = log {
-                logs.push(log);
-                reports.push(report);
-            }
+            logs.extend(log.ok());
+            reports.extend(report.map(|report| (*rank, report)));
         }
-        let numbers: Vec<u32> = logs.iter().map(|log| log.header.rank).collect();
-        let Some(merged) = Merged::of(logs) else {
+        if logs.is_empty() {
             bail!(
-                "no rank in {} has left a log of its steps (steps.jsonl)\n  \
+                "no rank in {} has left a log of its steps ({STEP_LOG})\n  \
                  try: `stallscope report` with the folder of one rank, or run again with this version",
                 folder.display()
             )
-        };
-        let reports: Vec<(u32, Report)> = { numbers.into_iter().zip(reports) }
-            .filter_map(|(rank, report)| Some((rank, report?)))
-            .collect();
+        }
+        let logs = Logs::new(logs);
+        let merged = logs.merged();
         let known: Vec<u32> = folders.iter().map(|(rank, _)| *rank).collect();
         Ok(Run {
             schema: SCHEMA,
@@ -152,40 +165,51 @@ impl Run {
             missing: (0..merged.world_size)
                 .filter(|rank| !known.contains(rank))
                 .collect(),
-            mended: mended(&merged, &reports),
+            mended: mended(&logs, &merged, &reports),
             merged,
             standing,
         })
     }
-
-    /// The rank that the others wait for longest, and the share of their time.
-    pub(super) fn straggler(&self) -> Option<(u32, f64)> {
-        let (rank, time) = *self.merged.blamed().first()?;
-        let share = self.merged.share_of_waiting(time);
-        (self.merged.is_in_step() && share >= words::NOTICEABLE).then_some((rank, share))
-    }
 }
 
-/// The run without the rank that the others wait for longest: at the pace of the slowest of them, where no step waits for
-/// another rank.
-fn mended(merged: &Merged, reports: &[(u32, Report)]) -> Option<Mended> {
-    let (worst, _) = *merged.blamed().first().filter(|_| merged.is_in_step())?;
+/// What keeps the ranks waiting, and what would be without it.
+fn mended(logs: &Logs, merged: &Merged, reports: &[(u32, Report)]) -> Option<Mended> {
+    let blamed = merged.blamed();
+    let (worst, time) = *blamed.first().filter(|_| merged.is_in_step())?;
+    let all: Nanos = blamed.iter().map(|(_, time)| *time).sum();
+    let [share, in_all] = [time, all].map(|time| merged.share_of_waiting(time));
+    if share >= NOTICEABLE && time.0 as f64 >= MOSTLY * all.0 as f64 {
+        return Some(Mended {
+            straggler: Straggler::Rank(worst),
+            share,
+            gain: without(worst, logs, merged, reports),
+        });
+    }
+    let late: Nanos = merged.ranks.iter().map(|rank| rank.late).sum();
+    (in_all >= NOTICEABLE_IN_ALL).then(|| Mended {
+        straggler: Straggler::Changing,
+        share: in_all,
+        gain: Some(1.0 / (1.0 - late.0 as f64 / merged.window().0.max(1) as f64).max(0.01)),
+    })
+}
+
+/// How many times as fast the run is predicted to be if rank `worst` were as fast as the others: at the pace of the slowest of
+/// them, where steps wait for the rest of them only.
+fn without(worst: u32, logs: &Logs, merged: &Merged, reports: &[(u32, Report)]) -> Option<f64> {
+    let rest = logs.merged_without(Some(worst));
     let (mut pace, mut own) = (f64::INFINITY, Vec::new());
     for rank in &merged.ranks {
         let report = reports.iter().find(|(number, _)| *number == rank.rank);
         let torch = report.and_then(|(_, report)| report.torch.as_ref())?;
         let predictor = Predictor::new(&torch.costs)?;
         own.push(predictor.own());
-        if rank.rank != worst {
-            let waits: Vec<u64> = rank.waits.iter().map(|wait| wait.0).collect();
+        if let Some(still) = rest.ranks.iter().find(|other| other.rank == rank.rank) {
+            let waits = rank.waits.iter().zip(&still.waits);
+            let waits: Vec<u64> = waits.map(|(wait, still)| (*wait - *still).0).collect();
             let alone = predictor.without_waits(&waits);
             pace = pace.min(alone.rate(alone.loader()));
         }
     }
     let now = own.iter().sum::<f64>() / own.len().max(1) as f64;
-    (pace.is_finite() && now > 0.0).then(|| Mended {
-        rank: worst,
-        gain: pace / now,
-        samples_per_second: pace * own.len() as f64,
-    })
+    (pace.is_finite() && now > 0.0).then(|| pace / now)
 }

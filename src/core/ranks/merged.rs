@@ -23,6 +23,23 @@ pub struct Charge {
     pub time: Nanos,
 }
 
+/// Steps, one after another, at which the others waited longest for the same rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// From zero, with the warm-up.
+    pub first_step: u64,
+    /// That many.
+    pub steps: u64,
+    /// The rank that they waited for.
+    pub rank: u32,
+    /// How long, all together.
+    #[serde(rename = "ns")]
+    pub time: Nanos,
+    /// What all ranks took for these steps, together.
+    #[serde(rename = "window_ns")]
+    pub window: Nanos,
+}
+
 /// One rank over the steps that are compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankTimes {
@@ -72,33 +89,53 @@ pub struct Merged {
     pub exposed_stall: Nanos,
     /// What ranks waited for on others, longest first.
     pub charges: Vec<Charge>,
+    /// The steps in about 20 parts: neighbours with the same rank are one.
+    pub stretches: Vec<Stretch>,
     /// Ranks ran on several machines, whose clocks were only compared by what they take the time of day to be.
     pub has_several_machines: bool,
 }
 
+/// Parts of a run that are told apart.
+const PARTS: usize = 20;
 /// So much of its steps a run has in step where ranks wait for each other.
 const IN_STEP: f64 = 0.9;
 
-impl Merged {
-    /// What the `logs` of the ranks of one run say; `None` where there are none.
-    pub fn of(logs: Vec<RankLog>) -> Option<Merged> {
-        let reference = logs.first()?.header.clone();
-        let has_several_machines = logs
-            .iter()
-            .any(|log| log.header.boot_id != reference.boot_id);
-        let mut logs: Vec<RankLog> = logs
-            .into_iter()
-            .map(|log| log.on_clock_of(&reference))
-            .collect();
+/// The logs of one run's ranks, in order and on one clock.
+#[derive(Clone, Debug)]
+pub struct Logs(Vec<RankLog>);
+
+impl Logs {
+    /// Brings them on the clock of the first.
+    pub fn new(logs: Vec<RankLog>) -> Logs {
+        let reference = logs.first().map(|log| log.header.clone());
+        let logs = logs.into_iter().map(|log| match &reference {
+            Some(reference) => log.on_clock_of(reference),
+            None => log,
+        });
+        let mut logs: Vec<RankLog> = logs.collect();
         logs.sort_by_key(|log| log.header.rank);
-        let mut meeting = Meeting::new(&logs);
-        let most = logs.iter().map(|log| log.steps.len()).max().unwrap_or(0);
-        for number in reference.warmup_steps as usize..most {
-            meeting.step(number);
-        }
-        Some(meeting.merged(has_several_machines))
+        Logs(logs)
     }
 
+    /// What they say together.
+    pub fn merged(&self) -> Merged {
+        self.merged_without(None)
+    }
+
+    /// The same if there had been no such rank: what the others then still waited for each other.
+    pub fn merged_without(&self, rank: Option<u32>) -> Merged {
+        let others = self.0.iter().filter(|log| Some(log.header.rank) != rank);
+        let mut meeting = Meeting::new(others.collect());
+        let warm = self.0.iter().map(|log| log.header.warmup_steps).max();
+        let most = self.0.iter().map(|log| log.steps.len()).max();
+        for number in warm.unwrap_or(0) as usize..most.unwrap_or(0) {
+            meeting.step(number);
+        }
+        meeting.merged()
+    }
+}
+
+impl Merged {
     /// Whether ranks wait for each other at their steps.
     pub fn is_in_step(&self) -> bool {
         self.steps > 0 && self.in_step_share >= IN_STEP
@@ -130,18 +167,20 @@ impl Merged {
 
 /// The comparison under way.
 struct Meeting<'a> {
-    logs: &'a [RankLog],
+    logs: Vec<&'a RankLog>,
     ranks: Vec<RankTimes>,
     causes: Vec<BTreeMap<&'a CauseName, Nanos>>,
     charges: BTreeMap<(u32, Option<&'a CauseName>), Nanos>,
     steps: u64,
     in_step: u64,
     exposed: Nanos,
+    /// Of each step, with the rank that came last.
+    waited: Vec<Stretch>,
 }
 
 impl<'a> Meeting<'a> {
-    fn new(logs: &'a [RankLog]) -> Meeting<'a> {
-        let rank = |log: &RankLog| RankTimes {
+    fn new(logs: Vec<&'a RankLog>) -> Meeting<'a> {
+        let rank = |log: &&RankLog| RankTimes {
             rank: log.header.rank,
             steps: (log.steps.len() as u64).saturating_sub(log.header.warmup_steps),
             is_cut: log.is_cut,
@@ -155,13 +194,14 @@ impl<'a> Meeting<'a> {
             waits: vec![Nanos::ZERO; log.steps.len()],
         };
         Meeting {
-            logs,
             ranks: logs.iter().map(rank).collect(),
             causes: vec![BTreeMap::new(); logs.len()],
+            logs,
             charges: BTreeMap::new(),
             steps: 0,
             in_step: 0,
             exposed: Nanos::ZERO,
+            waited: Vec::new(),
         }
     }
 
@@ -199,17 +239,56 @@ impl<'a> Meeting<'a> {
             rank.late += after_next;
             rank.latest = rank.latest.max(after_next);
         }
+        let mut waited = Stretch {
+            first_step: number as u64,
+            steps: 1,
+            rank: self.logs[*last].header.rank,
+            time: Nanos::ZERO,
+            window: there.iter().map(|(_, step)| step.end - step.from).sum(),
+        };
         for (place, step) in there.iter().filter(|(place, _)| place != last) {
             let wait = Interval::new(step.ready, arrived.min(step.end));
+            waited.time += wait.length();
             self.ranks[*place].waited_for_others += wait.length();
             self.ranks[*place].waits[number] = wait.length();
             self.charge(*last, number, wait, late);
         }
+        self.waited.push(waited);
+    }
+
+    /// The steps in parts, each with the rank that the others waited for longest.
+    fn stretches(&self) -> Vec<Stretch> {
+        let mut stretches: Vec<Stretch> = Vec::new();
+        for part in self.waited.chunks(self.waited.len().div_ceil(PARTS).max(1)) {
+            let mut ranks: BTreeMap<u32, Nanos> = BTreeMap::new();
+            for step in part {
+                *ranks.entry(step.rank).or_default() += step.time;
+            }
+            let Some((rank, time)) = ranks.into_iter().max_by_key(|(_, time)| *time) else {
+                continue;
+            };
+            let window = part.iter().map(|step| step.window).sum();
+            match stretches.last_mut().filter(|before| before.rank == rank) {
+                Some(before) => {
+                    before.steps += part.len() as u64;
+                    before.time += time;
+                    before.window += window;
+                }
+                None => stretches.push(Stretch {
+                    first_step: part[0].first_step,
+                    steps: part.len() as u64,
+                    rank,
+                    time,
+                    window,
+                }),
+            }
+        }
+        stretches
     }
 
     /// Charges a wait for the rank at `last`, whose step is `late`, to what that one was doing.
     fn charge(&mut self, last: usize, number: usize, wait: Interval, late: &StepTimes) {
-        let log = &self.logs[last];
+        let log = self.logs[last];
         let rank = log.header.rank;
         let loading = wait.clip(Interval::new(late.from, late.ready)).length();
         let known: Nanos = log.causes(number).map(|(_, time)| time).sum();
@@ -232,7 +311,10 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    fn merged(self, has_several_machines: bool) -> Merged {
+    fn merged(self) -> Merged {
+        let boots = || self.logs.iter().map(|log| &log.header.boot_id);
+        let has_several_machines = boots().any(|boot| Some(boot) != boots().next());
+        let stretches = self.stretches();
         let mut ranks = self.ranks;
         for (rank, causes) in ranks.iter_mut().zip(self.causes) {
             let causes = causes
@@ -260,6 +342,7 @@ impl<'a> Meeting<'a> {
             in_step_share: self.in_step as f64 / self.steps.max(1) as f64,
             exposed_stall: self.exposed,
             charges,
+            stretches,
             has_several_machines,
         }
     }

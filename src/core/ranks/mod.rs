@@ -1,6 +1,6 @@
 //! Several processes that train together: what each one's steps waited for, and which one the others waited for.
 //!
-//! Each rank writes [`StepLog`] while it runs; [`Merged`] is computed from all of them. Invariant: a rank's wait for others at
+//! Each rank writes [`StepLog`] while it runs; [`Logs`] holds those of a run, from which [`Merged`] is computed. Invariant: a rank's wait for others at
 //! a step is charged in full to the rank that came last. May use: `analysis`, `timeline`.
 
 mod log;
@@ -8,7 +8,7 @@ mod merged;
 mod read;
 
 pub use log::{CauseName, LogHeader, RankOf, STEP_LOG, StepLog};
-pub use merged::{Charge, Merged, RankTimes};
+pub use merged::{Charge, Logs, Merged, RankTimes, Stretch};
 pub use read::{LogError, RankLog, StepTimes};
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ fn what_ranks_wait_for_is_charged_to_the_last_one() {
             1_000 * MS * rank as u64,
         );
     }
-    let merged = Merged::of(read(folder.path())).unwrap();
+    let merged = Logs::new(read(folder.path())).merged();
     assert_eq!((merged.steps, merged.world_size), (50, 4));
     assert!((merged.in_step_share - 1.0).abs() < 1e-9 && merged.is_in_step());
     assert_eq!(merged.exposed_stall, Nanos(50 * 12 * MS));
@@ -112,6 +112,8 @@ fn what_ranks_wait_for_is_charged_to_the_last_one() {
     assert_eq!(ranks[2], (0, Nanos(50 * 12 * MS), Nanos::ZERO));
     assert_eq!(merged.ranks[1].latest, Nanos(10 * MS));
     assert_eq!(merged.ranks[0].waits, vec![Nanos(10 * MS); 50]);
+    let without = Logs::new(read(folder.path())).merged_without(Some(1));
+    assert_eq!(without.blamed(), [(0, Nanos(50 * 2 * MS))]);
 }
 
 #[test]
@@ -125,7 +127,7 @@ fn a_rank_that_is_not_done_with_its_step_is_waited_for_as_well() {
         let place = folder.path().join(rank.to_string());
         write(&place, rank as u32, steps, Cause::WakeUp, 0);
     }
-    let merged = Merged::of(read(folder.path())).unwrap();
+    let merged = Logs::new(read(folder.path())).merged();
     let [charge] = &merged.charges[..] else {
         panic!("{:?}", merged.charges)
     };
@@ -148,7 +150,7 @@ fn ranks_that_do_not_wait_for_each_other_are_told_apart() {
             0,
         );
     }
-    let merged = Merged::of(read(folder.path())).unwrap();
+    let merged = Logs::new(read(folder.path())).merged();
     assert!(!merged.is_in_step(), "{merged:?}");
 }
 
@@ -164,7 +166,7 @@ fn a_log_that_is_cut_is_used_up_to_its_last_whole_line() {
     let length = fs::metadata(&path).unwrap().len();
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(length - 5).unwrap();
-    let merged = Merged::of(read(folder.path())).unwrap();
+    let merged = Logs::new(read(folder.path())).merged();
     let steps: Vec<(u64, bool)> = { merged.ranks.iter() }
         .map(|rank| (rank.steps, rank.is_cut))
         .collect();
@@ -188,7 +190,7 @@ proptest! {
             let place = folder.path().join(rank.to_string());
             write(&place, rank as u32, steps, Cause::Capacity(Stage::DECODE), 0);
         }
-        let merged = Merged::of(read(folder.path())).unwrap();
+        let merged = Logs::new(read(folder.path())).merged();
         let charged: Nanos = merged.charges.iter().map(|charge| charge.time).sum();
         let waited: Nanos = merged.ranks.iter().map(|rank| rank.waited_for_others).sum();
         let each: Nanos = merged.ranks.iter().flat_map(|rank| &rank.waits).copied().sum();

@@ -26,6 +26,12 @@ pub(super) fn page(run: &Run) -> Document {
     if run.merged.is_in_step() && !run.merged.charges.is_empty() {
         let charges = words::charges(run);
         tables.push(Table::of("What the others wait for", CHARGES, &charges));
+        let stretches = words::stretches(run);
+        tables.push(Table::of(
+            "Whom they wait for longest, and when",
+            "",
+            &stretches,
+        ));
     }
     let warnings = words::warnings(run).into_iter();
     Document {

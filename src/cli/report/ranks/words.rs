@@ -1,13 +1,11 @@
 //! A run of several ranks as text. May use: `ranks`, `report`, `text`.
 
-use super::Run;
+use super::{Run, Straggler};
 use crate::ranks::{Charge, RankTimes};
 use crate::report::{Status, percent};
 use crate::text::{Column, Look, STRONG, Table, WARNING, labelled, paragraph};
 use crate::timeline::Nanos;
 
-/// Who keeps the others waiting for less of their time is no straggler.
-pub(super) const NOTICEABLE: f64 = 0.03;
 /// Rows at most, unless all are asked for.
 const MOST: usize = 16;
 const CHARGES: usize = 8;
@@ -33,6 +31,9 @@ pub(super) fn render(run: &Run, look: &Look) -> String {
     if run.merged.is_in_step() && !run.merged.charges.is_empty() {
         out += &format!("\n{}", charges(run).render(look.width));
     }
+    if run.merged.is_in_step() && run.merged.stretches.len() > 1 && run.mended.is_some() {
+        out += &format!("\n{}", stretches(run).render(look.width));
+    }
     for warning in warnings(run) {
         let text = paragraph("", 0, &format!("warning: {warning}"), look.width);
         out += &format!("\n{}\n", look.paint(WARNING, text.trim_end()));
@@ -48,25 +49,39 @@ pub(super) fn verdict(run: &Run) -> String {
     if !run.merged.is_in_step() {
         return "the ranks do not wait for each other at their steps".to_owned();
     }
-    let Some((rank, share)) = run.straggler() else {
+    let Some(mended) = run.mended else {
         return "no rank keeps the others waiting".to_owned();
     };
-    let cause = run.merged.charges.iter().find(|charge| charge.rank == rank);
-    let cause = cause.map_or(String::new(), |charge| {
-        format!(", mainly because of its {}", what(charge))
-    });
-    let share = percent(share);
-    format!("rank {rank} keeps the others waiting for {share} of their time{cause}")
+    let share = percent(mended.share);
+    let because = |cause: Option<&str>| {
+        cause.map_or(String::new(), |cause| {
+            format!(", mainly because of its {cause}")
+        })
+    };
+    match mended.straggler {
+        Straggler::Rank(rank) => {
+            let mut own = run.merged.charges.iter();
+            let because = because(own.find(|charge| charge.rank == rank).map(what));
+            format!("rank {rank} keeps the others waiting for {share} of their time{because}")
+        }
+        Straggler::Changing => {
+            let because = because(run.merged.charges.first().map(what));
+            format!(
+                "ranks wait for {share} of their time for the last one, which is not always the same{because}"
+            )
+        }
+    }
 }
 
 /// What to do, and what it would give.
 pub(super) fn advice(run: &Run) -> Option<String> {
-    let (rank, _) = run.straggler()?;
-    let mended = run.mended.filter(|mended| mended.rank == rank)?;
-    Some(format!(
-        "make rank {rank} as fast as the others: predicted {:.2}x ({:.1} samples/s in all)",
-        mended.gain, mended.samples_per_second
-    ))
+    let mended = run.mended?;
+    let gain = mended.gain?;
+    let change = match mended.straggler {
+        Straggler::Rank(rank) => format!("rank {rank} as fast as the others"),
+        Straggler::Changing => "no rank later at a step than the next to last one".to_owned(),
+    };
+    Some(format!("{change}: predicted {gain:.2}x for the whole run"))
 }
 
 pub(super) fn there(run: &Run) -> String {
@@ -149,6 +164,27 @@ pub(super) fn charges(run: &Run) -> Table {
         let share = percent(run.merged.share_of_waiting(charge.time));
         let rank = format!("rank {}", charge.rank);
         table.push([rank, share, what(charge).to_owned()]);
+    }
+    table
+}
+
+/// Which rank the others waited for longest, and when.
+pub(super) fn stretches(run: &Run) -> Table {
+    let mut table = Table::new([
+        Column::name("steps"),
+        Column::words("others wait for"),
+        Column::figure("of their time"),
+    ]);
+    let ranks = run.merged.ranks.len().max(2) as f64;
+    for stretch in &run.merged.stretches {
+        let (first, last) = (stretch.first_step + 1, stretch.first_step + stretch.steps);
+        let waits = stretch.time.0 as f64 / stretch.window.0.max(1) as f64;
+        let share = percent(waits * ranks / (ranks - 1.0));
+        table.push([
+            format!("{first} to {last}"),
+            format!("rank {}", stretch.rank),
+            share,
+        ]);
     }
     table
 }

@@ -1,0 +1,106 @@
+"""Four ranks of one training, one of which the others wait for: the merged report names it, and what mending it gives."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from test_scripts import DEADLINE, SCRIPTS, STALLSCOPE
+
+torch = pytest.importorskip("torch")
+RANKS = 4
+
+
+def train(folder, plant, epochs, fails=False):
+    """The merged report of a training, and what each rank's backward passes took, in seconds."""
+    folder.mkdir()
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)]
+    profiled = [*torchrun, "-m", "stallscope", "torch", "-q", "--run-dir", str(folder), "ranks.py"]
+    command = [*profiled, plant, str(epochs), str(folder)]
+    ran = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, timeout=DEADLINE)
+    assert (ran.returncode != 0) == fails, ran.stderr
+    told = subprocess.run([STALLSCOPE, "report", folder], capture_output=True, text=True, timeout=DEADLINE)
+    assert told.returncode == 0 and (folder / "report.html").exists(), told.stderr
+    merged = subprocess.run([STALLSCOPE, "report", folder, "--json"], capture_output=True, text=True, check=True)
+    backward = [folder / f"backward-{rank}" for rank in range(RANKS)]
+    return json.loads(merged.stdout), told.stdout, [float(one.read_text()) for one in backward if one.exists()]
+
+
+@pytest.fixture(scope="module")
+def gloo():
+    import torch.distributed
+
+    if not torch.distributed.is_gloo_available():
+        pytest.skip("this torch has no gloo")
+
+
+@pytest.fixture(scope="module")
+def even(gloo, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("ranks") / "even", "none", 2)
+
+
+def rate(merged):
+    return sum(rank["samples_per_second"] for rank in merged["standing"])
+
+
+def waits(merged):
+    """By rank and cause, as shares of the window of those that wait."""
+    window = sum(rank["window_ns"] for rank in merged["ranks"]) / RANKS
+    return {
+        (charge["rank"], charge.get("cause")): charge["ns"] / (window * (RANKS - 1)) for charge in merged["charges"]
+    }
+
+
+def test_ranks_that_are_alike_keep_nobody_waiting(even):
+    merged, told, _ = even
+    assert merged["mended"] is None and "no rank keeps the others waiting" in told
+    assert merged["in_step_share"] == 1 and merged["world_size"] == RANKS and not merged["missing"]
+
+
+@pytest.mark.parametrize("plant, rank, stage", [("stage", 2, "augment"), ("disk", 1, "load")])
+def test_a_straggler_is_named_and_charged(plant, rank, stage, even, tmp_path):
+    merged, told, backward = train(tmp_path / plant, plant, 2)
+    assert told.startswith(f"verdict  rank {rank} keeps the others waiting"), told
+    charged = waits(merged)
+    first = max(charged, key=charged.get)
+    assert first == (rank, f"{stage} capacity"), charged
+    # What the script itself has seen of it: its backward passes wait, but for those of the straggler.
+    window = merged["ranks"][0]["window_ns"] / 1e9
+    for other in (other for other in merged["ranks"] if other["rank"] != rank):
+        own = (backward[other["rank"]] - backward[rank]) / window
+        found = other["waited_for_others_ns"] / 1e9 / window
+        print(f"{plant}: rank {other['rank']} waited {own:.2%} of its time, {found:.2%} were found")
+        assert abs(own - found) < 0.04, (own, found)
+    of_straggler = sum(share for (number, _), share in charged.items() if number == rank)
+    assert abs(of_straggler - merged["mended"]["share"]) < 1e-6
+    gained = rate(even[0]) / rate(merged)
+    predicted = merged["mended"]["gain"]
+    print(f"{plant}: mending it is predicted to give {predicted:.3f}x, and gave {gained:.3f}x")
+    assert abs(predicted / gained - 1) < 0.1, (predicted, gained)
+
+
+def test_a_straggler_that_changes_is_named_for_its_steps(even, tmp_path):
+    merged, told, _ = train(tmp_path / "moving", "moving", RANKS)
+    assert merged["mended"]["straggler"] == "changing" and "not always the same" in told
+    assert [stretch["rank"] for stretch in merged["stretches"]] == [0, 1, 2, 3]
+    for rank, stretch in enumerate(merged["stretches"]):
+        assert abs(stretch["first_step"] - max(40 * rank, 3)) <= 8, merged["stretches"]
+    charged = waits(merged)
+    most = sorted(charged, key=charged.get)[-RANKS:]
+    assert sorted(most) == [(rank, "augment capacity") for rank in range(RANKS)], charged
+    gained, predicted = rate(even[0]) / rate(merged), merged["mended"]["gain"]
+    print(f"moving: mending it is predicted to give {predicted:.3f}x, and gave {gained:.3f}x")
+    assert abs(predicted / gained - 1) < 0.12, (predicted, gained)
+
+
+def test_a_rank_that_was_killed_is_said_and_the_rest_is_used(gloo, tmp_path):
+    folder = tmp_path / "killed"
+    merged, told, _ = train(folder, "killed", 3, fails=True)
+    assert merged["steps"] >= 55, merged["steps"]
+    assert merged["standing"][3]["status"] != "complete" and not merged["missing"]
+    # A log that is cut short, and a rank that has left nothing.
+    log = folder / "rank-1" / "steps.jsonl"
+    log.write_bytes(log.read_bytes()[:-300])
+    (folder / "rank-0").rename(tmp_path / "rank-0")
+    told = subprocess.run([STALLSCOPE, "report", folder], capture_output=True, text=True, check=True).stdout
+    assert "rank 0 has left nothing" in told and "cut off" in told and "ranks    3 of 4" in told
