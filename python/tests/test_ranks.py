@@ -11,9 +11,24 @@ torch = pytest.importorskip("torch")
 RANKS = 4
 
 
-def train(folder, plant, epochs, fails=False):
+def others(folder):
+    """Cores that other programs, other ranks among them, used beside each rank."""
+    reports = [json.loads(path.read_text()) for path in folder.glob("rank-*/report.json")]
+    return max(report["other_programs_cpu_ns"] / report["window_ns"] for report in reports)
+
+
+def train(folder, plant, epochs):
     """The merged report of a training, and what each rank's backward passes took, in seconds."""
-    folder.mkdir()
+    for attempt in range(3):
+        trained = train_once(folder / str(attempt), plant, epochs)
+        # The ranks themselves use half a core.
+        if others(folder / str(attempt)) < 0.9:
+            return trained
+    pytest.skip("other programs use the cores")
+
+
+def train_once(folder, plant, epochs, fails=False):
+    folder.mkdir(parents=True)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)]
     profiled = [*torchrun, "-m", "stallscope", "torch", "-q", "--run-dir", str(folder), "ranks.py"]
     command = [*profiled, plant, str(epochs), str(folder)]
@@ -23,7 +38,7 @@ def train(folder, plant, epochs, fails=False):
     assert told.returncode == 0 and (folder / "report.html").exists(), told.stderr
     merged = subprocess.run([STALLSCOPE, "report", folder, "--json"], capture_output=True, text=True, check=True)
     backward = [folder / f"backward-{rank}" for rank in range(RANKS)]
-    return json.loads(merged.stdout), told.stdout, [float(one.read_text()) for one in backward if one.exists()]
+    return json.loads(merged.stdout), " ".join(told.stdout.split()), [float(one.read_text()) for one in backward if one.exists()]
 
 
 @pytest.fixture(scope="module")
@@ -60,17 +75,18 @@ def test_ranks_that_are_alike_keep_nobody_waiting(even):
 @pytest.mark.parametrize("plant, rank, stage", [("stage", 2, "augment"), ("disk", 1, "load")])
 def test_a_straggler_is_named_and_charged(plant, rank, stage, even, tmp_path):
     merged, told, backward = train(tmp_path / plant, plant, 2)
-    assert told.startswith(f"verdict  rank {rank} keeps the others waiting"), told
+    assert told.startswith(f"verdict rank {rank} keeps the others waiting"), told
     charged = waits(merged)
     first = max(charged, key=charged.get)
     assert first == (rank, f"{stage} capacity"), charged
-    # What the script itself has seen of it: its backward passes wait, but for those of the straggler.
+    # What the script itself has seen of it: by how much longer than the straggler's the others' backward passes are.
     window = merged["ranks"][0]["window_ns"] / 1e9
-    for other in (other for other in merged["ranks"] if other["rank"] != rank):
-        own = (backward[other["rank"]] - backward[rank]) / window
-        found = other["waited_for_others_ns"] / 1e9 / window
-        print(f"{plant}: rank {other['rank']} waited {own:.2%} of its time, {found:.2%} were found")
-        assert abs(own - found) < 0.04, (own, found)
+    found = {each["rank"]: each["waited_for_others_ns"] / 1e9 / window for each in merged["ranks"]}
+    for other in set(range(RANKS)) - {rank}:
+        own = (backward[other] - backward[rank]) / window
+        more = found[other] - found[rank]
+        print(f"{plant}: rank {other} waited {own:.2%} of its time more than rank {rank}, {more:.2%} were found")
+        assert abs(own - more) < 0.03, (own, more)
     of_straggler = sum(share for (number, _), share in charged.items() if number == rank)
     assert abs(of_straggler - merged["mended"]["share"]) < 1e-6
     gained = rate(even[0]) / rate(merged)
@@ -95,7 +111,7 @@ def test_a_straggler_that_changes_is_named_for_its_steps(even, tmp_path):
 
 def test_a_rank_that_was_killed_is_said_and_the_rest_is_used(gloo, tmp_path):
     folder = tmp_path / "killed"
-    merged, told, _ = train(folder, "killed", 3, fails=True)
+    merged, told, _ = train_once(folder, "killed", 3, fails=True)
     assert merged["steps"] >= 55, merged["steps"]
     assert merged["standing"][3]["status"] != "complete" and not merged["missing"]
     # A log that is cut short, and a rank that has left nothing.
@@ -103,4 +119,5 @@ def test_a_rank_that_was_killed_is_said_and_the_rest_is_used(gloo, tmp_path):
     log.write_bytes(log.read_bytes()[:-300])
     (folder / "rank-0").rename(tmp_path / "rank-0")
     told = subprocess.run([STALLSCOPE, "report", folder], capture_output=True, text=True, check=True).stdout
-    assert "rank 0 has left nothing" in told and "cut off" in told and "ranks    3 of 4" in told
+    told = " ".join(told.split())
+    assert "rank 0 has left nothing" in told and "cut off" in told and "ranks 3 of 4" in told

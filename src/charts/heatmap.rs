@@ -48,6 +48,8 @@ pub enum Frame {
 const TILE: At = (96, 46);
 /// Between a tile and its place's edge; its frame lies in between.
 const GAP: i32 = 5;
+/// Of a column's value.
+const MOST_LINES: usize = 3;
 const RAMP: At = (200, 14);
 
 /// Red, green and blue of `value` between `least` and `most`.
@@ -67,6 +69,11 @@ pub fn is_bright(colour: [u8; 3]) -> bool {
     0.299 * red + 0.587 * green + 0.114 * blue > 130.0
 }
 
+/// Lines of the longest head.
+fn height(heads: &[Vec<String>]) -> i32 {
+    heads.iter().map(Vec::len).max().unwrap_or(1) as i32
+}
+
 fn drawn([red, green, blue]: [u8; 3]) -> RGBColor {
     RGBColor(red, green, blue)
 }
@@ -80,31 +87,64 @@ impl Heatmap {
             words::widest(&rows.values, TEXT).max(name) + 8
         });
         let across = names + TILE.0 * self.columns.values.len() as i32;
-        let panel = TILE.1 * rows.map_or(1, |rows| rows.values.len()) as i32 + 4 * LINE;
+        let heads = self.heads();
+        let tiles = TILE.1 * rows.map_or(1, |rows| rows.values.len()) as i32;
+        let panel = tiles + (3 + height(&heads)) * LINE;
         let panels = panel * self.panels.len() as i32;
         let title = words::width(&self.heading.title, TITLE);
         let width = across.max(title).max(RAMP.0 + 280);
         self.heading.page((width, panels + 3 * LINE), |area| {
             for (map, top) in self.panels.iter().zip((0..).step_by(panel as usize)) {
-                self.draw_panel(map, &area.margin(top, 0, 0, 0), names)?;
+                self.draw_panel(map, &area.margin(top, 0, 0, 0), names, &heads)?;
             }
             self.draw_legend(&area.margin(panels, 0, 0, 0))
         })
     }
 
-    fn draw_panel(&self, panel: &HeatmapPanel, area: &Area<'_>, names: i32) -> Drawn {
+    /// The columns' values in lines that are no wider than their tiles.
+    fn heads(&self) -> Vec<Vec<String>> {
+        let values = self.columns.values.iter();
+        values
+            .map(|value| words::lines(value, TEXT, TILE.0 - GAP, MOST_LINES))
+            .collect()
+    }
+
+    fn draw_panel(
+        &self,
+        panel: &HeatmapPanel,
+        area: &Area<'_>,
+        names: i32,
+        heads: &[Vec<String>],
+    ) -> Drawn {
         let line = |line: i32| LINE * line + LINE / 2;
-        let at = |column: i32, row: i32| (names + TILE.0 * column, 3 * LINE + TILE.1 * row);
+        let lines = height(heads);
+        let at =
+            |column: i32, row: i32| (names + TILE.0 * column, (2 + lines) * LINE + TILE.1 * row);
         write(area, &panel.caption, KEY, HPos::Left, (0, line(0)))?;
         let columns = &self.columns;
         let middle = names + TILE.0 * columns.values.len() as i32 / 2;
         write(area, &columns.name, KEY, HPos::Center, (middle, line(1)))?;
-        for (value, column) in columns.values.iter().zip(0..) {
+        for (head, column) in heads.iter().zip(0..) {
             let x = at(column, 0).0 + TILE.0 / 2;
-            write(area, value, TEXT, HPos::Center, (x, line(2)))?;
+            // The last of its lines is beside the tiles.
+            for (words, above) in head.iter().rev().zip(0..) {
+                write(
+                    area,
+                    words,
+                    TEXT,
+                    HPos::Center,
+                    (x, line(1 + lines - above)),
+                )?;
+            }
         }
         if let Some(rows) = &self.rows {
-            write(area, &rows.name, KEY, HPos::Right, (names - 8, line(2)))?;
+            write(
+                area,
+                &rows.name,
+                KEY,
+                HPos::Right,
+                (names - 8, line(1 + lines)),
+            )?;
             for (value, row) in rows.values.iter().zip(0..) {
                 let y = at(0, row).1 + TILE.1 / 2;
                 write(area, value, TEXT, HPos::Right, (names - 8, y))?;

@@ -74,8 +74,10 @@ fn figures(run: &Run) -> Vec<Figure> {
 }
 
 fn heatmap(ranks: &[&RankTimes]) -> Heatmap {
+    let mut ranks = ranks.to_vec();
+    ranks.sort_by_key(|rank| rank.rank);
     let mut totals: BTreeMap<&str, Nanos> = BTreeMap::new();
-    for (cause, time) in ranks.iter().flat_map(|rank| &rank.causes) {
+    for (cause, time) in ranks.iter().copied().flat_map(|rank| &rank.causes) {
         *totals.entry(&cause.cause).or_default() += *time;
     }
     let mut causes: Vec<(&str, Nanos)> = totals.into_iter().collect();
