@@ -8,9 +8,9 @@ mod words;
 use super::{open, read};
 use crate::analysis::predict::torch::Predictor;
 use crate::cli::args::ReportArgs;
-use crate::ranks::{Logs, Merged, RankLog, STEP_LOG};
+use crate::ranks::{Logs, Merged, RankLog, RankTimes, STEP_LOG};
+use crate::report::Status;
 use crate::report::page::document_page;
-use crate::report::{Report, Status};
 use crate::text::Look;
 use crate::timeline::Nanos;
 use anyhow::{Context, bail};
@@ -56,6 +56,8 @@ pub(super) struct Mended {
 /// Who keeps the others waiting for less of their time is no straggler: a rank, or ranks in turn.
 const NOTICEABLE: f64 = 0.03;
 const NOTICEABLE_IN_ALL: f64 = 0.1;
+/// Ranks whose pace is simulated, the slowest.
+const MOST_SIMULATED: usize = 8;
 /// One rank is the straggler where it has at least so much of the waits.
 const MOSTLY: f64 = 0.6;
 
@@ -126,7 +128,7 @@ pub(super) fn report(
 
 impl Run {
     fn read(folder: &Path, folders: &[(u32, PathBuf)]) -> anyhow::Result<Run> {
-        let (mut logs, mut reports, mut standing) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut logs, mut standing) = (Vec::new(), Vec::new());
         for (rank, path) in folders {
             let log = RankLog::read(path);
             let report = read(&path.join("report.json"));
@@ -145,7 +147,6 @@ impl Run {
                 problem: (!problems.is_empty()).then(|| problems.join("; ")),
             });
             logs.extend(log.ok());
-            reports.extend(report.map(|report| (*rank, report)));
         }
         if logs.is_empty() {
             bail!(
@@ -165,7 +166,7 @@ impl Run {
             missing: (0..merged.world_size)
                 .filter(|rank| !known.contains(rank))
                 .collect(),
-            mended: mended(&logs, &merged, &reports),
+            mended: mended(&logs, &merged, folders),
             merged,
             standing,
         })
@@ -173,7 +174,7 @@ impl Run {
 }
 
 /// What keeps the ranks waiting, and what would be without it.
-fn mended(logs: &Logs, merged: &Merged, reports: &[(u32, Report)]) -> Option<Mended> {
+fn mended(logs: &Logs, merged: &Merged, folders: &[(u32, PathBuf)]) -> Option<Mended> {
     let blamed = merged.blamed();
     let (worst, time) = *blamed.first().filter(|_| merged.is_in_step())?;
     let all: Nanos = blamed.iter().map(|(_, time)| *time).sum();
@@ -182,7 +183,7 @@ fn mended(logs: &Logs, merged: &Merged, reports: &[(u32, Report)]) -> Option<Men
         return Some(Mended {
             straggler: Straggler::Rank(worst),
             share,
-            gain: without(worst, logs, merged, reports),
+            gain: without(worst, logs, merged, folders),
         });
     }
     let late: Nanos = merged.ranks.iter().map(|rank| rank.late).sum();
@@ -195,20 +196,27 @@ fn mended(logs: &Logs, merged: &Merged, reports: &[(u32, Report)]) -> Option<Men
 
 /// How many times as fast the run is predicted to be if rank `worst` were as fast as the others: at the pace of the slowest of
 /// them, where steps wait for the rest of them only.
-fn without(worst: u32, logs: &Logs, merged: &Merged, reports: &[(u32, Report)]) -> Option<f64> {
+fn without(worst: u32, logs: &Logs, merged: &Merged, folders: &[(u32, PathBuf)]) -> Option<f64> {
     let rest = logs.merged_without(Some(worst));
+    let mut others: Vec<(&RankTimes, &RankTimes)> = { merged.ranks.iter() }
+        .filter_map(|rank| {
+            let mut rest = rest.ranks.iter();
+            Some((rank, rest.find(|other| other.rank == rank.rank)?))
+        })
+        .collect();
+    // Those that had to wait least are the slowest.
+    others.sort_by_key(|(rank, _)| rank.waited_for_others);
+    others.truncate(MOST_SIMULATED);
     let (mut pace, mut own) = (f64::INFINITY, Vec::new());
-    for rank in &merged.ranks {
-        let report = reports.iter().find(|(number, _)| *number == rank.rank);
-        let torch = report.and_then(|(_, report)| report.torch.as_ref())?;
+    for (rank, still) in others {
+        let (_, folder) = folders.iter().find(|(number, _)| *number == rank.rank)?;
+        let torch = read(&folder.join("report.json")).ok()?.torch?;
         let predictor = Predictor::new(&torch.costs)?;
         own.push(predictor.own());
-        if let Some(still) = rest.ranks.iter().find(|other| other.rank == rank.rank) {
-            let waits = rank.waits.iter().zip(&still.waits);
-            let waits: Vec<u64> = waits.map(|(wait, still)| (*wait - *still).0).collect();
-            let alone = predictor.without_waits(&waits);
-            pace = pace.min(alone.rate(alone.loader()));
-        }
+        let waits = rank.waits.iter().zip(&still.waits);
+        let waits: Vec<u64> = waits.map(|(wait, still)| (*wait - *still).0).collect();
+        let alone = predictor.without_waits(&waits);
+        pace = pace.min(alone.rate(alone.loader()));
     }
     let now = own.iter().sum::<f64>() / own.len().max(1) as f64;
     (pace.is_finite() && now > 0.0).then(|| pace / now)
