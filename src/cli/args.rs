@@ -295,7 +295,7 @@ Examples:
   stallscope report traces/quickstart-20261126-120000 --open
   stallscope report traces/latest --html /tmp/for-my-colleague.html -q
   stallscope report traces/latest -v                          (all of it as text)
-  stallscope report traces/train-20261126-120000              (of several ranks: which one the others wait for)
+  stallscope report traces/train-20261126-120000              (several ranks: finds the straggler)
 
 The page is one file that needs no network, so you can send it to a colleague.")]
 pub struct ReportArgs {

@@ -136,7 +136,7 @@ impl Run {
             problems.extend(log.as_ref().err().map(ToString::to_string));
             problems.extend(report.as_ref().err().map(ToString::to_string));
             if log.as_ref().is_ok_and(|log| log.is_cut) {
-                problems.push("its log of steps is cut off".to_owned());
+                problems.push(format!("{STEP_LOG} is cut off"));
             }
             let report = report.ok();
             problems.extend(report.as_ref().and_then(|report| report.error.clone()));
@@ -150,8 +150,8 @@ impl Run {
         }
         if logs.is_empty() {
             bail!(
-                "no rank in {} has left a log of its steps ({STEP_LOG})\n  \
-                 try: `stallscope report` with the folder of one rank, or run again with this version",
+                "cannot merge the ranks in {}: none of them has a {STEP_LOG}\n  \
+                 try: `stallscope report` with the folder of one rank, or profile again with this version",
                 folder.display()
             )
         }

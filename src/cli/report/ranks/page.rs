@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 /// More of them say nothing at a glance.
 const MOST_RANKS: usize = 64;
 const MOST_CAUSES: usize = 7;
-const READING: &str = "Shares of each rank's time: its own data wait by cause, then its wait for ranks that came later.";
-const RANKS: &str = "Came last: steps at which every other rank had its batch before. Late by: how long the next to last \
-                     one then waited, on average and at most.";
+const READING: &str = "Each row is a rank: its data wait by cause, then its wait for other ranks, as shares of its time.";
+const RANKS: &str = "Came last: steps at which this rank had its batch after all others. Late by: how long after the next to last, \
+                     mean and maximum.";
 const CHARGES: &str =
-    "What the rank that came last was doing meanwhile; training step: the step before.";
+    "What the last rank was waiting for. Training step: it was still busy with the step before.";
 
 /// All of it but files.
 pub(super) fn page(run: &Run) -> Document {
@@ -28,7 +28,7 @@ pub(super) fn page(run: &Run) -> Document {
         tables.push(Table::of("What the others wait for", CHARGES, &charges));
         let stretches = words::stretches(run);
         tables.push(Table::of(
-            "Whom they wait for longest, and when",
+            "Stragglers over time",
             "",
             &stretches,
         ));

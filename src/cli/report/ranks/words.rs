@@ -47,28 +47,24 @@ pub(super) fn verdict(run: &Run) -> String {
         return "none: no step was measured on two ranks".to_owned();
     }
     if !run.merged.is_in_step() {
-        return "the ranks do not wait for each other at their steps".to_owned();
+        return "no straggler: the ranks do not wait for each other".to_owned();
     }
     let Some(mended) = run.mended else {
-        return "no rank keeps the others waiting".to_owned();
+        return "no straggler: no rank keeps the others waiting".to_owned();
     };
     let share = percent(mended.share);
-    let because = |cause: Option<&str>| {
-        cause.map_or(String::new(), |cause| {
-            format!(", mainly because of its {cause}")
-        })
+    let because = |charge: Option<&Charge>| {
+        charge.map_or(String::new(), |charge| format!(", mainly because of {}", what(charge)))
     };
+    let charges = &run.merged.charges;
     match mended.straggler {
         Straggler::Rank(rank) => {
-            let mut own = run.merged.charges.iter();
-            let because = because(own.find(|charge| charge.rank == rank).map(what));
-            format!("rank {rank} keeps the others waiting for {share} of their time{because}")
+            let because = because(charges.iter().find(|charge| charge.rank == rank));
+            format!("rank {rank} is the straggler: the others wait for it {share} of the time{because}")
         }
         Straggler::Changing => {
-            let because = because(run.merged.charges.first().map(what));
-            format!(
-                "ranks wait for {share} of their time for the last one, which is not always the same{because}"
-            )
+            let because = because(charges.first());
+            format!("the straggler changes: ranks wait for each other {share} of the time{because}")
         }
     }
 }
@@ -78,10 +74,10 @@ pub(super) fn advice(run: &Run) -> Option<String> {
     let mended = run.mended?;
     let gain = mended.gain?;
     let change = match mended.straggler {
-        Straggler::Rank(rank) => format!("rank {rank} as fast as the others"),
-        Straggler::Changing => "no rank later at a step than the next to last one".to_owned(),
+        Straggler::Rank(rank) => format!("rank {rank} were as fast as the others"),
+        Straggler::Changing => "no rank were later than the next to last".to_owned(),
     };
-    Some(format!("{change}: predicted {gain:.2}x for the whole run"))
+    Some(format!("predicted speedup of the whole run if {change}: {gain:.2}x"))
 }
 
 pub(super) fn there(run: &Run) -> String {
@@ -93,7 +89,7 @@ pub(super) fn there(run: &Run) -> String {
 fn stall(run: &Run) -> Option<String> {
     let window = run.merged.window();
     let share = run.merged.exposed_stall.0 as f64 / window.0.max(1) as f64;
-    let text = "of the time, some rank waits for its batch (the longest wait of each step)";
+    let text = "of the time at least one rank waits for data (the longest wait of each step)";
     (window > Nanos::ZERO).then(|| format!("{} {text}", percent(share)))
 }
 
@@ -156,9 +152,9 @@ fn what(charge: &Charge) -> &str {
 /// What ranks waited for on others.
 pub(super) fn charges(run: &Run) -> Table {
     let mut table = Table::new([
-        Column::name("others wait for"),
-        Column::figure("of their time"),
-        Column::words("because of its"),
+        Column::name("the others wait for"),
+        Column::figure("share of time"),
+        Column::words("because of"),
     ]);
     for charge in run.merged.charges.iter().take(CHARGES) {
         let share = percent(run.merged.share_of_waiting(charge.time));
@@ -172,8 +168,8 @@ pub(super) fn charges(run: &Run) -> Table {
 pub(super) fn stretches(run: &Run) -> Table {
     let mut table = Table::new([
         Column::name("steps"),
-        Column::words("others wait for"),
-        Column::figure("of their time"),
+        Column::words("straggler"),
+        Column::figure("others wait"),
     ]);
     let ranks = run.merged.ranks.len().max(2) as f64;
     for stretch in &run.merged.stretches {
@@ -194,7 +190,7 @@ pub(super) fn warnings(run: &Run) -> Vec<String> {
     let mut warnings = Vec::new();
     if !run.missing.is_empty() {
         let missing: Vec<String> = run.missing.iter().map(ToString::to_string).collect();
-        warnings.push(format!("rank {} has left nothing", missing.join(", ")));
+        warnings.push(format!("no files from rank {}", missing.join(", ")));
     }
     for standing in &run.standing {
         if let Some(problem) = &standing.problem {
@@ -206,13 +202,13 @@ pub(super) fn warnings(run: &Run) -> Vec<String> {
         && least < most
     {
         warnings.push(format!(
-            "the ranks have done {least} to {most} steps; each step is compared between the ranks that have done it"
+            "ranks finished between {least} and {most} steps; each step is compared among the ranks that finished it"
         ));
     }
     if run.merged.has_several_machines {
         warnings.push(
-            "the ranks ran on several machines, and their clocks are compared by the time of day: waits shorter than \
-             these clocks differ by may be wrong"
+            "the ranks ran on several machines, whose clocks were aligned by the time of day: waits shorter than the \
+             error of these clocks may be wrong"
                 .to_owned(),
         );
     }
