@@ -27,11 +27,7 @@ pub(super) fn page(run: &Run) -> Document {
         let charges = words::charges(run);
         tables.push(Table::of("What the others wait for", CHARGES, &charges));
         let stretches = words::stretches(run);
-        tables.push(Table::of(
-            "Stragglers over time",
-            "",
-            &stretches,
-        ));
+        tables.push(Table::of("Stragglers over time", "", &stretches));
     }
     let warnings = words::warnings(run).into_iter();
     Document {

@@ -54,13 +54,17 @@ pub(super) fn verdict(run: &Run) -> String {
     };
     let share = percent(mended.share);
     let because = |charge: Option<&Charge>| {
-        charge.map_or(String::new(), |charge| format!(", mainly because of {}", what(charge)))
+        charge.map_or(String::new(), |charge| {
+            format!(", mainly because of {}", what(charge))
+        })
     };
     let charges = &run.merged.charges;
     match mended.straggler {
         Straggler::Rank(rank) => {
             let because = because(charges.iter().find(|charge| charge.rank == rank));
-            format!("rank {rank} is the straggler: the others wait for it {share} of the time{because}")
+            format!(
+                "rank {rank} is the straggler: the others wait for it {share} of the time{because}"
+            )
         }
         Straggler::Changing => {
             let because = because(charges.first());
@@ -77,7 +81,9 @@ pub(super) fn advice(run: &Run) -> Option<String> {
         Straggler::Rank(rank) => format!("rank {rank} were as fast as the others"),
         Straggler::Changing => "no rank were later than the next to last".to_owned(),
     };
-    Some(format!("predicted speedup of the whole run if {change}: {gain:.2}x"))
+    Some(format!(
+        "predicted speedup of the whole run if {change}: {gain:.2}x"
+    ))
 }
 
 pub(super) fn there(run: &Run) -> String {
