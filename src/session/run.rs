@@ -151,7 +151,7 @@ impl Session {
         let training = Arc::new(Mutex::new(Training::default()));
         let mut collector = self.collector(&plan, &recorder, trace, training.clone(), timeline);
         collector.host_spans = host_spans;
-        collector.warnings = warnings;
+        collector.warnings.extend(warnings);
         let device_wait = collector.device_wait.clone();
         let on_hang = self.options.on_hang.take();
         let session = Arc::new(self);
@@ -443,8 +443,13 @@ impl Session {
         let rank = self.config.rank;
         let mut warnings = Vec::new();
         let step_log = (rank.world_size > 1).then(|| {
-            let (rank, of) = (rank.index as u32, rank.world_size as u32);
-            let header = LogHeader::now(RankOf { rank, of }, rule.warmup_steps, self.clock.now());
+            let rank = RankOf {
+                rank: rank.index as u32,
+                of: rank.world_size as u32,
+                meets_others: false,
+            };
+            let clock = || self.clock.now();
+            let header = LogHeader::now(rank, rule.warmup_steps, Some(&clock));
             StepLog::create(&self.options.run_dir, &header, &rule)
         });
         let step_log = step_log.and_then(|log| {

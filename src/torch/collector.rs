@@ -341,10 +341,9 @@ impl Collector {
             let spans = measuring.analysis.finish();
             measuring.idle(&spans);
             if let Some(steps) = &mut measuring.steps {
-                steps.finish().map_err(|source| CollectError::Write {
-                    path: self.options.run_dir.join(STEP_LOG),
-                    source,
-                })?;
+                let unwritten = steps.finish().err();
+                let unwritten = unwritten.map(|error| format!("cannot write {STEP_LOG}: {error}"));
+                self.translation.problems.extend(unwritten);
             }
             if let Some(summary) = measuring.analysis.summary(self.translation.lanes()) {
                 measuring.feed.over_time(&summary);
@@ -389,19 +388,24 @@ impl Collector {
         let session = &self.translation.session;
         let rank = session.rank.filter(|_| session.world_size > 1);
         let steps = rank.map(|rank| {
-            let of = session.world_size;
-            let header = LogHeader::now(RankOf { rank, of }, rule.warmup_steps, Nanos(now()));
+            let rank = RankOf {
+                rank,
+                of: session.world_size,
+                meets_others: true,
+            };
+            let header = LogHeader::now(rank, rule.warmup_steps, None);
             StepLog::create(&self.options.run_dir, &header, &rule)
         });
-        let write = |source| CollectError::Write {
-            path: self.options.run_dir.join(STEP_LOG),
-            source,
-        };
+        let steps = steps.and_then(|log| {
+            let unwritten = |error| format!("cannot write {STEP_LOG}: {error}");
+            let log = log.map_err(|error| self.translation.problems.push(unwritten(error)));
+            log.ok()
+        });
         Ok(Some(Measuring {
             analysis: analysis.with_epochs(epochs.batches),
             feed: TracingFeed::new(trace.clone(), traced, &rule, None),
             trace,
-            steps: steps.transpose().map_err(write)?,
+            steps,
         }))
     }
 

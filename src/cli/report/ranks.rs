@@ -5,10 +5,11 @@
 mod page;
 mod words;
 
-use super::{open, read};
+use super::{cannot_write, open, read};
+use crate::analysis::predict::Estimate;
 use crate::analysis::predict::torch::Predictor;
 use crate::cli::args::ReportArgs;
-use crate::ranks::{Logs, Merged, RankLog, RankTimes, STEP_LOG};
+use crate::ranks::{Cut, Logs, Merged, RankLog, RankTimes, STEP_LOG};
 use crate::report::Status;
 use crate::report::page::document_page;
 use crate::text::Look;
@@ -50,7 +51,7 @@ pub(super) struct Mended {
     /// Share of the others' time that they wait, 0 to 1.
     pub(super) share: f64,
     /// Times as fast, where that can be predicted.
-    pub(super) gain: Option<f64>,
+    pub(super) gain: Option<Estimate>,
 }
 
 /// Who keeps the others waiting for less of their time is no straggler: a rank, or ranks in turn.
@@ -77,14 +78,18 @@ pub(super) struct Run {
     pub(super) mended: Option<Mended>,
 }
 
+/// Where the page is written, unless `--html` says.
+const PAGE: &str = "ranks.html";
+
 /// The folders of a run's ranks, in order; none where it is no such run.
 pub(super) fn folders(run: &Path) -> Vec<(u32, PathBuf)> {
     let entries = fs::read_dir(run).into_iter().flatten().flatten();
     let mut folders: Vec<(u32, PathBuf)> = entries
         .filter_map(|entry| {
             let name = entry.file_name();
-            let number = name.to_str()?.strip_prefix("rank-")?.parse().ok()?;
-            entry.path().is_dir().then(|| (number, entry.path()))
+            let rank = name.to_str()?.strip_prefix("rank-")?.parse().ok()?;
+            let is_ours = name == *format!("rank-{rank}") && entry.path().is_dir();
+            is_ours.then(|| (rank, entry.path()))
         })
         .collect();
     folders.sort_unstable();
@@ -102,11 +107,9 @@ pub(super) fn report(
 ) -> anyhow::Result<()> {
     let run = Run::read(&args.report, folders)?;
     let html = args.html.clone();
-    let html = html.unwrap_or_else(|| args.report.join("report.html"));
-    fs::write(&html, document_page(&page::page(&run))).with_context(|| {
-        let page = html.display();
-        format!("cannot write {page}\n  try: --html with a path that you may write to")
-    })?;
+    let html = html.unwrap_or_else(|| args.report.join(PAGE));
+    let page = document_page(&page::page(&run));
+    fs::write(&html, page).with_context(|| cannot_write(&html))?;
     if args.shown.output.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&run)?)?;
     } else {
@@ -131,14 +134,30 @@ impl Run {
         let (mut logs, mut standing) = (Vec::new(), Vec::new());
         for (rank, path) in folders {
             let log = RankLog::read(path);
-            let report = read(&path.join("report.json"));
+            let at = path.join("report.json");
+            // A PyTorch training has none yet while it runs.
+            let report = at.exists().then(|| read(&at));
             let mut problems: Vec<String> = Vec::new();
-            problems.extend(log.as_ref().err().map(ToString::to_string));
-            problems.extend(report.as_ref().err().map(ToString::to_string));
-            if log.as_ref().is_ok_and(|log| log.is_cut) {
-                problems.push(format!("{STEP_LOG} is cut off"));
+            match &log {
+                Err(error) => problems.push(error.to_string()),
+                Ok(log) if log.header.rank != *rank => {
+                    problems.push(format!("{STEP_LOG} is that of rank {}", log.header.rank));
+                }
+                Ok(log) => problems.extend(log.cut.map(|cut| match cut {
+                    Cut::Line => format!("{STEP_LOG} is cut off"),
+                    Cut::Lost => format!(
+                        "records were lost, so its steps are compared up to step {} only",
+                        log.steps.len()
+                    ),
+                })),
             }
-            let report = report.ok();
+            let report = match report.transpose() {
+                Ok(report) => report,
+                Err(error) => {
+                    problems.push(format!("{error:#}"));
+                    None
+                }
+            };
             problems.extend(report.as_ref().and_then(|report| report.error.clone()));
             standing.push(Standing {
                 rank: *rank,
@@ -146,8 +165,9 @@ impl Run {
                 samples_per_second: report.as_ref().map(|report| report.samples_per_second),
                 problem: (!problems.is_empty()).then(|| problems.join("; ")),
             });
-            logs.extend(log.ok());
+            logs.extend(log.ok().filter(|log| log.header.rank == *rank));
         }
+        leave_out_earlier_runs(&mut logs, &mut standing);
         if logs.is_empty() {
             bail!(
                 "cannot merge the ranks in {}: none of them has a {STEP_LOG}\n  \
@@ -173,6 +193,23 @@ impl Run {
     }
 }
 
+/// Leaves out what a run of another number of ranks has left in the same folder.
+fn leave_out_earlier_runs(logs: &mut Vec<RankLog>, standing: &mut [Standing]) {
+    let latest = logs.iter().max_by_key(|log| log.header.unix_ns);
+    let Some(of) = latest.map(|log| log.header.world_size) else {
+        return;
+    };
+    logs.retain(|log| {
+        let (rank, other) = (log.header.rank, log.header.world_size);
+        if other != of
+            && let Some(own) = standing.iter_mut().find(|own| own.rank == rank)
+        {
+            own.problem = Some(format!("left out: it is of another run, of {other} ranks"));
+        }
+        other == of
+    });
+}
+
 /// What keeps the ranks waiting, and what would be without it.
 fn mended(logs: &Logs, merged: &Merged, folders: &[(u32, PathBuf)]) -> Option<Mended> {
     let blamed = merged.blamed();
@@ -190,13 +227,20 @@ fn mended(logs: &Logs, merged: &Merged, folders: &[(u32, PathBuf)]) -> Option<Me
     (in_all >= NOTICEABLE_IN_ALL).then(|| Mended {
         straggler: Straggler::Changing,
         share: in_all,
-        gain: Some(1.0 / (1.0 - late.0 as f64 / merged.window().0.max(1) as f64).max(0.01)),
+        gain: Some(Estimate::exactly(
+            merged.window.0 as f64 / (merged.window - late).0.max(1) as f64,
+        )),
     })
 }
 
 /// How many times as fast the run is predicted to be if rank `worst` were as fast as the others: at the pace of the slowest of
 /// them, where steps wait for the rest of them only.
-fn without(worst: u32, logs: &Logs, merged: &Merged, folders: &[(u32, PathBuf)]) -> Option<f64> {
+fn without(
+    worst: u32,
+    logs: &Logs,
+    merged: &Merged,
+    folders: &[(u32, PathBuf)],
+) -> Option<Estimate> {
     let rest = logs.merged_without(Some(worst));
     let mut others: Vec<(&RankTimes, &RankTimes)> = { merged.ranks.iter() }
         .filter_map(|rank| {
@@ -207,17 +251,33 @@ fn without(worst: u32, logs: &Logs, merged: &Merged, folders: &[(u32, PathBuf)])
     // Those that had to wait least are the slowest.
     others.sort_by_key(|(rank, _)| rank.waited_for_others);
     others.truncate(MOST_SIMULATED);
-    let (mut pace, mut own) = (f64::INFINITY, Vec::new());
+    let (mut slowest, mut own): (Option<Estimate>, Vec<f64>) = (None, Vec::new());
     for (rank, still) in others {
         let (_, folder) = folders.iter().find(|(number, _)| *number == rank.rank)?;
-        let torch = read(&folder.join("report.json")).ok()?.torch?;
-        let predictor = Predictor::new(&torch.costs)?;
+        let Ok(report) = read(&folder.join("report.json")) else {
+            continue;
+        };
+        // What a device beside the trainer's thread waits for is not in that thread's steps.
+        let on_device = { report.device.as_ref() }.is_some_and(|device| device.timeline.is_some());
+        if on_device || rank.is_cut || report.steps != rank.steps {
+            continue;
+        }
+        let Some(predictor) =
+            { report.torch.as_ref() }.and_then(|torch| Predictor::new(&torch.costs))
+        else {
+            continue;
+        };
         own.push(predictor.own());
         let waits = rank.waits.iter().zip(&still.waits);
         let waits: Vec<u64> = waits.map(|(wait, still)| (*wait - *still).0).collect();
         let alone = predictor.without_waits(&waits);
-        pace = pace.min(alone.rate(alone.loader()));
+        let pace = alone.predict(alone.loader()).samples_per_second;
+        if slowest.is_none_or(|slowest| pace.value < slowest.value) {
+            slowest = Some(pace);
+        }
     }
     let now = own.iter().sum::<f64>() / own.len().max(1) as f64;
-    (pace.is_finite() && now > 0.0).then(|| pace / now)
+    slowest
+        .filter(|_| now > 0.0)
+        .map(|slowest| slowest.scaled(1.0 / now))
 }

@@ -1,8 +1,8 @@
 //! Steps of several ranks side by side.
 //!
 //! Training steps in all ranks end together where they exchange gradients. Who has its batch first waits for who has it last:
-//! from then until that one has its own, but no longer than its step lasts. That wait belongs to what the last one was doing:
-//! waiting for its loader, for the causes of that step in proportion, or not done yet with the step before.
+//! from then until that one has its own, but no longer than its step lasts. That wait belongs to what the last one was doing then:
+//! waiting for its loader, by the causes of its own wait, or not done yet with the step before.
 
 use super::log::CauseName;
 use super::read::{RankLog, StepTimes};
@@ -10,14 +10,19 @@ use crate::timeline::{Interval, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// The last rank had not ended the step before.
+pub const TRAINING_STEP: &str = "training step";
+/// It had, but its device was not idle until it had its batch: it validated, or saved what it had learned.
+pub const OTHER_WORK: &str = "other work";
+
 /// What a rank waited for on another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charge {
     /// The one that came last.
     pub rank: u32,
-    /// What that one's device was idle for; `None` where it was not done with its step before.
+    /// What that one waited for, or [`TRAINING_STEP`] or [`OTHER_WORK`].
     #[serde(flatten)]
-    pub cause: Option<CauseName>,
+    pub cause: CauseName,
     /// All ranks that waited, together.
     #[serde(rename = "ns")]
     pub time: Nanos,
@@ -47,7 +52,7 @@ pub struct RankTimes {
     pub rank: u32,
     /// Measured steps that its log has.
     pub steps: u64,
-    /// Its log ends in the middle of a line.
+    /// Its log ends before its run did.
     pub is_cut: bool,
     /// From the first compared step's begin to the last one's end.
     #[serde(rename = "window_ns")]
@@ -82,8 +87,16 @@ pub struct Merged {
     pub ranks: Vec<RankTimes>,
     /// Steps of which at least two ranks tell.
     pub steps: u64,
-    /// Share of the compared steps at which no rank had done its step before the last one had its batch, 0 to 1.
+    /// Share of the compared steps that ended together for all ranks, and not before the last one had its batch, 0 to 1.
     pub in_step_share: f64,
+    /// They say that they exchange gradients; otherwise they do not wait for each other.
+    pub meet: bool,
+    /// The mean over ranks of the time that is compared.
+    #[serde(rename = "window_ns")]
+    pub window: Nanos,
+    /// The time of those that could wait for a rank, all together.
+    #[serde(rename = "could_wait_ns")]
+    pub could_wait: Nanos,
     /// Summed over steps: how long the rank waited for its batch that waited longest.
     #[serde(rename = "exposed_stall_ns")]
     pub exposed_stall: Nanos,
@@ -97,6 +110,8 @@ pub struct Merged {
 
 /// Parts of a run that are told apart.
 const PARTS: usize = 20;
+/// Steps whose ends lie within so much of their length end together.
+const CLOSE: f64 = 0.1;
 /// So much of its steps a run has in step where ranks wait for each other.
 const IN_STEP: f64 = 0.9;
 
@@ -125,7 +140,8 @@ impl Logs {
     /// The same if there had been no such rank: what the others then still waited for each other.
     pub fn merged_without(&self, rank: Option<u32>) -> Merged {
         let others = self.0.iter().filter(|log| Some(log.header.rank) != rank);
-        let mut meeting = Meeting::new(others.collect());
+        let unnamed = [TRAINING_STEP, OTHER_WORK].map(CauseName::of_no_stage);
+        let mut meeting = Meeting::new(others.collect(), unnamed.each_ref());
         let warm = self.0.iter().map(|log| log.header.warmup_steps).max();
         let most = self.0.iter().map(|log| log.steps.len()).max();
         for number in warm.unwrap_or(0) as usize..most.unwrap_or(0) {
@@ -138,19 +154,12 @@ impl Logs {
 impl Merged {
     /// Whether ranks wait for each other at their steps.
     pub fn is_in_step(&self) -> bool {
-        self.steps > 0 && self.in_step_share >= IN_STEP
-    }
-
-    /// The mean over ranks of the time that is compared.
-    pub fn window(&self) -> Nanos {
-        let all: Nanos = self.ranks.iter().map(|rank| rank.window).sum();
-        Nanos(all.0 / self.ranks.len().max(1) as u64)
+        self.meet && self.steps > 0 && self.in_step_share >= IN_STEP
     }
 
     /// The share of the time of those that can wait for a rank which `time` is, all their waits together.
     pub fn share_of_waiting(&self, time: Nanos) -> f64 {
-        let others = self.ranks.len().saturating_sub(1).max(1) as f64;
-        time.0 as f64 / (others * self.window().0.max(1) as f64)
+        time.0 as f64 / self.could_wait.0.max(1) as f64
     }
 
     /// What ranks waited for on each rank, the rank that they waited for longest first.
@@ -170,7 +179,12 @@ struct Meeting<'a> {
     logs: Vec<&'a RankLog>,
     ranks: Vec<RankTimes>,
     causes: Vec<BTreeMap<&'a CauseName, Nanos>>,
-    charges: BTreeMap<(u32, Option<&'a CauseName>), Nanos>,
+    charges: BTreeMap<(u32, &'a CauseName), Nanos>,
+    /// What has no name in a log.
+    training_step: &'a CauseName,
+    other_work: &'a CauseName,
+    window: Nanos,
+    could_wait: Nanos,
     steps: u64,
     in_step: u64,
     exposed: Nanos,
@@ -178,12 +192,24 @@ struct Meeting<'a> {
     waited: Vec<Stretch>,
 }
 
+/// Whether a step of `period` ended together for all ranks: the ends lie closer to each other than the batches did, or close
+/// enough, and none is before the last batch `arrived`.
+fn is_in_step(there: &[(usize, StepTimes)], arrived: Nanos, period: Nanos) -> bool {
+    let spread = |of: fn(&StepTimes) -> Nanos| {
+        let times = there.iter().map(|(_, step)| of(step));
+        times.clone().max().unwrap_or_default() - times.min().unwrap_or_default()
+    };
+    let (ready, end) = (spread(|step| step.ready), spread(|step| step.end));
+    let close = Nanos(ready.0 / 2).max(Nanos((CLOSE * period.0 as f64) as u64));
+    end <= close && there.iter().all(|(_, step)| step.end >= arrived)
+}
+
 impl<'a> Meeting<'a> {
-    fn new(logs: Vec<&'a RankLog>) -> Meeting<'a> {
+    fn new(logs: Vec<&'a RankLog>, [training_step, other_work]: [&'a CauseName; 2]) -> Meeting<'a> {
         let rank = |log: &&RankLog| RankTimes {
             rank: log.header.rank,
             steps: (log.steps.len() as u64).saturating_sub(log.header.warmup_steps),
-            is_cut: log.is_cut,
+            is_cut: log.cut.is_some(),
             window: Nanos::ZERO,
             data_wait: Nanos::ZERO,
             causes: Vec::new(),
@@ -198,6 +224,10 @@ impl<'a> Meeting<'a> {
             causes: vec![BTreeMap::new(); logs.len()],
             logs,
             charges: BTreeMap::new(),
+            training_step,
+            other_work,
+            window: Nanos::ZERO,
+            could_wait: Nanos::ZERO,
             steps: 0,
             in_step: 0,
             exposed: Nanos::ZERO,
@@ -231,8 +261,12 @@ impl<'a> Meeting<'a> {
             return;
         };
         let arrived = late.ready;
-        self.in_step += u64::from(there.iter().all(|(_, step)| step.end >= arrived));
-        let after_next = arrived - next_to_last.ready;
+        let window: Nanos = there.iter().map(|(_, step)| step.end - step.from).sum();
+        let period = Nanos(window.0 / there.len() as u64);
+        self.window += period;
+        self.could_wait += window - (late.end - late.from);
+        self.in_step += u64::from(is_in_step(&there, arrived, period));
+        let after_next = arrived.min(next_to_last.end) - next_to_last.ready;
         if after_next > Nanos::ZERO {
             let rank = &mut self.ranks[*last];
             rank.last += 1;
@@ -244,7 +278,7 @@ impl<'a> Meeting<'a> {
             steps: 1,
             rank: self.logs[*last].header.rank,
             time: Nanos::ZERO,
-            window: there.iter().map(|(_, step)| step.end - step.from).sum(),
+            window,
         };
         for (place, step) in there.iter().filter(|(place, _)| place != last) {
             let wait = Interval::new(step.ready, arrived.min(step.end));
@@ -290,24 +324,18 @@ impl<'a> Meeting<'a> {
     fn charge(&mut self, last: usize, number: usize, wait: Interval, late: &StepTimes) {
         let log = self.logs[last];
         let rank = log.header.rank;
+        // The wait is until the batch is there, but for a step that ended before.
         let loading = wait.clip(Interval::new(late.from, late.ready)).length();
-        let known: Nanos = log.causes(number).map(|(_, time)| time).sum();
-        // Where no cause is known of all of it, the rest is charged in proportion, too.
         let mut left = loading;
-        if known > Nanos::ZERO {
-            let mut causes = log.causes(number).peekable();
-            while let Some((cause, time)) = causes.next() {
-                let part = match causes.peek() {
-                    Some(_) => loading.share_of(time, known).min(left),
-                    None => left,
-                };
-                left = left - part;
-                *self.charges.entry((rank, Some(cause))).or_default() += part;
-            }
+        for (cause, part) in log.last_causes(number, loading) {
+            left = left - part;
+            *self.charges.entry((rank, cause)).or_default() += part;
         }
-        let rest = wait.length() - loading + left;
-        if rest > Nanos::ZERO {
-            *self.charges.entry((rank, None)).or_default() += rest;
+        for (cause, rest) in [
+            (self.other_work, left),
+            (self.training_step, wait.length() - loading),
+        ] {
+            *self.charges.entry((rank, cause)).or_default() += rest;
         }
     }
 
@@ -329,7 +357,7 @@ impl<'a> Meeting<'a> {
             .into_iter()
             .map(|((rank, cause), time)| Charge {
                 rank,
-                cause: cause.cloned(),
+                cause: cause.clone(),
                 time,
             });
         let mut charges: Vec<Charge> = charges.filter(|charge| charge.time > Nanos::ZERO).collect();
@@ -340,6 +368,9 @@ impl<'a> Meeting<'a> {
             ranks,
             steps: self.steps,
             in_step_share: self.in_step as f64 / self.steps.max(1) as f64,
+            meet: self.logs.iter().all(|log| log.header.meets_others),
+            window: self.window,
+            could_wait: self.could_wait,
             exposed_stall: self.exposed,
             charges,
             stretches,

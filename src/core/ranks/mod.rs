@@ -8,8 +8,8 @@ mod merged;
 mod read;
 
 pub use log::{CauseName, LogHeader, RankOf, STEP_LOG, StepLog};
-pub use merged::{Charge, Logs, Merged, RankTimes, Stretch};
-pub use read::{LogError, RankLog, StepTimes};
+pub use merged::{Charge, Logs, Merged, OTHER_WORK, RankTimes, Stretch, TRAINING_STEP};
+pub use read::{Cut, LogError, RankLog, StepTimes};
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,14 @@
 //! The log of a rank's steps, read: what a run that died has left is used up to its last whole line.
 
-use super::log::{CauseName, LogHeader, SCHEMA, STEP_LOG, VERSION};
+use super::log::{CauseName, LogHeader, Lost, SCHEMA, STEP_LOG, StepIdle, VERSION};
 use crate::timeline::Nanos;
 use serde::Deserialize;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
+
+/// More ranks than any training has.
+const MOST_RANKS: u32 = 1 << 20;
 
 /// Why a log cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +22,7 @@ pub enum LogError {
         source: io::Error,
     },
     /// The first line is no header.
-    #[error("{0} is no log of steps of this version of stallscope")]
+    #[error("{0} is not a log of steps of this version of stallscope")]
     Format(PathBuf),
 }
 
@@ -32,8 +35,24 @@ pub struct StepTimes {
     pub ready: Nanos,
     /// When it had ended.
     pub end: Nanos,
-    /// Where its causes begin among those of all steps; they end where the next one's begin.
-    first_part: u32,
+}
+
+/// What is wrong with the end of a log.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Its last line is not whole.
+    Line,
+    /// Records were lost behind its last step.
+    Lost,
+}
+
+/// A piece of a step's idle time.
+#[derive(Copy, Clone, Debug)]
+struct Piece {
+    step: u32,
+    cause: u16,
+    mixed: bool,
+    length: Nanos,
 }
 
 /// The steps of a rank.
@@ -43,18 +62,20 @@ pub struct RankLog {
     pub header: LogHeader,
     /// In order, with the warm-up.
     pub steps: Vec<StepTimes>,
-    /// The last line is cut off.
-    pub is_cut: bool,
+    /// Why it ends before the run did, where it does.
+    pub cut: Option<Cut>,
     causes: Vec<CauseName>,
-    /// Number of a cause and its time.
-    parts: Vec<(u32, u64)>,
+    /// By step, and as they were told.
+    pieces: Vec<Piece>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Step(u64, u64, u64, Vec<(u32, u64)>),
+    Step(u64, u64, u64),
     Cause(CauseName),
+    Idle(StepIdle),
+    Lost(Lost),
 }
 
 impl RankLog {
@@ -69,57 +90,95 @@ impl RankLog {
             source,
         };
         let mut lines = BufReader::new(File::open(&path).map_err(failed)?);
-        let mut text = String::new();
-        lines.read_line(&mut text).map_err(failed)?;
-        let header = serde_json::from_str(&text).ok();
-        let header = header
-            .filter(|header: &LogHeader| header.schema == SCHEMA && header.version == VERSION);
+        let mut text = Vec::new();
+        lines.read_until(b'\n', &mut text).map_err(failed)?;
+        let header = serde_json::from_slice(&text).ok();
+        let header = header.filter(|header: &LogHeader| {
+            header.schema == SCHEMA
+                && header.version == VERSION
+                && header.rank < header.world_size
+                && header.world_size <= MOST_RANKS
+        });
         let mut log = RankLog {
             header: header.ok_or_else(|| LogError::Format(path.clone()))?,
             steps: Vec::new(),
-            is_cut: false,
+            cut: None,
             causes: Vec::new(),
-            parts: Vec::new(),
+            pieces: Vec::new(),
         };
-        loop {
+        while log.cut.is_none() {
             text.clear();
-            // What is no text ends the log, too.
-            if lines.read_line(&mut text).unwrap_or(0) == 0 {
-                return Ok(log);
+            if lines.read_until(b'\n', &mut text).map_err(failed)? == 0 {
+                break;
             }
-            match serde_json::from_str(&text) {
+            match serde_json::from_slice(&text) {
                 Ok(line) => log.take(line),
-                Err(_) => {
-                    log.is_cut = true;
-                    return Ok(log);
-                }
+                Err(_) => log.cut = Some(Cut::Line),
             }
         }
+        log.steps.shrink_to_fit();
+        log.pieces.shrink_to_fit();
+        Ok(log)
     }
 
     fn take(&mut self, line: Line) {
         match line {
             Line::Cause(cause) => self.causes.push(cause),
-            Line::Step(from, ready, end, parts) => {
-                self.steps.push(StepTimes {
-                    from: Nanos(from),
-                    ready: Nanos(ready),
-                    end: Nanos(end),
-                    first_part: self.parts.len() as u32,
-                });
-                self.parts.extend(parts);
+            Line::Step(from, ready, end) => {
+                let [from, ready, end] = [from, ready, end].map(Nanos);
+                self.steps.push(StepTimes { from, ready, end });
             }
+            Line::Idle(told) => {
+                let known = self.causes.len();
+                let idle = told.idle.into_iter();
+                let idle = idle.filter(|(cause, _)| (*cause as usize) < known);
+                self.pieces.extend(idle.map(|(cause, length)| Piece {
+                    step: told.step as u32,
+                    cause: cause as u16,
+                    mixed: told.mixed,
+                    length: Nanos(length),
+                }));
+            }
+            Line::Lost(Lost { lost }) => self.cut = lost.then_some(Cut::Lost),
         }
+    }
+
+    fn pieces(&self, number: usize) -> &[Piece] {
+        let step = number as u32;
+        let first = self.pieces.partition_point(|piece| piece.step < step);
+        let count = self.pieces[first..].partition_point(|piece| piece.step == step);
+        &self.pieces[first..first + count]
+    }
+
+    fn cause(&self, piece: &Piece) -> &CauseName {
+        &self.causes[usize::from(piece.cause)]
     }
 
     /// What the device was idle for until the batch of step `number` was there.
     pub fn causes(&self, number: usize) -> impl Iterator<Item = (&CauseName, Nanos)> {
-        let first = |number: usize| self.steps.get(number).map(|step| step.first_part as usize);
-        let from = first(number).unwrap_or(self.parts.len());
-        let until = first(number + 1).unwrap_or(self.parts.len());
-        let parts = self.parts[from..until].iter();
-        parts
-            .filter_map(|(cause, length)| Some((self.causes.get(*cause as usize)?, Nanos(*length))))
+        let pieces = self.pieces(number).iter();
+        pieces.map(|piece| (self.cause(piece), piece.length))
+    }
+
+    /// The same of the last `length` before the batch was there; of that less may be known.
+    pub fn last_causes(
+        &self,
+        number: usize,
+        length: Nanos,
+    ) -> impl Iterator<Item = (&CauseName, Nanos)> {
+        let pieces = self.pieces(number);
+        let mixed = pieces.iter().any(|piece| piece.mixed);
+        let known: Nanos = pieces.iter().map(|piece| piece.length).sum();
+        let mut left = length;
+        pieces.iter().rev().filter_map(move |piece| {
+            let part = match mixed {
+                true => length.min(known).share_of(piece.length, known),
+                false => piece.length,
+            };
+            let part = part.min(left);
+            left = left - part;
+            (part > Nanos::ZERO).then(|| (self.cause(piece), part))
+        })
     }
 
     /// The same log on the clock of a machine: `CLOCK_MONOTONIC` of the one whose log began at `reference`, or, for another

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 /// More of them say nothing at a glance.
 const MOST_RANKS: usize = 64;
 const MOST_CAUSES: usize = 7;
-const READING: &str = "Each row is a rank: its data wait by cause, then its wait for other ranks, as shares of its time.";
+const READING: &str = "Each row is a rank: its data wait by main causes and its wait for other ranks, as shares of its time.";
 const RANKS: &str = "Came last: steps at which this rank had its batch after all others. Late by: how long after the next to last, \
                      mean and maximum.";
-const CHARGES: &str =
-    "What the last rank was waiting for. Training step: it was still busy with the step before.";
+const CHARGES: &str = "What the last rank was waiting for. Training step: it was still busy with the step before. Other work: its device was busy, for \
+                       example with validation.";
 
 /// All of it but files.
 pub(super) fn page(run: &Run) -> Document {
@@ -24,11 +24,14 @@ pub(super) fn page(run: &Run) -> Document {
     let ranks = &ranks[..ranks.len().min(MOST_RANKS)];
     let mut tables = vec![Table::of("Ranks", RANKS, &words::table(run, ranks))];
     if run.merged.is_in_step() && !run.merged.charges.is_empty() {
-        let charges = words::charges(run);
+        let charges = words::charges(run, words::CHARGES);
         tables.push(Table::of("What the others wait for", CHARGES, &charges));
         let stretches = words::stretches(run);
         tables.push(Table::of("Stragglers over time", "", &stretches));
     }
+    let left_out = run.merged.ranks.len().saturating_sub(MOST_RANKS);
+    let left_out =
+        (left_out > 0).then(|| format!("{left_out} ranks that were late less are not shown."));
     let warnings = words::warnings(run).into_iter();
     Document {
         title: run.folder.display().to_string(),
@@ -41,9 +44,10 @@ pub(super) fn page(run: &Run) -> Document {
         charts: vec![Chart {
             title: "Where the time of each rank goes".to_owned(),
             reading: READING.to_owned(),
-            svg: heatmap(ranks).svg(),
+            svg: heatmap(ranks, run.merged.is_in_step()).svg(),
         }],
         tables,
+        notes: left_out.into_iter().collect(),
         ..page::document([Fact::new("Ranks", words::there(run))])
     }
 }
@@ -60,16 +64,14 @@ fn figures(run: &Run) -> Vec<Figure> {
     });
     let of_all = "of all ranks' time".to_owned();
     let data = share(sum(|rank| rank.data_wait));
+    let data = Figure::new("data wait", data, of_all.clone());
     let others = share(sum(|rank| rank.waited_for_others));
-    rate.into_iter()
-        .chain([
-            Figure::new("data wait", data, of_all.clone()),
-            Figure::new("waits for other ranks", others, of_all),
-        ])
-        .collect()
+    let others = Figure::new("waits for other ranks", others, of_all);
+    let others = run.merged.is_in_step().then_some(others);
+    rate.into_iter().chain([data]).chain(others).collect()
 }
 
-fn heatmap(ranks: &[&RankTimes]) -> Heatmap {
+fn heatmap(ranks: &[&RankTimes], meet: bool) -> Heatmap {
     let mut ranks = ranks.to_vec();
     ranks.sort_by_key(|rank| rank.rank);
     let mut totals: BTreeMap<&str, Nanos> = BTreeMap::new();
@@ -86,7 +88,8 @@ fn heatmap(ranks: &[&RankTimes]) -> Heatmap {
     };
     let row = |rank: &&RankTimes| -> Vec<Tile> {
         let own = causes.iter().map(|(name, _)| of(rank, name));
-        let shares = own.chain([share(rank, rank.waited_for_others)]);
+        let others = meet.then(|| share(rank, rank.waited_for_others));
+        let shares = own.chain(others);
         let tile = |share| Tile {
             value: Some(share),
             words: vec![percent(share)],
@@ -105,7 +108,9 @@ fn heatmap(ranks: &[&RankTimes]) -> Heatmap {
         },
         columns: Key {
             name: "cause".to_owned(),
-            values: names.chain(["other ranks".to_owned()]).collect(),
+            values: names
+                .chain(meet.then(|| "other ranks".to_owned()))
+                .collect(),
         },
         rows: Some(Key {
             name: "rank".to_owned(),

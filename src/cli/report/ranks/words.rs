@@ -5,10 +5,13 @@ use crate::ranks::{Charge, RankTimes};
 use crate::report::{Status, percent};
 use crate::text::{Column, Look, STRONG, Table, WARNING, labelled, paragraph};
 use crate::timeline::Nanos;
+use std::collections::BTreeMap;
 
 /// Rows at most, unless all are asked for.
 const MOST: usize = 16;
-const CHARGES: usize = 8;
+/// Shown in short, and with `-v`.
+const CHARGES_OF: [usize; 2] = [CHARGES, usize::MAX];
+pub(super) const CHARGES: usize = 8;
 
 pub(super) fn render(run: &Run, look: &Look) -> String {
     let verdict = labelled("verdict", &verdict(run), look.width);
@@ -29,7 +32,10 @@ pub(super) fn render(run: &Run, look: &Look) -> String {
         out += &paragraph("", 0, &more, look.width);
     }
     if run.merged.is_in_step() && !run.merged.charges.is_empty() {
-        out += &format!("\n{}", charges(run).render(look.width));
+        out += &format!(
+            "\n{}",
+            charges(run, most.min(CHARGES_OF[usize::from(look.verbose)])).render(look.width)
+        );
     }
     if run.merged.is_in_step() && run.merged.stretches.len() > 1 && run.mended.is_some() {
         out += &format!("\n{}", stretches(run).render(look.width));
@@ -46,31 +52,47 @@ pub(super) fn verdict(run: &Run) -> String {
     if run.merged.steps == 0 {
         return "none: no step was measured on two ranks".to_owned();
     }
-    if !run.merged.is_in_step() {
+    let merged = &run.merged;
+    if !merged.meet {
         return "no straggler: the ranks do not wait for each other".to_owned();
     }
+    if !merged.is_in_step() {
+        let share = percent(merged.in_step_share);
+        return format!(
+            "none: the ranks meet in {share} of their steps only, so no wait is attributed"
+        );
+    }
     let Some(mended) = run.mended else {
-        return "no straggler: no rank keeps the others waiting".to_owned();
+        let waited: Nanos = merged.charges.iter().map(|charge| charge.time).sum();
+        let share = percent(merged.share_of_waiting(waited));
+        return format!("no straggler: the ranks wait for each other {share} of the time");
     };
     let share = percent(mended.share);
-    let because = |charge: Option<&Charge>| {
-        charge.map_or(String::new(), |charge| {
-            format!(", mainly because of {}", what(charge))
-        })
-    };
-    let charges = &run.merged.charges;
     match mended.straggler {
         Straggler::Rank(rank) => {
-            let because = because(charges.iter().find(|charge| charge.rank == rank));
+            let because = because(merged.charges.iter().filter(|charge| charge.rank == rank));
             format!(
                 "rank {rank} is the straggler: the others wait for it {share} of the time{because}"
             )
         }
         Straggler::Changing => {
-            let because = because(charges.first());
+            let because = because(merged.charges.iter());
             format!("the straggler changes: ranks wait for each other {share} of the time{because}")
         }
     }
+}
+
+/// The cause of most of the waits, where there is one.
+fn because<'a>(charges: impl Iterator<Item = &'a Charge>) -> String {
+    let (mut causes, mut all) = (BTreeMap::new(), Nanos::ZERO);
+    for charge in charges {
+        *causes.entry(&*charge.cause.cause).or_insert(Nanos::ZERO) += charge.time;
+        all += charge.time;
+    }
+    let main = causes.into_iter().find(|(_, time)| 2 * time.0 >= all.0);
+    main.map_or(String::new(), |(cause, _)| {
+        format!(", mainly because of {cause}")
+    })
 }
 
 /// What to do, and what it would give.
@@ -81,8 +103,13 @@ pub(super) fn advice(run: &Run) -> Option<String> {
         Straggler::Rank(rank) => format!("rank {rank} were as fast as the others"),
         Straggler::Changing => "no rank were later than the next to last".to_owned(),
     };
+    let interval = match gain.low < gain.high {
+        true => format!(" ({:.2} to {:.2}x)", gain.low, gain.high),
+        false => String::new(),
+    };
+    let value = gain.value;
     Some(format!(
-        "predicted speedup of the whole run if {change}: {gain:.2}x"
+        "predicted speedup of the whole run if {change}: {value:.2}x{interval}"
     ))
 }
 
@@ -93,7 +120,7 @@ pub(super) fn there(run: &Run) -> String {
 }
 
 fn stall(run: &Run) -> Option<String> {
-    let window = run.merged.window();
+    let window = run.merged.window;
     let share = run.merged.exposed_stall.0 as f64 / window.0.max(1) as f64;
     let text = "of the time at least one rank waits for data (the longest wait of each step)";
     (window > Nanos::ZERO).then(|| format!("{} {text}", percent(share)))
@@ -106,34 +133,35 @@ pub(super) fn worst_first(run: &Run) -> Vec<&RankTimes> {
     ranks
 }
 
-/// A row for each rank.
+/// A row for each rank; who waits for whom is shown only of ranks that meet.
 pub(super) fn table(run: &Run, ranks: &[&RankTimes]) -> Table {
-    let heads = [
-        "steps",
-        "data wait",
-        "waits for others",
-        "came last",
-        "late by",
-        "at most",
-    ];
-    let figures = heads.map(Column::figure);
+    let meet = run.merged.is_in_step();
+    let own = ["steps", "data wait"].map(Column::figure);
+    let others = ["waits for others", "came last", "late by", "at most"].map(Column::figure);
     let words = ["main cause", "status"].map(Column::words);
-    let columns = [Column::name("rank")].into_iter().chain(figures);
-    let mut table = Table::new(columns.chain(words));
+    let columns = [Column::name("rank")].into_iter().chain(own);
+    let others = others.into_iter().filter(|_| meet);
+    let mut table = Table::new(columns.chain(others).chain(words));
     for rank in ranks {
-        let share = |time: Nanos| percent(time.0 as f64 / rank.window.0.max(1) as f64);
+        let share = |time: Nanos| match rank.window {
+            Nanos::ZERO => "-".to_owned(),
+            window => percent(time.0 as f64 / window.0 as f64),
+        };
         let cause = rank.causes.first().map_or("", |(cause, _)| &cause.cause);
-        table.push([
+        let own = [
             rank.rank.to_string(),
             rank.steps.to_string(),
             share(rank.data_wait),
+        ];
+        let others = [
             share(rank.waited_for_others),
             rank.last.to_string(),
             Nanos(rank.late.0 / rank.last.max(1)).to_string(),
             rank.latest.to_string(),
-            cause.to_owned(),
-            status(run, rank.rank).to_owned(),
-        ]);
+        ];
+        let words = [cause.to_owned(), status(run, rank.rank).to_owned()];
+        let others = others.into_iter().filter(|_| meet);
+        table.push(own.into_iter().chain(others).chain(words));
     }
     table
 }
@@ -142,30 +170,23 @@ fn status(run: &Run, rank: u32) -> &'static str {
     let standing = run.standing.iter().find(|standing| standing.rank == rank);
     match standing.and_then(|standing| standing.status) {
         Some(Status::Complete) => "complete",
-        Some(Status::Running) => "running, or killed",
-        Some(Status::Interrupted) => "stopped",
+        Some(Status::Running) | None => "running, or killed",
+        Some(Status::Interrupted) => "ended early",
         Some(Status::Failed) => "failed",
-        None => "no report",
     }
 }
 
-/// What the last rank was doing.
-fn what(charge: &Charge) -> &str {
-    let cause = charge.cause.as_ref();
-    cause.map_or("training step", |cause| &cause.cause)
-}
-
-/// What ranks waited for on others.
-pub(super) fn charges(run: &Run) -> Table {
+/// What ranks waited for on others; at most so many rows.
+pub(super) fn charges(run: &Run, most: usize) -> Table {
     let mut table = Table::new([
         Column::name("the others wait for"),
         Column::figure("share of time"),
         Column::words("because of"),
     ]);
-    for charge in run.merged.charges.iter().take(CHARGES) {
+    for charge in run.merged.charges.iter().take(most) {
         let share = percent(run.merged.share_of_waiting(charge.time));
         let rank = format!("rank {}", charge.rank);
-        table.push([rank, share, what(charge).to_owned()]);
+        table.push([rank, share, charge.cause.cause.clone()]);
     }
     table
 }

@@ -352,7 +352,12 @@ impl Replay {
     /// The last steps without `waits`, which is what each of them, in order, spent waiting for other processes.
     pub fn without_waits(&mut self, waits: &[u64]) {
         for (row, wait) in self.batches.rows.iter_mut().rev().zip(waits.iter().rev()) {
-            row[13] = row[13].saturating_sub(units(*wait));
+            let before = row[13];
+            row[13] = before.saturating_sub(units(*wait));
+            // Who waits may compute meanwhile, in a loop, on no more than a core.
+            if row[14] <= before {
+                row[14] = row[14].min(row[13]);
+            }
             row[15] = row[15].min(row[13]);
         }
     }
@@ -411,6 +416,30 @@ mod tests {
         };
         batch.fetched(samples as u32, Cost::waiting(samples as u64 * 300 * number));
         batch
+    }
+
+    #[test]
+    fn the_last_steps_can_be_without_their_waits() {
+        let mut replay = Replay::default();
+        for number in 0..4 {
+            let mut batch = batch(number, 1);
+            batch.step = Cost {
+                wall: 5_000_000,
+                cpu: [4_000_000, 9_000_000][number as usize % 2],
+            };
+            batch.busy = 5_000_000;
+            replay.batch(&batch);
+        }
+        replay.without_waits(&[0, 2_000_000, 3_000_000]);
+        let steps: Vec<(Cost, u64)> = { replay.batches().into_iter() }
+            .map(|batch| (batch.step, batch.busy))
+            .collect();
+        let step = |wall, cpu, busy| (Cost { wall, cpu }, busy);
+        let as_before = |cpu| step(5_000_000, cpu, 5_000_000);
+        assert_eq!(steps[..2], [as_before(4_000_000), as_before(9_000_000)]);
+        // The core that waits is free; several cores compute as long as they did.
+        assert_eq!(steps[2], step(3_000_000, 3_000_000, 3_000_000));
+        assert_eq!(steps[3], step(2_000_000, 9_000_000, 2_000_000));
     }
 
     #[test]
