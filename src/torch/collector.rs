@@ -383,7 +383,7 @@ impl Collector {
         let out = loaders
             .map(|own| own.num_workers * own.prefetch_factor)
             .max();
-        let epochs = &self.translation.replay().loader;
+        let batches = self.translation.replay().loader.batches;
         let analysis = Analysis::new(rule, CLAIMS * out.unwrap_or(1).max(1));
         let session = &self.translation.session;
         let rank = session.rank.filter(|_| session.world_size > 1);
@@ -402,7 +402,7 @@ impl Collector {
             log.ok()
         });
         Ok(Some(Measuring {
-            analysis: analysis.with_epochs(epochs.batches),
+            analysis: analysis.with_epochs(batches),
             feed: TracingFeed::new(trace.clone(), traced, &rule, None),
             trace,
             steps,

@@ -303,7 +303,10 @@ fn a_log_that_is_cut_is_used_up_to_its_last_whole_line() {
     );
     fs::write(&path, "not a log").unwrap();
     let error = RankLog::read(&folder.path().join("1")).unwrap_err();
-    assert!(error.to_string().contains("no log of steps"), "{error}");
+    assert!(
+        error.to_string().contains("is not a log of steps"),
+        "{error}"
+    );
     let error = RankLog::read(&folder.path().join("7")).unwrap_err();
     assert!(error.to_string().contains("cannot read"), "{error}");
 }
