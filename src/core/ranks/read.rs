@@ -2,7 +2,6 @@
 
 use super::log::{CauseName, LogHeader, Lost, SCHEMA, STEP_LOG, StepIdle, VERSION};
 use crate::timeline::Nanos;
-use serde::Deserialize;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -69,15 +68,6 @@ pub struct RankLog {
     pieces: Vec<Piece>,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Step(u64, u64, u64),
-    Cause(CauseName),
-    Idle(StepIdle),
-    Lost(Lost),
-}
-
 impl RankLog {
     /// The log of the run in `folder`.
     ///
@@ -111,9 +101,8 @@ impl RankLog {
             if lines.read_until(b'\n', &mut text).map_err(failed)? == 0 {
                 break;
             }
-            match serde_json::from_slice(&text) {
-                Ok(line) => log.take(line),
-                Err(_) => log.cut = Some(Cut::Line),
+            if !log.take(&text) {
+                log.cut = Some(Cut::Line);
             }
         }
         log.steps.shrink_to_fit();
@@ -121,26 +110,34 @@ impl RankLog {
         Ok(log)
     }
 
-    fn take(&mut self, line: Line) {
-        match line {
-            Line::Cause(cause) => self.causes.push(cause),
-            Line::Step(from, ready, end) => {
-                let [from, ready, end] = [from, ready, end].map(Nanos);
-                self.steps.push(StepTimes { from, ready, end });
-            }
-            Line::Idle(told) => {
-                let known = self.causes.len();
-                let idle = told.idle.into_iter();
-                let idle = idle.filter(|(cause, _)| (*cause as usize) < known);
-                self.pieces.extend(idle.map(|(cause, length)| Piece {
-                    step: told.step as u32,
-                    cause: cause as u16,
-                    mixed: told.mixed,
-                    length: Nanos(length),
-                }));
-            }
-            Line::Lost(Lost { lost }) => self.cut = lost.then_some(Cut::Lost),
+    /// Takes a line, where it is one.
+    fn take(&mut self, line: &[u8]) -> bool {
+        if line.first() == Some(&b'[') {
+            let step = serde_json::from_slice(line);
+            self.steps.extend(step.iter().map(|times: &[u64; 3]| {
+                let [from, ready, end] = times.map(Nanos);
+                StepTimes { from, ready, end }
+            }));
+            return step.is_ok();
         }
+        if let Ok(StepIdle { step, idle, mixed }) = serde_json::from_slice(line) {
+            let known = self.causes.len();
+            let idle = idle.into_iter();
+            let idle = idle.filter(|(cause, _)| (*cause as usize) < known);
+            self.pieces.extend(idle.map(|(cause, length)| Piece {
+                step: step as u32,
+                cause: cause as u16,
+                mixed,
+                length: Nanos(length),
+            }));
+        } else if let Ok(cause) = serde_json::from_slice(line) {
+            self.causes.push(cause);
+        } else if let Ok(Lost { lost: true }) = serde_json::from_slice(line) {
+            self.cut = Some(Cut::Lost);
+        } else {
+            return false;
+        }
+        true
     }
 
     fn pieces(&self, number: usize) -> &[Piece] {
