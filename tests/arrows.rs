@@ -72,6 +72,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "compare",
             "reproduce",
             "session",
+            "ranks",
             "report",
             "tune",
             "train",

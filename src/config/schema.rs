@@ -325,7 +325,7 @@ pub(super) const EXPERIMENT: &[Key] = &[
     Key::new("rank.index", Kind::Whole { least: 0, most: MOST_RANKS - 1 }, Default::Unset("the launcher's (torchrun, Slurm, MPI), or 0"),
         "Number of this process among those that train together, from 0. An epoch has one order for all; each process loads a part of its own."),
     Key::new("rank.world_size", Kind::Whole { least: 1, most: MOST_RANKS }, Default::Unset("the launcher's, or 1"),
-        "Number of processes that train together. All have the same number of steps."),
+        "Number of processes that train together. All take the same number of steps, unless `max_time` ends one earlier."),
 
     Key::new("page_cache", Kind::Choice(&["as-is", "warm", "cold"]), Default::Toml("\"as-is\""),
         "What is done to the data's pages in the page cache before the run: nothing, read all of them in, or drop them.")

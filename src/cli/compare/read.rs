@@ -117,7 +117,8 @@ fn early_end(report: &Report, file: &Path) -> Option<String> {
 fn one_rank(runs: &[Report], path: &Path, reports: &[PathBuf]) -> anyhow::Result<()> {
     let rank = |run: &Report| match &run.torch {
         Some(torch) => torch.session.rank.map(u64::from),
-        None => run.config["rank"]["index"].as_u64(),
+        // Reports of earlier versions know no ranks.
+        None => Some(run.config["rank"]["index"].as_u64().unwrap_or(0)),
     };
     let ranks: Vec<_> = runs.iter().map(rank).collect();
     let folder = reports[0].parent().unwrap_or(path);

@@ -4,6 +4,7 @@
 //! from then until that one has its own, but no longer than its step lasts. That wait belongs to what the last one was doing then:
 //! waiting for its loader, by the causes of its own wait, or not done yet with the step before.
 
+use super::clocks::{ClockFit, align};
 use super::log::CauseName;
 use super::read::{RankLog, StepTimes};
 use crate::timeline::{Interval, Nanos};
@@ -104,8 +105,8 @@ pub struct Merged {
     pub charges: Vec<Charge>,
     /// The steps in about 20 parts: neighbours with the same rank are one.
     pub stretches: Vec<Stretch>,
-    /// Ranks ran on several machines, whose clocks were only compared by what they take the time of day to be.
-    pub has_several_machines: bool,
+    /// How clocks were aligned, where ranks ran on several machines.
+    pub clocks: Vec<ClockFit>,
 }
 
 /// Parts of a run that are told apart.
@@ -117,19 +118,17 @@ const IN_STEP: f64 = 0.9;
 
 /// The logs of one run's ranks, in order and on one clock.
 #[derive(Clone, Debug)]
-pub struct Logs(Vec<RankLog>);
+pub struct Logs {
+    ranks: Vec<RankLog>,
+    clocks: Vec<ClockFit>,
+}
 
 impl Logs {
     /// Brings them on the clock of the first.
-    pub fn new(logs: Vec<RankLog>) -> Logs {
-        let reference = logs.first().map(|log| log.header.clone());
-        let logs = logs.into_iter().map(|log| match &reference {
-            Some(reference) => log.on_clock_of(reference),
-            None => log,
-        });
-        let mut logs: Vec<RankLog> = logs.collect();
-        logs.sort_by_key(|log| log.header.rank);
-        Logs(logs)
+    pub fn new(mut ranks: Vec<RankLog>) -> Logs {
+        ranks.sort_by_key(|log| log.header.rank);
+        let clocks = align(&mut ranks);
+        Logs { ranks, clocks }
     }
 
     /// What they say together.
@@ -139,15 +138,18 @@ impl Logs {
 
     /// The same if there had been no such rank: what the others then still waited for each other.
     pub fn merged_without(&self, rank: Option<u32>) -> Merged {
-        let others = self.0.iter().filter(|log| Some(log.header.rank) != rank);
+        let others = self
+            .ranks
+            .iter()
+            .filter(|log| Some(log.header.rank) != rank);
         let unnamed = [TRAINING_STEP, OTHER_WORK].map(CauseName::of_no_stage);
         let mut meeting = Meeting::new(others.collect(), unnamed.each_ref());
-        let warm = self.0.iter().map(|log| log.header.warmup_steps).max();
-        let most = self.0.iter().map(|log| log.steps.len()).max();
+        let warm = self.ranks.iter().map(|log| log.header.warmup_steps).max();
+        let most = self.ranks.iter().map(|log| log.steps.len()).max();
         for number in warm.unwrap_or(0) as usize..most.unwrap_or(0) {
             meeting.step(number);
         }
-        meeting.merged()
+        meeting.merged(self.clocks.clone())
     }
 }
 
@@ -339,9 +341,7 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    fn merged(self) -> Merged {
-        let boots = || self.logs.iter().map(|log| &log.header.boot_id);
-        let has_several_machines = boots().any(|boot| Some(boot) != boots().next());
+    fn merged(self, clocks: Vec<ClockFit>) -> Merged {
         let stretches = self.stretches();
         let mut ranks = self.ranks;
         for (rank, causes) in ranks.iter_mut().zip(self.causes) {
@@ -374,7 +374,7 @@ impl<'a> Meeting<'a> {
             exposed_stall: self.exposed,
             charges,
             stretches,
-            has_several_machines,
+            clocks,
         }
     }
 }

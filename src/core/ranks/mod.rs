@@ -3,10 +3,12 @@
 //! Each rank writes [`StepLog`] while it runs; [`Logs`] holds those of a run, from which [`Merged`] is computed. Invariant: a rank's wait for others at
 //! a step is charged in full to the rank that came last. May use: `analysis`, `timeline`.
 
+mod clocks;
 mod log;
 mod merged;
 mod read;
 
+pub use clocks::ClockFit;
 pub use log::{CauseName, LogHeader, RankOf, STEP_LOG, StepLog};
 pub use merged::{Charge, Logs, Merged, OTHER_WORK, RankTimes, Stretch, TRAINING_STEP};
 pub use read::{Cut, LogError, RankLog, StepTimes};

@@ -178,9 +178,9 @@ impl RankLog {
         })
     }
 
-    /// The same log on the clock of a machine: `CLOCK_MONOTONIC` of the one whose log began at `reference`, or, for another
-    /// machine, what its `CLOCK_REALTIME` says that is.
-    pub(super) fn on_clock_of(mut self, reference: &LogHeader) -> RankLog {
+    /// Brings it on the clock of a machine: `CLOCK_MONOTONIC` of the one whose log began at `reference`, or, for another machine,
+    /// what its `CLOCK_REALTIME` says that is.
+    pub(super) fn move_to_clock_of(&mut self, reference: &LogHeader) {
         let own = &self.header;
         let mut later = i128::from(own.monotonic_ns) - i128::from(own.clock_ns);
         if own.boot_id != reference.boot_id {
@@ -188,11 +188,15 @@ impl RankLog {
                 |header: &LogHeader| i128::from(header.unix_ns) - i128::from(header.monotonic_ns);
             later += real(own) - real(reference);
         }
-        let moved = |at: Nanos| Nanos(u64::try_from(i128::from(at.0) + later).unwrap_or(0));
+        self.move_times(|at| Nanos(u64::try_from(i128::from(at.0) + later).unwrap_or(0)));
+    }
+
+    /// Changes all times.
+    pub(super) fn move_times(&mut self, moved: impl Fn(Nanos) -> Nanos) {
         for step in &mut self.steps {
-            (step.from, step.ready, step.end) =
-                (moved(step.from), moved(step.ready), moved(step.end));
+            for time in [&mut step.from, &mut step.ready, &mut step.end] {
+                *time = moved(*time);
+            }
         }
-        self
     }
 }

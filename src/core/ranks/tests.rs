@@ -236,25 +236,77 @@ fn ranks_that_began_at_other_times_and_never_meet_are_not_in_step() {
     assert!(!merged.is_in_step(), "{merged:?}");
 }
 
-#[test]
-fn another_machine_is_as_late_as_its_time_of_day() {
+/// Two ranks that meet at 200 steps of about 10 ms, the second on a machine whose clock says `wrong` of a time, its time of day
+/// `real` more than the first's.
+fn on_two_machines(wrong: impl Fn(u64) -> u64, real: u64, jitter: u64) -> Merged {
     let folder = tempfile::tempdir().unwrap();
-    let waits = vec![vec![2 * MS; 30], vec![7 * MS; 30]];
-    for (rank, steps) in in_step(&waits, 10 * MS).iter().enumerate() {
-        let place = folder.path().join(rank.to_string());
-        write(&place, rank as u32, steps, Cause::WakeUp, 0);
+    let (mut at, mut logs) = (MS, Vec::new());
+    let mut times = [Vec::new(), Vec::new()];
+    for number in 0..200 {
+        let ready = [at + 2 * MS, at + (2 + number % 5) * MS];
+        let end = ready[0].max(ready[1]) + 5 * MS;
+        times[0].push((ready[0], end));
+        times[1].push((wrong(ready[1]), wrong(end + number % 3 * jitter)));
+        at = end;
     }
-    let mut logs = read(folder.path());
-    // Booted 5 s later.
-    let unix = logs[0].header.unix_ns;
-    let header = &mut logs[1].header;
-    (header.boot_id, header.unix_ns) = ("other".to_owned(), unix);
-    let merged = Logs::new(logs.clone()).merged();
-    assert!(merged.has_several_machines && merged.is_in_step());
-    assert_eq!(merged.blamed(), [(1, Nanos(30 * 5 * MS))]);
-    logs[1].header.unix_ns += 3 * MS;
-    let merged = Logs::new(logs).merged();
-    assert_eq!(merged.blamed(), [(1, Nanos(30 * 8 * MS))]);
+    for (rank, times) in times.iter().enumerate() {
+        let place = folder.path().join(rank.to_string());
+        write(&place, rank as u32, &[], Cause::WakeUp, 0);
+        let mut header = RankLog::read(&place).unwrap().header;
+        header.boot_id = rank.to_string();
+        header.unix_ns = 1_000 * MS + rank as u64 * real;
+        let mut log = StepLog::create(&place, &header, &rule()).unwrap();
+        for (ready, end) in times {
+            log.absorb(&[(0, step(*ready, *end))]);
+        }
+        log.finish().unwrap();
+        logs.push(RankLog::read(&place).unwrap());
+    }
+    Logs::new(logs).merged()
+}
+
+#[test]
+fn clocks_that_are_off_and_drift_are_aligned_by_the_ends_of_steps() {
+    // 3 ms and 20 parts of a million; the time of day is 40 ms off beside.
+    let drifts = |at: u64| at + 3 * MS + at / 50_000;
+    for (real, jitter) in [(0, 0), (40 * MS, 0), (40 * MS, 100_000)] {
+        let merged = on_two_machines(drifts, real, jitter);
+        let [clock] = &merged.clocks[..] else {
+            panic!("{:?}", merged.clocks)
+        };
+        let error = clock.error_ns.unwrap();
+        assert_eq!(clock.ranks, [1]);
+        assert!(
+            (clock.drift_ppm - 20.0).abs() < 2.0 + jitter as f64 / 1e4,
+            "{clock:?}"
+        );
+        let later = (3 * MS + real) as f64;
+        assert!(
+            (clock.later_ns - later).abs() <= error + jitter as f64 + 2e3,
+            "{clock:?}"
+        );
+        assert!(
+            error <= jitter as f64 + 1e3 && merged.is_in_step(),
+            "{clock:?}"
+        );
+        // Each 5 steps rank 0 waits for 1 + 2 + 3 + 4 ms.
+        let [(1, waited), ..] = merged.blamed()[..] else {
+            panic!("{:?}", merged.blamed())
+        };
+        let off = (waited.0 as f64 - 400e6).abs() / 160.0;
+        assert!(off <= error + 2e3, "{off} {clock:?}");
+    }
+}
+
+#[test]
+fn machines_whose_ranks_never_meet_are_aligned_by_the_time_of_day() {
+    // Ten times as fast.
+    let merged = on_two_machines(|at| at / 10 + at % 7 * MS, 0, 0);
+    let [clock] = &merged.clocks[..] else {
+        panic!("{:?}", merged.clocks)
+    };
+    assert_eq!((clock.error_ns, clock.drift_ppm), (None, 0.0));
+    assert!(!merged.is_in_step());
 }
 
 #[test]

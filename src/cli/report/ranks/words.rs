@@ -232,12 +232,18 @@ pub(super) fn warnings(run: &Run) -> Vec<String> {
             "ranks finished between {least} and {most} steps; each step is compared among the ranks that finished it"
         ));
     }
-    if run.merged.has_several_machines {
-        warnings.push(
-            "the ranks ran on several machines, whose clocks were aligned by the time of day: waits shorter than the \
-             error of these clocks may be wrong"
-                .to_owned(),
-        );
+    for clock in &run.merged.clocks {
+        let ranks: Vec<String> = clock.ranks.iter().map(ToString::to_string).collect();
+        let of = format!("the clock of the machine of rank {}", ranks.join(", "));
+        warnings.push(match clock.error_ns {
+            Some(error) => format!(
+                "{of} was aligned by the ends of steps, to within {}; waits shorter than that may be wrong",
+                Nanos(error as u64)
+            ),
+            None => format!(
+                "{of} was aligned by the time of day only; waits shorter than its error may be wrong"
+            ),
+        });
     }
     warnings
 }
