@@ -3,6 +3,7 @@
 //! First by the time of day, which may be off by milliseconds; then by a line through the differences of the ends of steps, so
 //! that it holds while clocks drift apart. The error is what remains of these differences.
 
+use super::merged::CLOSE;
 use super::read::RankLog;
 use crate::timeline::Nanos;
 use serde::{Deserialize, Serialize};
@@ -26,8 +27,6 @@ pub struct ClockFit {
 
 /// Fewer common steps say nothing.
 const FEWEST_STEPS: usize = 16;
-/// Steps do not end together that end further apart than this share of their length.
-const CLOSE: f64 = 0.1;
 /// Parts of the run of which each has a point of the line.
 const PARTS: usize = 16;
 

@@ -111,10 +111,11 @@ pub struct Merged {
 
 /// Parts of a run that are told apart.
 const PARTS: usize = 20;
-/// Steps whose ends lie within so much of their length end together.
-const CLOSE: f64 = 0.1;
-/// So much of its steps a run has in step where ranks wait for each other.
-const IN_STEP: f64 = 0.9;
+/// Steps whose ends lie within so much of their length end together: a rank may lose its core for some milliseconds then.
+pub(super) const CLOSE: f64 = 0.25;
+/// So many of its steps a run has in step where ranks wait for each other: not all, as a rank may lose its core at the end of
+/// a step, but more than the half of those that exchange gradients at every second one.
+const IN_STEP: f64 = 0.75;
 
 /// The logs of one run's ranks, in order and on one clock.
 #[derive(Clone, Debug)]

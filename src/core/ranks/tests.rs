@@ -226,7 +226,7 @@ fn a_wait_is_charged_to_the_causes_at_its_time() {
 #[test]
 fn ranks_that_began_at_other_times_and_never_meet_are_not_in_step() {
     let folder = tempfile::tempdir().unwrap();
-    for (rank, first) in [0, 30 * MS].into_iter().enumerate() {
+    for (rank, first) in [0, 80 * MS].into_iter().enumerate() {
         let mut steps = vec![(0, 200 * MS); 40];
         steps[0].0 = first;
         let place = folder.path().join(rank.to_string());
