@@ -9,11 +9,12 @@ sample: the same without workers, in batches of 1024, so that next to nothing bu
 parts: as sample, with five parts named by `stallscope.stage` in each.
 
 A turn is one epoch of the same samples, a second or two, in a process forked for it: so that both begin with the same memory.
-It has started the profiler before and done some steps: by default as many as the profiler traces, so that the turn costs what all
-others of a long training do (`--traced`: few, so that the turn is traced). Two things that come or not by chance, and cost a turn up to a fifth, are
-kept from both: full garbage collections (`gc.freeze`), and memory that malloc returns and faults in again. Prints the ratio of
-samples/s with the profiler to those without, with its 95 % interval (Student's t on the logarithms, one of each pair of turns),
-and the time that profiling adds to a sample in its worker. Needs torch, torchvision, Pillow, numpy and stallscope.
+It has started the profiler before and done some steps: by default as many as the profiler traces, so that the turn costs what
+most of a long training does (`--traced`: few, so that the turn is traced). Two things happen or not by chance, and cost a turn
+up to a fifth; both sides do without them: full garbage collections (`gc.freeze`), and memory that malloc returns and faults in
+again. Prints the ratio of samples/s with the profiler to those without, with its 95 % interval (Student's t on the logarithms,
+one of each pair of turns), and the time that profiling adds to a sample in its worker. Needs torch, torchvision, Pillow, numpy
+and stallscope.
 """
 
 import argparse

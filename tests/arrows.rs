@@ -13,7 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trace", &["timeline"]),
     ("analysis", &["timeline"]),
     ("tracing_feed", &["analysis", "timeline", "trace"]),
-    ("ranks", &["analysis", "timeline"]),
+    ("ranks", &["analysis", "machine", "timeline"]),
     (
         "loader",
         &[

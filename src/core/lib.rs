@@ -2,7 +2,7 @@
 //! analysis of where device idle time comes from, prediction, traces and reports.
 //!
 //! Modules may use only those below them: `attach` -> `loader`; `loader` -> `report`, `pipeline`, `machine`; `compare` ->
-//! `report`; `report` -> `analysis`, `text`; `ranks` -> `analysis`; `analysis` ->
+//! `report`; `report` -> `analysis`, `text`; `ranks` -> `analysis`, `machine`; `analysis` ->
 //! `timeline`; `pipeline` -> `timeline`, `machine`; `trace` -> `timeline`; `tracing_feed` -> `trace`, `analysis`; `machine` uses nothing.
 
 #![warn(missing_docs)]

@@ -21,6 +21,11 @@ pub fn page_bytes() -> usize {
         .unwrap_or(4096)
 }
 
+/// What the kernel calls the time since it was started, with the end of the line; empty where it does not say.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
 /// Its name and release: `Linux 6.12.8`.
 pub fn operating_system() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease");

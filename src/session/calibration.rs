@@ -1,12 +1,10 @@
 //! What is measured of the machine itself: once, and kept in the user's cache folder until the machine boots again.
 
+use crate::machine::boot_id;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Where the kernel names the boot.
-const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// What was measured, and of what.
 #[derive(Serialize, Deserialize, PartialEq)]
@@ -23,7 +21,7 @@ pub(super) fn once_a_boot<T>(folder: Option<&Path>, cores: f64, measure: impl Fn
 where
     T: Serialize + DeserializeOwned,
 {
-    let boot = fs::read_to_string(BOOT).unwrap_or_default();
+    let boot = boot_id();
     let Some(folder) = folder.filter(|_| !boot.is_empty()) else {
         return measure();
     };
@@ -79,7 +77,7 @@ mod tests {
         assert_eq!(measured(4.0, 4), 3);
         let path = folder.join("calibration.json");
         let before = fs::read_to_string(&path).unwrap();
-        let boot = fs::read_to_string(BOOT).unwrap();
+        let boot = boot_id();
         let other = before.replace(boot.trim(), "of-another-boot");
         fs::write(&path, other).unwrap();
         assert_eq!(measured(4.0, 5), 5, "of another boot");

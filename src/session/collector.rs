@@ -13,7 +13,7 @@ use crate::loader::{
     A_QUARTER_FULL, Intake, SHORTEST_PAUSE, cpu_of, pause_after, recorder_report, waking_profile,
 };
 use crate::pipeline::{RecordingCost, StopSignal, WakingCost, panic_message};
-use crate::ranks::{STEP_LOG, StepLog};
+use crate::ranks::StepLog;
 use crate::report::{
     DeviceReport, EmulatedReport, RecorderReport, Report, Status, TimelineReport, Training,
     write_json,
@@ -389,9 +389,7 @@ impl Collector {
             let spans = collector.analysis.finish();
             collector.idle(&spans);
             if let Some(Err(error)) = collector.step_log.as_mut().map(StepLog::finish) {
-                collector
-                    .warnings
-                    .push(format!("cannot write {STEP_LOG}: {error}"));
+                collector.warnings.push(error.to_string());
             }
             let summary = collector.summary();
             if let (Some(feed), Some(summary)) = (&collector.feed, &summary) {

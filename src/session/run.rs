@@ -19,7 +19,7 @@ use crate::device::{nvtx, probe};
 use crate::loader::{Intake, cpu_of, note_trace, this_machine};
 use crate::machine::usable_cores;
 use crate::pipeline::{Plan, RecordingCost, Skipped, Skips, StopSignal, WakingCost, panic_message};
-use crate::ranks::{LogHeader, RankOf, STEP_LOG, StepLog};
+use crate::ranks::{LogHeader, RankOf, StepLog};
 use crate::report::{DataReport, Report, Status, TraceReport, Training};
 use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
 use crate::trace::{
@@ -452,10 +452,8 @@ impl Session {
             let header = LogHeader::now(rank, rule.warmup_steps, Some(&clock));
             StepLog::create(&self.options.run_dir, &header, &rule)
         });
-        let step_log = step_log.and_then(|log| {
-            let failed = |error| warnings.push(format!("cannot write {STEP_LOG}: {error}"));
-            log.map_err(failed).ok()
-        });
+        let step_log =
+            step_log.and_then(|log| log.map_err(|error| warnings.push(error.to_string())).ok());
         let on_progress = std::mem::replace(&mut self.options.on_progress, Box::new(|_, _| {}));
         Collector {
             clock: self.clock.clone(),

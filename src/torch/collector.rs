@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use serde::Deserialize;
 use stallscope_core::analysis::{Analysis, CpuReading, IdleSpan, Totals, WindowRule};
 use stallscope_core::loader::{OtherPrograms, cpu_of, note_trace};
-use stallscope_core::ranks::{LogHeader, RankOf, STEP_LOG, StepLog};
+use stallscope_core::ranks::{LogHeader, RankOf, StepLog};
 use stallscope_core::report::{Report, Status, TraceReport, write_json};
 use stallscope_core::timeline::Nanos;
 use stallscope_core::trace::{SharedTrace, TraceError, TraceOptions, TraceWriter};
@@ -341,8 +341,7 @@ impl Collector {
             let spans = measuring.analysis.finish();
             measuring.idle(&spans);
             if let Some(steps) = &mut measuring.steps {
-                let unwritten = steps.finish().err();
-                let unwritten = unwritten.map(|error| format!("cannot write {STEP_LOG}: {error}"));
+                let unwritten = steps.finish().err().map(|error| error.to_string());
                 self.translation.problems.extend(unwritten);
             }
             if let Some(summary) = measuring.analysis.summary(self.translation.lanes()) {
@@ -397,9 +396,8 @@ impl Collector {
             StepLog::create(&self.options.run_dir, &header, &rule)
         });
         let steps = steps.and_then(|log| {
-            let unwritten = |error| format!("cannot write {STEP_LOG}: {error}");
-            let log = log.map_err(|error| self.translation.problems.push(unwritten(error)));
-            log.ok()
+            let problems = &mut self.translation.problems;
+            log.map_err(|error| problems.push(error.to_string())).ok()
         });
         Ok(Some(Measuring {
             analysis: analysis.with_epochs(batches),

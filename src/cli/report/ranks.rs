@@ -204,7 +204,9 @@ fn leave_out_earlier_runs(logs: &mut Vec<RankLog>, standing: &mut [Standing]) {
         if other != of
             && let Some(own) = standing.iter_mut().find(|own| own.rank == rank)
         {
-            own.problem = Some(format!("left out: it is of another run, of {other} ranks"));
+            own.problem = Some(format!(
+                "left out, as it belongs to another run of {other} ranks"
+            ));
         }
         other == of
     });

@@ -90,6 +90,18 @@ pub fn median_place(values: &[f64]) -> Option<usize> {
     places.get(values.len().checked_sub(1)? / 2).copied()
 }
 
+/// The median; the mean of the two in the middle of an even number. `None` where there are none.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    Some(match sorted.len() % 2 {
+        1 => upper,
+        _ => (sorted[middle - 1] + upper) / 2.0,
+    })
+}
+
 /// Median, least and most of a mode's times.
 #[derive(Copy, Clone)]
 struct Range {
@@ -232,6 +244,14 @@ mod tests {
     use super::*;
     use crate::timeline::HostWork;
     use proptest::prelude::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[9.0, 1.0]), Some(5.0));
+        assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
+    }
 
     fn shares(times: &SampleTimes) -> Vec<(Part, f64)> {
         let parts = differential(times).unwrap();

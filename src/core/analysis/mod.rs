@@ -29,7 +29,7 @@ mod waking;
 pub use bound::{Disk, Limit, LoaderShape};
 pub use cause::{Cause, CauseTotals, IdleSpan};
 pub use differential::{
-    Attributed, Cached, Estimate, Part, SampleTimes, differential, median_place,
+    Attributed, Cached, Estimate, Part, SampleTimes, differential, median, median_place,
 };
 pub use gpu::{GpuSummary, GpuTally, Level};
 pub use gpu_util::{BusyBy, UtilComparison};

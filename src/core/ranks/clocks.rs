@@ -5,6 +5,7 @@
 
 use super::merged::CLOSE;
 use super::read::RankLog;
+use crate::analysis::median;
 use crate::timeline::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -69,17 +70,14 @@ fn ends(logs: &[RankLog], places: &[usize]) -> Vec<f64> {
     let steps = places.iter().map(|place| logs[*place].steps.len());
     let step = |number: usize| {
         let ends = places.iter().map(|place| logs[*place].steps[number].end);
-        median(ends.map(|end| end.0 as f64).collect())
+        middle(ends.map(|end| end.0 as f64))
     };
     (0..steps.min().unwrap_or(0)).map(step).collect()
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        count => (values[(count - 1) / 2] + values[count / 2]) / 2.0,
-    }
+/// Zero where there are none.
+fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    median(&values.collect::<Vec<f64>>()).unwrap_or(0.0)
 }
 
 /// What a clock is later by: `later` at `from`, and more by `drift` of what follows.
@@ -107,8 +105,8 @@ impl Line {
         let parts = points.chunks(count.div_ceil(PARTS));
         let parts: Vec<(f64, f64)> = parts
             .map(|part| {
-                let middle = |of: fn(&(f64, f64)) -> f64| median(part.iter().map(of).collect());
-                (middle(|point| point.0), middle(|point| point.1))
+                let of = |of: fn(&(f64, f64)) -> f64| middle(part.iter().map(of));
+                (of(|point| point.0), of(|point| point.1))
             })
             .collect();
         // Theil and Sen: the median of the slopes between any two.
@@ -116,8 +114,8 @@ impl Line {
             let after = parts[number + 1..].iter();
             after.map(move |other| (other.1 - one.1) / (other.0 - one.0).max(1.0))
         });
-        let drift = median(slopes.collect());
-        let later = median(parts.iter().map(|(at, by)| by - drift * at).collect());
+        let drift = middle(slopes);
+        let later = middle(parts.iter().map(|(at, by)| by - drift * at));
         let mut left: Vec<f64> = points
             .iter()
             .map(|(at, by)| (by - later - drift * at).abs())

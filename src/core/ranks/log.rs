@@ -6,11 +6,12 @@
 //! order, or, with `"mixed": true`, in all. After `{"lost": true}` records of steps are missing, and numbers are not right.
 
 use crate::analysis::{Cause, IdleSpan, WindowRule};
+use crate::machine::boot_id;
 use crate::timeline::{Interval, Nanos, Record, StageKind};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -19,11 +20,15 @@ pub const STEP_LOG: &str = "steps.jsonl";
 /// Names the format.
 pub(super) const SCHEMA: &str = "stallscope-steps";
 pub(super) const VERSION: u32 = 1;
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Steps of which idle time may still be told: more than an analysis keeps back.
 const MOST_WAITING: usize = 1 << 16;
 /// Pieces of a step's idle time that are told in order.
 const MOST_PIECES: usize = 8;
+
+/// The log cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {STEP_LOG}: {0}")]
+pub struct LogUnwritten(#[from] io::Error);
 
 /// Which process it is of how many.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -67,7 +72,6 @@ impl LogHeader {
                 at.tv_sec() as u64 * 1_000_000_000 + at.tv_nsec() as u64
             })
         };
-        let boot = fs::read_to_string(BOOT_ID).unwrap_or_default();
         // The thread may lose its core between two readings: the closest are the right ones.
         let readings = (0..5).map(|_| {
             let before = read(ClockId::CLOCK_MONOTONIC);
@@ -85,7 +89,7 @@ impl LogHeader {
             world_size: rank.of,
             meets_others: rank.meets_others,
             warmup_steps,
-            boot_id: boot.trim().to_owned(),
+            boot_id: boot_id().trim().to_owned(),
             clock_ns: own.unwrap_or(monotonic_ns),
             monotonic_ns,
             unix_ns,
@@ -184,7 +188,11 @@ impl StepLog {
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub fn create(folder: &Path, header: &LogHeader, rule: &WindowRule) -> io::Result<StepLog> {
+    pub fn create(
+        folder: &Path,
+        header: &LogHeader,
+        rule: &WindowRule,
+    ) -> Result<StepLog, LogUnwritten> {
         let mut log = StepLog {
             file: BufWriter::new(File::create(folder.join(STEP_LOG))?),
             device_beside: rule.device_beside,
@@ -198,7 +206,7 @@ impl StepLog {
         };
         log.line(header);
         log.flush();
-        log.error.take().map_or(Ok(log), Err)
+        log.result().map(|()| log)
     }
 
     /// Takes one pass of the collector.
@@ -270,12 +278,16 @@ impl StepLog {
     ///
     /// # Errors
     /// What the file system has said first.
-    pub fn finish(&mut self) -> io::Result<()> {
+    pub fn finish(&mut self) -> Result<(), LogUnwritten> {
         while !self.waiting.is_empty() {
             self.tell();
         }
         self.flush();
-        self.error.take().map_or(Ok(()), Err)
+        self.result()
+    }
+
+    fn result(&mut self) -> Result<(), LogUnwritten> {
+        Ok(self.error.take().map_or(Ok(()), Err)?)
     }
 
     /// A cause's number; it is written where it is new.

@@ -1,7 +1,7 @@
 //! Several processes that train together: what each one's steps waited for, and which one the others waited for.
 //!
-//! Each rank writes [`StepLog`] while it runs; [`Logs`] holds those of a run, from which [`Merged`] is computed. Invariant: a rank's wait for others at
-//! a step is charged in full to the rank that came last. May use: `analysis`, `timeline`.
+//! Each rank writes [`StepLog`] while it runs; [`Logs`] holds those of a run, from which [`Merged`] is computed. Invariant: a
+//! rank's wait for others at a step is charged in full to the rank that came last. May use: `analysis`, `machine`, `timeline`.
 
 mod clocks;
 mod log;
@@ -9,7 +9,7 @@ mod merged;
 mod read;
 
 pub use clocks::ClockFit;
-pub use log::{CauseName, LogHeader, RankOf, STEP_LOG, StepLog};
+pub use log::{CauseName, LogHeader, LogUnwritten, RankOf, STEP_LOG, StepLog};
 pub use merged::{Charge, Logs, Merged, OTHER_WORK, RankTimes, Stretch, TRAINING_STEP};
 pub use read::{Cut, LogError, RankLog, StepTimes};
 

@@ -1,8 +1,9 @@
-//! What a journal says of each point, the best of them and the knee. May use: `grid`, `journal`, `statistics`.
+//! What a journal says of each point, the best of them and the knee. May use: `grid`, `journal`, `statistics`; `analysis`.
 
 use super::grid::{Grid, Point};
 use super::journal::{Figures, Record};
-use super::statistics::{Spread, median};
+use super::statistics::Spread;
+use crate::analysis::median;
 use crate::tune::noise::{AS_FAST, is_sure_knee, run_spread};
 use serde::Serialize;
 

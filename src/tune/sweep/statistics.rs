@@ -1,5 +1,6 @@
-//! Medians, and how sure they are. May use: nothing of this crate.
+//! Medians, and how sure they are. May use: `analysis`.
 
+use crate::analysis::median;
 use serde::Serialize;
 
 /// From so many values on an interval of the median at [`CONFIDENCE`] exists.
@@ -49,18 +50,6 @@ impl Spread {
     }
 }
 
-/// The median; the mean of the two in the middle of an even number.
-pub(super) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    let upper = *sorted.get(middle)?;
-    Some(match sorted.len() % 2 {
-        1 => upper,
-        _ => (sorted[middle - 1] + upper) / 2.0,
-    })
-}
-
 /// Values to leave out at each end of `count`, so that what is left still holds the median with
 /// [`CONFIDENCE`]. The number of values below the median is binomial: the interval misses it where fewer
 /// than that many, plus one, lie on one side.
@@ -81,14 +70,6 @@ fn left_out(count: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0]), Some(3.0));
-        assert_eq!(median(&[9.0, 1.0]), Some(5.0));
-        assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
-    }
 
     #[test]
     fn few_values_are_shown_whole() {

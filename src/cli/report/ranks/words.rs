@@ -9,8 +9,6 @@ use std::collections::BTreeMap;
 
 /// Rows at most, unless all are asked for.
 const MOST: usize = 16;
-/// Shown in short, and with `-v`.
-const CHARGES_OF: [usize; 2] = [CHARGES, usize::MAX];
 pub(super) const CHARGES: usize = 8;
 
 pub(super) fn render(run: &Run, look: &Look) -> String {
@@ -23,7 +21,10 @@ pub(super) fn render(run: &Run, look: &Look) -> String {
     ] {
         out += &text.map_or(String::new(), |text| labelled(label, &text, look.width));
     }
-    let most = if look.verbose { usize::MAX } else { MOST };
+    let [most, most_charges] = match look.verbose {
+        true => [usize::MAX; 2],
+        false => [MOST, CHARGES],
+    };
     let ranks = worst_first(run);
     let shown = &ranks[..ranks.len().min(most)];
     out += &format!("\n{}", table(run, shown).render(look.width));
@@ -32,10 +33,7 @@ pub(super) fn render(run: &Run, look: &Look) -> String {
         out += &paragraph("", 0, &more, look.width);
     }
     if run.merged.is_in_step() && !run.merged.charges.is_empty() {
-        out += &format!(
-            "\n{}",
-            charges(run, most.min(CHARGES_OF[usize::from(look.verbose)])).render(look.width)
-        );
+        out += &format!("\n{}", charges(run, most_charges).render(look.width));
     }
     if run.merged.is_in_step() && run.merged.stretches.len() > 1 && run.mended.is_some() {
         out += &format!("\n{}", stretches(run).render(look.width));
@@ -59,7 +57,7 @@ pub(super) fn verdict(run: &Run) -> String {
     if !merged.is_in_step() {
         let share = percent(merged.in_step_share);
         return format!(
-            "none: the ranks meet in {share} of their steps only, so no wait is attributed"
+            "none: the ranks meet in only {share} of their steps, so waits are not attributed"
         );
     }
     let Some(mended) = run.mended else {
