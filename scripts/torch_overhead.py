@@ -1,51 +1,61 @@
 #!/usr/bin/env python3
-"""What profiling costs a PyTorch training: epochs with stallscope and without it take turns.
+"""What profiling costs a PyTorch training: one with stallscope and one without it take turns, of a fifth of a second.
 
-usage: torch_overhead.py [--pairs N] [--kind jpeg|tiny|sample|parts] [--traced] [--json PATH]
+usage: torch_overhead.py [--rounds N] [--seconds S] [--kind jpeg|tiny|sample|parts] [--traced] [--json PATH]
 
 jpeg: torchvision's ImageFolder (PIL), random-resized-crop 224, flip, normalise, batch 32, 2 workers.
 tiny: samples of 20 us in memory, batch 64, 2 workers.
 sample: the same without workers, in batches of 1024, so that next to nothing but samples costs.
 parts: as sample, with five parts named by `stallscope.stage` in each.
 
-A turn is one epoch of the same samples, a second or two, in a process forked for it: so that both begin with the same memory.
-It has started the profiler before and done some steps: by default as many as the profiler traces, so that the turn costs what
-most of a long training does (`--traced`: few, so that the turn is traced). Two things happen or not by chance, and cost a turn
-up to a fifth; both sides do without them: full garbage collections (`gc.freeze`), and memory that malloc returns and faults in
-again. Prints the ratio of samples/s with the profiler to those without, with its 95 % interval (Student's t on the logarithms,
-one of each pair of turns), and the time that profiling adds to a sample in its worker. Needs torch, torchvision, Pillow, numpy
-and stallscope.
+A round forks both trainings from this process, lets each come into step, and then stops and continues them (SIGSTOP, SIGCONT:
+trainer, workers, collector) so that always one of them runs: what else the machine does hits both. Samples are counted where
+they are read. Epochs are of about a second: where the memory of a worker lies makes it faster or slower for all of its life. Trainings have done some steps before: by default as many as the profiler traces,
+so that a round costs what most of a long training does (`--traced`: few, and a round ends with the trace). Two things happen or
+not by chance, and cost a second up to a fifth; both sides do without them: full garbage collections (`gc.freeze`), and memory
+that malloc returns and faults in again. Prints the ratio of samples/s with the profiler to those without, with its 95 % interval
+(Student's t on the logarithms, one of each round), and the time that profiling adds to a sample in its worker. Needs torch,
+torchvision, Pillow, numpy and stallscope.
 """
 
 import argparse
 import gc
 import json
 import math
+import mmap
 import os
+import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 
-#: Workers, and samples of a turn: about a second's.
+#: Workers, samples of a batch, and batches of an epoch.
 WORKERS = {"jpeg": 2, "tiny": 2, "sample": 0, "parts": 0}
-TURN = {"jpeg": 768, "tiny": 64_000, "sample": 51_200, "parts": 51_200}
+BATCH = {"jpeg": 32, "tiny": 64, "sample": 1024, "parts": 1024}
+EPOCH = {"jpeg": 24, "tiny": 1000, "sample": 50, "parts": 50}
+#: Seconds until the other training's turn.
+TURN = {"jpeg": 0.2, "tiny": 0.02, "sample": 0.2, "parts": 0.2}
+PICTURES = 768
 PARTS = 5
-#: Samples, each a step, before a turn that is not traced, and before one that is.
+#: Steps of one sample each before those that are measured, so that no trace is written of these, or one is.
 FIRST = 208
 FIRST_TRACED = 8
+#: The step at which a traced round ends.
+LAST_TRACED = 190
+#: Slots of the memory that a training shares with this process: samples by worker, the steps, and whether to stop.
+STEPS, STOP, SLOTS = 2, 3, 4
 #: glibc's: memory once taken is kept.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "4294967296", "MALLOC_TOP_PAD_": "67108864"}
 
 
-def pictures(folder: str, count: int) -> None:
+def pictures(folder: str) -> None:
     """JPEGs of 500 x 375, as ImageNet's are, of ten classes."""
     import numpy
     from PIL import Image
 
     random = numpy.random.default_rng(1)
-    for number in range(count):
+    for number in range(PICTURES):
         small = random.integers(0, 255, (24, 32, 3), dtype=numpy.uint8)
         place = os.path.join(folder, str(number % 10))
         os.makedirs(place, exist_ok=True)
@@ -53,18 +63,24 @@ def pictures(folder: str, count: int) -> None:
         picture.save(os.path.join(place, f"{number:05}.jpg"), quality=88)
 
 
-def loader(kind: str, folder: str, first: int = 0):
-    """Of a turn, or of the `first` samples, each of which is a batch."""
-    from torch.utils.data import DataLoader, Dataset, Subset
+def data_of(kind: str, folder: str, slots: memoryview):
+    """The dataset; who makes a sample of it counts it in `slots`."""
+    from torch.utils.data import Dataset, get_worker_info
+
+    def count() -> None:
+        worker = get_worker_info()
+        slots[worker.id if worker else 0] += 1
 
     if kind == "jpeg":
         from torchvision import datasets, transforms
 
+        def load(path):
+            count()
+            return datasets.folder.default_loader(path)
+
         steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
         normalise = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-        data = datasets.ImageFolder(folder, transforms.Compose([*steps, normalise]))
-        data = Subset(data, range(first)) if first else data
-        return DataLoader(data, batch_size=1 if first else 32, shuffle=True, num_workers=2)
+        return datasets.ImageFolder(folder, transforms.Compose([*steps, normalise]), loader=load)
 
     if kind == "parts":
         import stallscope
@@ -77,7 +93,7 @@ def loader(kind: str, folder: str, first: int = 0):
         """Each sample computes for 20 us."""
 
         def __len__(self):
-            return first or TURN[kind]
+            return 1 << 20
 
         def __getitem__(self, index):
             until = time.perf_counter_ns() + 20_000
@@ -86,70 +102,122 @@ def loader(kind: str, folder: str, first: int = 0):
             for stage in stages:
                 with stage:
                     pass
+            count()
             return index
 
-    if kind == "tiny":
-        return DataLoader(Tiny(), batch_size=1 if first else 64, num_workers=2, persistent_workers=True)
-    return DataLoader(Tiny(), batch_size=1 if first else 1024)
+    return Tiny()
 
 
-def epoch(batches) -> float:
-    """The seconds of an epoch."""
+def train(kind: str, folder: str, slots: memoryview, first: int) -> None:
+    """Step until told to stop, `first` times with a sample each before."""
     import torch
+    from torch.utils.data import DataLoader, RandomSampler
 
+    data = data_of(kind, folder, slots)
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    start = time.monotonic()
-    for _ in batches:
-        model(torch.ones(1, 1)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return time.monotonic() - start
+    batch, steps = 1, first
+    while True:
+        sampler = RandomSampler(data, replacement=True, num_samples=batch * steps)
+        for _ in DataLoader(data, batch_size=batch, sampler=sampler, num_workers=WORKERS[kind]):
+            model(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            slots[STEPS] += 1
+            if slots[STOP]:
+                return
+        batch, steps = BATCH[kind], EPOCH[kind]
 
 
-def forked(work: Callable[[], float], log: str) -> float:
-    """What `work` returns in a process forked for it, which prints into the file `log`."""
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
+def children(process: int) -> list[int]:
+    """The processes that `process` has started."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            output = os.open(log, os.O_WRONLY | os.O_CREAT)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            os.write(theirs, repr(work()).encode())
-            status = 0
-        finally:
-            sys.stdout.flush()
-            os._exit(status)
-    os.close(theirs)
-    with open(ours) as answer:
-        seconds = answer.read()
-    if os.waitpid(child, 0)[1] or not seconds:
-        with open(log) as file:
-            raise SystemExit(f"a turn failed:\n{file.read()}")
-    return float(seconds)
+            with open(f"/proc/{name}/stat") as file:
+                if int(file.read().rpartition(")")[2].split()[1]) == process:
+                    found.append(int(name))
+        except OSError:
+            continue
+    return found
 
 
-def turn(kind: str, folder: str, profiled: bool, first: int) -> float:
-    """The seconds of an epoch in a process of its own."""
-    import stallscope.torch
+class Training:
+    """One that runs in processes of its own, but only in its turns."""
 
-    def work() -> float:
-        before, batches = loader(kind, folder, first), loader(kind, folder)
-        if not profiled:
-            epoch(before)
-            return epoch(batches)
-        with stallscope.torch.profile(run_dir=run):
-            epoch(before)
-            return epoch(batches)
+    def __init__(self, kind: str, folder: str, first: int, run_dir: str, profiled: bool) -> None:
+        self.slots = memoryview(mmap.mmap(-1, 8 * SLOTS)).cast("q")
+        self.log = f"{run_dir}.log"
+        self.report = os.path.join(run_dir, "report.json") if profiled else None
+        self.samples, self.seconds = 0, 0.0
+        self.process = os.fork()
+        if self.process == 0:
+            status = 1
+            try:
+                os.setpgid(0, 0)
+                output = os.open(self.log, os.O_WRONLY | os.O_CREAT)
+                os.dup2(output, 1)
+                os.dup2(output, 2)
+                if profiled:
+                    import stallscope.torch
 
+                    with stallscope.torch.profile(run_dir=run_dir):
+                        train(kind, folder, self.slots, first)
+                else:
+                    train(kind, folder, self.slots, first)
+                status = 0
+            finally:
+                sys.stdout.flush()
+                os._exit(status)
+        # Beyond the first batches, which were made while nobody took any.
+        while self.slots[STEPS] < first + 4 * max(WORKERS[kind], 1):
+            if os.waitpid(self.process, os.WNOHANG)[0]:
+                self.failed()
+            time.sleep(0.01)
+        # A worker is of its trainer's group; the collector has one of its own.
+        self.groups = {os.getpgid(one) for one in (self.process, *children(self.process))}
+        self.signal(signal.SIGSTOP)
+
+    def failed(self) -> None:
+        with open(self.log) as file:
+            raise SystemExit(f"a training failed:\n{file.read()}")
+
+    def signal(self, number: int) -> None:
+        for group in self.groups:
+            os.killpg(group, number)
+
+    def turn(self, seconds: float) -> None:
+        before = sum(self.slots[:STEPS])
+        start = time.monotonic()
+        self.signal(signal.SIGCONT)
+        time.sleep(seconds)
+        self.signal(signal.SIGSTOP)
+        self.seconds += time.monotonic() - start
+        self.samples += sum(self.slots[:STEPS]) - before
+
+    def end(self) -> float:
+        """Its samples/s."""
+        self.slots[STOP] = 1
+        self.signal(signal.SIGCONT)
+        if os.waitpid(self.process, 0)[1] or (self.report and not os.path.exists(self.report)):
+            self.failed()
+        return self.samples / self.seconds
+
+
+def round_of(kind: str, folder: str, traced: bool, seconds: float) -> tuple[float, float]:
+    """Samples/s without the profiler and with it, of trainings that take turns for `seconds`."""
     with tempfile.TemporaryDirectory() as place:
-        run = os.path.join(place, "run")
-        seconds = forked(work, os.path.join(place, "log"))
-        if profiled and not os.path.exists(os.path.join(run, "report.json")):
-            raise SystemExit("there is no report of the profiled epoch")
-    return seconds
+        first = FIRST_TRACED if traced else FIRST
+        pair = [Training(kind, folder, first, os.path.join(place, str(profiled)), profiled) for profiled in (False, True)]
+        turns = max(2, round(seconds / TURN[kind] / 4) * 2)
+        for number in range(turns):
+            # Who begins changes, so that neither has the warmer machine.
+            for one in pair if number % 2 == 0 else reversed(pair):
+                one.turn(TURN[kind])
+            if traced and pair[1].slots[STEPS] > LAST_TRACED and number % 2:
+                break
+        alone, profiled = (one.end() for one in pair)
+    return alone, profiled
 
 
 def student(freedom: int) -> float:
@@ -166,43 +234,45 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=60, help="pairs of turns")
+    parser.add_argument("--rounds", type=int, default=30, help="pairs of trainings")
+    parser.add_argument("--seconds", type=float, default=20.0, help="that both trainings of a round take together")
     parser.add_argument("--kind", default="jpeg", choices=list(TURN))
-    parser.add_argument("--traced", action="store_true", help="turns are traced")
+    parser.add_argument("--traced", action="store_true", help="measure while a trace is written")
     parser.add_argument("--json")
     asked = parser.parse_args()
-    if asked.pairs < 5:
-        parser.error("--pairs: at least 5, for an interval")
+    if asked.rounds < 5:
+        parser.error("--rounds: at least 5, for an interval")
     if any(os.environ.get(name) != value for name, value in MALLOC.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **MALLOC})
     import torch
 
+    import stallscope.torch  # noqa: F401
+
     torch.set_num_threads(1)
-    pairs = []
+    rounds = []
     with tempfile.TemporaryDirectory() as folder:
         if asked.kind == "jpeg":
-            pictures(folder, TURN["jpeg"])
-        first = FIRST_TRACED if asked.traced else FIRST
-        epoch(loader(asked.kind, folder, first))
+            pictures(folder)
+        # What Python and torch do once is done before the fork.
+        slots = memoryview(bytearray(8 * SLOTS)).cast("q")
+        slots[STOP] = 1
+        train(asked.kind, folder, slots, 1)
         gc.collect()
         gc.freeze()
-        for pair in range(asked.pairs):
-            # Who begins changes, so that neither has the warmer machine.
-            seconds = {profiled: turn(asked.kind, folder, profiled, first) for profiled in (pair % 2 == 0, pair % 2 != 0)}
-            pairs.append((seconds[False], seconds[True]))
-            print(f"pair {pair}: {seconds[False]:.3f} s alone, {seconds[True]:.3f} s profiled", flush=True)
+        for number in range(asked.rounds):
+            rounds.append(round_of(asked.kind, folder, asked.traced, asked.seconds))
+            print("round {}: {:.1f} samples/s alone, {:.1f} profiled".format(number, *rounds[-1]), flush=True)
         gc.unfreeze()
-    samples = TURN[asked.kind]
-    low, ratio, high = (math.exp(log) for log in interval([math.log(alone / profiled) for alone, profiled in pairs]))
-    rate = samples / statistics.median(alone for alone, _ in pairs)
-    print(f"{asked.kind}: {rate:.0f} samples/s without the profiler, median of {len(pairs)} turns of {samples} each")
+    low, ratio, high = (math.exp(log) for log in interval([math.log(profiled / alone) for alone, profiled in rounds]))
+    rate = statistics.median(alone for alone, _ in rounds)
+    print(f"{asked.kind}: {rate:.0f} samples/s without the profiler, median of {len(rounds)} rounds")
     print(f"samples/s with / without it {ratio:.4f} (95 % interval {low:.4f} to {high:.4f})")
     at_once = max(WORKERS[asked.kind], 1)
-    added = interval([1e6 * at_once * (profiled - alone) / samples for alone, profiled in pairs])
+    added = interval([1e6 * at_once * (1 / profiled - 1 / alone) for alone, profiled in rounds])
     print("it adds to a sample {1:.2f} us of who makes it (95 % interval {0:.2f} to {2:.2f})".format(*added))
     if asked.json:
         with open(asked.json, "w") as file:
-            json.dump({"kind": asked.kind, "turns": pairs, "ratio": ratio, "low": low, "high": high}, file)
+            json.dump({"kind": asked.kind, "rounds": rounds, "ratio": ratio, "low": low, "high": high}, file)
 
 
 if __name__ == "__main__":

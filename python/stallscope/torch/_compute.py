@@ -100,7 +100,7 @@ class _Copy:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not counts():
+        if _is_worker or not counts():
             return self._original(*args, **kwargs)
         begun = _now()
         try:
