@@ -11,12 +11,15 @@
 // No test needs all of it.
 #![allow(dead_code)]
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use stallscope::timeline::{Clock, Nanos, Scheduler, WaitKey};
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::Thread;
 
 thread_local! {
     static TICKET: Cell<Option<u64>> = const { Cell::new(None) };
@@ -27,6 +30,15 @@ thread_local! {
 pub struct VirtualClock {
     now: AtomicU64,
     state: Mutex<State>,
+    deadlocked: AtomicBool,
+}
+
+/// Where a thread waits for its turn: without the state's lock, which the one that hands it on may hold.
+#[derive(Default)]
+struct Seat {
+    /// `None` until it has come.
+    thread: Option<Thread>,
+    is_next: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -37,8 +49,7 @@ struct State {
     ready: VecDeque<u64>,
     sleepers: BinaryHeap<Reverse<(u64, u64, u64)>>,
     waiting: HashMap<WaitKey, VecDeque<u64>>,
-    seats: HashMap<u64, Arc<Condvar>>,
-    deadlocked: bool,
+    seats: HashMap<u64, Seat>,
     cores: Cores,
 }
 
@@ -97,8 +108,7 @@ impl VirtualClock {
             return;
         }
         cores.waiting.push_back(ticket);
-        self.hand_on(&mut state);
-        self.take_turn(state, ticket);
+        self.hand_on(state, ticket);
         let waited = self.now() - since;
         *self.lock().cores.run_delay.entry(ticket).or_default() += waited;
     }
@@ -117,6 +127,7 @@ impl VirtualClock {
 
     /// Runs `body` on the calling thread as a member of the clock.
     pub fn run<T>(&self, body: impl FnOnce() -> T) -> T {
+        let _core = OnOneCore::take();
         let ticket = self.admit();
         self.enter(ticket);
         let _leave = LeaveOnDrop(self);
@@ -130,37 +141,44 @@ impl VirtualClock {
     }
 
     /// Gives the turn to the next runnable thread, letting time pass when there is none.
-    fn hand_on(&self, state: &mut State) {
-        state.running = None;
+    fn give(&self, mut state: MutexGuard<'_, State>) {
         let next = state.ready.pop_front().or_else(|| {
             let Reverse((time, _, ticket)) = state.sleepers.pop()?;
             let now = self.now.load(Ordering::Relaxed).max(time);
             self.now.store(now, Ordering::Release);
             Some(ticket)
         });
-        match next {
-            Some(ticket) => {
-                state.running = Some(ticket);
-                state.seats[&ticket].notify_one();
-            }
-            None if state.seats.is_empty() => {}
-            None => {
-                state.deadlocked = true;
-                state.seats.values().for_each(|seat| seat.notify_one());
-            }
+        state.running = next;
+        if let Some(ticket) = next {
+            let seat = &state.seats[&ticket];
+            seat.is_next.store(true, Ordering::Release);
+            let thread = seat.thread.clone();
+            drop(state);
+            thread.iter().for_each(Thread::unpark);
+        } else if !state.seats.is_empty() {
+            self.deadlocked.store(true, Ordering::Release);
+            let threads = state.seats.values().filter_map(|seat| seat.thread.as_ref());
+            threads.for_each(Thread::unpark);
         }
     }
 
-    /// Blocks until it is `ticket`'s turn.
-    fn take_turn(&self, mut state: MutexGuard<'_, State>, ticket: u64) {
-        let seat = state.seats[&ticket].clone();
-        while state.running != Some(ticket) && !state.deadlocked {
-            state = seat
-                .wait(state)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
-        let dead = state.deadlocked;
-        drop(state);
+    /// Gives the turn on and blocks until it is `ticket`'s again.
+    fn hand_on(&self, state: MutexGuard<'_, State>, ticket: u64) {
+        let is_next = state.seats[&ticket].is_next.clone();
+        self.give(state);
+        self.take_turn(&is_next);
+    }
+
+    fn take_turn(&self, is_next: &AtomicBool) {
+        let dead = loop {
+            if is_next.swap(false, Ordering::Acquire) {
+                break false;
+            }
+            if self.deadlocked.load(Ordering::Acquire) {
+                break true;
+            }
+            std::thread::park();
+        };
         assert!(
             !dead || std::thread::panicking(),
             "virtual clock: every thread waits for another"
@@ -171,6 +189,44 @@ impl VirtualClock {
         TICKET
             .get()
             .expect("only threads spawned on the virtual clock may wait on it")
+    }
+}
+
+/// Clocks by core.
+static CLOCKS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+/// The calling thread and those that it starts run on one core, the one with fewest clocks: only one of them runs at a
+/// time, and a turn is handed on twice as fast within a core.
+struct OnOneCore {
+    core: usize,
+    before: CpuSet,
+}
+
+impl OnOneCore {
+    fn take() -> Option<OnOneCore> {
+        let before = sched_getaffinity(Pid::from_raw(0)).ok()?;
+        let mut clocks = CLOCKS.lock().ok()?;
+        let cores = (0..CpuSet::count()).filter(|core| before.is_set(*core) == Ok(true));
+        let core = cores.min_by_key(|core| clocks.get(core).copied().unwrap_or(0))?;
+        let mut one = CpuSet::new();
+        one.set(core).ok()?;
+        sched_setaffinity(Pid::from_raw(0), &one).ok()?;
+        *clocks.entry(core).or_default() += 1;
+        Some(OnOneCore { core, before })
+    }
+}
+
+impl Drop for OnOneCore {
+    fn drop(&mut self) {
+        sched_setaffinity(Pid::from_raw(0), &self.before).ok();
+        if let Some(clocks) = CLOCKS
+            .lock()
+            .ok()
+            .as_mut()
+            .and_then(|all| all.get_mut(&self.core))
+        {
+            *clocks -= 1;
+        }
     }
 }
 
@@ -193,8 +249,7 @@ impl Clock for VirtualClock {
         state.order += 1;
         let order = state.order;
         state.sleepers.push(Reverse((deadline.0, order, ticket)));
-        self.hand_on(&mut state);
-        self.take_turn(state, ticket);
+        self.hand_on(state, ticket);
     }
 
     fn scheduler(&self) -> Option<&dyn Scheduler> {
@@ -207,7 +262,7 @@ impl Scheduler for VirtualClock {
         let mut state = self.lock();
         let ticket = state.next_ticket;
         state.next_ticket += 1;
-        state.seats.insert(ticket, Arc::new(Condvar::new()));
+        state.seats.insert(ticket, Seat::default());
         state.ready.push_back(ticket);
         ticket
     }
@@ -215,10 +270,16 @@ impl Scheduler for VirtualClock {
     fn enter(&self, ticket: u64) {
         TICKET.set(Some(ticket));
         let mut state = self.lock();
-        if state.running.is_none() {
-            self.hand_on(&mut state);
+        let nobody_runs = state.running.is_none();
+        let seat = state.seats.get_mut(&ticket).expect("it was admitted");
+        seat.thread = Some(std::thread::current());
+        let is_next = seat.is_next.clone();
+        if nobody_runs {
+            self.give(state);
+        } else {
+            drop(state);
         }
-        self.take_turn(state, ticket);
+        self.take_turn(&is_next);
     }
 
     fn leave(&self) {
@@ -226,15 +287,14 @@ impl Scheduler for VirtualClock {
         TICKET.set(None);
         let mut state = self.lock();
         state.seats.remove(&ticket);
-        self.hand_on(&mut state);
+        self.give(state);
     }
 
     fn wait(&self, key: WaitKey) {
         let ticket = self.current();
         let mut state = self.lock();
         state.waiting.entry(key).or_default().push_back(ticket);
-        self.hand_on(&mut state);
-        self.take_turn(state, ticket);
+        self.hand_on(state, ticket);
     }
 
     fn cpu_time(&self) -> Option<Nanos> {
