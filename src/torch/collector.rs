@@ -9,7 +9,7 @@ use crate::clock::{RunDelay, now};
 use crate::event::Event;
 use crate::gpu::Gpu;
 use crate::proc::{Processes, Threads, has_rings};
-use crate::ring::{RING_WORDS, RingReader, Rings, SLOTS};
+use crate::ring::{RING_WORDS, RingReader, Rings};
 use crate::translation::{Chunk, Translation, Wanted};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -30,10 +30,8 @@ use std::{fs, io, thread};
 /// Between two looks at whether the training is over, or a ring so full that it must be emptied.
 const PAUSE: Duration = Duration::from_millis(50);
 const FULL: u64 = RING_WORDS / 8;
-/// Between two looks at what the kernel says, and at what is in the rings: each look evicts caches of the training. It is
-/// the fiftieth part of what the training has run for, within these bounds, and the least where somebody watches
-/// or slots run out.
-const READ_EVERY: (u64, u64) = (200_000_000, 1_000_000_000);
+/// Between two looks at what the kernel says, and at what is in the rings: each look evicts caches of the training.
+const READ_EVERY: u64 = 200_000_000;
 /// Between two reports to who watches.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How long workers of a training that has ended may take to end, too.
@@ -107,8 +105,6 @@ struct Collector {
     dropped: HashMap<usize, u64>,
     lost: u64,
     gpu: Gpu,
-    begun: u64,
-    is_watched: bool,
     read_at: u64,
     main_delay: Option<RunDelay>,
     workers: Vec<u32>,
@@ -167,8 +163,6 @@ pub fn collect(
         dropped: HashMap::new(),
         lost: 0,
         gpu: Gpu::default(),
-        begun: now(),
-        is_watched: on_progress.is_some(),
         read_at: 0,
         main_delay: RunDelay::of(main, main),
         workers: Vec::new(),
@@ -180,7 +174,7 @@ pub fn collect(
     let mut reader = rings.reader();
     let mut told = Instant::now();
     let said = loop {
-        let looks = collector.looks(reader.slots().len());
+        let looks = collector.looks();
         let said = rings.is_finished();
         let ended = looks && !collector.processes.is_alive(main);
         let most = reader.most_words();
@@ -251,14 +245,10 @@ impl Collector {
         }
     }
 
-    /// Whether it is time again to ask the kernel of all processes and threads; `slots` are taken.
-    fn looks(&mut self, slots: usize) -> bool {
+    /// Whether it is time again to ask the kernel of all processes and threads.
+    fn looks(&mut self) -> bool {
         let at = now();
-        let (least, most) = READ_EVERY;
-        // Slots of workers that have ended are freed by a look.
-        let is_often = self.is_watched || slots > SLOTS / 2;
-        let most = if is_often { least } else { most };
-        let looks = at - self.read_at >= ((at - self.begun) / 50).clamp(least, most);
+        let looks = at - self.read_at >= READ_EVERY;
         if looks {
             self.read_at = at;
         }
