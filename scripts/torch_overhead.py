@@ -9,16 +9,19 @@ sample: the same without workers, in batches of 1024, so that next to nothing bu
 parts: as sample, with five parts named by `stallscope.stage` in each.
 
 A round forks both trainings from this process, lets each come into step, and then stops and continues them (SIGSTOP, SIGCONT:
-trainer, workers, collector) so that always one of them runs: what else the machine does hits both. Samples are counted where
-they are read. Epochs are of about a second: where the memory of a worker lies makes it faster or slower for all of its life. Trainings have done some steps before: by default as many as the profiler traces,
-so that a round costs what most of a long training does (`--traced`: few, and a round ends with the trace). Two things happen or
-not by chance, and cost a second up to a fifth; both sides do without them: full garbage collections (`gc.freeze`), and memory
-that malloc returns and faults in again. Prints the ratio of samples/s with the profiler to those without, with its 95 % interval
-(Student's t on the logarithms, one of each round), and the time that profiling adds to a sample in its worker. Needs torch,
-torchvision, Pillow, numpy and stallscope.
+trainer, workers, collector) so that always one of them runs: what else the machine does hits both. As in turns.py, time goes on
+for a training that is stopped, so what the collector does by the clock is done up to twice as often: the loss is an upper bound.
+Samples are counted where they are read. Epochs are of about a second, since where the memory of a worker lies makes it faster or
+slower for all of its life. Trainings have done some steps before: by default as many as the profiler traces, so that a round
+costs what most of a long training does (`--traced`: few, and a round ends with the trace). Two things happen or not by chance,
+and cost a second up to a fifth; both sides do without them: full garbage collections (`gc.freeze`), and memory that malloc
+returns and faults in again. Prints the ratio of samples/s with the profiler to those without, with its 95 % interval (Student's
+t on the logarithms, one of each round), and the time that profiling adds to a sample in its worker. Needs torch, torchvision,
+Pillow, numpy and stallscope.
 """
 
 import argparse
+import contextlib
 import gc
 import json
 import math
@@ -29,13 +32,33 @@ import statistics
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
-#: Workers, samples of a batch, and batches of an epoch.
-WORKERS = {"jpeg": 2, "tiny": 2, "sample": 0, "parts": 0}
-BATCH = {"jpeg": 32, "tiny": 64, "sample": 1024, "parts": 1024}
-EPOCH = {"jpeg": 24, "tiny": 1000, "sample": 50, "parts": 50}
-#: Seconds until the other training's turn.
-TURN = {"jpeg": 0.2, "tiny": 0.02, "sample": 0.2, "parts": 0.2}
+import turns
+
+
+class Kind(NamedTuple):
+    """How a training loads."""
+
+    workers: int
+    batch: int
+    #: Batches of an epoch.
+    epoch: int
+    #: Seconds until the other training's turn.
+    turn: float
+
+    @property
+    def at_once(self) -> int:
+        """Who makes samples."""
+        return max(self.workers, 1)
+
+
+KINDS = {
+    "jpeg": Kind(2, 32, 24, 0.2),
+    "tiny": Kind(2, 64, 1000, 0.02),
+    "sample": Kind(0, 1024, 50, 0.2),
+    "parts": Kind(0, 1024, 50, 0.2),
+}
 PICTURES = 768
 PARTS = 5
 #: Steps of one sample each before those that are measured, so that no trace is written of these, or one is.
@@ -113,33 +136,26 @@ def train(kind: str, folder: str, slots: memoryview, first: int) -> None:
     import torch
     from torch.utils.data import DataLoader, RandomSampler
 
-    data = data_of(kind, folder, slots)
+    data, how = data_of(kind, folder, slots), KINDS[kind]
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batch, steps = 1, first
     while True:
         sampler = RandomSampler(data, replacement=True, num_samples=batch * steps)
-        for _ in DataLoader(data, batch_size=batch, sampler=sampler, num_workers=WORKERS[kind]):
+        for _ in DataLoader(data, batch_size=batch, sampler=sampler, num_workers=how.workers):
             model(torch.ones(1, 1)).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
             slots[STEPS] += 1
             if slots[STOP]:
                 return
-        batch, steps = BATCH[kind], EPOCH[kind]
+        batch, steps = how.batch, how.epoch
 
 
 def children(process: int) -> list[int]:
-    """The processes that `process` has started."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat") as file:
-                if int(file.read().rpartition(")")[2].split()[1]) == process:
-                    found.append(int(name))
-        except OSError:
-            continue
-    return found
+    """The processes that the main thread of `process` has started."""
+    with open(f"/proc/{process}/task/{process}/children") as file:
+        return [int(child) for child in file.read().split()]
 
 
 class Training:
@@ -150,6 +166,7 @@ class Training:
         self.log = f"{run_dir}.log"
         self.report = os.path.join(run_dir, "report.json") if profiled else None
         self.samples, self.seconds = 0, 0.0
+        self.groups: set[int] = set()
         self.process = os.fork()
         if self.process == 0:
             status = 1
@@ -169,8 +186,10 @@ class Training:
             finally:
                 sys.stdout.flush()
                 os._exit(status)
-        # Beyond the first batches, which were made while nobody took any.
-        while self.slots[STEPS] < first + 4 * max(WORKERS[kind], 1):
+
+    def come_into_step(self, steps: int) -> None:
+        """Let it do `steps`, beyond the first batches, which were made while nobody took any; then stop it."""
+        while self.slots[STEPS] < steps:
             if os.waitpid(self.process, os.WNOHANG)[0]:
                 self.failed()
             time.sleep(0.01)
@@ -179,6 +198,7 @@ class Training:
         self.signal(signal.SIGSTOP)
 
     def failed(self) -> None:
+        self.process = 0
         with open(self.log) as file:
             raise SystemExit(f"a training failed:\n{file.read()}")
 
@@ -201,42 +221,45 @@ class Training:
         self.signal(signal.SIGCONT)
         if os.waitpid(self.process, 0)[1] or (self.report and not os.path.exists(self.report)):
             self.failed()
+        self.process = 0
         return self.samples / self.seconds
+
+    def kill(self) -> None:
+        """Leave nothing behind, where it has not ended."""
+        if self.process:
+            for group in self.groups | {self.process}:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)
+            os.waitpid(self.process, 0)
 
 
 def round_of(kind: str, folder: str, traced: bool, seconds: float) -> tuple[float, float]:
     """Samples/s without the profiler and with it, of trainings that take turns for `seconds`."""
+    how, first = KINDS[kind], FIRST_TRACED if traced else FIRST
+    pair: list[Training] = []
     with tempfile.TemporaryDirectory() as place:
-        first = FIRST_TRACED if traced else FIRST
-        pair = [Training(kind, folder, first, os.path.join(place, str(profiled)), profiled) for profiled in (False, True)]
-        turns = max(2, round(seconds / TURN[kind] / 4) * 2)
-        for number in range(turns):
-            # Who begins changes, so that neither has the warmer machine.
-            for one in pair if number % 2 == 0 else reversed(pair):
-                one.turn(TURN[kind])
-            if traced and pair[1].slots[STEPS] > LAST_TRACED and number % 2:
-                break
-        alone, profiled = (one.end() for one in pair)
-    return alone, profiled
-
-
-def student(freedom: int) -> float:
-    """The two-sided 97.5 % quantile of Student's t, approximately (Abramowitz and Stegun 26.7.5)."""
-    z = statistics.NormalDist().inv_cdf(0.975)
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-
-
-def interval(values: list[float]) -> tuple[float, float, float]:
-    mean = statistics.mean(values)
-    reach = student(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return mean - reach, mean, mean + reach
+        try:
+            for profiled in (False, True):
+                pair.append(Training(kind, folder, first, os.path.join(place, str(profiled)), profiled))
+                pair[-1].come_into_step(first + 4 * how.at_once)
+            for number in range(max(2, round(seconds / how.turn / 4) * 2)):
+                # Who begins changes, so that neither has the warmer machine.
+                for one in pair if number % 2 == 0 else reversed(pair):
+                    one.turn(how.turn)
+                if traced and pair[1].slots[STEPS] > LAST_TRACED and number % 2:
+                    break
+            alone, with_profiler = (one.end() for one in pair)
+        finally:
+            for one in pair:
+                one.kill()
+    return alone, with_profiler
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30, help="pairs of trainings")
     parser.add_argument("--seconds", type=float, default=20.0, help="that both trainings of a round take together")
-    parser.add_argument("--kind", default="jpeg", choices=list(TURN))
+    parser.add_argument("--kind", default="jpeg", choices=list(KINDS))
     parser.add_argument("--traced", action="store_true", help="measure while a trace is written")
     parser.add_argument("--json")
     asked = parser.parse_args()
@@ -244,6 +267,8 @@ def main() -> None:
         parser.error("--rounds: at least 5, for an interval")
     if any(os.environ.get(name) != value for name, value in MALLOC.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **MALLOC})
+    # So that what was stopped is ended, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     import torch
 
     import stallscope.torch  # noqa: F401
@@ -263,13 +288,12 @@ def main() -> None:
             rounds.append(round_of(asked.kind, folder, asked.traced, asked.seconds))
             print("round {}: {:.1f} samples/s alone, {:.1f} profiled".format(number, *rounds[-1]), flush=True)
         gc.unfreeze()
-    low, ratio, high = (math.exp(log) for log in interval([math.log(profiled / alone) for alone, profiled in rounds]))
+    ratio, low, high = (math.exp(log) for log in turns.interval([math.log(profiled / alone) for alone, profiled in rounds]))
     rate = statistics.median(alone for alone, _ in rounds)
     print(f"{asked.kind}: {rate:.0f} samples/s without the profiler, median of {len(rounds)} rounds")
     print(f"samples/s with / without it {ratio:.4f} (95 % interval {low:.4f} to {high:.4f})")
-    at_once = max(WORKERS[asked.kind], 1)
-    added = interval([1e6 * at_once * (1 / profiled - 1 / alone) for alone, profiled in rounds])
-    print("it adds to a sample {1:.2f} us of who makes it (95 % interval {0:.2f} to {2:.2f})".format(*added))
+    added = turns.interval([1e6 * KINDS[asked.kind].at_once * (1 / profiled - 1 / alone) for alone, profiled in rounds])
+    print("it adds to a sample {:.2f} us of who makes it (95 % interval {:.2f} to {:.2f})".format(*added))
     if asked.json:
         with open(asked.json, "w") as file:
             json.dump({"kind": asked.kind, "rounds": rounds, "ratio": ratio, "low": low, "high": high}, file)

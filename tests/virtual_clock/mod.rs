@@ -192,7 +192,7 @@ impl VirtualClock {
     }
 }
 
-/// Clocks by core.
+/// How many clocks run on each core.
 static CLOCKS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 /// The calling thread and those that it starts run on one core, the one with fewest clocks: only one of them runs at a
@@ -219,13 +219,10 @@ impl OnOneCore {
 impl Drop for OnOneCore {
     fn drop(&mut self) {
         sched_setaffinity(Pid::from_raw(0), &self.before).ok();
-        if let Some(clocks) = CLOCKS
-            .lock()
-            .ok()
-            .as_mut()
-            .and_then(|all| all.get_mut(&self.core))
+        if let Ok(mut clocks) = CLOCKS.lock()
+            && let Some(count) = clocks.get_mut(&self.core)
         {
-            *clocks -= 1;
+            *count -= 1;
         }
     }
 }
