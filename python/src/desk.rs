@@ -1,20 +1,38 @@
 //! What a thread is at: its batch, its sample, and the named parts open in it, each with the time that those inside it
 //! do not take.
+//!
+//! While a sample is made the beginnings and ends of parts are only noted; they are added up when it is over. What makes
+//! samples fills the caches, so whatever a part touches has to be fetched from memory: it touches little.
 
 use stallscope_torch::clock::{RunDelay, now, process_cpu, thread_id};
 use stallscope_torch::event::{Batch, PartTime, Span, Used};
 use std::cell::RefCell;
 
 thread_local! {
-    static DESK: RefCell<Desk> = RefCell::default();
+    static DESK: RefCell<Desk> = const { RefCell::new(Desk::new()) };
+}
+
+/// Marks that are noted before they are added up.
+const MARKS: usize = 256;
+
+/// A part begins, or ends.
+struct Mark {
+    at: u64,
+    /// Parts that are open around it.
+    depth: u32,
+    /// `None` where it ends, with those inside it that did not end by themselves.
+    part: Option<u16>,
 }
 
 /// One thread's.
-#[derive(Default)]
 pub struct Desk {
     tid: u32,
     /// A sample or the collating of a batch is under way, so that parts are added up.
     collects: bool,
+    /// Parts that are open.
+    depth: u32,
+    marks: Vec<Mark>,
+    /// Those that are open as of the marks that were added up.
     open: Vec<Open>,
     /// What the sample's or the collating's parts took.
     pub parts: Vec<PartTime>,
@@ -53,6 +71,19 @@ pub fn with<T>(work: impl FnOnce(&mut Desk) -> T) -> Option<T> {
 }
 
 impl Desk {
+    pub const fn new() -> Desk {
+        Desk {
+            tid: 0,
+            collects: false,
+            depth: 0,
+            marks: Vec::new(),
+            open: Vec::new(),
+            parts: Vec::new(),
+            fetch: None,
+            run_delay: None,
+        }
+    }
+
     /// This thread's number in the system.
     pub fn tid(&mut self) -> u32 {
         if self.tid == 0 {
@@ -86,45 +117,84 @@ impl Desk {
     /// A sample or collating begins.
     pub fn collect(&mut self) {
         self.collects = true;
+        self.depth = 0;
+        self.marks.clear();
         self.open.clear();
         self.parts.clear();
     }
 
     /// It is over; `parts` has what was in it.
     pub fn stop_collecting(&mut self) {
-        self.close(0);
+        self.mark(0, None);
+        self.add_up();
         self.collects = false;
     }
 
     /// A part begins; [`Desk::close`] wants what this returns.
-    pub fn open(&mut self, part: u16) -> usize {
-        self.open.push(Open {
-            part,
-            since: now(),
-            inside: 0,
-        });
-        self.open.len() - 1
+    #[inline]
+    pub fn open(&mut self, part: u16) -> u32 {
+        let depth = self.depth;
+        self.mark(depth, Some(part));
+        self.depth = depth + 1;
+        depth
     }
 
-    /// The part at `depth` ends, and those inside it that did not end by themselves; returns since when it was open.
-    pub fn close(&mut self, depth: usize) -> Option<(u64, u64)> {
-        if self.open.len() <= depth {
-            return None;
+    /// The part at `depth` ends, and those inside it that did not end by themselves; returns since when it was open and
+    /// until when, unless it is a sample's.
+    #[inline]
+    pub fn close(&mut self, depth: u32) -> Option<Span> {
+        self.mark(depth, None);
+        self.depth = depth;
+        if self.collects { None } else { self.add_up() }
+    }
+
+    #[inline]
+    fn mark(&mut self, depth: u32, part: Option<u16>) {
+        let at = now();
+        if self.marks.len() == self.marks.capacity() {
+            self.add_up();
+            self.marks.reserve_exact(MARKS);
         }
-        let (until, mut since) = (now(), 0);
-        while self.open.len() > depth
+        self.marks.push(Mark { at, depth, part });
+    }
+
+    /// Adds up what the marks tell; returns the last part that ended.
+    #[cold]
+    fn add_up(&mut self) -> Option<Span> {
+        let mut last = None;
+        let mut marks = std::mem::take(&mut self.marks);
+        for Mark { at, depth, part } in marks.drain(..) {
+            match part {
+                Some(part) => self.open.push(Open {
+                    part,
+                    since: at,
+                    inside: 0,
+                }),
+                None => last = self.end(depth, at).or(last),
+            }
+        }
+        self.marks = marks;
+        last
+    }
+
+    fn end(&mut self, depth: u32, until: u64) -> Option<Span> {
+        let mut last = None;
+        while self.open.len() > depth as usize
             && let Some(open) = self.open.pop()
         {
             let took = until.saturating_sub(open.since);
             if let Some(around) = self.open.last_mut() {
                 around.inside += took;
             }
-            since = open.since;
+            last = Some(Span {
+                start: open.since,
+                end: until,
+            });
             if self.collects {
                 self.add(open.part, took.saturating_sub(open.inside));
             }
         }
-        Some((since, until))
+        last
     }
 
     fn add(&mut self, part: u16, length: u64) {

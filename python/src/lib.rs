@@ -13,6 +13,7 @@ mod loader;
 mod process;
 mod program;
 mod timed;
+mod vectorcall;
 
 use pyo3::prelude::*;
 
@@ -37,5 +38,5 @@ mod _native {
     #[pymodule_export]
     use crate::program::{main, torch_arguments};
     #[pymodule_export]
-    use crate::timed::{Timed, collects, enter_stage, leave_stage, part, part_name};
+    use crate::timed::{Timed, collects, enter_stage, leave_stage, part, part_name, timed};
 }

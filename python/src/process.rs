@@ -87,7 +87,7 @@ pub fn finish() {
 pub fn forked() {
     stop();
     process().writer = None;
-    desk::with(|desk| *desk = desk::Desk::default());
+    desk::with(|desk| *desk = desk::Desk::new());
 }
 
 /// Writes an event, as said by this thread.

@@ -2,15 +2,17 @@
 
 use crate::desk;
 use crate::process;
+use crate::vectorcall::{self, Entry};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
-use stallscope_torch::event::{Event, Span};
+use stallscope_torch::event::Event;
 
 /// Calls `wrapped`, whose time is the part `name`. It has the attributes of what it wraps, is a method where that is one,
 /// and is pickled as the name under which it is found.
-#[pyclass(frozen, weakref, module = "stallscope._native")]
+#[pyclass(frozen, subclass, weakref, module = "stallscope._native")]
 pub struct Timed {
+    entry: Entry,
     wrapped: Py<PyAny>,
     name: String,
     part: u16,
@@ -21,26 +23,57 @@ pub struct Timed {
 }
 
 /// Opens the part where this thread makes a sample, or tells its stages.
-fn open(part: u16, is_stage: bool) -> Option<usize> {
+#[inline]
+fn open(part: u16, is_stage: bool) -> Option<u32> {
     if !process::is_active() {
         return None;
     }
     desk::with(|desk| (is_stage || desk.collects()).then(|| desk.open(part))).flatten()
 }
 
-fn close(part: u16, is_stage: bool, depth: Option<usize>) {
+#[inline]
+fn close(part: u16, depth: Option<u32>) {
     let Some(depth) = depth else { return };
-    desk::with(|desk| {
-        let span = desk.close(depth);
-        if let Some((start, end)) = span
-            && is_stage
-            && !desk.collects()
-        {
-            let span = Span { start, end };
-            let tid = desk.tid();
-            process::write_as(tid, &Event::Stage { part, span });
-        }
-    });
+    let told = desk::with(|desk| Some((desk.close(depth)?, desk.tid())));
+    if let Some((span, tid)) = told.flatten() {
+        process::write_as(tid, &Event::Stage { part, span });
+    }
+}
+
+impl Timed {
+    /// Where the interpreter finds how it is called.
+    pub fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// Takes the time of `call`, which calls what is wrapped.
+    pub fn time<R>(&self, call: impl FnOnce(&Py<PyAny>) -> R) -> R {
+        let depth = open(self.part, self.is_stage);
+        let result = call(&self.wrapped);
+        close(self.part, depth);
+        result
+    }
+}
+
+/// `wrapped`, whose time is the part `name`, as a [`Timed`] of the type that is called the fastest.
+#[pyfunction]
+#[pyo3(signature = (wrapped, name, is_stage = false))]
+pub fn timed<'py>(
+    wrapped: Bound<'py, PyAny>,
+    name: String,
+    is_stage: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    static TYPES: [PyOnceLock<Option<Py<PyType>>>; 2] = [PyOnceLock::new(), PyOnceLock::new()];
+    let py = wrapped.py();
+    let made = Timed::new(wrapped.clone(), name.clone(), is_stage)?;
+    let binds = made.binds;
+    let made = Bound::new(py, made)?;
+    let derived =
+        TYPES[usize::from(binds)].get_or_try_init(py, || vectorcall::derive(&made, binds))?;
+    match derived {
+        Some(derived) => derived.bind(py).call1((wrapped, name, is_stage)),
+        None => Ok(made.into_any()),
+    }
 }
 
 #[pymethods]
@@ -51,6 +84,7 @@ impl Timed {
         let part = process::part(&name);
         let binds = wrapped.get_type().hasattr("__get__")?;
         Ok(Timed {
+            entry: Entry::new(),
             wrapped: wrapped.unbind(),
             name,
             part,
@@ -65,10 +99,7 @@ impl Timed {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let depth = open(self.part, self.is_stage);
-        let result = self.wrapped.bind(args.py()).call(args, kwargs);
-        close(self.part, self.is_stage, depth);
-        result
+        self.time(|wrapped| wrapped.bind(args.py()).call(args, kwargs))
     }
 
     /// As a function does: bound to the instance it is looked up on.
@@ -127,7 +158,8 @@ impl Timed {
         }
         let timed = slf.get();
         let arguments = (timed.wrapped.bind(py), &timed.name, timed.is_stage);
-        let call = (py.get_type::<Timed>(), arguments.into_pyobject(py)?);
+        let make = py.import("stallscope._native")?.getattr("timed")?;
+        let call = (make, arguments.into_pyobject(py)?);
         Ok(call.into_pyobject(py)?.into_any())
     }
 }
@@ -148,7 +180,7 @@ fn found_as(timed: &Bound<'_, Timed>) -> Option<String> {
 
 thread_local! {
     /// Parts open through `with`, in the order in which they were opened by this thread.
-    static WITH: std::cell::RefCell<Vec<(u16, Option<usize>)>> = const { std::cell::RefCell::new(Vec::new()) };
+    static WITH: std::cell::RefCell<Vec<(u16, Option<u32>)>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
 /// A `with` block of the user's part `part` begins.
@@ -167,7 +199,7 @@ pub fn leave_stage(
     _traceback: &Bound<'_, PyAny>,
 ) {
     if let Some((part, depth)) = WITH.with_borrow_mut(|with| with.pop()) {
-        close(part, true, depth);
+        close(part, depth);
     }
 }
 

@@ -33,7 +33,7 @@ class Stage:
         """Decorate a function, or a class's method."""
         if not callable(function):
             raise TypeError("stage(name) decorates a function")
-        return cast(_F, _native.Timed(function, self.name, True))
+        return cast(_F, _native.timed(function, self.name, True))
 
     def __reduce__(self) -> Any:
         return Stage, (self.name,)

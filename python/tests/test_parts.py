@@ -173,7 +173,7 @@ def add(a, b=1):
     return a + b
 
 
-original_add, add = add, _native.Timed(add, "add")
+original_add, add = add, _native.timed(add, "add")
 
 
 def test_what_is_timed_is_what_it_was():
@@ -186,7 +186,7 @@ def test_what_is_timed_is_what_it_was():
     assert add == original_add and hash(add) == hash(original_add) and add in {original_add}
     # It is pickled by its name where it is found under that, and else with what it wraps.
     assert pickle.loads(pickle.dumps(add)) is add and copy.deepcopy(add) is add
-    other = pickle.loads(pickle.dumps(_native.Timed(len, "length")))
+    other = pickle.loads(pickle.dumps(_native.timed(len, "length")))
     assert isinstance(other, _native.Timed) and other([1]) == 1
     with pytest.raises(TypeError):
         add()
@@ -194,8 +194,8 @@ def test_what_is_timed_is_what_it_was():
 
 def test_a_timed_method_is_bound():
     class Cart:
-        get = _native.Timed(lambda self, more: (self, more), "get")
-        count = _native.Timed(len, "count")
+        get = _native.timed(lambda self, more: (self, more), "get")
+        count = _native.timed(len, "count")
 
     cart = Cart()
     assert cart.get(2) == (cart, 2) and Cart.get(1, 2) == (1, 2)

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// Nanoseconds of CLOCK_MONOTONIC.
+#[inline]
 pub fn now() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
@@ -25,6 +26,7 @@ pub fn thread_id() -> u32 {
     (unsafe { libc::gettid() }) as u32
 }
 
+#[inline]
 fn clock(which: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

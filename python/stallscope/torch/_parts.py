@@ -5,11 +5,12 @@ from __future__ import annotations
 import builtins
 import io
 import os
+import types
 import weakref
 from typing import Any, Callable, Dict, List
 
 from stallscope import _native
-from stallscope.torch._place import put
+from stallscope.torch._place import original_of, put
 
 
 def _time(owner: Any, **parts: str) -> None:
@@ -17,7 +18,14 @@ def _time(owner: Any, **parts: str) -> None:
     for name, part in parts.items():
         there = owner.__dict__.get(name)
         if callable(there) and not isinstance(there, (_native.Timed, type)):
-            setattr(owner, name, _native.Timed(there, part))
+            setattr(owner, name, _native.timed(there, part))
+
+
+def _called(transform: Any) -> Any:
+    """What a call of `transform` comes to: where that is a module, without the hook on modules."""
+    hook = getattr(type(transform), "__call__", None)
+    original = original_of(hook)
+    return transform if original is hook else types.MethodType(original, transform)
 
 
 class _Stand:
@@ -35,7 +43,7 @@ class _Stand:
             name = "function" if name == "<lambda>" else name
             names[name] = names.get(name, 0) + 1
             number = f"-{names[name]}" if names[name] > 1 else ""
-            self.transforms.append(_native.Timed(transform, _native.part_name(name) + number))
+            self.transforms.append(_native.timed(_called(transform), _native.part_name(name) + number))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._compose(), name)
@@ -77,7 +85,7 @@ def _semaphores(module: Any) -> None:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def _make_methods(self: Any) -> None:
             original(self)
-            self.acquire = _native.Timed(self.acquire, "lock")
+            self.acquire = _native.timed(self.acquire, "lock")
 
         return _make_methods
 
@@ -109,11 +117,11 @@ PLACES: Dict[str, Callable[[Any], None]] = {
 class _Raw(io.FileIO):
     """A file whose reads are timed; what reads from a buffer does not come here."""
 
-    readinto = _native.Timed(io.FileIO.readinto, "read")
-    readall = _native.Timed(io.FileIO.readall, "read")
+    readinto = _native.timed(io.FileIO.readinto, "read")
+    readall = _native.timed(io.FileIO.readall, "read")
 
 
-_open_raw = _native.Timed(_Raw, "read")
+_open_raw = _native.timed(_Raw, "read")
 _collects = _native.collects
 _BufferedReader = io.BufferedReader
 _DEFAULT = io.DEFAULT_BUFFER_SIZE
