@@ -125,7 +125,7 @@ impl Desk {
 
     /// It is over; `parts` has what was in it.
     pub fn stop_collecting(&mut self) {
-        self.mark(0, None);
+        self.close(0);
         self.add_up();
         self.collects = false;
     }
@@ -143,6 +143,10 @@ impl Desk {
     /// until when, unless it is a sample's.
     #[inline]
     pub fn close(&mut self, depth: u32) -> Option<Span> {
+        if self.depth <= depth {
+            // It has ended with one around it, or with a sample.
+            return None;
+        }
         self.mark(depth, None);
         self.depth = depth;
         if self.collects { None } else { self.add_up() }
@@ -150,11 +154,11 @@ impl Desk {
 
     #[inline]
     fn mark(&mut self, depth: u32, part: Option<u16>) {
-        let at = now();
         if self.marks.len() == self.marks.capacity() {
             self.add_up();
             self.marks.reserve_exact(MARKS);
         }
+        let at = now();
         self.marks.push(Mark { at, depth, part });
     }
 

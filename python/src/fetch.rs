@@ -33,10 +33,10 @@ fn begin() -> Option<Sample> {
 fn end(sample: Option<Sample>, index: u64, samples: u32) {
     let Some(sample) = sample else { return };
     desk::with(|desk| {
+        let (cpu, until) = (thread_cpu(), now());
         desk.stop_collecting();
         let (tid, mut parts) = (desk.tid(), std::mem::take(&mut desk.parts));
         if let Some(fetch) = &mut desk.fetch {
-            let cpu = thread_cpu();
             let event = Event::Sample {
                 batch: fetch.batch,
                 place: fetch.place,
@@ -44,7 +44,7 @@ fn end(sample: Option<Sample>, index: u64, samples: u32) {
                 samples,
                 span: Span {
                     start: sample.begun,
-                    end: now(),
+                    end: until,
                 },
                 cpu: cpu.saturating_sub(sample.cpu),
                 parts,
@@ -218,10 +218,11 @@ impl Collate {
         let result = self.function.bind(args.py()).call(args, kwargs);
         if let Some(Sample { begun: start, .. }) = sample {
             desk::with(|desk| {
+                let end = now();
                 desk.stop_collecting();
                 let parts = std::mem::take(&mut desk.parts);
                 if let Some(fetch) = &mut desk.fetch {
-                    fetch.collate = Span { start, end: now() };
+                    fetch.collate = Span { start, end };
                     fetch.parts = parts;
                 }
             });

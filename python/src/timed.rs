@@ -12,7 +12,7 @@ use stallscope_torch::event::Event;
 /// and is pickled as the name under which it is found.
 #[pyclass(frozen, subclass, weakref, module = "stallscope._native")]
 pub struct Timed {
-    entry: Entry,
+    pub entry: Entry,
     wrapped: Py<PyAny>,
     name: String,
     part: u16,
@@ -41,11 +41,6 @@ fn close(part: u16, depth: Option<u32>) {
 }
 
 impl Timed {
-    /// Where the interpreter finds how it is called.
-    pub fn entry(&self) -> &Entry {
-        &self.entry
-    }
-
     /// Takes the time of `call`, which calls what is wrapped.
     pub fn time<R>(&self, call: impl FnOnce(&Py<PyAny>) -> R) -> R {
         let depth = open(self.part, self.is_stage);
@@ -63,17 +58,27 @@ pub fn timed<'py>(
     name: String,
     is_stage: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    static TYPES: [PyOnceLock<Option<Py<PyType>>>; 2] = [PyOnceLock::new(), PyOnceLock::new()];
-    let py = wrapped.py();
-    let made = Timed::new(wrapped.clone(), name.clone(), is_stage)?;
-    let binds = made.binds;
-    let made = Bound::new(py, made)?;
-    let derived =
-        TYPES[usize::from(binds)].get_or_try_init(py, || vectorcall::derive(&made, binds))?;
-    match derived {
-        Some(derived) => derived.bind(py).call1((wrapped, name, is_stage)),
-        None => Ok(made.into_any()),
-    }
+    static TYPES: [PyOnceLock<Py<PyType>>; 2] = [PyOnceLock::new(), PyOnceLock::new()];
+    let (py, binds) = (wrapped.py(), binds(&wrapped)?);
+    let of = TYPES[usize::from(binds)].get_or_try_init(py, || {
+        let example = Timed::new(wrapped.clone(), name.clone(), is_stage)?;
+        vectorcall::derive(&Bound::new(py, example)?, binds).map(Bound::unbind)
+    })?;
+    of.bind(py).call1((wrapped, name, is_stage))
+}
+
+/// Whether `wrapped` becomes a method as a class's attribute; bound methods and static ones do not.
+fn binds(wrapped: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static STATIC: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let (py, of) = (wrapped.py(), wrapped.get_type());
+    let is_static = of.is(STATIC.import(py, "builtins", "staticmethod")?) || of.is(method(py)?);
+    Ok(!is_static && of.hasattr("__get__")?)
+}
+
+/// `types.MethodType`.
+fn method(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static METHOD: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    METHOD.import(py, "types", "MethodType")
 }
 
 #[pymethods]
@@ -82,7 +87,7 @@ impl Timed {
     #[pyo3(signature = (wrapped, name, is_stage = false))]
     fn new(wrapped: Bound<'_, PyAny>, name: String, is_stage: bool) -> PyResult<Timed> {
         let part = process::part(&name);
-        let binds = wrapped.get_type().hasattr("__get__")?;
+        let binds = binds(&wrapped)?;
         Ok(Timed {
             entry: Entry::new(),
             wrapped: wrapped.unbind(),
@@ -108,13 +113,9 @@ impl Timed {
         instance: Option<&Bound<'py, PyAny>>,
         owner: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        static METHOD: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let _owner = owner;
         match instance {
-            Some(instance) if slf.get().binds => {
-                let method = METHOD.import(slf.py(), "types", "MethodType")?;
-                method.call1((slf, instance))
-            }
+            Some(instance) if slf.get().binds => method(slf.py())?.call1((slf, instance)),
             _ => Ok(slf.clone().into_any()),
         }
     }

@@ -6,7 +6,7 @@
 use crate::timed::Timed;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::PyType;
 use std::ffi::{CStr, c_uint, c_void};
 use std::ptr;
 use std::sync::OnceLock;
@@ -14,33 +14,30 @@ use std::sync::OnceLock;
 /// `Py_TPFLAGS_HAVE_VECTORCALL`; the interpreter has it before the stable ABI does.
 const HAVE_VECTORCALL: c_uint = 1 << 11;
 
-/// `PyVectorcall_Call`.
-type Call = unsafe extern "C" fn(
-    *mut ffi::PyObject,
-    *mut ffi::PyObject,
-    *mut ffi::PyObject,
-) -> *mut ffi::PyObject;
-
 /// What the interpreter has for such calls.
 struct Interpreter {
     /// `PyObject_Vectorcall`.
     vectorcall: ffi::vectorcallfunc,
     /// `PyVectorcall_Call`, by which a tuple is passed to what wants none.
-    call: Call,
+    call: *mut c_void,
 }
+
+// SAFETY: it points to functions.
+unsafe impl Send for Interpreter {}
+// SAFETY: the same.
+unsafe impl Sync for Interpreter {}
 
 fn interpreter() -> Option<&'static Interpreter> {
     static FOUND: OnceLock<Option<Interpreter>> = OnceLock::new();
     let find = || {
-        // SAFETY: both have had these signatures in every version that exports them.
-        unsafe {
-            Some(Interpreter {
-                vectorcall: std::mem::transmute::<*mut c_void, ffi::vectorcallfunc>(symbol(
-                    c"PyObject_Vectorcall",
-                )?),
-                call: std::mem::transmute::<*mut c_void, Call>(symbol(c"PyVectorcall_Call")?),
-            })
-        }
+        let vectorcall = symbol(c"PyObject_Vectorcall")?;
+        Some(Interpreter {
+            // SAFETY: it has had this signature in every version that exports it.
+            vectorcall: unsafe {
+                std::mem::transmute::<*mut c_void, ffi::vectorcallfunc>(vectorcall)
+            },
+            call: symbol(c"PyVectorcall_Call")?,
+        })
     };
     FOUND.get_or_init(find).as_ref()
 }
@@ -51,13 +48,21 @@ fn symbol(name: &CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// A [`Timed`]'s pointer to what is called, which the interpreter reads.
-#[repr(transparent)]
-pub struct Entry(Option<ffi::vectorcallfunc>);
+/// How a [`Timed`] is called.
+#[repr(C)]
+pub struct Entry {
+    /// Read by the interpreter, where the type says where it lies.
+    entry: ffi::vectorcallfunc,
+    /// `PyObject_Vectorcall`, here since a call reads this memory anyway.
+    vectorcall: Option<ffi::vectorcallfunc>,
+}
 
 impl Entry {
     pub fn new() -> Entry {
-        Entry(interpreter().map(|_| call_timed as ffi::vectorcallfunc))
+        Entry {
+            entry: call_timed,
+            vectorcall: interpreter().map(|found| found.vectorcall),
+        }
     }
 }
 
@@ -68,66 +73,67 @@ unsafe extern "C" fn call_timed(
     count: usize,
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    let Some(interpreter) = interpreter() else {
-        return ptr::null_mut();
-    };
     // SAFETY: the interpreter calls this, attached, with an instance of a type that was derived from `Timed`, which lives
-    // through the call; the arguments are passed on as they came.
+    // through the call; the arguments are passed on as they came. Such a type is only made where there is a `vectorcall`.
     unsafe {
         let timed = Borrowed::from_ptr(Python::assume_attached(), timed);
         let timed = timed.cast_unchecked::<Timed>().get();
-        timed.time(|wrapped| (interpreter.vectorcall)(wrapped.as_ptr(), arguments, count, names))
+        match timed.entry.vectorcall {
+            Some(call) => timed.time(|wrapped| call(wrapped.as_ptr(), arguments, count, names)),
+            None => ptr::null_mut(),
+        }
     }
 }
 
-/// A type derived from [`Timed`], whose `example` tells where its [`Entry`] lies; as a class's attribute it is a method,
-/// or not. `None` where the interpreter has no such calls.
-pub fn derive(example: &Bound<'_, Timed>, is_method: bool) -> PyResult<Option<Py<PyType>>> {
+/// The type derived from [`Timed`] that is called the fastest, given an `example` of [`Timed`], where its [`Entry`] lies in
+/// each; as a class's attribute it is a method, or not. [`Timed`] itself where the interpreter has no such calls.
+pub fn derive<'py>(example: &Bound<'py, Timed>, is_method: bool) -> PyResult<Bound<'py, PyType>> {
+    let base = example.get_type();
     let Some(interpreter) = interpreter() else {
-        return Ok(None);
+        return Ok(base);
     };
-    let (py, base) = (example.py(), example.get_type());
-    let entry = &raw const *example.get().entry();
-    let member = ffi::PyMemberDef {
-        name: c"__vectorcalloffset__".as_ptr(),
-        type_code: ffi::Py_T_PYSSIZET,
-        offset: entry.addr().wrapping_sub(example.as_ptr().addr()) as isize,
-        flags: ffi::Py_READONLY,
-        doc: ptr::null(),
-    };
-    // The type points to them for as long as it lives.
-    let members = Box::leak(Box::new([member, ffi::PyMemberDef::default()]));
-    let mut slots = [
-        ffi::PyType_Slot {
-            slot: ffi::Py_tp_members,
-            pfunc: members.as_mut_ptr().cast(),
+    let entry = &raw const example.get().entry;
+    let offset = entry.addr().wrapping_sub(example.as_ptr().addr());
+    let mut members = [
+        ffi::PyMemberDef {
+            name: c"__vectorcalloffset__".as_ptr(),
+            type_code: ffi::Py_T_PYSSIZET,
+            offset: offset as isize,
+            flags: ffi::Py_READONLY,
+            doc: ptr::null(),
         },
-        ffi::PyType_Slot {
-            slot: ffi::Py_tp_call,
-            pfunc: interpreter.call as *mut c_void,
-        },
-        ffi::PyType_Slot::default(),
+        ffi::PyMemberDef::default(),
     ];
-    let method = if is_method {
-        ffi::Py_TPFLAGS_METHOD_DESCRIPTOR
-    } else {
-        0
-    };
+    let slot = |slot, pfunc| ffi::PyType_Slot { slot, pfunc };
+    let end = ffi::PyType_Slot::default();
+    let mut slots = [
+        slot(ffi::Py_tp_members, members.as_mut_ptr().cast()),
+        slot(ffi::Py_tp_call, interpreter.call),
+        end,
+        end,
+    ];
+    let mut flags = ffi::Py_TPFLAGS_DEFAULT as c_uint | HAVE_VECTORCALL;
+    if is_method {
+        flags |= ffi::Py_TPFLAGS_METHOD_DESCRIPTOR as c_uint;
+        // What is such a descriptor must have it itself.
+        // SAFETY: the base is a type made at run time, which this may be asked of.
+        let get = unsafe { ffi::PyType_GetSlot(base.as_type_ptr(), ffi::Py_tp_descr_get) };
+        slots[2] = slot(ffi::Py_tp_descr_get, get);
+    }
     let mut spec = ffi::PyType_Spec {
         name: c"stallscope._native.Timed".as_ptr(),
         basicsize: 0,
         itemsize: 0,
-        flags: ffi::Py_TPFLAGS_DEFAULT as c_uint | HAVE_VECTORCALL | method as c_uint,
+        flags,
         slots: slots.as_mut_ptr(),
     };
-    let bases = PyTuple::new(py, [&base])?;
-    // SAFETY: the spec's texts and members live on, its slots end with an empty one, and the offset is that of a field of
-    // the base, whose size the type inherits.
+    // SAFETY: the name lives on, slots and members are copied and end with empty ones, and the offset is that of a field of
+    // the base, whose size the type inherits. One base may stand for a tuple from CPython 3.10 on.
     let made = unsafe {
-        let made = ffi::PyType_FromSpecWithBases(&raw mut spec, bases.as_ptr());
-        Bound::from_owned_ptr_or_err(py, made)?
+        let made = ffi::PyType_FromSpecWithBases(&raw mut spec, base.as_ptr());
+        Bound::from_owned_ptr_or_err(base.py(), made)?
     };
     // That of what is wrapped, instead of none.
     made.setattr("__doc__", base.getattr("__dict__")?.get_item("__doc__")?)?;
-    Ok(Some(made.cast_into::<PyType>()?.unbind()))
+    Ok(made.cast_into::<PyType>()?)
 }

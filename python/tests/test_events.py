@@ -225,6 +225,29 @@ for batch in DataLoader(Nested(4), batch_size=4):
     assert len(recorded.of("Stage")) == 2
 
 
+def test_stages_around_a_loader_do_not_hide_those_after_it(tmp_path):
+    body = """
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        for number in range(4):
+            with stallscope.stage("within"):
+                yield number
+
+with stallscope.stage("train"):
+    for data in (Numbers(4), Stream()):
+        batches = iter(DataLoader(data, batch_size=1))
+        for _ in range(4):
+            with stallscope.stage("load"):
+                next(batches)
+            with stallscope.stage("step"):
+                time.sleep(0.01)
+"""
+    recorded = record(main(body), tmp_path)
+    steps = [(end - start) / 1e6 for start, end in (numbers(stage, "span") for stage in recorded.of("Stage"))]
+    # Those in which samples were made are not told.
+    assert len(steps) == 8 and all(10 <= step < 500 for step in steps), steps
+
+
 def test_losses_are_those_of_the_script_alone(tmp_path):
     body = "train(DataLoader(Numbers(40), batch_size=4, shuffle=True, num_workers=2), epochs=2)"
     with_hooks = record(main(body), tmp_path)

@@ -1,6 +1,7 @@
 """The names of what happens in a sample, for scripts that name nothing."""
 
 import pickle
+import sys
 
 import pytest
 from recording import record
@@ -48,13 +49,13 @@ class RandomGrey:
         time.sleep(0.005)
         return x
 
-work = T.Compose([T.Lambda(slow), T.Pad(1), RandomGrey(), T.Lambda(slow), slow])
+work = T.Compose([T.Lambda(slow), T.Compose([T.Pad(1)]), RandomGrey(), T.Lambda(slow), slow])
 
 def get(index):
     return work(torch.zeros(3, 8, 8))
 """
     took = load(body, tmp_path, "1" if context else "0", context)
-    assert set(took) == {"lambda", "pad", "random-grey", "lambda-2", "slow"}
+    assert set(took) == {"lambda", "compose", "pad", "random-grey", "lambda-2", "slow"}
     assert 40 <= took["lambda"] and 40 <= took["lambda-2"] and 20 <= took["random-grey"] and took["pad"] < 40
 
 
@@ -196,11 +197,14 @@ def test_a_timed_method_is_bound():
     class Cart:
         get = _native.timed(lambda self, more: (self, more), "get")
         count = _native.timed(len, "count")
+        static = _native.timed(staticmethod(len), "static")
 
     cart = Cart()
     assert cart.get(2) == (cart, 2) and Cart.get(1, 2) == (1, 2)
-    # A built-in function is no method.
+    # A built-in function is no method, and neither is a static one.
     assert cart.count([1, 2]) == 2
+    if sys.version_info >= (3, 10):
+        assert cart.static([1, 2]) == 2
 
 
 def test_stages_do_not_change_what_they_are_around():

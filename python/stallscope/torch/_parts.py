@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import io
 import os
+import sys
 import types
 import weakref
 from typing import Any, Callable, Dict, List
@@ -23,9 +24,11 @@ def _time(owner: Any, **parts: str) -> None:
 
 def _called(transform: Any) -> Any:
     """What a call of `transform` comes to: where that is a module, without the hook on modules."""
-    hook = getattr(type(transform), "__call__", None)
-    original = original_of(hook)
-    return transform if original is hook else types.MethodType(original, transform)
+    torch = sys.modules.get("torch")
+    hook = torch and torch.nn.Module.__call__
+    if hook and type(transform).__call__ is hook:
+        return types.MethodType(original_of(hook), transform)
+    return transform
 
 
 class _Stand:
