@@ -233,15 +233,16 @@ class Training:
             os.waitpid(self.process, 0)
 
 
-def round_of(kind: str, folder: str, traced: bool, seconds: float) -> tuple[float, float]:
-    """Samples/s without the profiler and with it, of trainings that take turns for `seconds`."""
+def round_of(kind: str, folder: str, traced: bool, seconds: float, order: tuple[bool, bool]) -> tuple[float, float]:
+    """Samples/s without the profiler and with it, of trainings that take turns for `seconds`; `order` is that of their start."""
     how, first = KINDS[kind], FIRST_TRACED if traced else FIRST
     pair: list[Training] = []
     with tempfile.TemporaryDirectory() as place:
         try:
-            for profiled in (False, True):
+            for profiled in order:
                 pair.append(Training(kind, folder, first, os.path.join(place, str(profiled)), profiled))
                 pair[-1].come_into_step(first + 4 * how.at_once)
+            pair.sort(key=lambda one: one.report is not None)
             for number in range(max(2, round(seconds / how.turn / 4) * 2)):
                 # Who begins changes, so that neither has the warmer machine.
                 for one in pair if number % 2 == 0 else reversed(pair):
@@ -285,7 +286,8 @@ def main() -> None:
         gc.collect()
         gc.freeze()
         for number in range(asked.rounds):
-            rounds.append(round_of(asked.kind, folder, asked.traced, asked.seconds))
+            order = (False, True) if number % 2 == 0 else (True, False)
+            rounds.append(round_of(asked.kind, folder, asked.traced, asked.seconds, order))
             print("round {}: {:.1f} samples/s alone, {:.1f} profiled".format(number, *rounds[-1]), flush=True)
         gc.unfreeze()
     ratio, low, high = (math.exp(log) for log in turns.interval([math.log(profiled / alone) for alone, profiled in rounds]))
