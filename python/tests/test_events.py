@@ -233,6 +233,8 @@ class Stream(torch.utils.data.IterableDataset):
             with stallscope.stage("within"):
                 yield number
 
+# What is recorded begins with the first loader.
+list(DataLoader(Numbers(1)))
 with stallscope.stage("train"):
     for data in (Numbers(4), Stream()):
         batches = iter(DataLoader(data, batch_size=1))
