@@ -1,8 +1,8 @@
 //! What a thread is at: its batch, its sample, and the named parts open in it, each with the time that those inside it
 //! do not take.
 //!
-//! While a sample is made the beginnings and ends of parts are only noted; they are added up when it is over. What makes
-//! samples fills the caches, so whatever a part touches has to be fetched from memory: it touches little.
+//! While a sample is made, the beginnings and ends of parts are only noted; they are added up when it is over. Decoding
+//! fills the caches, so all that the recording of a part touches must be fetched from memory again: it should be little.
 
 use stallscope_torch::clock::{RunDelay, now, process_cpu, thread_id};
 use stallscope_torch::event::{Batch, PartTime, Span, Used};

@@ -14,32 +14,15 @@ use std::sync::OnceLock;
 /// `Py_TPFLAGS_HAVE_VECTORCALL`; the interpreter has it before the stable ABI does.
 const HAVE_VECTORCALL: c_uint = 1 << 11;
 
-/// What the interpreter has for such calls.
-struct Interpreter {
-    /// `PyObject_Vectorcall`.
-    vectorcall: ffi::vectorcallfunc,
-    /// `PyVectorcall_Call`, by which a tuple is passed to what wants none.
-    call: *mut c_void,
-}
-
-// SAFETY: it points to functions.
-unsafe impl Send for Interpreter {}
-// SAFETY: the same.
-unsafe impl Sync for Interpreter {}
-
-fn interpreter() -> Option<&'static Interpreter> {
-    static FOUND: OnceLock<Option<Interpreter>> = OnceLock::new();
+/// `PyObject_Vectorcall`.
+fn vectorcall() -> Option<ffi::vectorcallfunc> {
+    static FOUND: OnceLock<Option<ffi::vectorcallfunc>> = OnceLock::new();
     let find = || {
-        let vectorcall = symbol(c"PyObject_Vectorcall")?;
-        Some(Interpreter {
-            // SAFETY: it has had this signature in every version that exports it.
-            vectorcall: unsafe {
-                std::mem::transmute::<*mut c_void, ffi::vectorcallfunc>(vectorcall)
-            },
-            call: symbol(c"PyVectorcall_Call")?,
-        })
+        let found = symbol(c"PyObject_Vectorcall")?;
+        // SAFETY: it has had this signature in every version that exports it.
+        Some(unsafe { std::mem::transmute::<*mut c_void, ffi::vectorcallfunc>(found) })
     };
-    FOUND.get_or_init(find).as_ref()
+    *FOUND.get_or_init(find)
 }
 
 fn symbol(name: &CStr) -> Option<*mut c_void> {
@@ -61,7 +44,7 @@ impl Entry {
     pub fn new() -> Entry {
         Entry {
             entry: call_timed,
-            vectorcall: interpreter().map(|found| found.vectorcall),
+            vectorcall: vectorcall(),
         }
     }
 }
@@ -89,7 +72,8 @@ unsafe extern "C" fn call_timed(
 /// each; as a class's attribute it is a method, or not. [`Timed`] itself where the interpreter has no such calls.
 pub fn derive<'py>(example: &Bound<'py, Timed>, is_method: bool) -> PyResult<Bound<'py, PyType>> {
     let base = example.get_type();
-    let Some(interpreter) = interpreter() else {
+    // The latter passes a tuple on to what wants none.
+    let (Some(_), Some(call)) = (vectorcall(), symbol(c"PyVectorcall_Call")) else {
         return Ok(base);
     };
     let entry = &raw const example.get().entry;
@@ -108,7 +92,7 @@ pub fn derive<'py>(example: &Bound<'py, Timed>, is_method: bool) -> PyResult<Bou
     let end = ffi::PyType_Slot::default();
     let mut slots = [
         slot(ffi::Py_tp_members, members.as_mut_ptr().cast()),
-        slot(ffi::Py_tp_call, interpreter.call),
+        slot(ffi::Py_tp_call, call),
         end,
         end,
     ];

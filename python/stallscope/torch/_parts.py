@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import io
 import os
-import sys
 import types
 import weakref
 from typing import Any, Callable, Dict, List
@@ -23,11 +22,11 @@ def _time(owner: Any, **parts: str) -> None:
 
 
 def _called(transform: Any) -> Any:
-    """What a call of `transform` comes to: where that is a module, without the hook on modules."""
-    torch = sys.modules.get("torch")
-    hook = torch and torch.nn.Module.__call__
-    if hook and type(transform).__call__ is hook:
-        return types.MethodType(original_of(hook), transform)
+    """What to call for `transform`: for a module its call without our hook, for all else itself."""
+    from torch.nn import Module
+
+    if type(transform).__call__ is Module.__call__:
+        return types.MethodType(original_of(Module.__call__), transform)
     return transform
 
 
