@@ -2,6 +2,7 @@
 # Builds the wheel, installs it into a clean virtual environment and tests it there, outside of the checkout.
 #
 # usage: wheel-test.sh [PYTEST_ARGUMENT...]
+#        wheel-test.sh --environment     (only installs what the tests need)
 #
 # What the tests need (torch, torchvision, pytest; some 5 GB) comes from PyPI into $STALLSCOPE_TORCH, by default
 # target/torch, and stays there for the next time. Where torch cannot be installed its tests are skipped, with the
@@ -25,6 +26,7 @@ if ! "$torch/bin/python" -c "import torch, torchvision" 2> /dev/null; then
         [ -z "${STALLSCOPE_REQUIRE_TORCH:-}" ]
     fi
 fi
+[ "${1:-}" != --environment ] || exit 0
 
 rm -rf "$wheels"
 (cd "$repository/python" && "$torch/bin/maturin" build --release --locked --out "$wheels")
