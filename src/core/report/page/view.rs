@@ -176,12 +176,9 @@ fn sentence(report: &Report) -> Sentence {
     };
     let suggestion = verdict.suggestion.as_ref();
     let gain = suggestion.map(|suggestion| match suggestion.predicted {
-        Some(factor) => format!(
-            ": predicted {factor:.2}x, at most {:.2}x before another part is the limit",
-            suggestion.at_most
-        ),
+        Some(factor) => format!(": predicted {factor:.2}x the throughput"),
         None => format!(
-            ": at most {:.2}x before another part is the limit",
+            ": up to {:.2}x the throughput, then another part is the limit",
             suggestion.at_most
         ),
     });
@@ -218,7 +215,7 @@ fn figures(report: &Report) -> Vec<Figure> {
     }
     let wait = &report.data_wait;
     let note = format!(
-        "of the training thread's time; {} a step, p99 {}",
+        "of the training thread's time, in which the device may work on; {} a step, p99 {}",
         wait.p50, wait.p99
     );
     figures.push(Figure::new(
