@@ -38,7 +38,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("config", &["data", "machine", "pipeline"]),
     ("charts", &[]),
     ("live", &["analysis", "report", "timeline"]),
-    ("tune", &["analysis", "config", "report", "timeline"]),
+    (
+        "tune",
+        &[
+            "analysis", "config", "machine", "report", "text", "timeline",
+        ],
+    ),
     (
         "reproduce",
         &[

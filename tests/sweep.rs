@@ -184,6 +184,122 @@ fn a_killed_sweep_goes_on_and_loses_nothing() {
     );
 }
 
+/// The journal's records have the machine on which a launcher had them run.
+fn assert_launched(folder: &Path, all: usize) {
+    let records = records(folder);
+    let places: BTreeSet<(u64, u64)> = records.iter().map(|(p, r, _)| (*p, *r)).collect();
+    assert_eq!((records.len(), places.len()), (all, all));
+    for line in journal(folder) {
+        let record: Value = serde_json::from_str(&line).unwrap();
+        assert!(
+            !record["node"]["host"].as_str().unwrap().is_empty(),
+            "{line}"
+        );
+        assert_eq!(record["result"], "fits", "{line}");
+    }
+    assert!(fs::read_dir(folder.join("ended")).unwrap().next().is_none());
+}
+
+#[test]
+fn launched_trials_go_on_where_their_sweep_is_killed() {
+    let place = Place::with_images(200);
+    let folder = place.path("sweep");
+    let slots = place.path("slots");
+    let launcher = format!("echo {{slot}} >> {}; sh -c {{}}", slots.display());
+    let args = [
+        "--grid",
+        "num_workers=0,1,2",
+        "--grid",
+        "batch.size=10,20",
+        "--repeats",
+        "2",
+        "--jobs",
+        "2",
+        "--launcher",
+        &launcher,
+    ];
+    let mut command = sweep(&place, &DEVICE, &args);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut trials = Vec::new();
+    wait_for("trial in flight", || {
+        trials = children(&child);
+        journal(&folder).len() >= 3 && !trials.is_empty()
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = records(&folder);
+    wait_for("end of the trials", || {
+        !trials.iter().any(|trial| is_alive(trial))
+    });
+    assert!(before.len() < 12, "it ended before it was killed");
+
+    let out = sweep(&place, &DEVICE, &args).output().unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert_launched(&folder, 12);
+    assert_eq!(records(&folder)[..before.len()], before);
+    // What was in flight has left its record, and none was run twice.
+    let slots = fs::read_to_string(slots).unwrap();
+    let slots: Vec<&str> = slots.lines().collect();
+    assert_eq!(slots.len(), 12, "{slots:?}");
+    assert_eq!(BTreeSet::from_iter(slots), BTreeSet::from(["1", "2"]));
+}
+
+#[test]
+fn what_is_lost_with_its_machine_is_run_again() {
+    let place = Place::with_images(60);
+    let folder = place.path("sweep");
+    let mark = place.path("lost");
+    // The first start of a trial of the second point comes to nothing.
+    let launcher = format!(
+        "case {{}} in *' 1-'*) mkdir {} 2> /dev/null && exit 9 ;; esac; sh -c {{}}",
+        mark.display()
+    );
+    let args = [
+        "--grid",
+        "batch.size=10,20",
+        "--repeats",
+        "2",
+        "--launcher",
+        &launcher,
+    ];
+    let out = sweep(&place, &DEVICE, &args).output().unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(mark.exists());
+    assert_launched(&folder, 4);
+}
+
+#[test]
+fn a_launcher_that_never_works_is_refused_and_nothing_is_noted() {
+    let place = Place::with_images(60);
+    let args = |launcher| {
+        [
+            "--grid",
+            "batch.size=10,20",
+            "--jobs",
+            "4",
+            "--launcher",
+            launcher,
+        ]
+    };
+    let out = sweep(&place, &DEVICE, &args("echo no such host >&2; exit 7; {}"));
+    let out = { out }.output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert_says(
+        &text(&out.stderr),
+        &[
+            "left a result",
+            "exit status: 7",
+            "no such host",
+            "try: --launcher",
+        ],
+    );
+    assert!(records(&place.path("sweep")).is_empty());
+    let out = sweep(&place, &DEVICE, &args("ssh node")).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert_says(&text(&out.stderr), &["it has no {}"]);
+}
+
 /// Nobody would read what it measures in an hour.
 #[test]
 fn a_trial_ends_with_its_sweep() {

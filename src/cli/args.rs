@@ -4,7 +4,7 @@
 //! stand for a configuration key become `--set` texts (see [`RunArgs::overrides`]), so that a
 //! key's grammar and its errors live in `config` alone.
 //!
-//! May use: `config` (the image formats), `data` (the published data sets), `session`, `tune` (the objectives).
+//! May use: `config` (the image formats), `data` (the published data sets), `session`, `text`, `tune` (the objectives).
 
 mod compare;
 mod data;
@@ -28,7 +28,8 @@ pub use reproduce::ReproduceArgs;
 pub use timing::{KernelsArg, TimeKernelsArgs, TimedModel};
 pub use torch::TorchArgs;
 pub use tuning::{
-    BatchSizeArgs, DiagnoseArgs, FitSearchArgs, ObjectiveArg, PredictArgs, SweepArgs, TuneArgs,
+    BatchSizeArgs, DiagnoseArgs, FitSearchArgs, LauncherArg, ObjectiveArg, PredictArgs, SweepArgs,
+    SweepTrialArgs, TuneArgs,
 };
 
 /// Find out which loader stage keeps your GPU waiting, and what to change.
@@ -83,6 +84,7 @@ impl Command {
             Command::Config(args) => args.output,
             Command::Keys(args) => args.output,
             Command::FitSearch(args) => args.output,
+            Command::SweepTrial(args) => args.output,
             Command::Completions(_) | Command::Man(_) => OutputArgs::default(),
         }
     }
@@ -138,6 +140,9 @@ pub enum Command {
     /// After a run that was out of memory: look for a batch size that fits.
     #[command(hide = true)]
     FitSearch(FitSearchArgs),
+    /// Runs one trial of a sweep, for its launcher.
+    #[command(hide = true)]
+    SweepTrial(SweepTrialArgs),
     /// Time a model's passes, or matrix products, on a device and nothing else.
     #[command(hide = true)]
     TimeKernels(TimeKernelsArgs),

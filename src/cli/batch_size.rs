@@ -10,7 +10,7 @@ use crate::config::{Resolved, Settings, key_of};
 use crate::machine::memory_to_fill_bytes;
 use crate::report::percent;
 use crate::session::{Predictor, training_samples};
-use crate::text::{Column, Table, labelled, width};
+use crate::text::{Column, Table, labelled, shell_word, width};
 use crate::timeline::Bytes;
 use crate::tune::{
     BatchSizes, Bounds, Confirmed, LimitedBy, MemoryUse, Outcome, Trial, TrialError, TrialRunner,
@@ -247,18 +247,9 @@ fn print_json(
 pub(super) fn run_command(config: &Path, sets: &[String], changed: &[String]) -> String {
     let is_changed = |set: &&String| changed.iter().any(|other| key_of(other) == key_of(set));
     let sets = sets.iter().filter(|set| !is_changed(set)).chain(changed);
-    let sets = sets.map(|set| format!(" --set {}", quoted(set)));
-    let config = quoted(&config.display().to_string());
+    let sets = sets.map(|set| format!(" --set {}", shell_word(set)));
+    let config = shell_word(&config.display().to_string());
     format!("stallscope run {config}{}", sets.collect::<String>())
-}
-
-/// `text` as one word of a shell.
-pub(super) fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

@@ -98,6 +98,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tune(args) => return tune::tune(&args, out),
         Command::Reproduce(args) => return reproduce::reproduce(&args, out),
         Command::FitSearch(args) => return fit_search::fit_search(&args),
+        Command::SweepTrial(args) => return sweep::trial(&args, out),
         Command::TimeKernels(args) => return time_kernels::time_kernels(&args, out),
         Command::Data { command } => return data::data(&command, out),
         Command::Doctor(args) => return doctor::doctor(&args, out),

@@ -10,22 +10,28 @@ mod page;
 mod progress;
 mod table;
 
-use super::args::SweepArgs;
-use super::batch_size::{quoted, run_command};
+use super::args::{LauncherArg, SweepArgs, SweepTrialArgs};
+use super::batch_size::run_command;
 use super::interruption::{INTERRUPTED, interrupt_switch};
+use super::messages;
 use super::run::{default_run_dir, provide_data, trial_steps};
 use crate::config::{Resolved, Settings};
 use crate::report::page::document_page;
-use crate::text::Look;
-use crate::tune::TrialRunner;
+use crate::text::{Look, shell_word};
 use crate::tune::sweep::{
-    self, End, Grid, Journal, Manifest, Outcome, Point, SweepFolder, SweepResults, order,
-    resolve_points, summarize,
+    self, CommandLauncher, End, Grid, Journal, Launcher, Manifest, Node, Outcome, Point, Record,
+    SlurmLauncher, SweepError, SweepFolder, SweepResults, TrialCommand, order, resolve_points,
+    summarize,
 };
-use anyhow::Context;
+use crate::tune::{TrialError, TrialRunner};
+use anyhow::{Context, ensure};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tempfile::TempDir;
 
 /// Not one trial has measured anything.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +96,9 @@ pub fn sweep(args: &SweepArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> 
     };
     save(&folder, &shown)?;
     print(&shown, &path, out)?;
+    if let Some(different) = different_hardware(journal.records()) {
+        messages::warn(different);
+    }
     if end == End::Stopped {
         let (done, all) = (results.trials_done, results.trials_in_all);
         let command = resuming(args, &path);
@@ -160,7 +169,7 @@ fn configuration(
     overrides: &[String],
     points: &[Point],
     grid: &Grid,
-) -> anyhow::Result<std::collections::BTreeMap<String, Option<String>>> {
+) -> anyhow::Result<BTreeMap<String, Option<String>>> {
     let first = points.first().map_or(&[][..], |point| &point.settings);
     let rows = Settings::load(config, &[overrides, first].concat())?.rows();
     let swept = |key: &str| grid.axes.iter().any(|axis| axis.key == key);
@@ -175,17 +184,91 @@ fn run_trials(
     folder: &SweepFolder,
     journal: &mut Journal,
 ) -> anyhow::Result<End> {
-    let overrides = plan.manifest.overrides.clone();
-    let runner = TrialRunner::new(
-        &args.experiment.config,
-        overrides,
-        folder.trials()?,
-        interrupt_switch()?,
-    )?;
+    let stop = interrupt_switch()?;
     let order = order(plan.points.len(), args.repeats, args.seed);
-    let trial = |name: &str, sets: &[String]| runner.run(name, sets);
-    let end = sweep::sweep(&plan.points, &order, journal, trial, progress::show)?;
+    let Some(launcher) = &args.launcher else {
+        // Of a sweep that was begun with a launcher.
+        sweep::take_ended(folder, &plan.points, journal)?;
+        let runner = runner(&plan.manifest, folder.trials()?, stop)?;
+        let trial = |name: &str, sets: &[String]| runner.run(name, sets);
+        let end = sweep::sweep(&plan.points, &order, journal, trial, progress::show)?;
+        return Ok(end);
+    };
+    let trial = TrialCommand::of(&folder.file(""))?;
+    let launcher: &mut dyn Launcher = match launcher {
+        LauncherArg::Slurm(options) => {
+            &mut SlurmLauncher::new(options, args.jobs, trial, &folder.file("").canonicalize()?)?
+        }
+        LauncherArg::Command(command) => {
+            &mut CommandLauncher::new(command, args.jobs.unwrap_or(1), trial)
+        }
+    };
+    let kept = (folder, journal);
+    let end = sweep::launch(
+        &plan.points,
+        &order,
+        kept,
+        launcher,
+        &stop,
+        progress::show_launched,
+    )?;
     Ok(end)
+}
+
+/// What runs the trials of the sweep `manifest` here, in `folder`, until `stop` is set.
+fn runner(
+    manifest: &Manifest,
+    folder: TempDir,
+    stop: Arc<AtomicBool>,
+) -> Result<TrialRunner, TrialError> {
+    TrialRunner::new(&manifest.config, manifest.overrides.clone(), folder, stop)
+}
+
+/// Runs the trial of `args` and leaves its record in the sweep's folder.
+///
+/// # Errors
+/// A folder that holds no such sweep, and a trial that could not be started.
+pub fn trial(args: &SweepTrialArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let manifest = Manifest::read(&args.folder)?;
+    let manifest = manifest.with_context(|| format!("{} holds no sweep", args.folder.display()))?;
+    let own = env!("CARGO_PKG_VERSION");
+    ensure!(
+        manifest.stallscope_version == own,
+        "the sweep was begun by stallscope {}, and this is {own}\n  try: the same program on all machines",
+        manifest.stallscope_version
+    );
+    let points = manifest.grid.points();
+    ensure!(
+        args.place.point < points.len(),
+        "the sweep has no trial {}",
+        args.place
+    );
+    // For the launcher's log.
+    writeln!(out, "trial {} on {}", args.place, Node::this().host)?;
+    let runner = runner(&manifest, tempfile::tempdir()?, interrupt_switch()?)?;
+    let trial = |name: &str, sets: &[String]| runner.run(name, sets);
+    match sweep::run_one(&args.folder, &points, args.place, trial) {
+        Err(SweepError::Trial(TrialError::Stopped)) => Ok(ExitCode::from(INTERRUPTED)),
+        run => Ok(run.map(|()| ExitCode::SUCCESS)?),
+    }
+}
+
+/// The hardware of those trials that a launcher started, with the machines that have it, where there are several.
+fn different_hardware(records: &[Record]) -> Option<String> {
+    let mut hosts: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for node in records.iter().filter_map(|record| record.node.as_ref()) {
+        hosts.entry(node.hardware()).or_default().insert(&node.host);
+    }
+    let each = hosts.iter().map(|(hardware, hosts)| {
+        let hosts: Vec<&str> = hosts.iter().copied().collect();
+        format!("\n  {}: {hardware}", hosts.join(", "))
+    });
+    (hosts.len() > 1).then(|| {
+        format!(
+            "the trials ran on different machines, which may be why settings differ:{}",
+            each.collect::<String>()
+        )
+    })
 }
 
 /// All there is to show.
@@ -239,7 +322,7 @@ fn resuming(args: &SweepArgs, folder: &Path) -> String {
         "stallscope sweep {}",
         shell_path(&args.experiment.config)
     )];
-    let flag = |name: &str, value: &str| format!("{name} {}", quoted(value));
+    let flag = |name: &str, value: &str| format!("{name} {}", shell_word(value));
     words.extend(args.grid.iter().map(|grid| flag("--grid", grid)));
     words.extend(args.experiment.set.iter().map(|set| flag("--set", set)));
     words.extend(
@@ -250,12 +333,15 @@ fn resuming(args: &SweepArgs, folder: &Path) -> String {
     );
     words.extend(args.steps.map(|steps| format!("--steps {steps}")));
     words.push(format!("--repeats {} --seed {}", args.repeats, args.seed));
+    let launcher = args.launcher.iter().map(LauncherArg::to_string);
+    words.extend(launcher.map(|launcher| flag("--launcher", &launcher)));
+    words.extend(args.jobs.map(|jobs| format!("--jobs {jobs}")));
     words.push(format!("--out {}", shell_path(folder)));
     words.join(" ")
 }
 
 fn shell_path(path: &Path) -> String {
-    quoted(&path.display().to_string())
+    shell_word(&path.display().to_string())
 }
 
 #[cfg(test)]

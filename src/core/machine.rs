@@ -35,6 +35,28 @@ pub fn operating_system() -> String {
     )
 }
 
+/// What it is called on its network.
+pub fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Of its first CPU, as Linux names it: `AMD EPYC 9654 96-Core Processor`.
+pub fn cpu_model() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let named = |line: &str| {
+        Some(
+            line.strip_prefix("model name")?
+                .split_once(':')?
+                .1
+                .trim()
+                .to_owned(),
+        )
+    };
+    let model = text.lines().find_map(named);
+    model.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
 /// The tightest CPU quota, in cores.
 pub fn cpu_quota_cores() -> Option<f64> {
     let unified = groups("").into_iter().filter_map(|group| {

@@ -1,8 +1,7 @@
 //! A sweep: every point of a grid of settings, run several times over, each trial a process of its own.
 //!
-//! Invariants: a trial that has ended is in the journal before the next one starts, so that a sweep that is
-//! killed loses the trial in flight and nothing else. What is to be done follows from the manifest and the
-//! journal alone. What ran out of memory or failed is a result.
+//! Invariants: a trial that has ended is in the journal before the next one starts, or in a file of its own until it is, so that a
+//! sweep that is killed loses the trials in flight at most. What is to be done follows from the manifest and what has ended. What ran out of memory or failed is a result.
 //!
 //! May use: `trial`, `config`.
 
@@ -10,6 +9,8 @@ mod error;
 mod folder;
 mod grid;
 mod journal;
+mod launched;
+mod launcher;
 mod order;
 mod points;
 mod results;
@@ -18,14 +19,16 @@ mod statistics;
 pub use error::SweepError;
 pub use folder::{Manifest, SweepFolder, write_whole};
 pub use grid::{Axis, Grid, Point};
-pub use journal::{Figures, Journal, Outcome, Record};
+pub use journal::{Figures, Journal, Node, Outcome, Record};
+pub use launched::{launch, run_one, take_ended};
+pub use launcher::{CommandLauncher, Launcher, SLOT, SlurmLauncher, TRIAL, TrialCommand};
 pub use order::{Place, order};
 pub use points::resolve_points;
 pub use results::{PointResult, SweepResults, summarize};
 pub use statistics::{IntervalKind, Spread};
 
 use super::trial::{self, TrialError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How a sweep ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -50,20 +53,10 @@ pub fn sweep(
     let missing = |place: &&Place| !journal.has(**place);
     let missing: Vec<Place> = order.iter().filter(missing).copied().collect();
     for (done, place) in missing.iter().enumerate() {
-        let settings = &points[place.point].settings;
-        let name = format!("point-{}-repeat-{}", place.point, place.repeat);
-        let began = Instant::now();
-        let outcome = match trial(&name, settings) {
-            Ok(outcome) => outcome.and_then(|measured| Ok(Figures::of(&measured))),
+        let record = match launched::run_trial(points, *place, &mut trial) {
+            Ok(record) => record,
             Err(TrialError::Stopped | TrialError::OutOfTime) => return Ok(End::Stopped),
             Err(error) => return Err(SweepError::Trial(error)),
-        };
-        let record = Record {
-            place: *place,
-            settings: settings.clone(),
-            ended_at_unix_seconds: now_unix_seconds(),
-            elapsed_ns: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            outcome,
         };
         journal.append(record.clone())?;
         noted(journal, &record, &missing[done + 1..]);
@@ -71,7 +64,7 @@ pub fn sweep(
     Ok(End::Complete)
 }
 
-/// How long the trials at `left` will take: as those of the same point did, or else as all did in the mean.
+/// How long the trials at `left` will take, one after another: as those of the same point did, or else as all did in the mean.
 /// `None` where none has ended.
 pub fn time_left(records: &[Record], left: &[Place]) -> Option<Duration> {
     let mean = |records: &[&Record]| {

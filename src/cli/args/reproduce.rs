@@ -1,7 +1,7 @@
 //! Arguments of `stallscope reproduce`.
 
 use super::{MOST_REPEATS, OutputArgs, up_to};
-use crate::cli::batch_size::quoted;
+use crate::text::shell_word;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -53,14 +53,14 @@ impl ReproduceArgs {
     /// The command that does the same, for a shell.
     pub fn command(&self) -> String {
         let mut words = vec!["stallscope reproduce".to_owned()];
-        let quoted_data = |data: &PathBuf| quoted(&data.display().to_string());
+        let quoted_data = |data: &PathBuf| shell_word(&data.display().to_string());
         words.extend(self.table.clone());
         words.extend(self.device.iter().map(|name| format!("--device {name}")));
         words.extend(self.repeats.map(|number| format!("--repeats {number}")));
         words.extend(self.epochs.map(|number| format!("--epochs {number}")));
         let data = self.data.iter().map(quoted_data);
         words.extend(data.map(|data| format!("--data {data}")));
-        let sets = self.set.iter().map(|set| quoted(set));
+        let sets = self.set.iter().map(|set| shell_word(set));
         words.extend(sets.map(|set| format!("--set {set}")));
         words.join(" ")
     }

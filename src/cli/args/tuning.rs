@@ -3,9 +3,12 @@
 use super::{MOST_REPEATS, MOST_THREADS, OutputArgs, at_least_one, up_to};
 use crate::config::parse_bytes;
 use crate::session::FreeStages;
+use crate::tune::sweep::{Place, SLOT, TRIAL};
 use crate::tune::tuning::Objective;
 use clap::{Args, ValueEnum};
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// An experiment that a verb runs again and again.
 #[derive(Debug, Args)]
@@ -97,6 +100,67 @@ pub struct SweepArgs {
     /// Seed of the order of trials.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+
+    /// Run the trials elsewhere, through Slurm or a command.
+    ///
+    /// `slurm` submits them as an array of jobs, each with a node to itself; words behind it are options of sbatch:
+    /// `'slurm --time=10 --partition=gpu'`. In any other command, such as `'ssh node{slot} {}'`, {} stands for the
+    /// command line of a trial, as one word, and {slot} for a number from 1 to --jobs. All machines must see the
+    /// sweep's folder, the data and this program under the same paths.
+    #[arg(long, value_name = "COMMAND")]
+    pub launcher: Option<LauncherArg>,
+
+    /// Trials that run at once [default: 1; with Slurm as many as it starts].
+    #[arg(long, value_name = "N", requires = "launcher", value_parser = at_least_one)]
+    pub jobs: Option<usize>,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// What starts trials elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LauncherArg {
+    /// Slurm, with these options of sbatch.
+    Slurm(String),
+    /// A command with a place for the trial's.
+    Command(String),
+}
+
+impl FromStr for LauncherArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LauncherArg, String> {
+        let (first, rest) = text.split_once(' ').unwrap_or((text, ""));
+        if first == "slurm" {
+            return Ok(LauncherArg::Slurm(rest.to_owned()));
+        }
+        if !text.contains(TRIAL) {
+            return Err(format!(
+                "it has no {TRIAL}, which stands for the trial's command line; for example: ssh node{SLOT} {TRIAL}"
+            ));
+        }
+        Ok(LauncherArg::Command(text.to_owned()))
+    }
+}
+
+impl fmt::Display for LauncherArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LauncherArg::Slurm(options) => f.write_str(format!("slurm {options}").trim_end()),
+            LauncherArg::Command(command) => f.write_str(command),
+        }
+    }
+}
+
+/// One trial of a sweep, as a launcher starts it.
+#[derive(Debug, Args)]
+pub struct SweepTrialArgs {
+    /// The folder of the sweep.
+    pub folder: PathBuf,
+
+    /// POINT-REPEAT.
+    pub place: Place,
 
     #[command(flatten)]
     pub output: OutputArgs,

@@ -1,12 +1,12 @@
-//! The next command to run. May use: `analysis`, `config`.
+//! The next command to run. May use: `analysis`, `config`, `text`.
 
 use super::findings::WORTH_NAMING;
 use super::key_of;
 use crate::analysis::{Attributed, Change, Part, Suggestion};
 use crate::cli::args::DiagnoseArgs;
-use crate::cli::batch_size::quoted;
 use crate::config::{Resolved, Settings, SourceKind};
 use crate::report::Report;
+use crate::text::shell_word;
 use std::path::Path;
 
 /// Against the stall `largest` of a run with the report `normal`, as a command for a shell.
@@ -142,10 +142,12 @@ impl Next<'_> {
 
 fn command<'a>(verb: &str, config: &Path, sets: impl IntoIterator<Item = &'a String>) -> String {
     let sets = sets.into_iter();
-    let sets: String = sets.map(|set| format!(" --set {}", quoted(set))).collect();
+    let sets: String = sets
+        .map(|set| format!(" --set {}", shell_word(set)))
+        .collect();
     format!("stallscope {verb} {}{sets}", word(config))
 }
 
 fn word(path: &Path) -> String {
-    quoted(&path.display().to_string())
+    shell_word(&path.display().to_string())
 }

@@ -23,10 +23,15 @@ pub(super) fn announce(plan: &Plan, path: &Path, folder: &SweepFolder, journal: 
 
 /// Says what became of a trial, and how long those at `left` will take.
 pub(super) fn show(journal: &Journal, record: &Record, left: &[Place]) {
-    progress::say(line(journal.records(), record, left));
+    progress::say(line(journal.records(), record, left, 1));
 }
 
-pub(super) fn line(records: &[Record], record: &Record, left: &[Place]) -> String {
+/// The same where `at_once` run at once.
+pub(super) fn show_launched(journal: &Journal, record: &Record, left: &[Place], at_once: usize) {
+    progress::say(line(journal.records(), record, left, at_once));
+}
+
+pub(super) fn line(records: &[Record], record: &Record, left: &[Place], at_once: usize) -> String {
     let (done, all) = (records.len(), records.len() + left.len());
     let width = all.to_string().len();
     let what = match &record.outcome {
@@ -43,9 +48,11 @@ pub(super) fn line(records: &[Record], record: &Record, left: &[Place]) -> Strin
     };
     let took = in_words(Duration::from_nanos(record.elapsed_ns));
     let rest = time_left(records, left).filter(|_| !left.is_empty());
-    let rest = rest.map(|rest| format!(", about {} left", in_words(rest)));
+    let rest = rest.map(|rest| format!(", about {} left", in_words(rest.div_f64(at_once as f64))));
+    let node = record.node.as_ref();
+    let node = node.map_or_else(String::new, |node| format!(" on {}", node.host));
     format!(
-        "[{done:>width$}/{all}] {}: {what} (took {took}{})",
+        "[{done:>width$}/{all}] {}: {what} (took {took}{node}{})",
         record.settings.join(" "),
         rest.unwrap_or_default()
     )

@@ -25,6 +25,7 @@ fn record(point: usize, repeat: usize, outcome: Outcome) -> Record {
         ended_at_unix_seconds: 1_800_000_000.0,
         elapsed_ns: 2_500_000_000,
         outcome,
+        node: None,
     }
 }
 
@@ -206,11 +207,11 @@ fn progress_tells_the_time_that_is_left() {
     ];
     let left: Vec<Place> = (2..40).map(|point| Place { point, repeat: 0 }).collect();
     assert_eq!(
-        progress::line(&records[..1], &records[0], &left),
+        progress::line(&records[..1], &records[0], &left, 1),
         "[ 1/39] num_workers=1 batch.size=0: 812.3 samples/s, device busy 62.5 % (took 2.5 s, about 1 min 35 s left)"
     );
     assert_eq!(
-        progress::line(&records, &records[1], &[]),
+        progress::line(&records, &records[1], &[], 1),
         "[2/2] num_workers=1 batch.size=1: out of device memory (took 2.5 s)"
     );
     assert_eq!(progress::in_words(Duration::from_secs(7_500)), "2 h 5 min");

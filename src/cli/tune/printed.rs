@@ -2,9 +2,8 @@
 //!
 //! May use: `analysis`, `report`, `text`, `tune`.
 
-use crate::cli::batch_size::quoted;
 use crate::report::percent;
-use crate::text::{Column, Table, paragraph};
+use crate::text::{Column, Table, paragraph, shell_word};
 use crate::tune::tuning::{
     Answer, Attempt, CONFIRMING, Confirmation, KNEE, Next, Objective, Purpose, Size, Tuning,
 };
@@ -218,7 +217,10 @@ pub(super) fn as_json(found: &Tuning, tuned: Option<&Path>) -> Value {
 
 /// The command that runs the configuration at `tuned`.
 pub(super) fn command(tuned: &Path) -> String {
-    format!("stallscope run {}", quoted(&tuned.display().to_string()))
+    format!(
+        "stallscope run {}",
+        shell_word(&tuned.display().to_string())
+    )
 }
 
 fn answer(answer: &Answer, found: &Tuning) -> String {

@@ -41,6 +41,25 @@ impl Manifest {
     pub const SCHEMA: &str = "stallscope-sweep";
     pub const SCHEMA_VERSION: u32 = 1;
 
+    /// That of the sweep in `folder`; `None` where there is none.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is none.
+    pub fn read(folder: &Path) -> Result<Option<Manifest>, SweepError> {
+        let path = folder.join(MANIFEST);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(SweepError::io("read", &path)(error)),
+        };
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|error| SweepError::Damaged {
+                path,
+                what: error.to_string(),
+            })
+    }
+
     /// What another manifest says otherwise, in words.
     fn differences(&self, here: &Manifest) -> Vec<String> {
         let (Ok(Value::Object(there)), Ok(Value::Object(here))) =
@@ -119,18 +138,7 @@ impl SweepFolder {
     }
 
     fn manifest(&self) -> Result<Option<Manifest>, SweepError> {
-        let path = self.path.join(MANIFEST);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(SweepError::io("read", &path)(error)),
-        };
-        serde_json::from_slice(&text)
-            .map(Some)
-            .map_err(|error| SweepError::Damaged {
-                path,
-                what: error.to_string(),
-            })
+        Manifest::read(&self.path)
     }
 
     /// Removes what trials left that were killed with their sweep.

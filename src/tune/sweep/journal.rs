@@ -1,10 +1,12 @@
 //! What each trial came to, a line of JSON each, on disk before the next one starts.
 //!
 //! Invariant: a line that ends with a newline is a whole record; the last one may be torn by a kill, and is
-//! then cut off. May use: `error`, `order`, `trial`.
+//! then cut off. May use: `error`, `order`,
+//! `trial`; `machine`.
 
 use super::error::SweepError;
 use super::order::Place;
+use crate::machine::{cpu_model, host_name, usable_cores};
 use crate::tune::trial::{self, Measured, MemoryUse};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -55,6 +57,37 @@ pub struct Record {
     pub elapsed_ns: u64,
     #[serde(flatten)]
     pub outcome: Outcome,
+    /// Where it ran, if a launcher chose that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Node>,
+}
+
+/// A machine that a launcher chose.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// As Slurm or the machine itself calls it.
+    pub host: String,
+    /// The model, as Linux names it.
+    pub cpu: String,
+    /// That the trial could use.
+    pub cores: f64,
+}
+
+impl Node {
+    /// That of this process.
+    pub fn this() -> Node {
+        let slurm = std::env::var("SLURMD_NODENAME").ok();
+        Node {
+            host: slurm.unwrap_or_else(host_name),
+            cpu: cpu_model(),
+            cores: usable_cores(),
+        }
+    }
+
+    /// What may make it slower or faster than another.
+    pub fn hardware(&self) -> String {
+        format!("{} ({} cores)", self.cpu, self.cores)
+    }
 }
 
 /// The journal of a sweep.
@@ -150,6 +183,7 @@ mod tests {
             ended_at_unix_seconds: 1.5,
             elapsed_ns: u64::MAX,
             outcome,
+            node: None,
         }
     }
 

@@ -4,12 +4,34 @@
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
 
 /// Which trial: a point, and the how-manieth time it is run; both count from 0.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     pub point: usize,
     pub repeat: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.point, self.repeat)
+    }
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        let parsed = text.split_once('-').and_then(|(point, repeat)| {
+            Some(Place {
+                point: point.parse().ok()?,
+                repeat: repeat.parse().ok()?,
+            })
+        });
+        parsed.ok_or_else(|| format!("`{text}` is not POINT-REPEAT"))
+    }
 }
 
 /// All trials of `points` points, each `repeats` times; the same `seed` gives the same order.

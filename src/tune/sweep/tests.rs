@@ -143,6 +143,7 @@ fn records(rates: &[(usize, Option<f64>)]) -> Vec<Record> {
             ended_at_unix_seconds: 0.0,
             elapsed_ns: 1_000 * (*point as u64 + 1),
             outcome: kept(rate.map_or(Trial::OutOfMemory, measured)),
+            node: None,
         });
     each.collect()
 }

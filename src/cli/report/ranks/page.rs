@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 /// More of them say nothing at a glance.
 const MOST_RANKS: usize = 64;
 const MOST_CAUSES: usize = 7;
-const READING: &str = "Each row is a rank: its data wait by main causes and its wait for other ranks, as shares of its time.";
 const RANKS: &str = "Came last: steps at which this rank had its batch after all others. Late by: how long after the next to last, \
                      mean and maximum.";
 const CHARGES: &str = "What the last rank was waiting for. Training step: it was still busy with the step before. Other work: its device was busy, for \
@@ -22,8 +21,13 @@ const CHARGES: &str = "What the last rank was waiting for. Training step: it was
 pub(super) fn page(run: &Run) -> Document {
     let ranks = words::worst_first(run);
     let ranks = &ranks[..ranks.len().min(MOST_RANKS)];
-    let mut tables = vec![Table::of("Ranks", RANKS, &words::table(run, ranks))];
-    if run.merged.is_in_step() && !run.merged.charges.is_empty() {
+    let meet = run.merged.is_in_step();
+    let (waits, reading) = match meet {
+        true => (" and its wait for other ranks", RANKS),
+        false => ("", ""),
+    };
+    let mut tables = vec![Table::of("Ranks", reading, &words::table(run, ranks))];
+    if meet && !run.merged.charges.is_empty() {
         let charges = words::charges(run, words::CHARGES);
         tables.push(Table::of("What the others wait for", CHARGES, &charges));
         let stretches = words::stretches(run);
@@ -43,8 +47,10 @@ pub(super) fn page(run: &Run) -> Document {
         figures: figures(run),
         charts: vec![Chart {
             title: "Where the time of each rank goes".to_owned(),
-            reading: READING.to_owned(),
-            svg: heatmap(ranks, run.merged.is_in_step()).svg(),
+            reading: format!(
+                "Each row is a rank: its data wait by main causes{waits}, as shares of its time."
+            ),
+            svg: heatmap(ranks, meet).svg(),
         }],
         tables,
         notes: left_out.into_iter().collect(),

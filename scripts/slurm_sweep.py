@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Sweeps of 24 trials through Slurm on two nodes: undisturbed; a node killed; a trial over its limit; the sweep killed.
+
+usage: slurm_sweep.py [undisturbed] [node] [limit] [killed]
+
+Needs root, and Slurm as scripts/slurm-setup.sh starts it, which this does. Says of each sweep whether the records of all trials
+are there, on which nodes they ran, and which trials were started twice. The exit status is 1 where a record is missing or there
+twice, or where a trial was started twice that was not in flight. Build with `cargo build --release` first.
+"""
+
+import collections
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from measured import BINARY, ROOT
+
+SETUP = os.path.join(ROOT, "scripts/slurm-setup.sh")
+TRIALS = 24
+#: Of which a step takes so long that the trial takes a second or two.
+GRID = ["num_workers=0,1,2,3", "batch.size=4,8,16", "seed=1,2"]
+
+
+class Sweep:
+    """One in a folder of its own."""
+
+    def __init__(self, folder, grid, options=""):
+        self.folder = os.path.join(folder, "sweep")
+        sets = ["device=emulated:custom", "emulated.step_base=40ms", "warmup_steps=2", "generate.images=64",
+                f"source.path={folder}/data"]
+        grids = [word for key in grid for word in ("--grid", key)]
+        self.words = [BINARY, "sweep", os.path.join(ROOT, "configs/quickstart.toml"), "--repeats", "1", "--steps", "30",
+                      *grids, *(word for key in sets for word in ("--set", key)), "--out", self.folder,
+                      "--launcher", f"slurm {options}".strip()]
+
+    def start(self):
+        return subprocess.Popen(self.words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def records(self):
+        try:
+            with open(os.path.join(self.folder, "trials.jsonl")) as file:
+                return [json.loads(line) for line in file if line.endswith("\n")]
+        except FileNotFoundError:
+            return []
+
+    def wait_for(self, count):
+        while len(self.records()) < count:
+            time.sleep(0.05)
+
+    def starts(self):
+        """How often each trial was started."""
+        starts = collections.Counter()
+        for path in glob.glob(os.path.join(self.folder, "slurm-*.out")):
+            with open(path) as file:
+                starts.update(line.split()[1] for line in file if line.startswith("trial "))
+        return starts
+
+    def running(self):
+        """The trials in flight."""
+        with open(os.path.join(self.folder, "slurm-array.json")) as file:
+            places = json.load(file)["places"]
+        while True:
+            said = subprocess.run(["squeue", "--noheader", "--array", "--states=RUNNING", "--format=%K"], check=True,
+                                  capture_output=True, text=True)
+            if indices := said.stdout.split():
+                return {"{point}-{repeat}".format(**places[int(index)]) for index in indices}
+
+    def judge(self, name, in_flight, outcomes):
+        """Prints what became of it; `outcomes` are those expected, by how many."""
+        records = self.records()
+        places = collections.Counter(f"{r['point']}-{r['repeat']}" for r in records)
+        twice = {trial for trial, count in self.starts().items() if count > 1}
+        results = collections.Counter(r["result"] for r in records)
+        nodes = collections.Counter(r["node"]["host"] for r in records if "node" in r)
+        good = len(places) == TRIALS == len(records) and twice <= in_flight and results == outcomes
+        print(f"{'ok' if good else 'NO'}  {name}: {len(places)} of {TRIALS} trials, {dict(results)}, by node {dict(nodes)}, "
+              f"started twice {sorted(twice)}, in flight {sorted(in_flight)}", flush=True)
+        return good
+
+
+def undisturbed(folder):
+    sweep = Sweep(folder, GRID)
+    sweep.start().communicate()
+    return sweep.judge("undisturbed", set(), {"fits": TRIALS})
+
+
+def node(folder):
+    """The daemon of a node and the trial on it are killed; the node comes back a while later."""
+    sweep = Sweep(folder, GRID)
+    process = sweep.start()
+    sweep.wait_for(6)
+    in_flight = sweep.running()
+    subprocess.run([SETUP, "kill", "n1"], check=True)
+    time.sleep(25)
+    subprocess.run([SETUP, "start", "n1"], check=True)
+    process.communicate()
+    return sweep.judge("a node killed", in_flight, {"fits": TRIALS})
+
+
+def limit(folder):
+    """One trial takes hours, and a job may take a minute."""
+    launches = [f"{number}ms" for number in range(TRIALS - 1)] + ["3600s"]
+    sweep = Sweep(folder, [f"emulated.launch={','.join(launches)}"], "--time=1")
+    sweep.start().communicate()
+    late = [r["reason"].splitlines()[0] for r in sweep.records() if r["result"] == "failed"]
+    print(f"    {late}")
+    return sweep.judge("a trial over its limit", set(), {"fits": TRIALS - 1, "failed": 1})
+
+
+def killed(folder):
+    sweep = Sweep(folder, GRID)
+    process = sweep.start()
+    sweep.wait_for(6)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    in_flight = sweep.running()
+    time.sleep(4)
+    sweep.start().communicate()
+    return sweep.judge("the sweep killed", in_flight, {"fits": TRIALS})
+
+
+def main():
+    checks = {check.__name__: check for check in (undisturbed, node, limit, killed)}
+    chosen = sys.argv[1:] or list(checks)
+    if not set(chosen) <= set(checks):
+        sys.exit(__doc__)
+    subprocess.run([SETUP, "start"], check=True)
+    good = []
+    for name in chosen:
+        with tempfile.TemporaryDirectory(dir=os.path.join(ROOT, "target")) as folder:
+            good.append(checks[name](folder))
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()
