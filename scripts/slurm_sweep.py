@@ -55,7 +55,7 @@ class Sweep:
     def starts(self):
         """How often each trial was started."""
         starts = collections.Counter()
-        for path in glob.glob(os.path.join(self.folder, "slurm-*.out")):
+        for path in glob.glob(os.path.join(self.folder, "stallscope-*.out")):
             with open(path) as file:
                 starts.update(line.split()[1] for line in file if line.startswith("trial "))
         return starts

@@ -24,7 +24,7 @@ use crate::tune::sweep::{
     summarize,
 };
 use crate::tune::{TrialError, TrialRunner};
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
@@ -98,6 +98,14 @@ pub fn sweep(args: &SweepArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> 
     print(&shown, &path, out)?;
     if let Some(different) = different_hardware(journal.records()) {
         messages::warn(different);
+    }
+    if let End::Lost(reason) = end {
+        let (done, all) = (results.trials_done, results.trials_in_all);
+        bail!(
+            "{done} of {all} trials are done; the others were lost each time they were started: {reason}\n  \
+             try: one of them alone by what --launcher names; then go on with\n  {}",
+            resuming(args, &path)
+        );
     }
     if end == End::Stopped {
         let (done, all) = (results.trials_done, results.trials_in_all);
@@ -245,9 +253,10 @@ pub fn trial(args: &SweepTrialArgs, out: &mut dyn Write) -> anyhow::Result<ExitC
     );
     // For the launcher's log.
     writeln!(out, "trial {} on {}", args.place, Node::this().host)?;
-    let runner = runner(&manifest, tempfile::tempdir()?, interrupt_switch()?)?;
+    let stop = interrupt_switch()?;
+    let runner = runner(&manifest, tempfile::tempdir()?, stop.clone())?;
     let trial = |name: &str, sets: &[String]| runner.run(name, sets);
-    match sweep::run_one(&args.folder, &points, args.place, trial) {
+    match sweep::run_one(&args.folder, &points, args.place, &stop, trial) {
         Err(SweepError::Trial(TrialError::Stopped)) => Ok(ExitCode::from(INTERRUPTED)),
         run => Ok(run.map(|()| ExitCode::SUCCESS)?),
     }

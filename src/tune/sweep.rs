@@ -31,11 +31,13 @@ use super::trial::{self, TrialError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How a sweep ended.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Complete,
     /// The user stopped it.
     Stopped,
+    /// Trials were lost again and again with their jobs or machines; why the last one was.
+    Lost(String),
 }
 
 /// Runs those trials of `order` that `journal` does not have yet, and notes each as it ends. `trial` runs

@@ -37,10 +37,6 @@ pub enum SweepError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error(
-        "no trial that was started elsewhere left a result: {reason}\n  try: --launcher with a command that works alone"
-    )]
-    NothingStarts { reason: String },
     #[error("{program} failed: {said}\n  try: that command by itself")]
     Slurm { program: String, said: String },
     #[error(transparent)]

@@ -1,7 +1,8 @@
 //! Trials that a launcher starts on machines which share the sweep's folder, several at once.
 //!
-//! Each is `stallscope sweep-trial FOLDER POINT-REPEAT`, which leaves its record in the folder; the sweep takes it from there
-//! into its journal. So trials go on where the sweep is killed, and nothing that has ended is lost.
+//! Each is `stallscope sweep-trial FOLDER POINT-REPEAT`. It says again and again that it runs, by a file in the folder, and leaves its
+//! record there, which the sweep takes into its journal. So trials go on where the sweep is killed, nothing that has ended is lost,
+//! and a sweep that goes on knows what still runs.
 //!
 //! May use: `error`, `folder`, `journal`, `launcher`, `order`, `trial`.
 
@@ -15,26 +16,35 @@ use super::{End, now_unix_seconds};
 use crate::tune::trial::{self, TrialError};
 use std::collections::HashMap;
 use std::fs;
-use std::io::ErrorKind;
-use std::path::Path;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant, SystemTime};
 
-/// The folder with records that are not in the journal yet.
-const ENDED: &str = "ended";
+/// The folder with what trials say: records that are not in the journal yet, and that they run.
+const SAID: &str = "launched";
+/// In it: asks all trials to end.
+const STOP: &str = "stop";
+/// Behind the place of a trial that runs.
+const RUNNING: &str = "running";
 
-/// How often a trial is started whose node or job is lost.
+/// How often a trial is started by one process that is lost with its machine or job.
 const MOST_STARTS: usize = 3;
 
-/// How long a record may take to be seen after its trial has ended: file systems that machines share say late what is new.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a record may take to be seen after its trial has ended well: file systems that machines share say late what is new.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The same where it has ended badly, and may have left one.
+const LITTLE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often it is looked for ends of trials.
+/// How often it is looked for what is new.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often a trial says that it runs, and after what time without that it does not.
+const SAY_EVERY: Duration = Duration::from_secs(1);
+const SILENCE: Duration = Duration::from_secs(90);
 
 /// Runs the trial at `place` and leaves its record in `folder`, in place of whoever started it. `trial` is as for
-/// [`sweep`](super::sweep()).
+/// [`sweep`](super::sweep()); `stop` is set where the sweep was stopped.
 ///
 /// # Errors
 /// A trial that could not be started or was stopped, and a file system that refuses the record.
@@ -42,16 +52,48 @@ pub fn run_one(
     folder: &Path,
     points: &[Point],
     place: Place,
+    stop: &AtomicBool,
     trial: impl FnMut(&str, &[String]) -> Result<trial::Outcome, TrialError>,
 ) -> Result<(), SweepError> {
-    let mut record = run_trial(points, place, trial).map_err(SweepError::Trial)?;
-    record.node = Some(Node::this());
-    let ended = folder.join(ENDED);
-    fs::create_dir_all(&ended).map_err(SweepError::io("create", &ended))?;
-    let path = ended.join(format!("{place}.json"));
-    let text = serde_json::to_vec(&record).map_err(std::io::Error::from);
-    text.and_then(|text| write_whole(&path, &text))
-        .map_err(SweepError::io("write", &path))
+    let said = folder.join(SAID);
+    fs::create_dir_all(&said).map_err(SweepError::io("create", &said))?;
+    let running = said.join(format!("{place}.{RUNNING}"));
+    let ended = AtomicBool::new(false);
+    let record = thread::scope(|scope| {
+        let teller = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                // Where it cannot be said the trial may be started twice; it counts once.
+                fs::write(&running, std::process::id().to_string()).ok();
+                if said.join(STOP).exists() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                thread::park_timeout(SAY_EVERY);
+            }
+        });
+        let _ends = Ends(&ended, teller.thread());
+        run_trial(points, place, trial)
+    });
+    let node = Node::this();
+    // Two that were started of the same trial do not write the same file.
+    let path = said.join(format!("{place}-{}-{}.json", node.host, std::process::id()));
+    let written = record.map_err(SweepError::Trial).and_then(|mut record| {
+        record.node = Some(node);
+        let text = serde_json::to_vec(&record).map_err(io::Error::from);
+        text.and_then(|text| write_whole(&path, &text))
+            .map_err(SweepError::io("write", &path))
+    });
+    fs::remove_file(&running).ok();
+    written
+}
+
+/// Ends the thread that says that a trial runs.
+struct Ends<'a>(&'a AtomicBool, &'a Thread);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.unpark();
+    }
 }
 
 /// Runs the trial at `place`.
@@ -87,18 +129,8 @@ pub fn take_ended(
     points: &[Point],
     journal: &mut Journal,
 ) -> Result<Vec<Record>, SweepError> {
-    let ended = folder.file(ENDED);
-    let entries = match fs::read_dir(&ended) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(SweepError::io("read", &ended)(error)),
-    };
     let mut new = Vec::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path.extension().is_none_or(|kind| kind != "json") {
-            // Not whole yet.
-            continue;
-        }
+    for path in said(folder, "json")? {
         let text = fs::read(&path).map_err(SweepError::io("read", &path))?;
         let damaged = |what: String| SweepError::Damaged {
             path: path.clone(),
@@ -120,12 +152,40 @@ pub fn take_ended(
     Ok(new)
 }
 
-/// Has `launcher` run those trials of `order` that `journal` does not have yet, until `stop` is set. What is lost with its node
-/// is started again, [`MOST_STARTS`] times in all. `noted` hears of each record, of the trials that are left, and how many of them
-/// run at once.
+/// The files of this `kind` that trials have left.
+fn said(folder: &SweepFolder, kind: &str) -> Result<Vec<PathBuf>, SweepError> {
+    let said = folder.file(SAID);
+    let entries = match fs::read_dir(&said) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(SweepError::io("read", &said)(error)),
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let of_kind = |path: &PathBuf| path.extension().is_some_and(|there| there == kind);
+    Ok(paths.filter(of_kind).collect())
+}
+
+/// The trials that have said lately that they run.
+fn running(folder: &SweepFolder) -> Result<Vec<Place>, SweepError> {
+    // By the clock of the file system.
+    let probe = folder.file(SAID).join("now");
+    let now = fs::write(&probe, "").and_then(|()| fs::metadata(&probe)?.modified());
+    let now = now.unwrap_or_else(|_| SystemTime::now());
+    let lately = |path: &PathBuf| {
+        let said = fs::metadata(path).and_then(|file| file.modified());
+        said.is_ok_and(|said| now.duration_since(said).unwrap_or_default() < SILENCE)
+    };
+    let paths = said(folder, RUNNING)?.into_iter().filter(lately);
+    let place = |path: PathBuf| path.file_stem()?.to_str()?.parse().ok();
+    Ok(paths.filter_map(place).collect())
+}
+
+/// Has `launcher` run those trials of `order` that `journal` does not have yet, until `stop` is set. What is lost with its machine is
+/// started again, [`MOST_STARTS`] times in all, and is then left undone. `noted` hears of each record, of the trials that are left,
+/// and how many of them run at once.
 ///
 /// # Errors
-/// A launcher that cannot start anything, and a journal that cannot be written to.
+/// A launcher that fails, and a folder or journal that cannot be written to.
 pub fn launch(
     points: &[Point],
     order: &[Place],
@@ -134,94 +194,143 @@ pub fn launch(
     stop: &AtomicBool,
     mut noted: impl FnMut(&Journal, &Record, &[Place], usize),
 ) -> Result<End, SweepError> {
-    let mut underway: HashMap<Place, Started> = HashMap::new();
-    let under_way_already = launcher.running();
-    underway.extend(
-        under_way_already
-            .into_iter()
-            .map(|place| (place, Started::now())),
-    );
-    let mut starts: HashMap<Place, usize> = HashMap::new();
-    let mut lost = 0;
+    let said = folder.file(SAID);
+    fs::create_dir_all(&said).map_err(SweepError::io("create", &said))?;
+    fs::remove_file(said.join(STOP)).ok();
+    let mut trials: HashMap<Place, Trial> = HashMap::new();
+    // Of a sweep that was killed, and that its launcher knows no more of, or does.
+    for place in running(folder)? {
+        trials.insert(place, Trial::underway(false));
+    }
+    for place in launcher.running() {
+        trials.insert(place, Trial::underway(true));
+    }
+    let mut reason = None;
+    let mut looked = Instant::now();
     loop {
-        let mut new = take_ended(folder, points, journal)?;
         for (place, ending) in launcher.ended()? {
-            underway.entry(place).or_insert_with(Started::now).ended =
-                Some((Instant::now(), ending));
+            let trial = trials.entry(place).or_insert_with(|| Trial::underway(true));
+            trial.state = State::Ended(Instant::now(), ending);
         }
-        underway.retain(|place, _| !journal.has(*place));
-        let over: Vec<Place> = { underway.iter() }
-            .filter_map(|(place, started)| started.is_over().then_some(*place))
-            .collect();
-        for place in over {
-            let started = underway.remove(&place);
-            let Some((started, (_, ending))) = started.and_then(|it| Some((it.at, it.ended?)))
-            else {
-                continue;
+        if looked.elapsed() > SAY_EVERY {
+            looked = Instant::now();
+            let running = running(folder)?;
+            let gone = |(place, trial): &(&Place, &mut Trial)| {
+                !trial.launched && trial.is_underway() && !running.contains(place)
             };
-            if let Ending::Lost(reason) = &ending {
-                lost += 1;
-                if lost >= MOST_STARTS
-                    && journal.records().iter().all(|record| record.node.is_none())
-                {
-                    launcher.stop();
-                    let reason = reason.clone();
-                    return Err(SweepError::NothingStarts { reason });
-                }
+            for (_, trial) in trials.iter_mut().filter(gone) {
+                trial.state =
+                    State::Ended(Instant::now(), Ending::Lost("it says nothing".to_owned()));
             }
-            let again = starts.get(&place).copied().unwrap_or(1) < MOST_STARTS;
-            if let Some(outcome) = ending.outcome(again) {
-                let settings = &points[place.point].settings;
-                let record = record(place, settings, started.elapsed(), outcome);
-                journal.append(record.clone())?;
-                new.push(record);
+        }
+        // After it was asked who has ended: what has left a record is not lost.
+        let mut new = take_ended(folder, points, journal)?;
+        for (place, trial) in &mut trials {
+            if let Some(ending) = trial.is_over().filter(|_| !journal.has(*place)) {
+                trial.state = State::Waiting;
+                match ending {
+                    Ending::Final(outcome) => {
+                        let record = record(
+                            *place,
+                            &points[place.point].settings,
+                            Duration::ZERO,
+                            outcome,
+                        );
+                        journal.append(record.clone())?;
+                        new.push(record);
+                    }
+                    Ending::Lost(why) => reason = Some(why),
+                    Ending::Done => {
+                        reason = Some("its job ended well and left no record".to_owned())
+                    }
+                }
             }
         }
         let missing = |place: &&Place| !journal.has(**place);
         let left: Vec<Place> = order.iter().filter(missing).copied().collect();
+        let underway = |place: &Place| trials.get(place).is_some_and(|trial| !trial.is_waiting());
         for record in &new {
-            noted(journal, record, &left, underway.len().max(1));
+            noted(journal, record, &left, launcher.at_once());
         }
         if stop.load(Ordering::Relaxed) {
-            launcher.stop();
+            fs::write(said.join(STOP), "").map_err(SweepError::io("write to", &said))?;
+            launcher.stop()?;
             take_ended(folder, points, journal)?;
             return Ok(End::Stopped);
         }
         if left.is_empty() {
+            launcher.forget();
+            fs::remove_dir_all(&said).ok();
             return Ok(End::Complete);
         }
-        let waiting = left.iter().filter(|place| !underway.contains_key(place));
-        let waiting: Vec<Place> = waiting.copied().collect();
+        let starts = |place: &Place| trials.get(place).map_or(0, |trial| trial.starts);
+        // Where nobody knows on which machine one runs, none is started beside it.
+        let strays = { trials.values() }.any(|trial| !trial.launched && trial.is_underway());
+        let may_start = |place: &Place| !strays && !underway(place) && starts(place) < MOST_STARTS;
+        let waiting: Vec<Place> = left.iter().copied().filter(may_start).collect();
         let started = match waiting.is_empty() {
             true => 0,
             false => launcher.start(&waiting)?,
         };
+        let nothing_runs = started == 0 && !left.iter().any(underway);
+        if nothing_runs && (waiting.is_empty() || launcher.gives_up()) {
+            launcher.forget();
+            return Ok(End::Lost(reason.unwrap_or_default()));
+        }
         for place in &waiting[..started] {
-            *starts.entry(*place).or_default() += 1;
-            underway.insert(*place, Started::now());
+            let trial = trials
+                .entry(*place)
+                .or_insert_with(|| Trial::underway(true));
+            trial.starts += 1;
+            trial.launched = true;
+            trial.state = State::Underway;
         }
         thread::sleep(LOOK_EVERY);
     }
 }
 
-/// A trial that has been started.
-struct Started {
-    at: Instant,
-    /// When its launcher said that it has ended, and how.
-    ended: Option<(Instant, Ending)>,
+/// A trial that was started at least once.
+struct Trial {
+    state: State,
+    /// Started by this process or one that its launcher knows of.
+    launched: bool,
+    /// By this process.
+    starts: usize,
 }
 
-impl Started {
-    fn now() -> Started {
-        Started {
-            at: Instant::now(),
-            ended: None,
+enum State {
+    Waiting,
+    Underway,
+    /// Since when it is known that it has ended, and how.
+    Ended(Instant, Ending),
+}
+
+impl Trial {
+    fn underway(launched: bool) -> Trial {
+        Trial {
+            state: State::Underway,
+            launched,
+            starts: 0,
         }
     }
 
-    /// It has ended, and its record would be here by now.
-    fn is_over(&self) -> bool {
-        let since = |ended: &(Instant, Ending)| ended.0.elapsed() >= PATIENCE;
-        self.ended.as_ref().is_some_and(since)
+    fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waiting)
+    }
+
+    fn is_underway(&self) -> bool {
+        matches!(self.state, State::Underway)
+    }
+
+    /// How it has ended, where its record would be here by now.
+    fn is_over(&self) -> Option<Ending> {
+        let State::Ended(since, ending) = &self.state else {
+            return None;
+        };
+        let patience = match ending {
+            Ending::Final(_) | Ending::Lost(_) => LITTLE_PATIENCE,
+            Ending::Done => PATIENCE,
+        };
+        (since.elapsed() >= patience).then(|| ending.clone())
     }
 }

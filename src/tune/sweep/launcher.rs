@@ -33,30 +33,31 @@ pub trait Launcher {
     /// Why nothing more can be known of them.
     fn ended(&mut self) -> Result<Vec<(Place, Ending)>, SweepError>;
 
+    /// How many run now.
+    fn at_once(&self) -> usize;
+
+    /// Whether it will start nothing any more.
+    fn gives_up(&self) -> bool;
+
     /// Ends all that run.
-    fn stop(&mut self);
+    ///
+    /// # Errors
+    /// Why they may run on.
+    fn stop(&mut self) -> Result<(), SweepError>;
+
+    /// There is nothing left to do.
+    fn forget(&mut self);
 }
 
-/// How a trial has ended that left no record.
+/// How a trial has ended that may have left no record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ending {
-    /// By itself, or by a limit: it would end so again.
+    /// Well: there is one.
+    Done,
+    /// By a limit: it would end so again.
     Final(Outcome),
-    /// With its node or its job, for this reason.
+    /// With its machine or its job, for this reason.
     Lost(String),
-}
-
-impl Ending {
-    /// What is to be noted of it, unless it is to be started `again`.
-    pub(super) fn outcome(self, again: bool) -> Option<Outcome> {
-        match self {
-            Ending::Final(outcome) => Some(outcome),
-            Ending::Lost(_) if again => None,
-            Ending::Lost(reason) => {
-                Some(failed(format!("it was started again and again: {reason}")))
-            }
-        }
-    }
 }
 
 fn failed(reason: String) -> Outcome {

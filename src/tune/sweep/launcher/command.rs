@@ -20,6 +20,8 @@ pub const SLOT: &str = "{slot}";
 
 /// How long commands may take to end when asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A slot is not used any more after so many commands in a row that failed.
+const MOST_FAILURES: usize = 2;
 /// Of what a command said, as much of the end is kept.
 const SAID: u64 = 2_000;
 
@@ -29,7 +31,14 @@ pub struct CommandLauncher {
     template: String,
     trial: TrialCommand,
     /// One for each that may run at once.
-    slots: Vec<Option<Running>>,
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    running: Option<Running>,
+    /// Commands that failed since one did not; the machine behind a slot may be gone.
+    failures: usize,
 }
 
 #[derive(Debug)]
@@ -46,7 +55,7 @@ impl CommandLauncher {
         CommandLauncher {
             template: template.to_owned(),
             trial,
-            slots: (0..jobs.max(1)).map(|_| None).collect(),
+            slots: (0..jobs.max(1)).map(|_| Slot::default()).collect(),
         }
     }
 
@@ -88,13 +97,13 @@ impl Launcher for CommandLauncher {
     }
 
     fn start(&mut self, places: &[Place]) -> Result<usize, SweepError> {
-        let free = |slot: &usize| self.slots[*slot].is_none();
+        let free = |slot: &usize| self.slots[*slot].is_free();
         let free: Vec<usize> = (0..self.slots.len()).filter(free).collect();
         let mut started = 0;
         for (slot, place) in free.into_iter().zip(places) {
             let running = self.spawn(*place, slot);
             let io = SweepError::io("start", std::path::Path::new("sh"));
-            self.slots[slot] = Some(running.map_err(io)?);
+            self.slots[slot].running = Some(running.map_err(io)?);
             started += 1;
         }
         Ok(started)
@@ -103,29 +112,50 @@ impl Launcher for CommandLauncher {
     fn ended(&mut self) -> Result<Vec<(Place, Ending)>, SweepError> {
         let mut ended = Vec::new();
         for slot in &mut self.slots {
-            let Some(running) = slot else { continue };
+            let Some(running) = &mut slot.running else {
+                continue;
+            };
             let status = match running.child.try_wait() {
                 Ok(None) => continue,
-                Ok(Some(status)) => status.to_string(),
-                Err(error) => error.to_string(),
+                Ok(Some(status)) if status.success() => None,
+                Ok(Some(status)) => Some(status.to_string()),
+                Err(error) => Some(error.to_string()),
             };
-            let said = running.said();
-            let reason = format!("its command left no result ({status}): {said}");
-            // A trial that fails by itself leaves one.
-            ended.push((running.place, Ending::Lost(reason)));
-            *slot = None;
+            let ending = match status {
+                None => {
+                    slot.failures = 0;
+                    Ending::Done
+                }
+                Some(status) => {
+                    slot.failures += 1;
+                    let said = running.said();
+                    Ending::Lost(format!("its command failed ({status}): {said}"))
+                }
+            };
+            ended.push((running.place, ending));
+            slot.running = None;
         }
         Ok(ended)
     }
 
-    fn stop(&mut self) {
-        let mut running: Vec<Running> = self.slots.iter_mut().filter_map(Option::take).collect();
+    fn at_once(&self) -> usize {
+        let running = self.slots.iter().filter(|slot| slot.running.is_some());
+        running.count().max(1)
+    }
+
+    fn gives_up(&self) -> bool {
+        !self.slots.iter().any(Slot::is_free)
+    }
+
+    fn stop(&mut self) -> Result<(), SweepError> {
+        let running = self.slots.iter_mut().filter_map(|slot| slot.running.take());
+        let mut running: Vec<Running> = running.collect();
         running.iter().for_each(|one| one.signal(Signal::SIGTERM));
         let asked = Instant::now();
         while asked.elapsed() < PATIENCE {
             running.retain_mut(|one| matches!(one.child.try_wait(), Ok(None)));
             if running.is_empty() {
-                return;
+                return Ok(());
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -133,11 +163,20 @@ impl Launcher for CommandLauncher {
             one.signal(Signal::SIGKILL);
             one.child.wait().ok();
         }
+        Ok(())
+    }
+
+    fn forget(&mut self) {}
+}
+
+impl Slot {
+    fn is_free(&self) -> bool {
+        self.running.is_none() && self.failures < MOST_FAILURES
     }
 }
 
 impl Drop for CommandLauncher {
     fn drop(&mut self) {
-        self.stop();
+        self.stop().ok();
     }
 }

@@ -12,16 +12,21 @@ use crate::tune::sweep::order::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The array under way.
 const NOTED: &str = "slurm-array.json";
-/// What its jobs print; Slurm puts an index in place of `%a`.
-const PRINTED: &str = "slurm-%a.out";
+/// What its jobs print, with the array's name; Slurm puts an index in place of `%a`.
+const PRINTED: &str = "NAME-%a.out";
 /// Jobs of an array at most: Slurm's own limit, unless it is configured otherwise, is 1000.
 const MOST_JOBS: usize = 1_000;
+
+/// Of what a job printed, as much of the end is told.
+const SAID: usize = 1_000;
 
 /// How often Slurm is asked; every question costs its controller something.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -40,6 +45,8 @@ pub struct SlurmLauncher {
     array: Option<Array>,
     asked: Option<Instant>,
     answered: Instant,
+    /// That ran when it was asked last.
+    at_once: usize,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -73,7 +80,8 @@ impl SlurmLauncher {
                     what: error.to_string(),
                 })?)
             }
-            Err(_) => None,
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(SweepError::io("read", &path)(error)),
         };
         Ok(SlurmLauncher {
             options: options.split_whitespace().map(str::to_owned).collect(),
@@ -83,56 +91,68 @@ impl SlurmLauncher {
             array: array.map(Array::begin),
             asked: None,
             answered: Instant::now(),
+            at_once: 0,
         })
     }
 
-    /// The states of the array's jobs, by index; those that Slurm has forgotten are left out. `None` where it gives no answer.
-    fn states(&self, array: &Array) -> Option<HashMap<usize, String>> {
+    /// The states of the array's jobs, by index; those that Slurm has forgotten are left out.
+    fn states(&self, array: &Array) -> Result<HashMap<usize, String>, SweepError> {
         let name = format!("--name={}", array.name);
         let asked = [
             "--noheader",
+            "--all",
             "--array",
             "--states=all",
             "--format=%K %T",
             &name,
         ];
-        let states = said("squeue", &asked).ok()?;
+        let states = said("squeue", &asked)?;
         let each = states.lines().filter_map(|line| {
             let (index, state) = line.trim().split_once(' ')?;
             Some((index.parse().ok()?, state.trim().to_owned()))
         });
-        Some(each.collect())
+        Ok(each.collect())
     }
 
-    /// The last state of the job at `index`, where Slurm keeps accounts.
-    fn accounted(array: &Array, index: usize) -> Option<String> {
+    /// The same of those that `squeue` has forgotten, where Slurm keeps accounts.
+    fn accounted(array: &Array) -> HashMap<usize, String> {
         let name = format!("--name={}", array.name);
         let asked = [
             "--noheader",
             "--parsable2",
             "--allocations",
+            "--starttime=now-30days",
             "--format=JobID,State",
             &name,
         ];
-        let states = said("sacct", &asked).ok()?;
-        let ending = format!("_{index}");
-        let mut lines = states.lines().filter_map(|line| line.split_once('|'));
-        let found = lines.find(|(job, _)| job.ends_with(&ending));
-        // `CANCELLED by 1000`.
-        found.and_then(|(_, state)| state.split(' ').next().map(str::to_owned))
+        let states = said("sacct", &asked).unwrap_or_default();
+        let each = states.lines().filter_map(|line| {
+            let (job, state) = line.split_once('|')?;
+            let (_, index) = job.split_once('_')?;
+            // `CANCELLED by 1000`.
+            Some((index.parse().ok()?, state.split(' ').next()?.to_owned()))
+        });
+        each.collect()
     }
 
-    fn ending(&self, index: usize, state: Option<&str>) -> Ending {
-        let printed = self.folder.join(PRINTED.replace("%a", &index.to_string()));
-        let printed = fs::read_to_string(printed).unwrap_or_default();
-        let line = printed.lines().last().unwrap_or("nothing was printed");
+    fn printed(&self, array: &Array) -> PathBuf {
+        self.folder.join(PRINTED.replace("NAME", &array.name))
+    }
+
+    fn ending(&self, array: &Array, index: usize, state: Option<&str>) -> Ending {
+        let printed = self.printed(array).to_string_lossy().into_owned();
+        let printed = fs::read(printed.replace("%a", &index.to_string())).unwrap_or_default();
+        let end = &printed[printed.len().saturating_sub(SAID)..];
+        let end = String::from_utf8_lossy(end).trim().to_owned();
         match state {
+            Some("COMPLETED") => Ending::Done,
             Some("TIMEOUT" | "DEADLINE") => Ending::Final(failed(
-                "over the time limit of its job\n  try: --launcher 'slurm --time=MINUTES', or fewer --steps".to_owned(),
+                "over the time limit of its job\n  try: --launcher 'slurm --time=MINUTES'"
+                    .to_owned(),
             )),
             Some("OUT_OF_MEMORY") => Ending::Final(Outcome::Killed),
-            Some(state) => Ending::Lost(format!("its job was {state}: {line}")),
-            None => Ending::Lost(format!("Slurm does not know its job any more: {line}")),
+            Some(state) => Ending::Lost(format!("its job was {state}: {end}")),
+            None => Ending::Lost(format!("Slurm does not know its job any more: {end}")),
         }
     }
 
@@ -146,26 +166,27 @@ impl SlurmLauncher {
             places.join(" "),
             self.trial.line("\"$1\"")
         );
+        // Of what comes twice the last one counts.
+        let usual = ["--nodes=1", "--ntasks=1", "--exclusive", "--requeue"].map(str::to_owned);
+        let folder = self.folder.display().to_string().replace('%', "%%");
+        let printed = Path::new(&folder).join(PRINTED.replace("NAME", &array.name));
         let own = [
             "--parsable".to_owned(),
             format!("--job-name={}", array.name),
             format!("--array=0-{}{limit}", places.len() - 1),
-            format!("--output={}", self.folder.join(PRINTED).display()),
+            format!("--output={}", printed.display()),
             "--open-mode=append".to_owned(),
-            "--nodes=1".to_owned(),
-            "--ntasks=1".to_owned(),
-            "--exclusive".to_owned(),
-            "--requeue".to_owned(),
+            "--wrap".to_owned(),
+            script,
         ];
-        let script = ["--wrap".to_owned(), script];
-        let words = own.iter().chain(&self.options).chain(&script);
+        let words = usual.iter().chain(&self.options).chain(&own);
         said("sbatch", &words.map(String::as_str).collect::<Vec<_>>()).map(drop)
     }
+}
 
-    fn forget(&mut self) {
-        self.array = None;
-        fs::remove_file(self.folder.join(NOTED)).ok();
-    }
+/// Ends all jobs of `array`.
+fn cancel(array: &Array) -> Result<(), SweepError> {
+    said("scancel", &[&format!("--name={}", array.name)]).map(drop)
 }
 
 impl Array {
@@ -201,7 +222,10 @@ impl Launcher for SlurmLauncher {
         text.and_then(|text| write_whole(&path, &text))
             .map_err(SweepError::io("write", &path))?;
         if let Err(error) = self.submit(&array) {
-            self.forget();
+            // Slurm may have it, and only its answer is missing.
+            if cancel(&array).is_ok() {
+                self.forget();
+            }
             return Err(error);
         }
         self.array = Some(array);
@@ -217,75 +241,93 @@ impl Launcher for SlurmLauncher {
             return Ok(Vec::new());
         }
         self.asked = Some(Instant::now());
-        let Some(states) = self.states(array) else {
-            return match self.answered.elapsed() < SILENCE {
-                true => Ok(Vec::new()),
-                false => Err(SweepError::Slurm {
-                    program: "squeue".to_owned(),
-                    said: format!("no answer for {} s", SILENCE.as_secs()),
-                }),
-            };
+        let mut states = match self.states(array) {
+            Ok(states) => states,
+            // Its controller may be restarted.
+            Err(_) if self.answered.elapsed() < SILENCE => return Ok(Vec::new()),
+            Err(error) => return Err(error),
         };
         self.answered = Instant::now();
-        let mut ended = Vec::new();
-        for (index, place) in array.places.iter().enumerate() {
-            let state = states.get(&index).map(String::as_str);
-            if array.ended[index] || state.is_some_and(is_underway) {
-                continue;
-            }
-            let state = state.map(str::to_owned);
-            let state = state.or_else(|| SlurmLauncher::accounted(array, index));
-            ended.push((index, *place, self.ending(index, state.as_deref())));
+        self.at_once = { states.values() }
+            .filter(|state| *state == "RUNNING")
+            .count();
+        let open = (0..array.places.len()).filter(|index| !array.ended[*index]);
+        let open: Vec<usize> = open.collect();
+        if open.iter().any(|index| !states.contains_key(index)) {
+            let accounted = SlurmLauncher::accounted(array).into_iter();
+            states.extend(accounted.filter(|(index, _)| open.contains(index)));
         }
+        let ended = open.into_iter().filter_map(|index| {
+            let state = states.get(&index).map(String::as_str);
+            let has_ended = state.is_none_or(|state| ENDED.contains(&state));
+            has_ended.then(|| (index, self.ending(array, index, state)))
+        });
+        let ended: Vec<(usize, Ending)> = ended.collect();
         let Some(array) = &mut self.array else {
             return Ok(Vec::new());
         };
-        for (index, ..) in &ended {
-            array.ended[*index] = true;
+        let mut endings = Vec::with_capacity(ended.len());
+        for (index, ending) in ended {
+            array.ended[index] = true;
+            endings.push((array.places[index], ending));
         }
         if array.ended.iter().all(|ended| *ended) {
             self.forget();
         }
-        Ok({ ended.into_iter() }
-            .map(|(_, place, ending)| (place, ending))
-            .collect())
+        Ok(endings)
     }
 
-    fn stop(&mut self) {
+    fn at_once(&self) -> usize {
+        self.at_once.max(1)
+    }
+
+    fn gives_up(&self) -> bool {
+        false
+    }
+
+    fn stop(&mut self) -> Result<(), SweepError> {
         if let Some(array) = &self.array {
-            let name = format!("--name={}", array.name);
-            if said("scancel", &[&name]).is_ok() {
-                self.forget();
-            }
+            cancel(array)?;
+            self.forget();
         }
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.array = None;
+        fs::remove_file(self.folder.join(NOTED)).ok();
     }
 }
 
-/// Whether a job in `state` runs, or will.
-fn is_underway(state: &str) -> bool {
-    const UNDERWAY: [&str; 12] = [
-        "PENDING",
-        "CONFIGURING",
-        "RUNNING",
-        "COMPLETING",
-        "STAGE_OUT",
-        "SUSPENDED",
-        "STOPPED",
-        "SIGNALING",
-        "REQUEUED",
-        "REQUEUE_HOLD",
-        "REQUEUE_FED",
-        "SPECIAL_EXIT",
-    ];
-    UNDERWAY.contains(&state)
-}
+/// States of jobs that will not run again.
+const ENDED: [&str; 10] = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "LAUNCH_FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+];
 
 /// What `program` prints.
 fn said(program: &'static str, words: &[&str]) -> Result<String, SweepError> {
-    let output = Command::new(program)
-        .args(words)
-        .stdin(Stdio::null())
-        .output();
+    let mut command = Command::new(program);
+    // Ctrl-C is for this program, and what users like to see of jobs is not what is asked for.
+    command.args(words).stdin(Stdio::null()).process_group(0);
+    for (name, _) in std::env::vars_os() {
+        let own = ["SQUEUE_", "SCANCEL_", "SACCT_"].map(str::as_bytes);
+        if own
+            .iter()
+            .any(|own| name.as_encoded_bytes().starts_with(own))
+        {
+            command.env_remove(name);
+        }
+    }
+    let output = command.output();
     let failed = |said: String| SweepError::Slurm {
         program: program_line(program, words),
         said,
