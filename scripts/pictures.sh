@@ -15,5 +15,5 @@ export PAGE_MODULES
 PAGE_MODULES=$("$scripts/check-page.sh" --modules)
 (cd "$run" && "$program" demo -q --run-dir demo)
 "${CHROMIUM:-chromium}" --headless --no-sandbox --disable-gpu --hide-scrollbars --blink-settings=preferredColorScheme=1 \
-    --window-size=1200,1480 --screenshot="$scripts/../docs/report.png" "file://$run/demo/report.html"
+    --window-size=1200,1520 --screenshot="$scripts/../docs/report.png" "file://$run/demo/report.html"
 node "$scripts/check-handover.mjs" "$viewer" "$run/demo/report.html" "$run/demo/trace.json"
