@@ -181,7 +181,7 @@ fn running(folder: &SweepFolder) -> Result<Vec<Place>, SweepError> {
 }
 
 /// Has `launcher` run those trials of `order` that `journal` does not have yet, until `stop` is set. What is lost with its machine is
-/// started again, [`MOST_STARTS`] times in all, and is then left undone. `noted` hears of each record, of the trials that are left,
+/// started again, up to three times in all, and is then left undone. `noted` hears of each record, of the trials that are left,
 /// and how many of them run at once.
 ///
 /// # Errors
