@@ -82,6 +82,22 @@ fn is_alive(path: &Path) -> bool {
     !status.is_empty() && !status.contains("State:\tZ")
 }
 
+/// Starts `command` and kills it with a trial in flight, when `least` are noted in `folder`; returns when the trials have ended, too.
+fn kill_in_flight(command: &mut Command, folder: &Path, least: usize) {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut trials = Vec::new();
+    wait_for("trial in flight", || {
+        trials = children(&child);
+        journal(folder).len() >= least && !trials.is_empty()
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for("end of the trials", || {
+        !trials.iter().any(|trial| is_alive(trial))
+    });
+}
+
 #[test]
 fn a_killed_sweep_goes_on_and_loses_nothing() {
     let place = Place::with_images(200);
@@ -97,19 +113,7 @@ fn a_killed_sweep_goes_on_and_loses_nothing() {
     let mut before = Vec::new();
     // Killed twice, each time with a trial in flight.
     for kills in 1..=2 {
-        let mut command = sweep(&place, &DEVICE, &args);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        let mut trials = Vec::new();
-        wait_for("trial in flight", || {
-            trials = children(&child);
-            journal(&folder).len() >= 4 * kills && !trials.is_empty()
-        });
-        child.kill().unwrap();
-        child.wait().unwrap();
-        wait_for("end of the trial", || {
-            !trials.iter().any(|trial| is_alive(trial))
-        });
+        kill_in_flight(&mut sweep(&place, &DEVICE, &args), &folder, 4 * kills);
         let after = records(&folder);
         assert_eq!(after[..before.len()], before);
         assert!(after.len() < 18, "it ended before it was killed");
@@ -218,20 +222,8 @@ fn launched_trials_go_on_where_their_sweep_is_killed() {
         "--launcher",
         &launcher,
     ];
-    let mut command = sweep(&place, &DEVICE, &args);
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    let mut trials = Vec::new();
-    wait_for("trial in flight", || {
-        trials = children(&child);
-        journal(&folder).len() >= 3 && !trials.is_empty()
-    });
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill_in_flight(&mut sweep(&place, &DEVICE, &args), &folder, 3);
     let before = records(&folder);
-    wait_for("end of the trials", || {
-        !trials.iter().any(|trial| is_alive(trial))
-    });
     assert!(before.len() < 12, "it ended before it was killed");
 
     let out = sweep(&place, &DEVICE, &args).output().unwrap();

@@ -19,9 +19,9 @@ use crate::config::{Resolved, Settings};
 use crate::report::page::document_page;
 use crate::text::{Look, shell_word};
 use crate::tune::sweep::{
-    self, CommandLauncher, End, Grid, Journal, Launcher, Manifest, Node, Outcome, Point, Record,
-    SlurmLauncher, SweepError, SweepFolder, SweepResults, TrialCommand, order, resolve_points,
-    summarize,
+    self, CommandLauncher, End, Grid, Journal, Launcher, Manifest, Node, Outcome, Place, Point,
+    Record, SlurmLauncher, SweepError, SweepFolder, SweepResults, TrialCommand, order,
+    resolve_points, summarize,
 };
 use crate::tune::{TrialError, TrialRunner};
 use anyhow::{Context, bail, ensure};
@@ -199,27 +199,21 @@ fn run_trials(
         sweep::take_ended(folder, &plan.points, journal)?;
         let runner = runner(&plan.manifest, folder.trials()?, stop)?;
         let trial = |name: &str, sets: &[String]| runner.run(name, sets);
-        let end = sweep::sweep(&plan.points, &order, journal, trial, progress::show)?;
+        let noted = |journal: &Journal, record: &Record, left: &[Place]| {
+            progress::show(journal, record, left, 1);
+        };
+        let end = sweep::sweep(&plan.points, &order, journal, trial, noted)?;
         return Ok(end);
     };
     let trial = TrialCommand::of(&folder.file(""))?;
     let launcher: &mut dyn Launcher = match launcher {
-        LauncherArg::Slurm(options) => {
-            &mut SlurmLauncher::new(options, args.jobs, trial, &folder.file("").canonicalize()?)?
-        }
+        LauncherArg::Slurm(options) => &mut SlurmLauncher::new(options, args.jobs, trial)?,
         LauncherArg::Command(command) => {
             &mut CommandLauncher::new(command, args.jobs.unwrap_or(1), trial)
         }
     };
     let kept = (folder, journal);
-    let end = sweep::launch(
-        &plan.points,
-        &order,
-        kept,
-        launcher,
-        &stop,
-        progress::show_launched,
-    )?;
+    let end = sweep::launch(&plan.points, &order, kept, launcher, &stop, progress::show)?;
     Ok(end)
 }
 

@@ -21,13 +21,8 @@ pub(super) fn announce(plan: &Plan, path: &Path, folder: &SweepFolder, journal: 
     }
 }
 
-/// Says what became of a trial, and how long those at `left` will take.
-pub(super) fn show(journal: &Journal, record: &Record, left: &[Place]) {
-    progress::say(line(journal.records(), record, left, 1));
-}
-
-/// The same where `at_once` run at once.
-pub(super) fn show_launched(journal: &Journal, record: &Record, left: &[Place], at_once: usize) {
+/// Says what became of a trial, and how long those at `left` will take, of which `at_once` run at once.
+pub(super) fn show(journal: &Journal, record: &Record, left: &[Place], at_once: usize) {
     progress::say(line(journal.records(), record, left, at_once));
 }
 

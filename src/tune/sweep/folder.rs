@@ -199,6 +199,13 @@ pub fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes `value` as JSON, as [`write_whole`] does.
+pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), SweepError> {
+    let text = serde_json::to_vec(value).map_err(io::Error::from);
+    text.and_then(|text| write_whole(path, &text))
+        .map_err(SweepError::io("write", path))
+}
+
 /// Refuses a folder that has files but no sweep. One that was killed before it had its manifest has a lock.
 fn refuse_foreign(path: &Path) -> Result<(), SweepError> {
     let entries = match fs::read_dir(path) {

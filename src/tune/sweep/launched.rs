@@ -7,7 +7,7 @@
 //! May use: `error`, `folder`, `journal`, `launcher`, `order`, `trial`.
 
 use super::error::SweepError;
-use super::folder::{SweepFolder, write_whole};
+use super::folder::{SweepFolder, write_json};
 use super::grid::Point;
 use super::journal::{Figures, Journal, Node, Outcome, Record};
 use super::launcher::{Ending, Launcher};
@@ -16,7 +16,7 @@ use super::{End, now_unix_seconds};
 use crate::tune::trial::{self, TrialError};
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
@@ -78,9 +78,7 @@ pub fn run_one(
     let path = said.join(format!("{place}-{}-{}.json", node.host, std::process::id()));
     let written = record.map_err(SweepError::Trial).and_then(|mut record| {
         record.node = Some(node);
-        let text = serde_json::to_vec(&record).map_err(io::Error::from);
-        text.and_then(|text| write_whole(&path, &text))
-            .map_err(SweepError::io("write", &path))
+        write_json(&path, &record)
     });
     fs::remove_file(&running).ok();
     written

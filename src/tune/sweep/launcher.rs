@@ -19,7 +19,9 @@ use std::path::{Path, PathBuf};
 /// Starts trials and knows when they have ended. What they measured is none of its business.
 pub trait Launcher {
     /// Those that an earlier process has started and that may still run.
-    fn running(&self) -> Vec<Place>;
+    fn running(&self) -> Vec<Place> {
+        Vec::new()
+    }
 
     /// Starts the first of `places`, as many as may run now; returns how many.
     ///
@@ -37,7 +39,9 @@ pub trait Launcher {
     fn at_once(&self) -> usize;
 
     /// Whether it will start nothing any more.
-    fn gives_up(&self) -> bool;
+    fn gives_up(&self) -> bool {
+        false
+    }
 
     /// Ends all that run.
     ///
@@ -46,7 +50,7 @@ pub trait Launcher {
     fn stop(&mut self) -> Result<(), SweepError>;
 
     /// There is nothing left to do.
-    fn forget(&mut self);
+    fn forget(&mut self) {}
 }
 
 /// How a trial has ended that may have left no record.

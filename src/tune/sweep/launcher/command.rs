@@ -92,10 +92,6 @@ impl Running {
 }
 
 impl Launcher for CommandLauncher {
-    fn running(&self) -> Vec<Place> {
-        Vec::new()
-    }
-
     fn start(&mut self, places: &[Place]) -> Result<usize, SweepError> {
         let free = |slot: &usize| self.slots[*slot].is_free();
         let free: Vec<usize> = (0..self.slots.len()).filter(free).collect();
@@ -165,8 +161,6 @@ impl Launcher for CommandLauncher {
         }
         Ok(())
     }
-
-    fn forget(&mut self) {}
 }
 
 impl Slot {

@@ -6,7 +6,7 @@
 use super::{Ending, Launcher, TrialCommand, failed};
 use crate::text::shell_word;
 use crate::tune::sweep::error::SweepError;
-use crate::tune::sweep::folder::write_whole;
+use crate::tune::sweep::folder::write_json;
 use crate::tune::sweep::journal::Outcome;
 use crate::tune::sweep::order::Place;
 use serde::{Deserialize, Serialize};
@@ -14,14 +14,11 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The array under way.
 const NOTED: &str = "slurm-array.json";
-/// What its jobs print, with the array's name; Slurm puts an index in place of `%a`.
-const PRINTED: &str = "NAME-%a.out";
 /// Jobs of an array at most: Slurm's own limit, unless it is configured otherwise, is 1000.
 const MOST_JOBS: usize = 1_000;
 
@@ -41,7 +38,6 @@ pub struct SlurmLauncher {
     /// Trials at once, at most.
     jobs: Option<usize>,
     trial: TrialCommand,
-    folder: PathBuf,
     array: Option<Array>,
     asked: Option<Instant>,
     answered: Instant,
@@ -61,7 +57,7 @@ struct Array {
 }
 
 impl SlurmLauncher {
-    /// Passes the words of `options` on to `sbatch`. The sweep in `folder` may have an array under way.
+    /// Passes the words of `options` on to `sbatch`. The sweep may have an array under way.
     ///
     /// # Errors
     /// A note of one that cannot be read.
@@ -69,9 +65,8 @@ impl SlurmLauncher {
         options: &str,
         jobs: Option<usize>,
         trial: TrialCommand,
-        folder: &Path,
     ) -> Result<SlurmLauncher, SweepError> {
-        let path = folder.join(NOTED);
+        let path = trial.folder.join(NOTED);
         let array = match fs::read(&path) {
             Ok(text) => {
                 let array = serde_json::from_slice::<Array>(&text);
@@ -87,7 +82,6 @@ impl SlurmLauncher {
             options: options.split_whitespace().map(str::to_owned).collect(),
             jobs,
             trial,
-            folder: folder.to_owned(),
             array: array.map(Array::begin),
             asked: None,
             answered: Instant::now(),
@@ -135,15 +129,13 @@ impl SlurmLauncher {
         each.collect()
     }
 
-    fn printed(&self, array: &Array) -> PathBuf {
-        self.folder.join(PRINTED.replace("NAME", &array.name))
-    }
-
     fn ending(&self, array: &Array, index: usize, state: Option<&str>) -> Ending {
-        let printed = self.printed(array).to_string_lossy().into_owned();
-        let printed = fs::read(printed.replace("%a", &index.to_string())).unwrap_or_default();
-        let end = &printed[printed.len().saturating_sub(SAID)..];
-        let end = String::from_utf8_lossy(end).trim().to_owned();
+        let end = || {
+            let printed = self.trial.folder.join(array.printed(&index.to_string()));
+            let printed = fs::read(printed).unwrap_or_default();
+            let end = &printed[printed.len().saturating_sub(SAID)..];
+            String::from_utf8_lossy(end).trim().to_owned()
+        };
         match state {
             Some("COMPLETED") => Ending::Done,
             Some("TIMEOUT" | "DEADLINE") => Ending::Final(failed(
@@ -151,8 +143,8 @@ impl SlurmLauncher {
                     .to_owned(),
             )),
             Some("OUT_OF_MEMORY") => Ending::Final(Outcome::Killed),
-            Some(state) => Ending::Lost(format!("its job was {state}: {end}")),
-            None => Ending::Lost(format!("Slurm does not know its job any more: {end}")),
+            Some(state) => Ending::Lost(format!("its job was {state}: {}", end())),
+            None => Ending::Lost(format!("Slurm does not know its job any more: {}", end())),
         }
     }
 
@@ -168,13 +160,13 @@ impl SlurmLauncher {
         );
         // Of what comes twice the last one counts.
         let usual = ["--nodes=1", "--ntasks=1", "--exclusive", "--requeue"].map(str::to_owned);
-        let folder = self.folder.display().to_string().replace('%', "%%");
-        let printed = Path::new(&folder).join(PRINTED.replace("NAME", &array.name));
+        // Slurm puts the index in place of `%a`.
+        let folder = self.trial.folder.display().to_string().replace('%', "%%");
         let own = [
             "--parsable".to_owned(),
             format!("--job-name={}", array.name),
             format!("--array=0-{}{limit}", places.len() - 1),
-            format!("--output={}", printed.display()),
+            format!("--output={folder}/{}", array.printed("%a")),
             "--open-mode=append".to_owned(),
             "--wrap".to_owned(),
             script,
@@ -190,6 +182,11 @@ fn cancel(array: &Array) -> Result<(), SweepError> {
 }
 
 impl Array {
+    /// The name of the file with what the job at `index` prints.
+    fn printed(&self, index: &str) -> String {
+        format!("{}-{index}.out", self.name)
+    }
+
     fn begin(mut self) -> Array {
         self.ended = vec![false; self.places.len()];
         self
@@ -217,10 +214,7 @@ impl Launcher for SlurmLauncher {
             ended: Vec::new(),
         }
         .begin();
-        let path = self.folder.join(NOTED);
-        let text = serde_json::to_vec(&array).map_err(std::io::Error::from);
-        text.and_then(|text| write_whole(&path, &text))
-            .map_err(SweepError::io("write", &path))?;
+        write_json(&self.trial.folder.join(NOTED), &array)?;
         if let Err(error) = self.submit(&array) {
             // Slurm may have it, and only its answer is missing.
             if cancel(&array).is_ok() {
@@ -254,8 +248,10 @@ impl Launcher for SlurmLauncher {
         let open = (0..array.places.len()).filter(|index| !array.ended[*index]);
         let open: Vec<usize> = open.collect();
         if open.iter().any(|index| !states.contains_key(index)) {
-            let accounted = SlurmLauncher::accounted(array).into_iter();
-            states.extend(accounted.filter(|(index, _)| open.contains(index)));
+            for (index, state) in SlurmLauncher::accounted(array) {
+                // Accounts lag behind what `squeue` says.
+                states.entry(index).or_insert(state);
+            }
         }
         let ended = open.into_iter().filter_map(|index| {
             let state = states.get(&index).map(String::as_str);
@@ -281,10 +277,6 @@ impl Launcher for SlurmLauncher {
         self.at_once.max(1)
     }
 
-    fn gives_up(&self) -> bool {
-        false
-    }
-
     fn stop(&mut self) -> Result<(), SweepError> {
         if let Some(array) = &self.array {
             cancel(array)?;
@@ -295,7 +287,7 @@ impl Launcher for SlurmLauncher {
 
     fn forget(&mut self) {
         self.array = None;
-        fs::remove_file(self.folder.join(NOTED)).ok();
+        fs::remove_file(self.trial.folder.join(NOTED)).ok();
     }
 }
 
