@@ -10,6 +10,8 @@ use stallscope::report::{Report, Status};
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 const RANKS: usize = 3;
 const DEVICE: [&str; 2] = ["device=emulated:custom", "emulated.step_base=1ms"];
@@ -115,4 +117,149 @@ fn keys_win_over_the_launcher() {
         0,
     )]);
     assert_eq!(report(&place.path("out"), 2).samples, 100);
+}
+
+/// No settings of its own.
+const ALIKE: &[&str] = &[];
+
+/// Starts as many ranks as `sets_of` has settings for, with `sets` for all.
+fn start_all(place: &Place, sets: &[&str], sets_of: &[&[&str]]) -> Vec<Child> {
+    let ranks = sets_of.iter().enumerate().map(|(rank, own)| {
+        let sets = [sets, &["rank.all_reduce=true"], own].concat();
+        let mut command = place.command(&sets);
+        command
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", sets_of.len().to_string());
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        piped.spawn().unwrap()
+    });
+    ranks.collect()
+}
+
+/// What `stallscope report` says of all ranks.
+fn merged(place: &Place) -> serde_json::Value {
+    let mut command = stallscope();
+    command.arg("report").arg(place.path("out")).arg("--json");
+    let out = command.output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+/// The union of two ranks' batches is the batch of one process, and so is what they learn.
+#[test]
+#[cfg(feature = "cpu")]
+fn ranks_that_average_gradients_train_one_model() {
+    let sets = [
+        "device=cpu",
+        "model.kind=linear",
+        "epochs=2",
+        "steps=100",
+        "warmup_steps=1",
+    ];
+    let alone = Place::with_images(200);
+    let alone = alone.report(&[&sets[..], &["batch.size=20"]].concat());
+    let place = Place::with_images(200);
+    let sets = [&sets[..], &["batch.size=10"]].concat();
+    ended(start_all(&place, &sets, &[ALIKE; 2]));
+    let both = [0, 1].map(|rank| report(&place.path("out"), rank).training.losses);
+    assert_eq!(alone.training.losses.len(), 20);
+    for (step, expected) in alone.training.losses.iter().enumerate() {
+        let [one, other] = both.each_ref().map(|losses| losses[step].unwrap());
+        let (mean, expected) = (f64::midpoint(one, other), expected.unwrap());
+        assert!(
+            (mean - expected).abs() < 1e-4 * expected.max(0.01),
+            "step {step}: {one} and {other} for {expected}"
+        );
+    }
+    assert_ne!(both[0], both[1]);
+}
+
+/// A step of 10 ms, and a rank whose batches take 16 ms: each of two workers reads 8 samples in 4 ms each.
+#[test]
+fn a_straggler_of_our_own_is_named_and_mending_it_is_predicted() {
+    let sets = [
+        "device=emulated:custom",
+        "emulated.step_base=10ms",
+        "batch.size=8",
+        "num_workers=2",
+        "steps=120",
+        "warmup_steps=10",
+    ];
+    let slow = ["storage.emulate=custom", "storage.latency=4ms"];
+    let even = Place::with_images(4000);
+    ended(start_all(&even, &sets, &[ALIKE; 4]));
+    let place = Place::with_images(4000);
+    ended(start_all(&place, &sets, &[ALIKE, ALIKE, &slow, ALIKE]));
+    let merged = [&even, &place].map(merged);
+    let rate = |merged: &serde_json::Value| -> f64 {
+        let standing = merged["standing"].as_array().unwrap();
+        { standing.iter() }
+            .map(|rank| rank["samples_per_second"].as_f64().unwrap())
+            .sum()
+    };
+    let [even, late] = merged.each_ref().map(rate);
+    let [_, merged] = merged;
+    let charge = &merged["charges"][0];
+    println!("{charge}, {}", merged["mended"]);
+    assert_eq!(charge["rank"], 2, "{merged}");
+    assert_eq!(charge["stage"], "read", "{merged}");
+    assert_eq!(merged["mended"]["straggler"]["rank"], 2, "{merged}");
+    let share = merged["mended"]["share"].as_f64().unwrap();
+    assert!((share - 6.0 / 16.0).abs() < 0.08, "{merged}");
+    let gain = merged["mended"]["gain"]["value"].as_f64().unwrap();
+    let gave = even / late;
+    println!("mending it is predicted to give {gain:.3}x, and gave {gave:.3}x");
+    assert!(
+        (gain / gave - 1.0).abs() < 0.15,
+        "{gain} and {gave}: {merged}"
+    );
+    // The reports of the others say that they wait, and how long.
+    let waited = |rank: usize| {
+        let report = report(&place.path("out"), rank);
+        let cause = { report.idle_causes.iter() }
+            .find(|cause| cause.cause == "host: all-reduce")
+            .unwrap();
+        assert!(rank == 2 || report.verdict.unwrap().line().contains("all-reduce"));
+        cause.ns.0 as f64 / report.window_ns.0 as f64
+    };
+    for rank in [0, 1, 3] {
+        let found = &merged["ranks"][rank];
+        let found = ["waited_for_others_ns", "window_ns"].map(|name| found[name].as_f64().unwrap());
+        let (own, found) = (waited(rank) - waited(2), found[0] / found[1]);
+        println!("rank {rank} waited {own:.3} of its time more than rank 2; {found:.3} was found");
+        assert!((own - found).abs() < 0.03, "{merged}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_the_others_and_their_reports_say_so() {
+    let place = Place::with_images(1000);
+    let sets = [&DEVICE[..], &["steps=100000", "num_workers=1"]].concat();
+    let mut ranks = start_all(&place, &sets, &[ALIKE; 3]);
+    let logs = [0, 1, 2].map(|rank| place.path(&format!("out/rank-{rank}/steps.jsonl")));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // All are under way.
+    while logs
+        .iter()
+        .any(|log| fs::metadata(log).map_or(0, |log| log.len()) < 2000)
+    {
+        assert!(Instant::now() < deadline, "no steps");
+        sleep(Duration::from_millis(20));
+    }
+    ranks[1].kill().unwrap();
+    let ended = ranks
+        .into_iter()
+        .map(|rank| rank.wait_with_output().unwrap());
+    let ended: Vec<Output> = ended.collect();
+    let said = |rank: usize| String::from_utf8_lossy(&ended[rank].stderr);
+    assert!(Instant::now() < deadline, "{}", said(0));
+    for rank in [0, 2] {
+        assert_eq!(ended[rank].status.code(), Some(1), "{}", said(rank));
+        assert_eq!(report(&place.path("out"), rank).status, Status::Failed);
+    }
+    assert!(said(2).contains("rank 1 is gone"), "{}", said(2));
+    let merged = merged(&place);
+    assert!(merged["steps"].as_u64().unwrap() > 10, "{merged}");
+    assert_eq!(merged["missing"].as_array().unwrap().len(), 0);
 }

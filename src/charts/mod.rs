@@ -7,6 +7,8 @@ mod bars;
 mod heatmap;
 mod lines;
 #[cfg(test)]
+mod ranks;
+#[cfg(test)]
 mod scaling;
 mod words;
 

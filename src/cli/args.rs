@@ -28,8 +28,8 @@ pub use reproduce::ReproduceArgs;
 pub use timing::{KernelsArg, TimeKernelsArgs, TimedModel};
 pub use torch::TorchArgs;
 pub use tuning::{
-    BatchSizeArgs, DiagnoseArgs, FitSearchArgs, LauncherArg, ObjectiveArg, PredictArgs, SweepArgs,
-    SweepTrialArgs, TuneArgs,
+    BatchSizeArgs, DiagnoseArgs, FitSearchArgs, LauncherArg, ObjectiveArg, PredictArgs, RanksArgs,
+    SweepArgs, SweepTrialArgs, TuneArgs,
 };
 
 /// Find out which loader stage keeps your GPU waiting, and what to change.

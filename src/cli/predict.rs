@@ -1,7 +1,8 @@
 //! `stallscope predict`: what a run with other settings would measure.
 //!
-//! May use: `report`, `session`, `text`.
+//! May use: `config`, `report`, `session`, `text`.
 
+mod ranks;
 mod torch;
 
 use super::args::{PredictArgs, word};
@@ -36,6 +37,11 @@ pub fn predict(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
         free: args.free_stages(),
         stored_bytes: args.stored_bytes.map(|bytes| bytes as f64),
     };
+    if let Some(many) = args.many.many() {
+        ranks::predict(args, &predictor, what_if, many, out)?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let prediction = predictor.predict(&args.set, what_if)?;
     if args.output.json {
         print_json(out, args, &predictor, &prediction)?;

@@ -20,6 +20,8 @@ pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Proble
         rank_is_one_of_them,
         ranks_write_a_trace_each,
         ranks_share_the_page_cache,
+        gradients_are_averaged_on_the_cpu,
+        ranks_that_meet_take_as_many_steps,
     ];
     let found = checks.iter().flat_map(|check| check(lookup, resolved));
     found
@@ -214,7 +216,9 @@ fn gpu_is_sampled_at_a_sane_rate(lookup: &Lookup, resolved: &Resolved) -> Vec<Pr
 }
 
 fn rank_is_one_of_them(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    let RankConfig { index, world_size } = resolved.rank;
+    let RankConfig {
+        index, world_size, ..
+    } = resolved.rank;
     if index < world_size {
         return Vec::new();
     }
@@ -233,6 +237,24 @@ fn ranks_share_the_page_cache(lookup: &Lookup, resolved: &Resolved) -> Vec<Probl
     let what = "each rank would drop what the others have read".to_owned();
     let problem = lookup.problem("page_cache", what);
     vec![problem.hint("leave it out, and drop the page cache before the launcher starts")]
+}
+
+fn gradients_are_averaged_on_the_cpu(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    if !resolved.rank.all_reduce || resolved.gpu.is_none() {
+        return Vec::new();
+    }
+    let what = "`rank.all_reduce` averages gradients on the CPU, and beside an emulated device, but not on a GPU";
+    let problem = lookup.problem("rank.all_reduce", what.to_owned());
+    vec![problem.hint("device = \"cpu\"; `stallscope torch` profiles PyTorch's DDP")]
+}
+
+fn ranks_that_meet_take_as_many_steps(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    if !resolved.rank.all_reduce || resolved.max_time_ns.is_none() {
+        return Vec::new();
+    }
+    let what = "`max_time` would end one rank before others, which wait for it (`rank.all_reduce`)"
+        .to_owned();
+    vec![lookup.problem("max_time", what).hint("steps")]
 }
 
 fn ranks_write_a_trace_each(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {

@@ -52,4 +52,4 @@ pub use resolved::{
 pub use rungs::{Rung, rungs};
 pub use settings::{Row, Settings, TypedKey, check_setting, key_of};
 pub use starter::Starter;
-pub use value::{Value, format_bytes, parse_bytes};
+pub use value::{Value, format_bytes, parse_bytes, parse_rate, parse_time};

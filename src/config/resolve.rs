@@ -99,6 +99,7 @@ impl Reader<'_> {
             rank: RankConfig {
                 index: self.optional("rank.index", Self::size).unwrap_or(0),
                 world_size: self.optional("rank.world_size", Self::size).unwrap_or(1),
+                all_reduce: self.flag("rank.all_reduce"),
             },
             mode,
             cache: self.choice("page_cache"),

@@ -64,9 +64,16 @@ pub struct RankConfig {
     pub index: usize,
     /// How many there are.
     pub world_size: usize,
+    /// They average their gradients, or end their steps together.
+    pub all_reduce: bool,
 }
 
 impl RankConfig {
+    /// Whether steps end when all ranks have ended theirs.
+    pub fn meets(self) -> bool {
+        self.all_reduce && self.world_size > 1
+    }
+
     /// Its part of each epoch.
     pub fn share(self) -> Share {
         Share {

@@ -326,6 +326,8 @@ pub(super) const EXPERIMENT: &[Key] = &[
         "Number of this process among those that train together, from 0. An epoch has one order for all; each process loads a part of its own."),
     Key::new("rank.world_size", Kind::Whole { least: 1, most: MOST_RANKS }, Default::Unset("the launcher's, or 1"),
         "Number of processes that train together. All take the same number of steps, unless `max_time` ends one earlier."),
+    flag("rank.all_reduce", "false", "Average the gradients of all ranks after each backward pass, so that they train one model (data-parallel \
+         training); on an emulated device the steps of all ranks end together. Not on a GPU."),
 
     Key::new("page_cache", Kind::Choice(&["as-is", "warm", "cold"]), Default::Toml("\"as-is\""),
         "What is done to the data's pages in the page cache before the run: nothing, read all of them in, or drop them.")

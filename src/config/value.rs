@@ -137,7 +137,7 @@ const TIME_UNITS: [(&str, u64); 4] = [
 ];
 
 /// Reads a length of time such as `5ms`, `1.5 s` or `560us`, in nanoseconds. Only zero needs no unit.
-pub(super) fn parse_time(text: &str) -> Option<u64> {
+pub fn parse_time(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     if text == "0" {
         return Some(0);
@@ -162,7 +162,7 @@ pub(super) fn format_time(nanos: u64) -> String {
 }
 
 /// Reads a rate such as `25GB/s`, in bytes per second.
-pub(super) fn parse_rate(text: &str) -> Option<u64> {
+pub fn parse_rate(text: &str) -> Option<u64> {
     parse_bytes(text.trim().strip_suffix("/s")?)
 }
 

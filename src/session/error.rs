@@ -4,6 +4,7 @@ use crate::data::DataError;
 use crate::data::stages::decode::DecodeError;
 use crate::data::stages::preprocess::PreprocessError;
 use crate::data::stages::reading::ReadError;
+use crate::ranks::RingError;
 use crate::timeline::Bytes;
 use crate::trace::TraceError;
 use crate::train::{OutOfMemory, TrainError};
@@ -53,6 +54,8 @@ pub enum SessionError {
     Outcomes(io::Error),
     #[error(transparent)]
     Trace(#[from] TraceError),
+    #[error(transparent)]
+    Ranks(#[from] RingError),
     #[error("cannot {action} {path}: {source}")]
     Io {
         action: &'static str,

@@ -34,6 +34,9 @@ pub use host_loader::{HostLoader, ReadyBatch};
 pub use images::ImageWork;
 pub use packing::PackRequest;
 pub use plan::{plan as loader_plan, shape as loader_shape};
-pub use predict::{FreeStages, MeasuredRun, PredictError, Prediction, Predictor, WhatIf};
+pub use predict::{
+    Binds, FreeStages, ManyRanks, MeasuredRun, PredictError, Prediction, Predictor,
+    RanksPrediction, WhatIf, gain_without,
+};
 pub use run::{OnHang, Outcome, RunOptions, Session};
 pub use source::{fits_in_memory, training_samples};

@@ -5,9 +5,11 @@
 
 mod disk;
 mod modelled;
+mod ranks;
 mod scenario;
 mod suggested;
 
+pub use ranks::{Binds, ManyRanks, RanksPrediction, gain_without};
 pub(super) use suggested::predict_suggested;
 
 use super::plan::plan;
@@ -202,6 +204,10 @@ impl Predictor {
     /// Compares the simulation of the measured run with what was measured, and corrects the loader's costs by
     /// what that is off, as far as it helps.
     fn calibrate(&mut self) -> Result<(), PredictError> {
+        if self.config.rank.meets() {
+            // What was measured is the pace of all ranks, and the simulation knows this one only.
+            return Ok(());
+        }
         let on_host =
             self.config.emulated.is_none() && self.profile.service(Stage::DEVICE).is_none();
         if !on_host || self.config.mode == Mode::LoaderOnly {

@@ -19,7 +19,7 @@ use crate::device::{nvtx, probe};
 use crate::loader::{Intake, cpu_of, note_trace, this_machine};
 use crate::machine::usable_cores;
 use crate::pipeline::{Plan, RecordingCost, Skipped, Skips, StopSignal, WakingCost, panic_message};
-use crate::ranks::{LogHeader, RankOf, StepLog};
+use crate::ranks::{LogHeader, RankOf, Ring, StepLog};
 use crate::report::{DataReport, Report, Status, TraceReport, Training};
 use crate::timeline::{Clock, MonotonicClock, Nanos, Recorder};
 use crate::trace::{
@@ -27,7 +27,7 @@ use crate::trace::{
 };
 use crate::tracing_feed::{TracedSteps, TracingFeed};
 use crate::train::{
-    CopyOptions, DevicePreprocess, ModelSpec, TrainError, keep_kernels, on_cpu, on_cuda,
+    CopyOptions, DevicePreprocess, ModelSpec, Together, TrainError, keep_kernels, on_cpu, on_cuda,
 };
 use nix::sys::resource::UsageWho;
 use std::convert::Infallible;
@@ -35,6 +35,10 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// How long a rank waits for others to start, which may have to bring up a device first.
+const RANKS_COME_WITHIN: Duration = Duration::from_secs(600);
 
 /// Where a run writes, and whom it tells how it stands.
 pub struct RunOptions {
@@ -131,6 +135,7 @@ impl Session {
         let plan = self.plan()?;
         // Compiling kernels and making contexts is no part of the run.
         let mut device = self.device().map_err(|error| self.recognised(error))?;
+        device.in_step_with(self.together()?)?;
         let mut warnings = self.source.warnings();
         let nvtx = self.config.trace.nvtx.then(nvtx::attached).flatten();
         let ranges =
@@ -272,6 +277,7 @@ impl Session {
             return Ok(Device::Emulated {
                 spec: emulated_spec(emulated),
                 burn: emulated.train.then(|| on_cpu(&spec, pixels)).transpose()?,
+                ranks: None,
             });
         }
         match (self.config.device, &self.config.gpu) {
@@ -314,6 +320,20 @@ impl Session {
             report,
             gpu.run_ahead,
         )))
+    }
+
+    /// The other ranks, where they meet at each step; `None` also where the run was stopped before they came.
+    fn together(&self) -> Result<Option<Together>, SessionError> {
+        let rank = self.config.rank;
+        let run = self.options.run_dir.parent().filter(|_| rank.meets());
+        let Some(run) = run.filter(|_| self.config.mode != Mode::LoaderOnly) else {
+            return Ok(None);
+        };
+        let stop = self.stop.clone();
+        let is_stopped = Arc::new(move || stop.is_stopped());
+        let (index, of) = (rank.index as u32, rank.world_size as u32);
+        let ring = Ring::join(run, index, of, RANKS_COME_WITHIN, is_stopped)?;
+        Ok(ring.map(Together::new))
     }
 
     /// `error`, as what it is where the device ran out of memory.
@@ -446,7 +466,12 @@ impl Session {
             let rank = RankOf {
                 rank: rank.index as u32,
                 of: rank.world_size as u32,
-                meets_others: false,
+                meets_others: rank.meets(),
+            };
+            // The trainer's thread ends its step with the other ranks.
+            let rule = WindowRule {
+                device_beside: rule.device_beside && !rank.meets_others,
+                ..rule
             };
             let clock = || self.clock.now();
             let header = LogHeader::now(rank, rule.warmup_steps, Some(&clock));

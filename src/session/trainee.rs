@@ -13,7 +13,7 @@ use crate::report::Training;
 use crate::timeline::{Nanos, Place, Recorder};
 use crate::train::{
     BurnTrainer, DevicePreprocess, DeviceWait, EmulatedCopy, EmulatedTrainer, GpuTrainer, Learned,
-    StepDone, TrainError, TrainStep, train,
+    StepDone, Together, TrainError, TrainStep, train,
 };
 use nix::sys::resource::UsageWho;
 use std::ops::ControlFlow;
@@ -32,10 +32,27 @@ pub(super) enum Device {
     Emulated {
         spec: EmulatedSpec,
         burn: Option<BurnTrainer>,
+        ranks: Option<Together>,
     },
 }
 
 impl Device {
+    /// Steps end with those of other `ranks`, where there are any.
+    pub(super) fn in_step_with(&mut self, others: Option<Together>) -> Result<(), TrainError> {
+        let Some(others) = others else {
+            return Ok(());
+        };
+        match self {
+            Device::None => Ok(()),
+            Device::Burn(burn) => burn.average_by(others),
+            Device::Gpu(gpu) => gpu.burn.average_by(others),
+            Device::Emulated { burn, ranks, .. } => {
+                *ranks = Some(others.clone());
+                burn.as_mut().map_or(Ok(()), |burn| burn.average_by(others))
+            }
+        }
+    }
+
     /// What the collector needs of a GPU; makes its lanes.
     pub(super) fn take_timeline(&mut self, recorder: &Recorder) -> Option<TakenTimeline> {
         match self {
@@ -120,14 +137,15 @@ impl Trainee<'_> {
                 self.evaluated(ended, held_out, &mut trainer)
             }
             Device::Gpu(gpu) => self.train_on(gpu, work, held_out),
-            Device::Emulated { spec, burn } => {
+            Device::Emulated { spec, burn, ranks } => {
                 self.training().parameters = burn.as_ref().map(BurnTrainer::parameters);
                 let Session { clock, stop, .. } = self.session;
                 let on_cpu = burn.as_ref().map(|burn| burn.copy(0));
                 let copy =
                     EmulatedCopy::new(&spec, clock.clone(), stop.clone(), self.recorder, on_cpu);
                 let mut trainer =
-                    EmulatedTrainer::new(spec, clock.clone(), stop.clone(), self.recorder, burn);
+                    EmulatedTrainer::new(spec, clock.clone(), stop.clone(), self.recorder, burn)
+                        .in_step_with(ranks);
                 let ended = self.run(work, copy, &mut trainer);
                 match trainer.into_burn() {
                     Some(mut burn) => self.evaluated(ended, held_out, &mut burn),

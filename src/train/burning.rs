@@ -4,14 +4,15 @@ use super::gpu::Launch;
 use super::memory::DeviceMemory;
 use super::panics::FIRST_PANIC;
 use super::step::{TrainError, TrainStep};
+use super::together::Together;
 use crate::device::probe::CudaProbe;
 use crate::pipeline::{
     Delivered, HostBatch, HostToDevice, Logbook, SampleError, SampleKey, panic_message,
 };
 use crate::timeline::{Bytes, DevicePhase, HostWork, UnitRef};
 pub use stallscope_trainer::{
-    Architecture, CopyOptions, Crop, DeviceBatch, Learned, ModelSpec, OptimizerSpec, PixelLayout,
-    PixelPlan, Precision,
+    AllReduce, Architecture, CopyOptions, Crop, DeviceBatch, Learned, ModelSpec, OptimizerSpec,
+    PixelLayout, PixelPlan, Precision,
 };
 use stallscope_trainer::{Copier, Pending, Phase, Trainer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -100,6 +101,15 @@ impl BurnTrainer {
             classes: self.classes,
             pixels,
         }
+    }
+
+    /// From now on each update's gradients are averaged by `ranks`.
+    ///
+    /// # Errors
+    /// A device that cannot.
+    pub fn average_by(&mut self, ranks: Together) -> Result<(), TrainError> {
+        let averaged = self.trainer.average_by(Box::new(ranks));
+        averaged.map_err(|reason| TrainError::AllReduce { reason })
     }
 
     /// One optimizer update with the batch `number`; calls `ended` as each phase ends.
@@ -194,6 +204,7 @@ impl TrainStep for BurnTrainer {
                 Phase::Preprocess => logbook.busy(DevicePhase::Preprocess, number, since, now),
                 Phase::Forward => logbook.busy(DevicePhase::Forward, number, since, now),
                 Phase::Backward => logbook.busy(DevicePhase::Backward, number, since, now),
+                Phase::AllReduce => logbook.host(HostWork::AllReduce, number, since, now),
                 Phase::Optimizer => logbook.busy(DevicePhase::Optimizer, number, since, now),
                 Phase::LossReadback => logbook.host(HostWork::LossReadback, number, since, now),
             }

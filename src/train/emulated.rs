@@ -4,6 +4,7 @@
 use super::burning::{BurnCopy, BurnTrainer, DeviceBatch};
 use super::memory::DeviceMemory;
 use super::step::{TrainError, TrainStep};
+use super::together::Together;
 use crate::device::emulated::{
     ComputeQueue, CopyEngine, EmulatedMemory, EmulatedSpec, EmulatedStep,
 };
@@ -106,6 +107,8 @@ pub struct EmulatedTrainer {
     steps: u64,
     most_samples: u64,
     burn: Option<BurnTrainer>,
+    /// Whose steps end with this one's.
+    ranks: Option<Together>,
 }
 
 impl EmulatedTrainer {
@@ -126,7 +129,29 @@ impl EmulatedTrainer {
             steps: 0,
             most_samples: 0,
             burn,
+            ranks: None,
         }
+    }
+
+    /// A step ends when all of `ranks` have ended theirs, and the next one begins after that.
+    pub fn in_step_with(mut self, ranks: Option<Together>) -> EmulatedTrainer {
+        self.ranks = ranks;
+        self
+    }
+
+    /// Waits until the device has done the step of the batch `number`, and the other ranks theirs.
+    fn meet(&mut self, number: u64, logbook: &mut Logbook) -> Result<(), TrainError> {
+        if self.ranks.is_none() {
+            return Ok(());
+        }
+        self.finish()?;
+        let (step, from) = (self.steps - 1, logbook.now());
+        if let Some(ranks) = &mut self.ranks {
+            let failed = |reason| TrainError::Step { step, reason };
+            ranks.meet().map_err(failed)?;
+        }
+        logbook.host(HostWork::AllReduce, number, from, logbook.now());
+        Ok(())
     }
 
     /// What burn has trained, where it does.
@@ -191,13 +216,15 @@ impl TrainStep for EmulatedTrainer {
             logbook.host(HostWork::Launch, batch.number, began, logbook.now());
         }
         self.submit(&batch, launched, logbook.current());
-        let Some((burn, on_cpu)) = self.burn.as_mut().zip(batch.batch.burn) else {
-            return Ok(None);
-        };
-        let from = logbook.now();
-        let learned = burn.learn(batch.number, on_cpu, |_| {})?;
-        logbook.host(HostWork::Training, batch.number, from, logbook.now());
-        Ok(Some(learned))
+        let number = batch.number;
+        let mut learned = None;
+        if let Some((burn, on_cpu)) = self.burn.as_mut().zip(batch.batch.burn) {
+            let from = logbook.now();
+            learned = Some(burn.learn(number, on_cpu, |_| {})?);
+            logbook.host(HostWork::Training, number, from, logbook.now());
+        }
+        self.meet(number, logbook)?;
+        Ok(learned)
     }
 
     fn wait_for_room(&mut self, logbook: &Logbook) -> Option<(Nanos, UnitRef)> {

@@ -1,7 +1,7 @@
 //! Training: the only place that names burn.
 //!
 //! The loop ([`train`]) is generic over a [`TrainStep`]; [`BurnTrainer`] is one, [`EmulatedTrainer`] another.
-//! burn itself is behind the package in `src/burn`. May use `pipeline`, `device` and `timeline`.
+//! burn itself is behind the package in `src/burn`. May use `pipeline`, `device`, `ranks` and `timeline`.
 
 mod burning;
 mod emulated;
@@ -11,6 +11,7 @@ mod memory;
 mod panics;
 mod step;
 mod timing;
+mod together;
 
 pub use burning::{
     Architecture, BurnCopy, BurnTrainer, CopyOptions, Crop, DeviceBatch, DevicePreprocess, Learned,
@@ -23,3 +24,4 @@ pub use memory::{DeviceMemory, NoRoomFor, OutOfMemory, TimedWork};
 pub use panics::{FIRST_PANIC, serves_device};
 pub use step::{Outcome, StepDone, TrainError, TrainStep, backends, train};
 pub use timing::{Kernels, PassTimes, Timed, TimedDevice, Times, time_passes, time_products};
+pub use together::Together;

@@ -27,6 +27,9 @@ pub enum TrainError {
         step: u64,
         seconds: f64,
     },
+    /// Ranks that were to average their gradients do not.
+    #[error("gradients cannot be averaged over the ranks: {reason}")]
+    AllReduce { reason: String },
     /// The device refused the steps before the run, which compile and tune its kernels.
     #[error("the device could not be prepared: {reason}")]
     Preparation { reason: String },

@@ -178,6 +178,8 @@ pub enum Phase {
     Preprocess,
     Forward,
     Backward,
+    /// Averaging gradients over the ranks, waiting for them included.
+    AllReduce,
     Optimizer,
     /// The loss has been read back to the host.
     LossReadback,
@@ -215,6 +217,15 @@ pub trait Copier: Send {
     fn lock(&mut self, _buffer: &[u8], _keeper: Box<dyn Any + Send>) {}
 }
 
+/// Averages numbers over the ranks of a data-parallel training.
+pub trait AllReduce: Send {
+    /// Replaces `values` by their means over all ranks, the same for each. Blocks until all have come.
+    ///
+    /// # Errors
+    /// A rank that is gone.
+    fn mean(&mut self, values: &mut [f32]) -> Result<(), String>;
+}
+
 /// Trains on a device.
 pub trait Trainer {
     /// One optimizer update; calls `ended` as each phase ends. What it returns is of the weights before
@@ -231,6 +242,14 @@ pub trait Trainer {
     /// # Errors
     /// What the backend says, or a batch of another device.
     fn launch(&mut self, batch: DeviceBatch) -> Result<Box<dyn Pending>, String>;
+
+    /// From now on the gradients of each update are averaged by `ranks`, so that all ranks train one model.
+    ///
+    /// # Errors
+    /// A device that cannot.
+    fn average_by(&mut self, _ranks: Box<dyn AllReduce>) -> Result<(), String> {
+        Err("gradients are averaged over ranks on the CPU only".to_owned())
+    }
 
     /// Forgets what was learned: weights as at the start.
     fn reset(&mut self);

@@ -1,8 +1,8 @@
 //! Arguments of the verbs that run trials.
 
 use super::{MOST_REPEATS, MOST_THREADS, OutputArgs, at_least_one, up_to};
-use crate::config::parse_bytes;
-use crate::session::FreeStages;
+use crate::config::{parse_bytes, parse_rate, parse_time};
+use crate::session::{FreeStages, ManyRanks};
 use crate::tune::sweep::{Place, SLOT, TRIAL};
 use crate::tune::tuning::Objective;
 use clap::{Args, ValueEnum};
@@ -329,6 +329,7 @@ Examples:
   stallscope predict traces/quickstart-1 --set num_workers=8 --set batch.size=256 --cores 32
   stallscope predict traces/quickstart-1 --device-speedup 2 --json
   stallscope predict traces/quickstart-1 --free decode               (pixels instead of JPEG)
+  stallscope predict traces/quickstart-1 --ranks 64 --nodes 8 --shared-bandwidth 10GB/s
 
 Nothing is run: the report's run is simulated with the changes. docs/prediction.md says how, and how exact it is.")]
 pub struct PredictArgs {
@@ -357,7 +358,44 @@ pub struct PredictArgs {
     pub stored_bytes: Option<u64>,
 
     #[command(flatten)]
+    pub many: RanksArgs,
+
+    #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// Many ranks of the measured run.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Data-parallel training")]
+pub struct RanksArgs {
+    /// Predict so many ranks like the measured one, which end each step together.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub ranks: Option<usize>,
+
+    /// Machines that the ranks run on.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "ranks", value_parser = at_least_one)]
+    pub nodes: usize,
+
+    /// Bytes per second of the file server that all ranks read from, such as 10GB/s [default: enough].
+    #[arg(long, value_name = "RATE", requires = "ranks", value_parser = rate)]
+    pub shared_bandwidth: Option<u64>,
+
+    /// Bytes per second that a node reads through its network [default: enough].
+    #[arg(long, value_name = "RATE", requires = "ranks", value_parser = rate)]
+    pub node_bandwidth: Option<u64>,
+
+    /// How long averaging gradients takes once all ranks are there, such as 5ms [default: no time].
+    #[arg(long, value_name = "TIME", requires = "ranks", value_parser = time)]
+    pub all_reduce: Option<u64>,
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    let rate = parse_rate(text).filter(|rate| *rate > 0);
+    rate.ok_or_else(|| "it must be a rate such as 10GB/s".to_owned())
+}
+
+fn time(text: &str) -> Result<u64, String> {
+    parse_time(text).ok_or_else(|| "it must be a time such as 5ms".to_owned())
 }
 
 /// A stage that may be taken to cost nothing.
@@ -365,6 +403,19 @@ pub struct PredictArgs {
 pub enum FreeStage {
     Decode,
     Preprocess,
+}
+
+impl RanksArgs {
+    /// What is asked for, where ranks are.
+    pub fn many(&self) -> Option<ManyRanks> {
+        Some(ManyRanks {
+            ranks: self.ranks?,
+            nodes: self.nodes,
+            shared_bandwidth: self.shared_bandwidth,
+            node_bandwidth: self.node_bandwidth,
+            all_reduce_ns: self.all_reduce.unwrap_or(0),
+        })
+    }
 }
 
 impl PredictArgs {

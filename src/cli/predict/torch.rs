@@ -22,6 +22,12 @@ pub(super) fn predict(
              try: --set num_workers=4, or --cores 8"
         );
     }
+    if args.many.ranks.is_some() {
+        bail!(
+            "many ranks of a PyTorch training are not predicted, only those of `stallscope run`\n  \
+             try: run it under torchrun with some ranks, and `stallscope report` with the folder of all"
+        );
+    }
     let mut costs = report.costs.clone();
     let measured = Predictor::new(&costs).context(
         "the report has no measured batches, so nothing can be predicted from it\n  try: profile a training of more steps",
@@ -87,7 +93,7 @@ fn print(out: &mut dyn Write, from: &Predictor, forecast: &LoaderForecast) -> st
 mod tests {
     use super::*;
     use crate::analysis::predict::torch::{BatchCost, Cost, LoaderSettings, PassCosts, Replay};
-    use crate::cli::args::OutputArgs;
+    use crate::cli::args::{OutputArgs, RanksArgs};
     use std::path::PathBuf;
 
     /// Two workers that wait 10 ms for a batch of 4 samples, and steps of 2 ms.
@@ -125,6 +131,7 @@ mod tests {
             device_speedup: 1.0,
             free: Vec::new(),
             stored_bytes: None,
+            many: RanksArgs::default(),
             output: OutputArgs { json, quiet: false },
         };
         let mut out = Vec::new();

@@ -1,19 +1,21 @@
 //! The report of a run of several ranks: which one the others wait for, and why.
 //!
-//! May use: `analysis`, `charts`, `ranks`, `report`, `text`, `timeline`.
+//! May use: `analysis`, `charts`, `ranks`, `report`, `session`, `text`, `timeline`.
 
 mod page;
 mod words;
 
 use super::{cannot_write, open, read};
+use crate::analysis::Cause;
 use crate::analysis::predict::Estimate;
 use crate::analysis::predict::torch::Predictor;
 use crate::cli::args::ReportArgs;
 use crate::ranks::{Cut, Logs, Merged, RankLog, RankTimes, STEP_LOG};
-use crate::report::Status;
 use crate::report::page::document_page;
+use crate::report::{IdleCause, Report, Status};
+use crate::session::{self, gain_without};
 use crate::text::Look;
-use crate::timeline::Nanos;
+use crate::timeline::{HostWork, Nanos};
 use anyhow::{Context, bail};
 use serde::Serialize;
 use std::fs;
@@ -57,8 +59,9 @@ pub(super) struct Mended {
 /// Who keeps the others waiting for less of their time is no straggler: a rank, or ranks in turn.
 const NOTICEABLE: f64 = 0.03;
 const NOTICEABLE_IN_ALL: f64 = 0.1;
-/// Ranks whose pace is simulated, the slowest.
+/// Ranks whose pace is simulated, the slowest; and those of our own runs, which are simulated together.
 const MOST_SIMULATED: usize = 8;
+const MOST_TOGETHER: usize = 63;
 /// One rank is the straggler where it has at least so much of the waits.
 const MOSTLY: f64 = 0.6;
 
@@ -235,6 +238,16 @@ fn mended(logs: &Logs, merged: &Merged, folders: &[(u32, PathBuf)]) -> Option<Me
     })
 }
 
+/// What a step of a rank took to average gradients, waiting included, in nanoseconds.
+fn all_reduce(report: &Report) -> f64 {
+    let of = |cause: &&IdleCause| cause.kind == Cause::Host(HostWork::AllReduce);
+    let total: Nanos = { report.idle_causes.iter() }
+        .filter(of)
+        .map(|cause| cause.ns)
+        .sum();
+    total.0 as f64 / report.steps.max(1) as f64
+}
+
 /// How many times as fast the run is predicted to be if rank `worst` were as fast as the others: at the pace of the slowest of
 /// them, where steps wait for the rest of them only.
 fn without(
@@ -252,6 +265,23 @@ fn without(
         .collect();
     // Those that had to wait least are the slowest.
     others.sort_by_key(|(rank, _)| rank.waited_for_others);
+    let simulated: Vec<u32> = { others.iter() }
+        .take(MOST_TOGETHER)
+        .map(|(rank, _)| rank.rank)
+        .chain([worst])
+        .collect();
+    let own = simulated.iter().map(|rank| {
+        let (_, folder) = folders.iter().find(|(number, _)| number == rank)?;
+        let report = read(&folder.join("report.json")).ok()?;
+        let own = session::Predictor::from_report(&report).ok()?;
+        Some((own, all_reduce(&report)))
+    });
+    if let Some(own) = own.collect::<Option<Vec<_>>>() {
+        let (own, all_reduce): (Vec<_>, Vec<f64>) = own.into_iter().unzip();
+        // Who comes last waits for nobody.
+        let least = all_reduce.into_iter().reduce(f64::min).unwrap_or(0.0);
+        return gain_without(&own, own.len() - 1, least).map(Estimate::exactly);
+    }
     others.truncate(MOST_SIMULATED);
     let (mut slowest, mut own): (Option<Estimate>, Vec<f64>) = (None, Vec::new());
     for (rank, still) in others {

@@ -10,7 +10,7 @@ use super::tally::{Lengths, Tally};
 use super::totals::Totals;
 use super::units::{Link, MEETING_PATIENCE, Moment, Point, Units};
 use crate::timeline::{
-    CountedSteps, DevicePhase, Interval, IntervalSet, LaneInfo, Nanos, Record, StageKind,
+    CountedSteps, DevicePhase, HostWork, Interval, IntervalSet, LaneInfo, Nanos, Record, StageKind,
     StepCounts, UnitRecord, UnitRef,
 };
 use std::borrow::Cow;
@@ -319,7 +319,12 @@ impl Analysis {
                 self.device_time(busy.phase, interval);
             }
             Record::Pause(pause) => self.pause(*pause),
-            Record::Host(host) => self.device.host.push_back(*host),
+            Record::Host(host) => {
+                if host.work == HostWork::AllReduce {
+                    self.tally.met(Interval::new(host.start, host.end));
+                }
+                self.device.host.push_back(*host);
+            }
             Record::Live { at, workers, of } => self.device.live(*at, *workers, *of),
             Record::Held(held) => self.device.held.insert(*held),
             Record::Usage(usage) => self.tally.usage(lane, *usage, self.open_window()),

@@ -202,6 +202,8 @@ pub(super) struct Tally {
     whole_batches: bool,
     /// What the trainer's thread computed to load batches itself, where it did.
     inline_cpu: Option<Nanos>,
+    /// When the trainer's thread met other ranks.
+    met: IntervalSet,
 }
 
 /// The stage whose next unit of work has the time that waking the thread of `unit` took: handing on comes after
@@ -247,6 +249,11 @@ impl Tally {
         self.lane(lane).blocked += blocked;
     }
 
+    /// The trainer's thread has waited for other ranks, in a step that is counted later.
+    pub(super) fn met(&mut self, wait: Interval) {
+        self.met.insert(wait);
+    }
+
     /// The trainer's thread has computed for `cpu` to load a batch itself.
     pub(super) fn loaded(&mut self, cpu: Nanos) {
         *self.inline_cpu.get_or_insert_default() += cpu;
@@ -267,6 +274,12 @@ impl Tally {
         let counts = end > window.start && end <= window.end;
         let items = u64::from(unit.items());
         let delay = Nanos(service.run_delay.into());
+        // Waiting for other ranks is no work of the step.
+        let met = match unit.is_step() {
+            true => self.met.covered_in(Interval::new(start, end)),
+            false => Nanos::ZERO,
+        };
+        let net = end - start - delay - met;
         let stage = self.stage(service.stage);
         stage.serves = true;
         stage.busy += busy;
@@ -276,10 +289,10 @@ impl Tally {
             stage.items += items;
             stage.skipped += if unit.skipped { items } else { 0 };
             stage.service.add_all(end - start, unit.items());
-            stage.net.add_all(end - start - delay, unit.items());
-            stage.parts.add(end - start - delay, unit.items());
+            stage.net.add_all(net, unit.items());
+            stage.parts.add(net, unit.items());
             if !service.stage.per_batch() {
-                stage.slowest.note(service.stage, unit, end - start - delay);
+                stage.slowest.note(service.stage, unit, net);
             }
             stage.run_delay += delay;
             stage.bytes_in += service.bytes_in;

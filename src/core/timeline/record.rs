@@ -323,6 +323,8 @@ pub enum HostWork {
     Metrics,
     /// burn's training on the CPU beside an emulated device.
     Training,
+    /// Averaging gradients over ranks, waiting for the others included.
+    AllReduce,
     /// Drawing indices and giving them to workers.
     Sampler,
     /// Taking a batch from the workers' queue.
@@ -366,6 +368,7 @@ impl HostWork {
             HostWork::Logging => "logging",
             HostWork::Metrics => "metrics, logging",
             HostWork::Training => "training on the CPU",
+            HostWork::AllReduce => "all-reduce",
             HostWork::Sampler => "sampler",
             HostWork::Receive => "receiving and unpickling",
             HostWork::StartWorkers => "starting workers",

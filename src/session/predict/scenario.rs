@@ -147,7 +147,16 @@ fn costs_and_device(
                 let ratio = plan.batch_size as f64 / profile.samples_per_step.max(1.0);
                 costs.host = costs.host.scaled(ratio);
             }
-            emulated_device(emulated, batch_bytes, plan.batch_size, speed)
+            // Who meets others at the end of each step waits for it.
+            let run_ahead = match config.rank.meets() {
+                true => 0,
+                false => emulated.run_ahead,
+            };
+            let emulated = EmulatedConfig {
+                run_ahead,
+                ..*emulated
+            };
+            emulated_device(&emulated, batch_bytes, plan.batch_size, speed)
         }
         (_, None, DeviceConfig::Cuda(_)) if profile.service(Stage::DEVICE).is_some() => {
             // On a device that is always busy launching waits for it; the quickest did not.

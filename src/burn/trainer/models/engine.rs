@@ -1,12 +1,13 @@
 //! The copy, the optimizer step and the evaluation, generic over burn's backends.
 
+use super::averaging;
 use super::layers::Learns;
 use super::model::{Model, trainable};
 use super::precision::{self, forward};
 use super::preprocess::Pixels;
 use super::{
-    Copier, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, OptimizerSpec, Pending, Phase,
-    PixelPlan, Trainer,
+    AllReduce, Copier, Crop, DeviceBatch, DeviceMemory, Learned, ModelSpec, OptimizerSpec, Pending,
+    Phase, PixelPlan, Trainer,
 };
 use burn::module::AutodiffModule;
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
@@ -49,7 +50,7 @@ impl<B: Backend> Images<B> {
 }
 
 /// The numbers of `tensor`, once the device has them.
-fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Result<TensorData, String> {
+pub(super) fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Result<TensorData, String> {
     tensor.try_into_data().map_err(|error| error.to_string())
 }
 
@@ -138,6 +139,8 @@ pub(super) struct Training<B: Learns> {
     model: Option<Model<B>>,
     optimizer: AnyOptimizer<B>,
     loss: CrossEntropyLoss<B>,
+    /// Who trains the same model.
+    ranks: Option<Box<dyn AllReduce>>,
 }
 
 impl<B: Learns> Training<B> {
@@ -150,6 +153,7 @@ impl<B: Learns> Training<B> {
             optimizer: AnyOptimizer::new(spec.optimizer),
             loss: CrossEntropyLossConfig::new().init(&device),
             device,
+            ranks: None,
         }
     }
 
@@ -179,7 +183,11 @@ impl<B: Learns> Training<B> {
         let gradients = precision::scaled(&loss, precision);
         launched(Phase::Backward)?;
         let gradients = GradientsParams::from_grads(gradients, &model);
-        let gradients = precision::unscaled(gradients, &model, precision);
+        let mut gradients = precision::unscaled(gradients, &model, precision);
+        if let Some(ranks) = &mut self.ranks {
+            averaging::average(&mut gradients, &model, ranks.as_mut())?;
+            launched(Phase::AllReduce)?;
+        }
         let rate = self.spec.learning_rate;
         self.model = Some(self.optimizer.step(rate, model, gradients));
         launched(Phase::Optimizer)?;
@@ -254,9 +262,15 @@ impl<B: Learns> Trainer for Training<B> {
         Ok(Box::new(Done(learned(outcome)?)))
     }
 
+    fn average_by(&mut self, ranks: Box<dyn AllReduce>) -> Result<(), String> {
+        self.ranks = Some(ranks);
+        Ok(())
+    }
+
     fn reset(&mut self) {
-        let spec = self.spec.clone();
-        *self = Training::new(&spec, self.device.clone());
+        let fresh = Training::new(&self.spec, self.device.clone());
+        let ranks = self.ranks.take();
+        *self = Training { ranks, ..fresh };
     }
 
     fn memory(&self) -> Option<DeviceMemory> {

@@ -5,6 +5,7 @@
     allow(dead_code, reason = "some of it only one backend needs")
 )]
 
+mod averaging;
 mod convolution;
 #[cfg(feature = "cpu")]
 pub(super) mod cpu;

@@ -253,19 +253,33 @@ impl SimClock {
         }
     }
 
+    /// When the first thread that waits goes on, the first that computes is done, and the first without a core gets one.
+    #[inline]
+    fn next_ones(&self) -> [f64; 3] {
+        let wakes = self.waiting.first().map_or(f64::INFINITY, |first| first.at);
+        let done = self.working.first().map_or(f64::INFINITY, |first| {
+            self.now + (first.at - self.computed) * self.slowness
+        });
+        let turn = self
+            .queued
+            .front()
+            .map_or(f64::INFINITY, |first| first.latest);
+        [wakes, done, turn]
+    }
+
+    /// When something happens next; infinite where nothing ever will.
+    pub(super) fn next_at(&mut self) -> f64 {
+        self.leave();
+        let [wakes, done, turn] = self.next_ones();
+        wakes.min(done).min(turn)
+    }
+
     /// Lets time pass until a thread goes on; `None` where none ever will.
     #[inline]
     pub(super) fn next(&mut self) -> Option<u32> {
         self.leave();
         loop {
-            let wakes = self.waiting.first().map_or(f64::INFINITY, |first| first.at);
-            let done = self.working.first().map_or(f64::INFINITY, |first| {
-                self.now + (first.at - self.computed) * self.slowness
-            });
-            let turn = self
-                .queued
-                .front()
-                .map_or(f64::INFINITY, |first| first.latest);
+            let [wakes, done, turn] = self.next_ones();
             if turn < wakes.min(done) {
                 self.pass_until(turn);
                 if let Some(next) = self.queued.pop_front() {

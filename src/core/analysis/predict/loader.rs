@@ -150,10 +150,13 @@ impl Simulation<'_> {
     /// What a claim waits at a stage from now on.
     fn wait_length(&mut self, stage: usize, samples: u32) -> f64 {
         let count = f64::from(samples);
+        let now = self.clock.now();
+        let shared = { self.shared.as_ref() }.filter(|_| stage == 0);
+        let shared = shared.map_or(0.0, |shared| shared.transfer(now, count) - now);
         let Some(storage) = self.scenario.storage.filter(|_| stage == 0) else {
-            return self.deals.waits[stage].next() * count;
+            return shared.max(self.deals.waits[stage].next() * count);
         };
-        let ready = self.clock.now() + storage.latency * storage.requests_per_sample * count;
+        let ready = now + storage.latency * storage.requests_per_sample * count;
         let taken = storage.taken_per_sample * count;
         let mut done = ready;
         if taken > 0.0 {
@@ -162,7 +165,7 @@ impl Simulation<'_> {
         }
         // The read itself is part of the disk's time.
         let own = self.first_mean * count;
-        (done - self.clock.now() - own).max(0.0)
+        (done - now - own).max(shared)
     }
 
     /// A whole-batch worker, or the trainer's thread in its place, begins a batch.

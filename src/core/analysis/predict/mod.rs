@@ -14,6 +14,7 @@ mod scenario;
 mod simulation;
 #[cfg(test)]
 mod tests;
+mod together;
 pub mod torch;
 mod trainer;
 
@@ -28,3 +29,4 @@ pub use scenario::{
     Waking,
 };
 pub use simulation::{Simulated, simulate};
+pub use together::{Links, Together, simulate_together};

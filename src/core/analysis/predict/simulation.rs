@@ -139,6 +139,8 @@ pub(super) enum Phase {
     HostDone,
     /// A step on the device has ended that was waited for.
     RoomOnDevice,
+    /// All ranks have ended the step that this thread has trained.
+    AllTrained,
 }
 
 pub(super) struct Thread {
@@ -200,6 +202,8 @@ pub(super) struct Simulation<'a> {
     /// Mean nanoseconds that a sample computes at the first.
     pub(super) first_mean: f64,
     pub(super) disk_free_at: f64,
+    /// What it shares with other ranks, where it is one of several.
+    pub(super) shared: Option<super::together::Shared>,
     /// When the process's other threads were done last.
     rested_since: f64,
     pub(super) outlet: super::loader::Outlet,
@@ -224,7 +228,7 @@ impl<'a> Simulation<'a> {
         self.stages + 2
     }
 
-    fn new(scenario: &'a Scenario, seed: u64) -> Simulation<'a> {
+    pub(super) fn new(scenario: &'a Scenario, seed: u64) -> Simulation<'a> {
         let threads = threads(scenario);
         let costs = &scenario.costs;
         let (step, transfer) = match &scenario.device {
@@ -287,6 +291,7 @@ impl<'a> Simulation<'a> {
             waking_is_free: scenario.waking.is_free(),
             first_mean: costs.samples.first().map_or(0.0, |own| own.computed.mean()),
             disk_free_at: 0.0,
+            shared: None,
             rested_since: 0.0,
             outlet: super::loader::Outlet::new(scenario),
             device: super::trainer::DeviceState::default(),
@@ -297,7 +302,22 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn start(&mut self) {
+    /// It is one of several ranks, which share what its data comes through and end their steps together.
+    pub(super) fn share(&mut self, shared: super::together::Shared) {
+        if shared.holds_back()
+            && let Some(first) = self.waits.first_mut()
+        {
+            *first = true;
+        }
+        self.shared = Some(shared);
+    }
+
+    /// Whether the warm-up is over.
+    pub(super) fn is_warm(&self) -> bool {
+        self.device.is_warm(self.scenario.warmup)
+    }
+
+    pub(super) fn start(&mut self) {
         let background = self.threads.len() as u32 - 1;
         self.admit(background, self.scenario.outstanding as u64);
         self.threads[background as usize].debt = 0.0;
@@ -309,7 +329,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// `thread` goes on where it was.
-    fn resume(&mut self, thread: u32) {
+    pub(super) fn resume(&mut self, thread: u32) {
         let (role, phase) = {
             let thread = &mut self.threads[thread as usize];
             (
@@ -331,6 +351,7 @@ impl<'a> Simulation<'a> {
             (Phase::Copied, _) => self.copied(thread),
             (Phase::Launched, _) => self.launched(thread),
             (Phase::Trained, _) => self.trained(thread),
+            (Phase::AllTrained, _) => self.host_code(thread),
             (Phase::HostDone | Phase::RoomOnDevice, _) => self.make_room(thread),
         }
     }
@@ -426,7 +447,7 @@ impl<'a> Simulation<'a> {
         self.clock.has_slept(thread, waited);
     }
 
-    fn result(mut self) -> Simulated {
+    pub(super) fn result(mut self) -> Simulated {
         self.result.data_waits.sort_unstable_by(f32::total_cmp);
         self.result
     }

@@ -21,6 +21,29 @@ pub(super) struct DeviceState {
     step_began: f64,
     steps: u64,
     window_start: f64,
+    /// Steps that are launched and have not begun, since those before have not met the other ranks: when they could, at the
+    /// earliest, and their samples.
+    launched: VecDeque<(f64, usize)>,
+    /// The step that has yet to meet those of the other ranks.
+    pub(super) arrival: Option<Arrival>,
+    /// A thread that waits for a step to meet the others.
+    parked: Option<u32>,
+}
+
+/// A step that is over when those of all ranks are.
+#[derive(Copy, Clone)]
+pub(super) struct Arrival {
+    start: f64,
+    /// When this rank has ended it.
+    pub(super) end: f64,
+    samples: usize,
+}
+
+impl DeviceState {
+    /// Whether so many steps are done.
+    pub(super) fn is_warm(&self, steps: u64) -> bool {
+        self.steps >= steps
+    }
 }
 
 impl Simulation<'_> {
@@ -168,11 +191,17 @@ impl Simulation<'_> {
                 true => self.device.step_began + launch_wait,
                 false => self.clock.now(),
             };
-            let start = launched.max(copied).max(self.device.free_at);
-            let length = batch_cost(step, &mut self.deals.step, samples);
-            self.device.free_at = start + length;
-            self.device.unfinished.push_back(start + length);
-            self.ended(start, start + length, samples);
+            let earliest = launched.max(copied);
+            if self.shared.is_some() {
+                self.device.launched.push_back((earliest, samples));
+                self.begin_launched();
+            } else {
+                let start = earliest.max(self.device.free_at);
+                let length = batch_cost(step, &mut self.deals.step, samples);
+                self.device.free_at = start + length;
+                self.device.unfinished.push_back(start + length);
+                self.ended(start, start + length, samples);
+            }
         }
         self.host_code(thread);
         self.compute_in_background();
@@ -182,13 +211,62 @@ impl Simulation<'_> {
     pub(super) fn trained(&mut self, thread: u32) {
         self.clock.widen(thread, 1.0);
         self.device.copied.pop_front();
+        let now = self.clock.now();
         if self.device.steps >= self.scenario.warmup {
-            self.result.device_busy += self.clock.now() - self.device.step_began;
+            self.result.device_busy += now - self.device.step_began;
         }
-        self.host_code(thread);
+        if self.shared.is_none() {
+            return self.host_code(thread);
+        }
+        self.device.parked = Some(thread);
+        self.threads[thread as usize].phase = Phase::AllTrained;
+        self.device.arrival = Some(Arrival {
+            start: now,
+            end: now,
+            samples: 0,
+        });
     }
 
-    fn host_code(&mut self, thread: u32) {
+    /// The device begins the oldest step that is launched, once the one before has met those of other ranks.
+    fn begin_launched(&mut self) {
+        let Device::Beside { step, .. } = &self.scenario.device else {
+            return;
+        };
+        if self.device.arrival.is_none()
+            && let Some((earliest, samples)) = self.device.launched.pop_front()
+        {
+            let start = earliest.max(self.device.free_at);
+            let end = start + batch_cost(step, &mut self.deals.step, samples);
+            self.device.arrival = Some(Arrival {
+                start,
+                end,
+                samples,
+            });
+        }
+    }
+
+    /// The steps of all ranks are over at the time `at`, this one's [arrival](DeviceState::arrival) too.
+    pub(super) fn met(&mut self, at: f64) {
+        let Some(own) = self.device.arrival.take() else {
+            return;
+        };
+        if let Device::Beside { .. } = self.scenario.device {
+            self.device.free_at = at;
+            self.device.unfinished.push_back(at);
+            self.ended(own.start, at, own.samples);
+            // Waiting for others is not busy.
+            if self.device.steps > self.scenario.warmup {
+                self.result.device_busy -= at - own.end;
+            }
+        }
+        if let Some(thread) = self.device.parked.take() {
+            let left = (at - self.clock.now()).max(0.0);
+            self.clock.wait(thread, left);
+        }
+        self.begin_launched();
+    }
+
+    pub(super) fn host_code(&mut self, thread: u32) {
         let length = self.deals.host.next();
         match length > 0.0 {
             true => self.compute(thread, length, Phase::HostDone),
@@ -200,8 +278,12 @@ impl Simulation<'_> {
     pub(super) fn make_room(&mut self, thread: u32) {
         let now = self.clock.now();
         if let Device::Beside { run_ahead, .. } = self.scenario.device {
-            while self.device.unfinished.len() > run_ahead {
-                let end = self.device.unfinished.pop_front().unwrap_or(0.0);
+            while self.unfinished() > run_ahead {
+                let Some(end) = self.device.unfinished.pop_front() else {
+                    self.device.parked = Some(thread);
+                    self.threads[thread as usize].phase = Phase::RoomOnDevice;
+                    return;
+                };
                 if end > now {
                     return self.sleep(thread, end - now, Phase::RoomOnDevice);
                 }
@@ -215,6 +297,13 @@ impl Simulation<'_> {
         if !self.over {
             self.proceed(thread);
         }
+    }
+
+    /// Steps that the trainer's thread has left behind it.
+    fn unfinished(&self) -> usize {
+        let device = &self.device;
+        let unmet = device.launched.len() + usize::from(device.arrival.is_some());
+        device.unfinished.len() + unmet
     }
 
     /// A step was, or will be, on the device from `start` to `end`.

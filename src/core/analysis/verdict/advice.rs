@@ -42,6 +42,13 @@ impl Judge<'_> {
                 Change::ReadLossLessOften,
                 self.without(self.summary.cause(cause)),
             )),
+            Cause::Host(HostWork::AllReduce) => Some(Suggestion::new(
+                Change::Words(
+                    "`stallscope report` with the folder of all ranks, which names the one that the others wait for"
+                        .to_owned(),
+                ),
+                self.without(self.summary.cause(cause)),
+            )),
             Cause::Host(HostWork::Metrics) => Some(Suggestion::new(
                 Change::FewerMetrics,
                 self.without(self.summary.cause(cause)),

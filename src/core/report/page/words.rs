@@ -34,6 +34,7 @@ fn host(work: HostWork) -> &'static str {
         HostWork::LossReadback => "the training's thread was reading the loss back",
         HostWork::Logging | HostWork::Metrics => "metrics and logging in the training's thread",
         HostWork::Training => "the model trained on the CPU beside the device",
+        HostWork::AllReduce => "waiting for other ranks to average gradients with them",
         HostWork::Sampler => "the sampler runs in the training's thread",
         HostWork::Receive => "receiving and unpickling a batch in the main process",
         HostWork::StartWorkers => "the main process was starting workers",
