@@ -41,7 +41,10 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let overrides = args.overrides();
     // Trials run side by side, but they do not train together.
     let settings = match args.trial {
-        true => Settings::load(&args.config, &overrides)?,
+        true => {
+            let alone = ["rank.all_reduce=false".to_owned()];
+            Settings::load(&args.config, &[&overrides[..], &alone].concat())?
+        }
         false => launcher::load_with_rank(&args.config, &overrides)?,
     };
     let status = execute(&settings, args, out)?;

@@ -4,7 +4,9 @@
 
 use super::error::Problem;
 use super::lookup::Lookup;
-use super::resolved::{CacheConfig, Mode, RankConfig, ReadMode, Resolved, SourceKind, Spatial};
+use super::resolved::{
+    CacheConfig, Mode, OnError, RankConfig, ReadMode, Resolved, SourceKind, Spatial,
+};
 
 /// Everything of that kind in `resolved`.
 pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
@@ -240,7 +242,7 @@ fn ranks_share_the_page_cache(lookup: &Lookup, resolved: &Resolved) -> Vec<Probl
 }
 
 fn gradients_are_averaged_on_the_cpu(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    if !resolved.rank.all_reduce || resolved.gpu.is_none() {
+    if !resolved.ranks_meet() || resolved.gpu.is_none() {
         return Vec::new();
     }
     let what = "`rank.all_reduce` averages gradients on the CPU, and beside an emulated device, but not on a GPU";
@@ -249,7 +251,15 @@ fn gradients_are_averaged_on_the_cpu(lookup: &Lookup, resolved: &Resolved) -> Ve
 }
 
 fn ranks_that_meet_take_as_many_steps(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    if !resolved.rank.all_reduce || resolved.max_time_ns.is_none() {
+    if !resolved.ranks_meet() {
+        return Vec::new();
+    }
+    if resolved.pipeline.on_error == OnError::Skip {
+        let what = "a rank that skips a batch would take a step less than others, which wait for it (`rank.all_reduce`)";
+        let problem = lookup.problem("on_error", what.to_owned());
+        return vec![problem.hint("on_error = \"fail\"")];
+    }
+    if resolved.max_time_ns.is_none() {
         return Vec::new();
     }
     let what = "`max_time` would end one rank before others, which wait for it (`rank.all_reduce`)"

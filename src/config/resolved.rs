@@ -50,6 +50,11 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// Whether steps end when all ranks have ended theirs.
+    pub fn ranks_meet(&self) -> bool {
+        self.rank.all_reduce && self.rank.world_size > 1 && self.mode != Mode::LoaderOnly
+    }
+
     /// How many of an epoch's `samples` this process loads.
     pub fn share_of(&self, samples: usize) -> usize {
         let share = self.rank.share();
@@ -69,11 +74,6 @@ pub struct RankConfig {
 }
 
 impl RankConfig {
-    /// Whether steps end when all ranks have ended theirs.
-    pub fn meets(self) -> bool {
-        self.all_reduce && self.world_size > 1
-    }
-
     /// Its part of each epoch.
     pub fn share(self) -> Share {
         Share {

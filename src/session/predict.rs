@@ -204,19 +204,19 @@ impl Predictor {
     /// Compares the simulation of the measured run with what was measured, and corrects the loader's costs by
     /// what that is off, as far as it helps.
     fn calibrate(&mut self) -> Result<(), PredictError> {
-        if self.config.rank.meets() {
-            // What was measured is the pace of all ranks, and the simulation knows this one only.
-            return Ok(());
-        }
         let on_host =
             self.config.emulated.is_none() && self.profile.service(Stage::DEVICE).is_none();
         if !on_host || self.config.mode == Mode::LoaderOnly {
             self.background = self.profile.other_cpu_ns_per_step;
         }
-        let (factor, (rate, busy)) = corrected(self.measured.samples_per_second, |factor| {
-            self.factor = factor;
-            self.own()
-        })?;
+        let (factor, (rate, busy)) = match self.config.ranks_meet() {
+            // What was measured is the pace of all ranks, and this simulation knows one.
+            true => (1.0, self.own()?),
+            false => corrected(self.measured.samples_per_second, |factor| {
+                self.factor = factor;
+                self.own()
+            })?,
+        };
         self.factor = factor;
         self.bias = rate / self.measured.samples_per_second;
         if let Some(measured) = self.measured.device_busy.filter(|_| on_host && busy > 0.0) {

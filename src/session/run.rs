@@ -325,8 +325,8 @@ impl Session {
     /// The other ranks, where they meet at each step; `None` also where the run was stopped before they came.
     fn together(&self) -> Result<Option<Together>, SessionError> {
         let rank = self.config.rank;
-        let run = self.options.run_dir.parent().filter(|_| rank.meets());
-        let Some(run) = run.filter(|_| self.config.mode != Mode::LoaderOnly) else {
+        let run = self.options.run_dir.parent();
+        let Some(run) = run.filter(|_| self.config.ranks_meet()) else {
             return Ok(None);
         };
         let stop = self.stop.clone();
@@ -466,7 +466,7 @@ impl Session {
             let rank = RankOf {
                 rank: rank.index as u32,
                 of: rank.world_size as u32,
-                meets_others: rank.meets(),
+                meets_others: self.config.ranks_meet(),
             };
             // The trainer's thread ends its step with the other ranks.
             let rule = WindowRule {

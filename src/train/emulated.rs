@@ -144,8 +144,9 @@ impl EmulatedTrainer {
         if self.ranks.is_none() {
             return Ok(());
         }
-        self.finish()?;
+        // The device is busy at first: what it is idle for counts as waiting for others only behind that.
         let (step, from) = (self.steps - 1, logbook.now());
+        self.finish()?;
         if let Some(ranks) = &mut self.ranks {
             let failed = |reason| TrainError::Step { step, reason };
             ranks.meet().map_err(failed)?;

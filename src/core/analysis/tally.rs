@@ -275,11 +275,13 @@ impl Tally {
         let items = u64::from(unit.items());
         let delay = Nanos(service.run_delay.into());
         // Waiting for other ranks is no work of the step.
-        let met = match unit.is_step() {
-            true => self.met.covered_in(Interval::new(start, end)),
-            false => Nanos::ZERO,
-        };
-        let net = end - start - delay - met;
+        let mut net = end - start - delay;
+        if unit.is_step() {
+            let met = self.met.covered_in(Interval::new(start, end));
+            self.met.forget_before(start);
+            // Whoever waits for others lacks a core then, if at all.
+            net = net.min(end - start - met);
+        }
         let stage = self.stage(service.stage);
         stage.serves = true;
         stage.busy += busy;

@@ -5,6 +5,7 @@
 //! while all the others do. All ranks get the same bits. A rank that ends closes its connections, which ends the others' wait.
 
 use crate::machine::host_name;
+use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,7 +22,7 @@ const PIECE: usize = 8192;
 /// Between two looks at whether the run has been stopped, or another rank is there.
 const PAUSE: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// How long a rank may take to answer once it is connected to; it may have died.
+/// How long connecting to a rank may take.
 const ANSWER: Duration = Duration::from_secs(2);
 /// In the folder of each rank while it waits for the one before it.
 const ADDRESS: &str = "ring.json";
@@ -34,16 +35,16 @@ pub enum RingError {
     Own(#[from] io::Error),
     /// Another rank did not come.
     #[error(
-        "rank {rank} was not there after {} s (its address is expected in {path}); \
-         start all ranks at the same time, with a run folder that all machines share", waited.as_secs()
+        "rank {rank} was not there after {} s ({reason}); start all ranks at the same time, with a run folder that all \
+         machines share", waited.as_secs()
     )]
     Missing {
         /// Which.
         rank: u32,
         /// How long it was waited for.
         waited: Duration,
-        /// Where it would have written its address.
-        path: PathBuf,
+        /// What came of the last try to reach it.
+        reason: String,
     },
     /// Another rank's connection is closed.
     #[error(
@@ -99,6 +100,8 @@ pub struct Ring {
     before: TcpStream,
     is_stopped: IsStopped,
     piece: Vec<f32>,
+    /// The run was stopped in the middle of an exchange: nothing more may be sent.
+    is_over: bool,
 }
 
 impl Ring {
@@ -118,20 +121,22 @@ impl Ring {
         let place = Place { folder, rank, of };
         let door = Door::open(&place)?;
         let (mut next, mut before) = (None, None);
-        let mut tried: Option<(TcpStream, Instant)> = None;
+        let mut tried: Option<Knock> = None;
+        let mut knocked = None;
+        let mut reason = String::new();
         while next.is_none() || before.is_none() {
             if is_stopped() {
                 return Ok(None);
             }
             if begun.elapsed() > patience {
-                let rank = match &next {
-                    None => place.next(),
-                    Some(_) => place.before(),
+                let (rank, reason) = match &next {
+                    None => (place.next(), reason),
+                    Some(_) => (place.before(), "it has not connected".to_owned()),
                 };
                 return Err(RingError::Missing {
                     rank,
                     waited: patience,
-                    path: place.address(rank),
+                    reason,
                 });
             }
             if before.is_none() {
@@ -139,14 +144,25 @@ impl Ring {
             }
             if next.is_none() {
                 tried = match tried.take() {
-                    None => place.knock().map(|stream| (stream, Instant::now())),
-                    Some((mut stream, since)) => match accepted(&mut stream) {
+                    None if knocked.is_some_and(|at: Instant| at.elapsed() < PAUSE) => None,
+                    None => {
+                        knocked = Some(Instant::now());
+                        let knock = place.knock();
+                        knock.map_err(|error| reason = error).ok()
+                    }
+                    Some(mut knock) => match accepted(&mut knock.stream) {
                         Ok(true) => {
-                            next = Some(stream);
+                            next = Some(knock.stream);
                             None
                         }
-                        Ok(false) if since.elapsed() < ANSWER => Some((stream, since)),
-                        _ => None,
+                        // It may take its time, unless it has been started anew.
+                        Ok(false) if place.is_at(&knock.address) => Some(knock),
+                        Ok(false) => None,
+                        Err(error) => {
+                            reason =
+                                format!("{}:{}: {error}", knock.address.host, knock.address.port);
+                            None
+                        }
                     },
                 };
             }
@@ -155,6 +171,7 @@ impl Ring {
         match (next, before) {
             (Some(next), Some(before)) => {
                 for stream in [&next, &before] {
+                    notices_loss(stream)?;
                     stream.set_nonblocking(false)?;
                     stream.set_nodelay(true)?;
                     stream.set_read_timeout(Some(PAUSE))?;
@@ -167,6 +184,7 @@ impl Ring {
                     before,
                     is_stopped,
                     piece: vec![0.0; PIECE],
+                    is_over: false,
                 }))
             }
             _ => Ok(None),
@@ -179,10 +197,10 @@ impl Ring {
     /// # Errors
     /// A rank that is gone, or gives another number of values.
     pub fn mean(&mut self, values: &mut [f32]) -> Result<(), RingError> {
-        if self.all_reduce(values)? {
-            return Ok(());
+        self.is_over = self.is_over || !self.all_reduce(values)?;
+        if self.is_over {
+            values.fill(0.0);
         }
-        values.fill(0.0);
         Ok(())
     }
 
@@ -345,21 +363,56 @@ impl Place<'_> {
         self.folder.join(format!("rank-{rank}")).join(ADDRESS)
     }
 
+    /// Where the next rank can be reached, as it says itself.
+    fn next_address(&self) -> Result<Address, String> {
+        let path = self.address(self.next());
+        let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = fs::read(&path).map_err(|error| told(&error))?;
+        serde_json::from_slice(&text).map_err(|error| told(&error))
+    }
+
+    fn is_at(&self, address: &Address) -> bool {
+        self.next_address().is_ok_and(|now| now == *address)
+    }
+
     /// Connects to the next rank, where it is known and lets itself be connected to; what an earlier run has left does not.
-    fn knock(&self) -> Option<TcpStream> {
-        let text = fs::read(self.address(self.next())).ok()?;
-        let address: Address = serde_json::from_slice(&text).ok()?;
+    fn knock(&self) -> Result<Knock, String> {
+        let address = self.next_address()?;
         let host = match address.host == host_name() {
             true => Ipv4Addr::LOCALHOST.to_string(),
-            false => address.host,
+            false => address.host.clone(),
         };
-        let mut known = (host, address.port).to_socket_addrs().ok()?;
-        let mut stream = known.find_map(|at| TcpStream::connect_timeout(&at, ANSWER).ok())?;
+        let told = |error: io::Error| format!("{host}:{}: {error}", address.port);
+        let known = (host.as_str(), address.port).to_socket_addrs();
+        let mut stream = Err(io::Error::from(ErrorKind::NotFound));
+        for at in known.map_err(told)? {
+            stream = TcpStream::connect_timeout(&at, ANSWER);
+            if stream.is_ok() {
+                break;
+            }
+        }
+        let mut stream = stream.map_err(told)?;
         let hello = hello(address.token, self.rank, self.of);
-        stream.write_all(&hello).ok()?;
-        stream.set_nonblocking(true).ok()?;
-        Some(stream)
+        stream.write_all(&hello).map_err(told)?;
+        stream.set_nonblocking(true).map_err(told)?;
+        Ok(Knock { stream, address })
     }
+}
+
+/// A rank that has been connected to and has not answered yet.
+struct Knock {
+    stream: TcpStream,
+    address: Address,
+}
+
+/// Has a connection end some seconds after the other machine is gone.
+fn notices_loss(stream: &TcpStream) -> io::Result<()> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &10)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &5)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &3)?;
+    setsockopt(stream, sockopt::TcpUserTimeout, &30_000)?;
+    Ok(())
 }
 
 /// Whether the next rank has accepted; an error where it never will.
@@ -407,13 +460,16 @@ impl Door {
     fn answer(&self, place: &Place<'_>) -> io::Result<Option<TcpStream>> {
         let mut stream = match self.listener.accept() {
             Ok((stream, _)) => stream,
-            Err(error) if is_pause(&error) => return Ok(None),
+            Err(error) if is_pause(&error) || error.kind() == ErrorKind::ConnectionAborted => {
+                return Ok(None);
+            }
             Err(error) => return Err(error),
         };
         let expected = hello(self.token, place.before(), place.of);
         let mut said = [0; 16];
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(ANSWER))?;
+        // What is said comes with the connection.
+        stream.set_read_timeout(Some(PAUSE))?;
         let is_right = stream.read_exact(&mut said).is_ok() && said == expected;
         let is_told = is_right && stream.write_all(&[ACCEPTED]).is_ok();
         Ok(is_told.then_some(stream))
@@ -422,7 +478,12 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        fs::remove_file(&self.path).ok();
+        let text = fs::read(&self.path).unwrap_or_default();
+        let there = serde_json::from_slice::<Address>(&text);
+        // Another run may have written its own.
+        if there.is_ok_and(|there| there.token == self.token) {
+            fs::remove_file(&self.path).ok();
+        }
     }
 }
 

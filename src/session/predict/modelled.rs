@@ -114,6 +114,9 @@ pub(super) fn assumptions(before: &Resolved, config: &Resolved, what_if: WhatIf)
             before.pipeline.batch.size
         ));
     }
+    if before.ranks_meet() {
+        assumptions.push("no other rank keeps this one waiting".to_owned());
+    }
     if what_if.cores.is_some() {
         assumptions.push(
             "a core does as much as on the measured machine, however many are busy".to_owned(),

@@ -78,15 +78,21 @@ impl Predictor {
     ) -> Result<RanksPrediction, PredictError> {
         require(many)?;
         let config = self.resolve_what_if(sets, what_if)?;
-        let one = self.scenario(&config, what_if)?;
-        let alone = forecast(&one, &self.doubts());
-        let scenario = shortened(one, many.ranks);
+        let measured = self.scenario(&config, what_if)?;
+        let alone = forecast(&measured, &self.doubts());
+        let scenario = shortened(measured, many.ranks);
         let (apart, _) = expected(&scenario);
         let apart = apart * many.ranks as f64;
         let read = self.profile.service(Stage::READ);
         let bytes = what_if.stored_bytes;
         let bytes = bytes.unwrap_or(read.map_or(0.0, |read| read.bytes_out));
         let links = many.links(bytes);
+        let averaging = Links {
+            all_reduce: links.all_reduce,
+            ..Links::default()
+        };
+        let one = simulate_together(&[&scenario], averaging, 1);
+        let unmet = one.samples_per_second * many.ranks as f64;
         let simulated = |links| simulate_together(&vec![&scenario; many.ranks], links, 1);
         let all = simulated(links);
         let rate = all.samples_per_second;
@@ -120,7 +126,7 @@ impl Predictor {
                     },
                 ),
             ),
-            (Binds::SlowestRank, apart.min(links.most(many.nodes))),
+            (Binds::SlowestRank, unmet.min(links.most(many.nodes))),
         ];
         let most = relieved.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
         let most = most.filter(|(_, without)| *without > rate * WORTH_NAMING);
@@ -134,7 +140,7 @@ impl Predictor {
             .samples_per_second
             .scaled(1.0 / alone.samples_per_second.value.max(1e-9));
         let mut assumptions = super::modelled::assumptions(&self.config, &config, what_if);
-        assumptions.extend(many.assumptions(scenario.cores, self.config.rank.world_size));
+        assumptions.extend(many.assumptions(scenario.cores));
         Ok(RanksPrediction {
             samples_per_second: relative.scaled(rate),
             apart_samples_per_second: apart,
@@ -177,11 +183,11 @@ impl ManyRanks {
         }
     }
 
-    fn assumptions(self, cores: f64, measured_ranks: usize) -> Vec<String> {
+    fn assumptions(self, cores: f64) -> Vec<String> {
         let mut assumptions = Vec::new();
-        if self.ranks > self.nodes && measured_ranks < self.ranks / self.nodes.max(1) {
+        if self.ranks > self.nodes {
             assumptions.push(format!(
-                "each rank has {cores:.0} cores of its own, as in the measured run; with fewer on a node, use --cores"
+                "each rank has {cores:.0} cores of its own; --cores says how many where a node has fewer"
             ));
         }
         assumptions.push(
@@ -189,7 +195,7 @@ impl ManyRanks {
         );
         if self.all_reduce_ns == 0 {
             assumptions.push(
-                "averaging gradients takes no time of its own, or is part of the measured step; --all-reduce adds it"
+                "averaging gradients takes no time once the last rank is there; --all-reduce says how long"
                     .to_owned(),
             );
         }

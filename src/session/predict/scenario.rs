@@ -148,7 +148,7 @@ fn costs_and_device(
                 costs.host = costs.host.scaled(ratio);
             }
             // Who meets others at the end of each step waits for it.
-            let run_ahead = match config.rank.meets() {
+            let run_ahead = match config.ranks_meet() {
                 true => 0,
                 false => emulated.run_ahead,
             };

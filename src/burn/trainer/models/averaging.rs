@@ -70,7 +70,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for PutBack<'_, B> {
             let (values, rest) = self.values.split_at(old.shape().num_elements());
             self.values = rest;
             let values = TensorData::new(values.to_vec(), old.shape());
-            let gradient = Tensor::from_data(values, &old.device());
+            let gradient: Tensor<B::InnerBackend, D> = Tensor::from_data(values, &old.device());
             self.gradients.register(param.id, gradient);
         }
     }

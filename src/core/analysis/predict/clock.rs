@@ -267,11 +267,24 @@ impl SimClock {
         [wakes, done, turn]
     }
 
-    /// When something happens next; infinite where nothing ever will.
+    /// When a thread goes on next; infinite where none ever will. Who gets a core until then has it afterwards.
     pub(super) fn next_at(&mut self) -> f64 {
         self.leave();
-        let [wakes, done, turn] = self.next_ones();
-        wakes.min(done).min(turn)
+        loop {
+            let [wakes, done, turn] = self.next_ones();
+            if turn >= wakes.min(done) {
+                return wakes.min(done);
+            }
+            self.take_turn(turn);
+        }
+    }
+
+    /// Lets time pass until a thread without a core gets one.
+    fn take_turn(&mut self, at: f64) {
+        self.pass_until(at);
+        if let Some(next) = self.queued.pop_front() {
+            self.end_of_slice(next);
+        }
     }
 
     /// Lets time pass until a thread goes on; `None` where none ever will.
@@ -281,10 +294,7 @@ impl SimClock {
         loop {
             let [wakes, done, turn] = self.next_ones();
             if turn < wakes.min(done) {
-                self.pass_until(turn);
-                if let Some(next) = self.queued.pop_front() {
-                    self.end_of_slice(next);
-                }
+                self.take_turn(turn);
             } else if wakes <= done {
                 let first = self.waiting.first()?;
                 self.waiting.pop();

@@ -26,8 +26,8 @@ pub(super) struct DeviceState {
     launched: VecDeque<(f64, usize)>,
     /// The step that has yet to meet those of the other ranks.
     pub(super) arrival: Option<Arrival>,
-    /// A thread that waits for a step to meet the others.
-    parked: Option<u32>,
+    /// A thread that waits for a step to meet the others, and since when.
+    parked: Option<(u32, f64)>,
 }
 
 /// A step that is over when those of all ranks are.
@@ -218,7 +218,7 @@ impl Simulation<'_> {
         if self.shared.is_none() {
             return self.host_code(thread);
         }
-        self.device.parked = Some(thread);
+        self.device.parked = Some((thread, now));
         self.threads[thread as usize].phase = Phase::AllTrained;
         self.device.arrival = Some(Arrival {
             start: now,
@@ -259,9 +259,11 @@ impl Simulation<'_> {
                 self.result.device_busy -= at - own.end;
             }
         }
-        if let Some(thread) = self.device.parked.take() {
+        if let Some((thread, since)) = self.device.parked.take() {
             let left = (at - self.clock.now()).max(0.0);
+            self.threads[thread as usize].debt += self.scenario.waking.switching;
             self.clock.wait(thread, left);
+            self.clock.has_slept(thread, at - since);
         }
         self.begin_launched();
     }
@@ -280,7 +282,7 @@ impl Simulation<'_> {
         if let Device::Beside { run_ahead, .. } = self.scenario.device {
             while self.unfinished() > run_ahead {
                 let Some(end) = self.device.unfinished.pop_front() else {
-                    self.device.parked = Some(thread);
+                    self.device.parked = Some((thread, now));
                     self.threads[thread as usize].phase = Phase::RoomOnDevice;
                     return;
                 };
