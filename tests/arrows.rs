@@ -50,7 +50,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "analysis", "charts", "config", "report", "text", "timeline", "tune",
         ],
     ),
-    ("train", &["pipeline", "device", "timeline"]),
+    ("train", &["pipeline", "device", "ranks", "timeline"]),
     (
         "session",
         &[

@@ -220,7 +220,6 @@ fn a_straggler_of_our_own_is_named_and_mending_it_is_predicted() {
         let cause = { report.idle_causes.iter() }
             .find(|cause| cause.cause == "host: all-reduce")
             .unwrap();
-        assert!(rank == 2 || report.verdict.unwrap().line().contains("all-reduce"));
         cause.ns.0 as f64 / report.window_ns.0 as f64
     };
     for rank in [0, 1, 3] {

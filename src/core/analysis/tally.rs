@@ -188,6 +188,9 @@ impl LaneTally {
     }
 }
 
+/// Steps are counted nearly in their order: those that are known before the device has ended them a little later.
+const MET_KEPT: Nanos = Nanos::from_millis(10_000);
+
 /// All stages and lanes.
 #[derive(Default)]
 pub(super) struct Tally {
@@ -278,7 +281,7 @@ impl Tally {
         let mut net = end - start - delay;
         if unit.is_step() {
             let met = self.met.covered_in(Interval::new(start, end));
-            self.met.forget_before(start);
+            self.met.forget_before(start - MET_KEPT);
             // Whoever waits for others lacks a core then, if at all.
             net = net.min(end - start - met);
         }

@@ -2,7 +2,7 @@
 
 use super::{PredictError, Predictor, WhatIf};
 use crate::analysis::predict::{
-    Device, Estimate, Links, Scenario, Together, expected, forecast, simulate_together,
+    Background, Device, Estimate, Links, Scenario, Together, expected, forecast, simulate_together,
 };
 use crate::timeline::Stage;
 use serde::Serialize;
@@ -229,7 +229,9 @@ fn shortened(one: Scenario, ranks: usize) -> Scenario {
 /// would be left alone.
 pub fn gain_without(ranks: &[Predictor], straggler: usize, all_reduce: f64) -> Option<f64> {
     let scenarios = ranks.iter().map(|rank| {
-        let own = rank.scenario(&rank.config, WhatIf::default()).ok()?;
+        let mut own = rank.scenario(&rank.config, WhatIf::default()).ok()?;
+        // Ranks on one machine have each other's collectors among the other programs that use its cores.
+        own.costs.background = Background::default();
         Some(shortened(own, ranks.len()))
     });
     let scenarios: Vec<Scenario> = scenarios.collect::<Option<_>>()?;
