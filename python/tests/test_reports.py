@@ -28,7 +28,7 @@ def test_the_report_is_printed_as_json(tmp_path):
 
 
 def test_threads_of_workers_have_their_figures(tmp_path):
-    # Each sample computes for 5 ms, and there are 400 of them.
+    # Each sample computes for 5 ms, and there are 1000 of them.
     body = """
 class Busy(Numbers):
     def __getitem__(self, index):
@@ -36,13 +36,13 @@ class Busy(Numbers):
         while time.thread_time() < until:
             pass
         return torch.full((3,), float(index))
-train(DataLoader(Busy(400), batch_size=4, num_workers=2))
+train(DataLoader(Busy(1000), batch_size=4, num_workers=2))
 """
     _, found = profile(tmp_path, body)
     used = {worker["name"]: worker["usage"] for worker in found["workers"]}
     computed = sum(used[name]["user"] + used[name]["system"] for name in ("worker 0", "worker 1")) / 1e9
-    # What was used before the first reading and after the last is not known.
-    assert 1.0 <= computed <= 3.0, used
+    # What was used before the first reading and after the last is not known: up to half a second by each.
+    assert 3.0 <= computed <= 6.0, used
 
 
 def test_a_with_block_has_a_report_of_its_own(tmp_path):
