@@ -32,6 +32,21 @@ def data(*arguments):
     subprocess.run([BINARY, "data", *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+def prediction(binary, report, *options):
+    """What `stallscope predict REPORT OPTIONS` says."""
+    command = [str(binary), "predict", str(report), "--json", *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+    return json.loads(done.stdout)["prediction"]
+
+
+def interval(estimate):
+    """A predicted figure and its ends, as columns of a table."""
+    return {name: round(estimate[end], 1) for name, end in
+            [("samples_per_second", "value"), ("low", "low"), ("high", "high")]}
+
+
 def cpu_us(report):
     """CPU time of the whole process for a sample of the window, in microseconds."""
     return report["process_cpu_ns"] / 1e3 / report["samples"]

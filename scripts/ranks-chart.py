@@ -8,10 +8,9 @@
 
 import argparse
 import csv
-import json
-import subprocess
-import sys
 from pathlib import Path
+
+from measured import interval, prediction
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,23 +22,17 @@ COLUMNS = ["server", "ranks", "nodes", "samples_per_second", "low", "high", "apa
 def predict(binary, report, server, ranks):
     """A line of the table."""
     nodes = max(ranks // 8, 1)
-    command = [str(binary), "predict", str(report), "--json", "--ranks", str(ranks), "--nodes", str(nodes)]
-    command += ["--shared-bandwidth", server] if server else []
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{done.stderr}")
-    prediction = json.loads(done.stdout)["prediction"]
-    rate = prediction["samples_per_second"]
+    options = ["--ranks", str(ranks), "--nodes", str(nodes)]
+    options += ["--shared-bandwidth", server] if server else []
+    predicted = prediction(binary, report, *options)
     return {
         "server": server or "enough",
         "ranks": ranks,
         "nodes": nodes,
-        "samples_per_second": round(rate["value"], 1),
-        "low": round(rate["low"], 1),
-        "high": round(rate["high"], 1),
-        "apart": round(prediction["apart_samples_per_second"], 1),
-        "waiting": round(prediction["waiting_share"], 4),
-        "binds": prediction["binds"],
+        **interval(predicted["samples_per_second"]),
+        "apart": round(predicted["apart_samples_per_second"], 1),
+        "waiting": round(predicted["waiting_share"], 4),
+        "binds": predicted["binds"],
     }
 
 

@@ -8,10 +8,9 @@
 
 import argparse
 import csv
-import json
-import subprocess
-import sys
 from pathlib import Path
+
+from measured import interval, prediction
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,24 +34,17 @@ COLUMNS = ["panel", "cores", "num_workers", "samples_per_second", "low", "high",
 def predict(binary, report, panel, cores, workers):
     """A line of the table."""
     sets = [f"num_workers={workers}", *STEPS, *PANELS[panel]["sets"]]
-    command = [str(binary), "predict", str(report), "--json", "--cores", str(cores)]
-    command += ["--device-speedup", str(PANELS[panel]["speedup"])]
-    command += [word for text in sets for word in ("--set", text)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{done.stderr}")
-    prediction = json.loads(done.stdout)["prediction"]
-    rate = prediction["samples_per_second"]
+    options = ["--cores", str(cores), "--device-speedup", str(PANELS[panel]["speedup"])]
+    options += [word for text in sets for word in ("--set", text)]
+    predicted = prediction(binary, report, *options)
     return {
         "panel": panel,
         "cores": cores,
         "num_workers": workers,
-        "samples_per_second": round(rate["value"], 1),
-        "low": round(rate["low"], 1),
-        "high": round(rate["high"], 1),
-        "bound": round(prediction["bound_samples_per_second"], 1),
-        "bound_by": prediction["bound_by"],
-        "device_busy": round(prediction["device_busy"]["value"], 4),
+        **interval(predicted["samples_per_second"]),
+        "bound": round(predicted["bound_samples_per_second"], 1),
+        "bound_by": predicted["bound_by"],
+        "device_busy": round(predicted["device_busy"]["value"], 4),
     }
 
 

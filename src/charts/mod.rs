@@ -4,6 +4,8 @@
 //! Invariant: no text lies on another. Where there is no room for it, it is wrapped, shortened or left out.
 
 mod bars;
+#[cfg(test)]
+mod documented;
 mod heatmap;
 mod lines;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! docs/ranks.svg, drawn from docs/ranks.csv, which `scripts/ranks-chart.py` writes. May use: nothing.
 
+use super::documented::{in_thousands, shows_its_table};
 use super::*;
-use std::path::Path;
 
 /// What the table calls a file server, and its line.
 const SERVERS: [(&str, &str); 3] = [
@@ -41,10 +41,7 @@ fn chart(table: &str) -> Lines {
     let panel = LinePanel {
         title: None,
         one: 1.0,
-        label: Box::new(|rate| match rate < 1e3 {
-            true => rate.to_string(),
-            false => format!("{}k", rate / 1e3),
-        }),
+        label: Box::new(in_thousands),
         series: series.collect(),
         bounds: vec![apart.collect()],
         rings: Vec::new(),
@@ -67,15 +64,5 @@ fn chart(table: &str) -> Lines {
 
 #[test]
 fn the_chart_of_the_documentation_shows_its_table() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-    let table = std::fs::read_to_string(docs.join("ranks.csv")).unwrap();
-    let drawn = chart(&table).svg();
-    let file = docs.join("ranks.svg");
-    if std::env::var_os("UPDATE_REFERENCE").is_some() {
-        std::fs::write(&file, &drawn).unwrap();
-    }
-    assert!(
-        std::fs::read_to_string(file).unwrap() == drawn,
-        "docs/ranks.svg is out of date: run `UPDATE_REFERENCE=1 cargo test --release --lib charts::ranks`"
-    );
+    shows_its_table("ranks", |table| chart(table).svg());
 }

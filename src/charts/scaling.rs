@@ -1,7 +1,7 @@
 //! docs/scaling.svg, drawn from docs/scaling.csv, which `scripts/scaling-table.py` writes. May use: nothing.
 
+use super::documented::{in_thousands, shows_its_table};
 use super::*;
-use std::path::Path;
 
 /// What the table calls a panel, and its title.
 const PANELS: [(&str, &str); 2] = [
@@ -94,10 +94,7 @@ fn panel(title: &str, rows: &[&Row]) -> LinePanel {
     LinePanel {
         title: Some(title.to_owned()),
         one: 1.0,
-        label: Box::new(|rate| match rate < 1e3 {
-            true => rate.to_string(),
-            false => format!("{}k", rate / 1e3),
-        }),
+        label: Box::new(in_thousands),
         series: series.filter(|line| line.all().next().is_some()).collect(),
         bounds,
         rings: rings.into_iter().flatten().collect(),
@@ -128,15 +125,5 @@ fn chart(table: &str) -> Lines {
 
 #[test]
 fn the_chart_of_the_documentation_shows_its_table() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-    let table = std::fs::read_to_string(docs.join("scaling.csv")).unwrap();
-    let drawn = chart(&table).svg();
-    let file = docs.join("scaling.svg");
-    if std::env::var_os("UPDATE_REFERENCE").is_some() {
-        std::fs::write(&file, &drawn).unwrap();
-    }
-    assert!(
-        std::fs::read_to_string(file).unwrap() == drawn,
-        "docs/scaling.svg is out of date: run `UPDATE_REFERENCE=1 cargo test --release --lib scaling`"
-    );
+    shows_its_table("scaling", |table| chart(table).svg());
 }

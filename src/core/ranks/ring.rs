@@ -215,16 +215,13 @@ impl Ring {
         }
         if theirs != own {
             return Err(RingError::Unlike {
-                rank: self.before_this(),
+                rank: before(self.rank, self.of),
                 theirs,
                 own,
             });
         }
         let (rank, of) = (self.rank as usize, self.of as usize);
-        let part = |number: usize| {
-            let number = number % of;
-            number * values.len() / of..(number + 1) * values.len() / of
-        };
+        let part = |number: usize| number * values.len() / of..(number + 1) * values.len() / of;
         let parts: Vec<Range<usize>> = (0..of).map(part).collect();
         for turn in 0..of - 1 {
             let sent = parts[(rank + of - turn) % of].clone();
@@ -277,10 +274,6 @@ impl Ring {
         Ok(true)
     }
 
-    fn before_this(&self) -> u32 {
-        (self.rank + self.of - 1) % self.of
-    }
-
     fn send(&mut self, mut bytes: &[u8]) -> Result<bool, RingError> {
         while !bytes.is_empty() {
             match self.next.write(bytes) {
@@ -290,10 +283,7 @@ impl Ring {
                         return Ok(false);
                     }
                 }
-                Err(reason) => {
-                    let rank = (self.rank + 1) % self.of;
-                    return self.gone(rank, reason);
-                }
+                Err(reason) => return self.gone(after(self.rank, self.of), reason),
             }
         }
         Ok(true)
@@ -312,7 +302,7 @@ impl Ring {
                         return Ok(false);
                     }
                 }
-                Err(reason) => return self.gone(self.before_this(), reason),
+                Err(reason) => return self.gone(before(self.rank, self.of), reason),
             }
         }
         Ok(true)
@@ -336,6 +326,14 @@ impl Drop for Ring {
     }
 }
 
+fn after(rank: u32, of: u32) -> u32 {
+    (rank + 1) % of
+}
+
+fn before(rank: u32, of: u32) -> u32 {
+    (rank + of - 1) % of
+}
+
 fn is_pause(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -352,11 +350,11 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn next(&self) -> u32 {
-        (self.rank + 1) % self.of
+        after(self.rank, self.of)
     }
 
     fn before(&self) -> u32 {
-        (self.rank + self.of - 1) % self.of
+        before(self.rank, self.of)
     }
 
     fn address(&self, rank: u32) -> PathBuf {

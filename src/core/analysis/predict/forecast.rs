@@ -305,43 +305,19 @@ fn deepen(scenario: &mut Scenario) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::predict::{
-        BatchCosts, BatchSizes, Costs, SampleCosts, ServiceCosts, Waking,
-    };
-    use crate::timeline::Pipeline;
+    use crate::analysis::predict::tests::workers;
+    use crate::analysis::predict::{Costs, SampleCosts};
 
     /// Whole-batch workers that decode for 1 ms, and a device.
     fn scenario(num_workers: usize, step: f64) -> Scenario {
-        Scenario {
-            pipeline: Pipeline::IMAGES,
-            layout: Layout::WholeBatch {
-                num_workers,
-                prefetch_factor: 2,
-            },
-            copy_ahead: Some(2),
-            batches: BatchSizes::all(8),
-            claim: 1,
-            ordered: true,
-            outstanding: 2 * num_workers,
+        let mut scenario = Scenario {
             warmup: 20,
             steps: 400,
-            later: u64::MAX,
-            cores: 2.0,
-            others: 0.0,
-            storage: None,
-            costs: ServiceCosts {
-                samples: vec![SampleCosts::computing(Costs::fixed(1e6))],
-                ..ServiceCosts::default()
-            },
-            device: Device::Beside {
-                step: BatchCosts::fixed(step, 0.0),
-                launch_wait: 0.0,
-                run_ahead: 2,
-                transfer: BatchCosts::default(),
-                copies_ahead: 2,
-            },
-            waking: Waking::default(),
-        }
+            ..workers(num_workers, 2.0, 0.0)
+        };
+        scenario.costs.samples = vec![SampleCosts::computing(Costs::fixed(1e6))];
+        scenario.device = scenario.device.with_step(step);
+        scenario
     }
 
     /// The ends of the interval over the value.

@@ -312,11 +312,6 @@ impl<'a> Simulation<'a> {
         self.shared = Some(shared);
     }
 
-    /// Whether the warm-up is over.
-    pub(super) fn is_warm(&self) -> bool {
-        self.device.is_warm(self.scenario.warmup)
-    }
-
     pub(super) fn start(&mut self) {
         let background = self.threads.len() as u32 - 1;
         self.admit(background, self.scenario.outstanding as u64);

@@ -10,7 +10,7 @@ fn pool(num_workers: usize) -> Layout {
 }
 
 /// Whole-batch workers whose samples compute for 1 ms, of a run that is longer than what is simulated of it.
-fn workers(num_workers: usize, cores: f64, latency: f64) -> Scenario {
+pub(super) fn workers(num_workers: usize, cores: f64, latency: f64) -> Scenario {
     Scenario {
         pipeline: Pipeline::IMAGES,
         layout: pool(num_workers),

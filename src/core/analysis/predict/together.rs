@@ -211,48 +211,22 @@ impl Meeting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::predict::{
-        BatchCosts, BatchSizes, Costs, Device, SampleCosts, ServiceCosts, Waking, simulate,
-    };
-    use crate::timeline::{Layout, Pipeline};
-
-    const SAMPLES: usize = 8;
+    use crate::analysis::predict::tests::workers;
+    use crate::analysis::predict::{BatchCosts, Costs, Device, SampleCosts, simulate};
 
     /// Two whole-batch workers that wait for `load` ns a sample, and a device that takes `step` ns.
     fn scenario(load: Costs, step: f64) -> Scenario {
-        Scenario {
-            pipeline: Pipeline::IMAGES,
-            layout: Layout::WholeBatch {
-                num_workers: 2,
-                prefetch_factor: 2,
-            },
-            copy_ahead: Some(2),
-            batches: BatchSizes::all(SAMPLES),
-            claim: 1,
-            ordered: true,
-            outstanding: 4,
+        let mut scenario = Scenario {
             warmup: 20,
             steps: 400,
-            later: u64::MAX,
-            cores: 4.0,
-            others: 0.0,
-            storage: None,
-            costs: ServiceCosts {
-                samples: vec![SampleCosts {
-                    computed: Costs::fixed(1.0),
-                    waited: load,
-                }],
-                ..ServiceCosts::default()
-            },
-            device: Device::Beside {
-                step: BatchCosts::fixed(step, 0.0),
-                launch_wait: 0.0,
-                run_ahead: 2,
-                transfer: BatchCosts::default(),
-                copies_ahead: 2,
-            },
-            waking: Waking::default(),
-        }
+            ..workers(2, 4.0, 0.0)
+        };
+        scenario.costs.samples = vec![SampleCosts {
+            computed: Costs::fixed(1.0),
+            waited: load,
+        }];
+        scenario.device = scenario.device.with_step(step);
+        scenario
     }
 
     fn on_host(mut scenario: Scenario, step: f64) -> Scenario {

@@ -39,14 +39,12 @@ pub(super) struct Arrival {
     samples: usize,
 }
 
-impl DeviceState {
-    /// Whether so many steps are done.
-    pub(super) fn is_warm(&self, steps: u64) -> bool {
-        self.steps >= steps
-    }
-}
-
 impl Simulation<'_> {
+    /// Whether the warm-up is over.
+    pub(super) fn is_warm(&self) -> bool {
+        self.device.steps >= self.scenario.warmup
+    }
+
     /// The thread that copies takes on its batch.
     pub(super) fn copy(&mut self, thread: u32) {
         if self.scenario.credits_on_take() {
@@ -182,25 +180,21 @@ impl Simulation<'_> {
     pub(super) fn launched(&mut self, thread: u32) {
         let samples = self.threads[thread as usize].item.samples as usize;
         let copied = self.device.copied.pop_front().unwrap_or(0.0);
-        if let Device::Beside {
-            step, launch_wait, ..
-        } = &self.scenario.device
-        {
+        if let Device::Beside { launch_wait, .. } = &self.scenario.device {
             // The thread may wake late from the launch; the device does not.
             let launched = match *launch_wait > 0.0 {
                 true => self.device.step_began + launch_wait,
                 false => self.clock.now(),
             };
-            let earliest = launched.max(copied);
-            if self.shared.is_some() {
-                self.device.launched.push_back((earliest, samples));
-                self.begin_launched();
-            } else {
-                let start = earliest.max(self.device.free_at);
-                let length = batch_cost(step, &mut self.deals.step, samples);
-                self.device.free_at = start + length;
-                self.device.unfinished.push_back(start + length);
-                self.ended(start, start + length, samples);
+            self.device
+                .launched
+                .push_back((launched.max(copied), samples));
+            self.begin_launched();
+            // Who is alone waits for nobody.
+            if self.shared.is_none()
+                && let Some(Arrival { end, .. }) = self.device.arrival
+            {
+                self.met(end);
             }
         }
         self.host_code(thread);
