@@ -368,7 +368,7 @@ pub struct PredictArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Data-parallel training")]
 pub struct RanksArgs {
-    /// Predict so many ranks like the measured one, which end each step together.
+    /// Predict this many ranks like the measured one, whose steps end together.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub ranks: Option<usize>,
 
@@ -376,11 +376,11 @@ pub struct RanksArgs {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "ranks", value_parser = at_least_one)]
     pub nodes: usize,
 
-    /// Bytes per second of the file server that all ranks read from, such as 10GB/s [default: enough].
+    /// Bytes per second of the file server that all ranks read from, such as 10GB/s [default: unlimited].
     #[arg(long, value_name = "RATE", requires = "ranks", value_parser = rate)]
     pub shared_bandwidth: Option<u64>,
 
-    /// Bytes per second that a node reads through its network [default: enough].
+    /// Bytes per second that a node reads through its network [default: unlimited].
     #[arg(long, value_name = "RATE", requires = "ranks", value_parser = rate)]
     pub node_bandwidth: Option<u64>,
 

@@ -52,9 +52,9 @@ fn print(out: &mut dyn Write, made: &RanksPrediction, many: ManyRanks) -> std::i
     let rate = made.samples_per_second;
     let apart = made.apart_samples_per_second;
     let of = format!(
-        "{} ranks, {} of what they would reach apart from each other",
-        many.ranks,
-        percent(rate.value / apart.max(1e-9))
+        "{} of what {} independent ranks would reach",
+        percent(rate.value / apart.max(1e-9)),
+        many.ranks
     );
     let mut table = table();
     table.push(row("samples/s", rate, number, &of));
