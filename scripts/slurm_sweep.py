@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Sweeps of 24 trials through Slurm on two nodes: undisturbed; a node killed; a trial over its limit; the sweep killed.
+"""What Slurm runs for stallscope, on two nodes.
 
-usage: slurm_sweep.py [undisturbed] [node] [limit] [killed]
+usage: slurm_sweep.py [undisturbed] [node] [limit] [killed] [tune] [ranks]
 
-Needs root, and Slurm as scripts/slurm-setup.sh starts it, which this does. Says of each sweep whether the records of all trials
-are there, on which nodes they ran, and which trials were started twice. The exit status is 1 where a record is missing or there
-twice, or where a trial was started twice that was not in flight. Build with `cargo build --release` first.
+undisturbed, node, limit, killed: sweeps of 24 trials, the second with a node killed, the third with a trial over its limit, the
+fourth killed itself. Says of each whether the records of all trials are there, on which nodes they ran, and which trials were
+started twice; fails where a record is missing or there twice, or where a trial was started twice that was not in flight.
+tune: a search with two trials at once; fails where its winner is more than 3 % slower than that of one trial after another.
+ranks: one run of four ranks, started by srun; fails where their merged report lacks one or has no wait of a rank for others.
+
+Needs root, and Slurm as scripts/slurm-setup.sh starts it, which this does. Build with `cargo build --release` first.
 """
 
 import collections
@@ -62,13 +66,13 @@ class Sweep:
 
     def running(self):
         """The trials in flight."""
-        with open(os.path.join(self.folder, "slurm-array.json")) as file:
-            places = json.load(file)["places"]
+        with open(os.path.join(self.folder, "slurm-arrays.json")) as file:
+            places = {array["name"]: array["places"] for array in json.load(file)}
         while True:
-            said = subprocess.run(["squeue", "--noheader", "--array", "--states=RUNNING", "--format=%K"], check=True,
+            said = subprocess.run(["squeue", "--noheader", "--array", "--states=RUNNING", "--format=%j %K"], check=True,
                                   capture_output=True, text=True)
-            if indices := said.stdout.split():
-                return {"{point}-{repeat}".format(**places[int(index)]) for index in indices}
+            if jobs := [line.split() for line in said.stdout.splitlines()]:
+                return {"{point}-{repeat}".format(**places[name][int(index)]) for name, index in jobs}
 
     def judge(self, name, in_flight, outcomes):
         """Prints what became of it; `outcomes` are those expected, by how many."""
@@ -124,8 +128,56 @@ def killed(folder):
     return sweep.judge("the sweep killed", in_flight, {"fits": TRIALS})
 
 
+#: A disk that takes 4 ms a read, any number of them at a time, and a device that takes 20 ms a batch of 10: trials do not slow each
+#: other down, though both nodes are this machine.
+SLOW_DISK = ["device=emulated:custom", "emulated.step_base=20ms", "storage.emulate=custom", "storage.latency=4ms",
+             "storage.seek=0ms", "storage.bandwidth=10GB/s", "batch.size=10", "num_workers=1", "generate.images=400"]
+
+
+def overridden(*sets):
+    return [word for one in sets for word in ("--set", one)]
+
+
+def tune(folder):
+    def found(name, *options):
+        began = time.monotonic()
+        words = [BINARY, "tune", os.path.join(ROOT, "configs/quickstart.toml"), "--max-workers", "6", "--steps", "40", "--json",
+                 *overridden(*SLOW_DISK, f"source.path={folder}/data"), "--out", os.path.join(folder, name), *options]
+        done = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return json.loads(done.stdout), time.monotonic() - began
+
+    alone, seconds_alone = found("alone")
+    both, seconds = found("both", "--launcher", "slurm", "--jobs", "2")
+    with open(os.path.join(folder, "both/launched/trials.jsonl")) as file:
+        nodes = collections.Counter(json.loads(line)["node"]["host"] for line in file)
+    ratio = both["winner"]["samples_per_second"] / alone["winner"]["samples_per_second"]
+    good = ratio > 0.97 and len(nodes) == 2
+    print(f"{'ok' if good else 'NO'}  tune: {ratio:.3f} of the winner of trials one after another ({alone['winner']['sets']}, and "
+          f"{both['winner']['sets']}), {len(alone['trials'])} trials in {seconds_alone:.0f} s and {len(both['trials'])} in "
+          f"{seconds:.0f} s, by node {dict(nodes)}", flush=True)
+    return good
+
+
+def ranks(folder):
+    """Rank 2 has the slow disk."""
+    out = os.path.join(folder, "run")
+    command = [BINARY, "run", os.path.join(ROOT, "configs/quickstart.toml"), "--run-dir", out, "--quiet",
+               *overridden("rank.all_reduce=true", "device=emulated:custom", "emulated.step_base=5ms", "batch.size=8", "steps=40",
+                           "generate.images=400", f"source.path={folder}/data")]
+    slow = overridden("storage.emulate=custom", "storage.latency=4ms", "storage.seek=0ms", "storage.bandwidth=10GB/s")
+    shell = f'[ $SLURM_PROCID = 2 ] && set -- "$@" {" ".join(slow)}; exec "$@"'
+    subprocess.run(["srun", "--nodes=2", "--ntasks=4", "--overcommit", "sh", "-c", shell, "sh", *command], cwd=ROOT, check=True)
+    said = subprocess.run([BINARY, "report", out, "--json"], check=True, stdout=subprocess.PIPE).stdout
+    merged = json.loads(said)
+    charge = next(iter(merged["charges"]), {})
+    good = len(merged["standing"]) == 4 and (charge.get("rank"), charge.get("stage")) == (2, "read")
+    print(f"{'ok' if good else 'NO'}  ranks: {len(merged['standing'])} of 4, waits charged to rank {charge.get('rank')}, "
+          f"{charge.get('stage')}", flush=True)
+    return good
+
+
 def main():
-    checks = {check.__name__: check for check in (undisturbed, node, limit, killed)}
+    checks = {check.__name__: check for check in (undisturbed, node, limit, killed, tune, ranks)}
     chosen = sys.argv[1:] or list(checks)
     if not set(chosen) <= set(checks):
         sys.exit(__doc__)

@@ -80,6 +80,46 @@ fn the_smallest_that_feeds_the_device_is_found_and_confirmed() {
     assert!((again / measured - 1.0).abs() < 0.15, "{again} {measured}");
 }
 
+/// A command in place of another machine; the disk is emulated, so that two trials do not slow each other down.
+#[test]
+fn trials_that_a_launcher_runs_two_at_once_find_as_much() {
+    let place = Place::with_images(400);
+    let slots = place.path("slots");
+    let launcher = format!("echo {{slot}} >> {}; sh -c {{}}", slots.display());
+    let args = [
+        "--json",
+        "--max-workers",
+        "6",
+        "--jobs",
+        "2",
+        "--launcher",
+        &launcher,
+    ];
+    let found = json(&tune(&place, &SLOW_DISK, &args).output().unwrap());
+    let trials = found["trials"].as_array().unwrap();
+    let slots = fs::read_to_string(slots).unwrap();
+    assert_eq!(slots.lines().count(), trials.len(), "{found:#}");
+    assert!(slots.lines().any(|slot| slot == "2"), "{found:#}");
+    let ratio = found["confirmation"]["ratio"].as_f64().unwrap();
+    assert!(ratio > 1.6, "{found:#}");
+    // Who ran each trial is noted, and what the trials said is gone.
+    let noted = fs::read_to_string(place.path("tuned/launched/trials.jsonl")).unwrap();
+    assert_eq!(noted.matches("\"host\"").count(), trials.len(), "{noted}");
+    assert!(!place.path("tuned/launched/launched").exists());
+}
+
+#[test]
+fn a_launcher_that_never_works_ends_the_search() {
+    let place = Place::with_images(60);
+    let args = ["--launcher", "echo no such host >&2; false {}"];
+    let out = tune(&place, &SLOW_DISK, &args).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert_says(
+        &text(&out.stderr),
+        &["does not run", "its command failed", "no such host"],
+    );
+}
+
 #[test]
 fn the_table_ends_with_the_answers() {
     let place = Place::with_images(400);

@@ -19,9 +19,8 @@ use crate::config::{Resolved, Settings};
 use crate::report::page::document_page;
 use crate::text::{Look, shell_word};
 use crate::tune::sweep::{
-    self, CommandLauncher, End, Grid, Journal, Launcher, Manifest, Node, Outcome, Place, Point,
-    Record, SlurmLauncher, SweepError, SweepFolder, SweepResults, TrialCommand, order,
-    resolve_points, summarize,
+    self, End, Grid, Journal, Manifest, Node, Outcome, Place, Point, Record, SweepError,
+    SweepFolder, SweepResults, order, resolve_points, summarize,
 };
 use crate::tune::{TrialError, TrialRunner};
 use anyhow::{Context, bail, ensure};
@@ -142,15 +141,13 @@ impl Plan {
         }
         let configuration = configuration(&args.experiment.config, &overrides, &points, &grid)?;
         let manifest = Manifest {
-            schema: Manifest::SCHEMA.to_owned(),
-            schema_version: Manifest::SCHEMA_VERSION,
-            stallscope_version: env!("CARGO_PKG_VERSION").to_owned(),
             config: args.experiment.config.clone(),
             grid,
             repeats: args.repeats,
             seed: args.seed,
             overrides,
             configuration,
+            ..Manifest::default()
         };
         Ok(Plan {
             manifest,
@@ -194,7 +191,7 @@ fn run_trials(
 ) -> anyhow::Result<End> {
     let stop = interrupt_switch()?;
     let order = order(plan.points.len(), args.repeats, args.seed);
-    let Some(launcher) = &args.launcher else {
+    let Some(launcher) = &args.elsewhere.launcher else {
         // Of a sweep that was begun with a launcher.
         sweep::take_ended(folder, &plan.points, journal)?;
         let runner = runner(&plan.manifest, folder.trials()?, stop)?;
@@ -205,13 +202,7 @@ fn run_trials(
         let end = sweep::sweep(&plan.points, &order, journal, trial, noted)?;
         return Ok(end);
     };
-    let trial = TrialCommand::of(&folder.file(""))?;
-    let launcher: &mut dyn Launcher = match launcher {
-        LauncherArg::Slurm(options) => &mut SlurmLauncher::new(options, args.jobs, trial)?,
-        LauncherArg::Command(command) => {
-            &mut CommandLauncher::new(command, args.jobs.unwrap_or(1), trial)
-        }
-    };
+    let launcher = &mut *launcher.launcher(args.elsewhere.jobs, folder)?;
     let kept = (folder, journal);
     let end = sweep::launch(&plan.points, &order, kept, launcher, &stop, progress::show)?;
     Ok(end)
@@ -239,25 +230,19 @@ pub fn trial(args: &SweepTrialArgs, out: &mut dyn Write) -> anyhow::Result<ExitC
         "the sweep was begun by stallscope {}, and this is {own}\n  try: the same program on all machines",
         manifest.stallscope_version
     );
-    let points = manifest.grid.points();
-    ensure!(
-        args.place.point < points.len(),
-        "the sweep has no trial {}",
-        args.place
-    );
     // For the launcher's log.
     writeln!(out, "trial {} on {}", args.place, Node::this().host)?;
     let stop = interrupt_switch()?;
     let runner = runner(&manifest, tempfile::tempdir()?, stop.clone())?;
     let trial = |name: &str, sets: &[String]| runner.run(name, sets);
-    match sweep::run_one(&args.folder, &points, args.place, &stop, trial) {
+    match sweep::run_one(&args.folder, &manifest, args.place, &stop, trial) {
         Err(SweepError::Trial(TrialError::Stopped)) => Ok(ExitCode::from(INTERRUPTED)),
         run => Ok(run.map(|()| ExitCode::SUCCESS)?),
     }
 }
 
 /// The hardware of those trials that a launcher started, with the machines that have it, where there are several.
-fn different_hardware(records: &[Record]) -> Option<String> {
+pub(super) fn different_hardware(records: &[Record]) -> Option<String> {
     let mut hosts: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for node in records.iter().filter_map(|record| record.node.as_ref()) {
         hosts.entry(node.hardware()).or_default().insert(&node.host);
@@ -336,9 +321,10 @@ fn resuming(args: &SweepArgs, folder: &Path) -> String {
     );
     words.extend(args.steps.map(|steps| format!("--steps {steps}")));
     words.push(format!("--repeats {} --seed {}", args.repeats, args.seed));
-    let launcher = args.launcher.iter().map(LauncherArg::to_string);
+    let elsewhere = &args.elsewhere;
+    let launcher = elsewhere.launcher.iter().map(LauncherArg::to_string);
     words.extend(launcher.map(|launcher| flag("--launcher", &launcher)));
-    words.extend(args.jobs.map(|jobs| format!("--jobs {jobs}")));
+    words.extend(elsewhere.jobs.map(|jobs| format!("--jobs {jobs}")));
     words.push(format!("--out {}", shell_path(folder)));
     words.join(" ")
 }

@@ -12,15 +12,16 @@ mod tuned_file;
 use super::args::TuneArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{default_run_dir, provide_data, trial_steps};
+use super::sweep::different_hardware;
 use super::{messages, out_folder, progress};
 use crate::config::{Resolved, Settings};
 use crate::machine::memory_to_fill_bytes;
 use crate::report::page::document_page;
 use crate::session::training_samples;
 use crate::text::width;
-use crate::tune::sweep::write_whole;
+use crate::tune::sweep::{Manifest, SweepFolder, write_whole};
 use crate::tune::tuning::{self, Attempt, Request, TuneError, Tuning};
-use crate::tune::{TrialError, TrialRunner};
+use crate::tune::{Elsewhere, TrialError, TrialRunner};
 use anyhow::Context;
 use forecaster::FromReports;
 use std::fs::File;
@@ -58,22 +59,49 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
             .chain(memory_to_fill_bytes())
             .min(),
     };
-    let mut forecaster = FromReports::default();
     let folder = Folder::make(args, &config)?;
     let steps = steps(args, &config);
     announce(&request, steps, &folder.path);
-    let runs = tempfile::tempdir_in(&folder.path);
-    let runs = runs.context("cannot make a folder for the trials")?;
     let sets = [&overrides[..], &trial_steps(steps, &config)].concat();
-    let runner = TrialRunner::new(&args.experiment.config, sets, runs, interrupt_switch()?)?;
-    let found = tuning::tune(
-        &request,
-        &mut forecaster,
-        &mut |sets| runner.run("trial", sets),
-        &mut |one| {
-            folder.note(one);
-        },
-    );
+    let stop = interrupt_switch()?;
+    let mut noted = |one: &Attempt| folder.note(one);
+    let found = match &args.elsewhere.launcher {
+        None => {
+            let runs = tempfile::tempdir_in(&folder.path);
+            let runs = runs.context("cannot make a folder for the trials")?;
+            let runner = TrialRunner::new(&args.experiment.config, sets, runs, stop)?;
+            let mut trials = |sets: &[String]| runner.run("trial", sets);
+            tuning::tune(
+                &request,
+                &mut FromReports::default(),
+                &mut trials,
+                &mut noted,
+            )
+        }
+        Some(launcher) => {
+            let manifest = Manifest {
+                config: args.experiment.config.clone(),
+                overrides: sets,
+                keeps_reports: true,
+                ..Manifest::default()
+            };
+            let launched = SweepFolder::open(&folder.path.join("launched"), &manifest)?;
+            let at_once = args.elsewhere.jobs.unwrap_or(1);
+            let launcher = &mut *launcher.launcher(Some(at_once), &launched)?;
+            let mut trials = Elsewhere::new((&launched, manifest), launcher, at_once, stop)?;
+            let found = tuning::tune(
+                &request,
+                &mut FromReports::default(),
+                &mut trials,
+                &mut noted,
+            );
+            trials.end();
+            if let Some(different) = different_hardware(trials.records()) {
+                messages::warn(different);
+            }
+            found
+        }
+    };
     let found = match found {
         Err(TuneError::Trial(TrialError::Stopped)) => {
             eprintln!("stopped before anything was measured");

@@ -4,6 +4,7 @@
 //! takes only itself. May use `analysis`, `config` and
 //! `report`.
 
+mod elsewhere;
 mod fit;
 mod grid;
 mod noise;
@@ -13,6 +14,7 @@ pub mod sweep;
 mod trial;
 pub mod tuning;
 
+pub use elsewhere::Elsewhere;
 pub use fit::{MOST_FIT_TRIALS, batch_size_that_fits};
 pub use noise::{of_the_knee, run_spread};
 pub use program::{program, set_program};

@@ -127,6 +127,9 @@ pub enum TrialError {
     /// It failed for another reason than memory.
     #[error("the trial with {settings} failed: {reason}")]
     Failed { settings: String, reason: String },
+    /// It cannot be run on another machine, for this reason.
+    #[error("{0}")]
+    Elsewhere(String),
     #[error("cannot {action} {path}: {source}")]
     Io {
         action: &'static str,

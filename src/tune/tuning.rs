@@ -7,8 +7,11 @@
 //! where forecasts lead. Two are kept for the end: start and winner run once more, since one run may be luck; where
 //! it was, and another may be the best after all, what is left of the trials goes to telling them apart.
 //!
-//! Invariants: a pure function over a [`Forecaster`] and a closure that runs a trial. Never more trials than
-//! allowed, and before the end never the same point twice.
+//! Where several trials run at once, the next one is chosen without those under way, as if they brought nothing: each that
+//! ends is learned from at once.
+//!
+//! Invariants: a pure function over a [`Forecaster`] and [`Trials`]. Never more trials than allowed, and before the end never
+//! the same point twice.
 
 mod confirm;
 mod correction;
@@ -19,6 +22,7 @@ mod objective;
 mod size;
 mod space;
 mod survey;
+mod underway;
 mod unmeasured;
 
 pub use forecast::{Estimate, Forecast, Forecaster, NoForecast};
@@ -28,6 +32,7 @@ pub use found::{
 pub use objective::{KNEE, Objective};
 pub use size::Size;
 pub use space::{Axis, Space};
+pub use underway::{Trials, Underway};
 
 use super::trial::{Measured, Outcome, TrialError};
 use crate::analysis::Suggestion;
@@ -54,23 +59,24 @@ pub struct Request {
     pub most_loader_memory_bytes: Option<u64>,
 }
 
-/// Searches. `trial` runs the start configuration with `key=value` texts on top; `on_trial` is told of each
+/// Searches. `trials` run the start configuration with `key=value` texts on top; `on_trial` is told of each
 /// trial when it is over.
 ///
 /// # Errors
-/// A start that does not run or cannot be forecast, or an error of `trial` other than that it was stopped
+/// A start that does not run or cannot be forecast, or an error of `trials` other than that they were stopped
 /// after the start had been measured: what was found until then is then the result.
 pub fn tune(
     request: &Request,
     forecaster: &mut dyn Forecaster,
-    trial: &mut dyn FnMut(&[String]) -> Result<Outcome, TrialError>,
+    trials: &mut dyn Trials,
     on_trial: &mut dyn FnMut(&Attempt),
 ) -> Result<Tuning, TuneError> {
     let mut search = Search {
         request,
         forecaster,
-        trial,
+        trials,
         on_trial,
+        underway: Vec::new(),
         attempts: Vec::new(),
         ruled_out: Vec::new(),
     };
@@ -96,8 +102,9 @@ fn is_stop(result: Result<(), TuneError>) -> Result<bool, TuneError> {
 struct Search<'a> {
     request: &'a Request,
     forecaster: &'a mut dyn Forecaster,
-    trial: &'a mut dyn FnMut(&[String]) -> Result<Outcome, TrialError>,
+    trials: &'a mut dyn Trials,
     on_trial: &'a mut dyn FnMut(&Attempt),
+    underway: Vec<Underway>,
     attempts: Vec<Attempt>,
     ruled_out: Vec<RuledOut>,
 }
@@ -128,71 +135,120 @@ impl Search<'_> {
         Err(TuneError::Start { why })
     }
 
-    /// Runs `point`, tells of it, and learns from it.
+    /// Runs `point` while nothing else runs, tells of it, and learns from it.
     fn run(
         &mut self,
         purpose: Purpose,
         point: &Point,
-        predicted: Option<&Candidate>,
+        predicted: Option<Candidate>,
     ) -> Result<Outcome, TuneError> {
-        let sets = self.request.space.sets(point);
-        let outcome = (self.trial)(&sets)?;
+        self.begin(purpose, point, predicted);
+        self.end_one()
+    }
+
+    /// Decides on a trial of `point`.
+    fn begin(&mut self, purpose: Purpose, point: &Point, predicted: Option<Candidate>) {
+        self.underway.push(Underway {
+            number: self.trials_begun() + 1,
+            sets: self.request.space.sets(point),
+            purpose,
+            point: point.clone(),
+            predicted,
+        });
+    }
+
+    fn trials_begun(&self) -> usize {
+        self.attempts.len() + self.underway.len()
+    }
+
+    /// Waits until a trial has ended, tells of it, and learns from it.
+    fn end_one(&mut self) -> Result<Outcome, TuneError> {
+        let ended = self.trials.wait(&self.underway);
+        if ended.is_err() {
+            // None of them runs on.
+            self.underway.clear();
+        }
+        let (place, outcome) = ended?;
+        let one = self.underway.remove(place);
         let mut not_learned = None;
         if let Some(measured) = outcome.fits() {
-            not_learned = self.forecaster.learn(&sets, &measured.report).err();
-        } else if let Some(candidate) = predicted {
+            not_learned = self.forecaster.learn(&one.sets, &measured.report).err();
+        } else if let Some(candidate) = &one.predicted {
             self.ruled_out.extend(RuledOut::by(candidate, &outcome));
         }
-        let predicted = predicted.map(Candidate::prediction);
+        let predicted = one.predicted.as_ref().map(Candidate::prediction);
         let error_share = predicted.as_ref().zip(outcome.fits());
         let error_share = error_share.map(|(predicted, measured)| {
             predicted.samples_per_second.value / measured.samples_per_second - 1.0
         });
         let attempt = Attempt {
-            number: self.attempts.len() + 1,
-            purpose,
-            sets,
+            number: one.number,
+            purpose: one.purpose,
+            sets: one.sets,
             predicted,
             error_share: error_share.filter(|share| share.is_finite()),
             not_learned,
             outcome: outcome.clone(),
-            point: point.clone(),
+            point: one.point,
         };
         (self.on_trial)(&attempt);
         self.attempts.push(attempt);
         Ok(outcome)
     }
 
-    /// Tries points until nothing better is expected or the trials are used up.
-    fn look(&mut self) -> Result<(), TuneError> {
-        let mut knees = 0;
-        while self.attempts.len() + CONFIRMING < self.request.trials {
-            let survey = self.survey(self.outlook())?;
-            let best = self.better(&survey);
-            if let Some(point) = survey.unmeasured.first()
-                && !(best.is_some() && self.is_last_chance())
-            {
-                self.run(Purpose::Unmeasured, point, None)?;
-                continue;
-            }
-            let cheap = self.request.objective == Objective::Cost || knees < KNEE_TRIALS;
-            let knee = || self.knee(&survey).filter(|knee| !knee.is_tried && cheap);
-            let next = best.map(|best| (Purpose::Best, best));
-            let Some((purpose, next)) = next.or_else(|| Some((Purpose::Knee, knee()?))) else {
-                break;
-            };
-            knees += usize::from(purpose == Purpose::Knee);
-            let next = survey.in_full(&self.request.space, self.forecaster, next);
-            self.run(purpose, &next.point, Some(&next))?;
+    /// Waits until all trials have ended.
+    fn end_all(&mut self) -> Result<(), TuneError> {
+        while !self.underway.is_empty() {
+            self.end_one()?;
         }
         Ok(())
     }
 
+    /// Tries points until nothing better is expected or the trials are used up.
+    fn look(&mut self) -> Result<(), TuneError> {
+        let mut knees = 0;
+        loop {
+            while self.underway.len() < self.trials.at_once() && self.begin_next(&mut knees)? {}
+            if self.underway.is_empty() {
+                return Ok(());
+            }
+            self.end_one()?;
+        }
+    }
+
+    /// Decides on the next trial; false where none is worth it, or none is left.
+    fn begin_next(&mut self, knees: &mut usize) -> Result<bool, TuneError> {
+        if self.trials_begun() + CONFIRMING >= self.request.trials {
+            return Ok(false);
+        }
+        let survey = self.survey(self.outlook())?;
+        let best = self.better(&survey);
+        if let Some(point) = survey.unmeasured.first()
+            && !(best.is_some() && self.is_last_chance())
+        {
+            self.begin(Purpose::Unmeasured, point, None);
+            return Ok(true);
+        }
+        // What is the smallest that is good enough shows once the best is known.
+        let cheap = self.request.objective == Objective::Cost || *knees < KNEE_TRIALS;
+        let may_look = cheap && self.underway.is_empty();
+        let knee = || self.knee(&survey).filter(|knee| !knee.is_tried && may_look);
+        let next = best.map(|best| (Purpose::Best, best));
+        let Some((purpose, next)) = next.or_else(|| Some((Purpose::Knee, knee()?))) else {
+            return Ok(false);
+        };
+        *knees += usize::from(purpose == Purpose::Knee);
+        let next = survey.in_full(&self.request.space, self.forecaster, next);
+        self.begin(purpose, &next.point.clone(), Some(next));
+        Ok(true)
+    }
+
     /// Whether the next trial is the only one that can go where the forecasts lead.
     fn is_last_chance(&self) -> bool {
-        let mut purposes = self.attempts.iter().map(|attempt| attempt.purpose);
+        let ended = self.attempts.iter().map(|attempt| attempt.purpose);
+        let mut purposes = ended.chain(self.underway.iter().map(|one| one.purpose));
         let is_led = purposes.any(|purpose| matches!(purpose, Purpose::Best | Purpose::Knee));
-        !is_led && self.attempts.len() + CONFIRMING + 1 == self.request.trials
+        !is_led && self.trials_begun() + CONFIRMING + 1 == self.request.trials
     }
 
     fn outlook(&self) -> Outlook {
@@ -223,7 +279,7 @@ impl Search<'_> {
         Survey::of(
             self.request,
             self.forecaster,
-            &self.attempts,
+            (&self.attempts, &self.underway),
             &self.ruled_out,
             outlook,
         )

@@ -3,7 +3,10 @@
 use super::{MOST_REPEATS, MOST_THREADS, OutputArgs, at_least_one, up_to};
 use crate::config::{parse_bytes, parse_rate, parse_time};
 use crate::session::{FreeStages, ManyRanks};
-use crate::tune::sweep::{Place, SLOT, TRIAL};
+use crate::tune::sweep::{
+    CommandLauncher, Launcher, Place, SLOT, SlurmLauncher, SweepError, SweepFolder, TRIAL,
+    TrialCommand,
+};
 use crate::tune::tuning::Objective;
 use clap::{Args, ValueEnum};
 use std::fmt;
@@ -101,21 +104,28 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 
-    /// Run the trials elsewhere, through Slurm or a command.
-    ///
-    /// `slurm` submits them as an array of jobs, each with a node to itself; words behind it are options of sbatch:
-    /// `'slurm --time=10 --partition=gpu'`. In any other command, such as `'ssh node{slot} {}'`, {} stands for the
-    /// command line of a trial, as one word, and {slot} for a number from 1 to --jobs. All machines must see the
-    /// sweep's folder, the data and this program under the same paths.
-    #[arg(long, value_name = "COMMAND")]
-    pub launcher: Option<LauncherArg>,
-
-    /// Trials that run at once [default: 1; with Slurm as many as it starts].
-    #[arg(long, value_name = "N", requires = "launcher", value_parser = at_least_one)]
-    pub jobs: Option<usize>,
+    #[command(flatten)]
+    pub elsewhere: ElsewhereArgs,
 
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// Where trials run, if not here.
+#[derive(Debug, Args)]
+pub struct ElsewhereArgs {
+    /// Run the trials elsewhere, through Slurm or a command.
+    ///
+    /// `slurm` submits them as arrays of jobs, each with a node to itself; words behind it are options of sbatch:
+    /// `'slurm --time=10 --partition=gpu'`. In any other command, such as `'ssh node{slot} {}'`, {} stands for the
+    /// command line of a trial, as one word, and {slot} for a number from 1 to --jobs. All machines must see the
+    /// folder of --out, the data and this program under the same paths.
+    #[arg(long, value_name = "COMMAND")]
+    pub launcher: Option<LauncherArg>,
+
+    /// Trials that run at once [default: 1; of a sweep with Slurm as many as it starts].
+    #[arg(long, value_name = "N", requires = "launcher", value_parser = at_least_one)]
+    pub jobs: Option<usize>,
 }
 
 /// What starts trials elsewhere.
@@ -125,6 +135,26 @@ pub enum LauncherArg {
     Slurm(String),
     /// A command with a place for the trial's.
     Command(String),
+}
+
+impl LauncherArg {
+    /// What starts the trials of the sweep in `folder`, so many at once.
+    ///
+    /// # Errors
+    /// What an earlier process has noted there and cannot be read.
+    pub fn launcher(
+        &self,
+        jobs: Option<usize>,
+        folder: &SweepFolder,
+    ) -> Result<Box<dyn Launcher>, SweepError> {
+        let trial = TrialCommand::of(&folder.file(""))?;
+        Ok(match self {
+            LauncherArg::Slurm(options) => Box::new(SlurmLauncher::new(options, jobs, trial)?),
+            LauncherArg::Command(command) => {
+                Box::new(CommandLauncher::new(command, jobs.unwrap_or(1), trial))
+            }
+        })
+    }
 }
 
 impl FromStr for LauncherArg {
@@ -279,6 +309,9 @@ pub struct TuneArgs {
     /// The folder for tuned.toml and trials.jsonl [default: traces/tune-CONFIG-TIMESTAMP].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub elsewhere: ElsewhereArgs,
 
     #[command(flatten)]
     pub output: OutputArgs,

@@ -4,7 +4,7 @@
 //! `error`, `grid`.
 
 use super::error::SweepError;
-use super::grid::Grid;
+use super::grid::{Grid, Point};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -28,6 +28,12 @@ pub struct Manifest {
     /// The experiment file.
     pub config: PathBuf,
     pub grid: Grid,
+    /// The `key=value` texts of each point, where they are of no grid.
+    #[serde(default)]
+    pub listed: Vec<Vec<String>>,
+    /// Trials that a launcher starts leave their reports beside their records.
+    #[serde(default)]
+    pub keeps_reports: bool,
     pub repeats: usize,
     /// Of the order of trials.
     pub seed: u64,
@@ -37,9 +43,40 @@ pub struct Manifest {
     pub configuration: BTreeMap<String, Option<String>>,
 }
 
+impl Default for Manifest {
+    /// Of no points, by this program.
+    fn default() -> Manifest {
+        Manifest {
+            schema: Manifest::SCHEMA.to_owned(),
+            schema_version: Manifest::SCHEMA_VERSION,
+            stallscope_version: env!("CARGO_PKG_VERSION").to_owned(),
+            config: PathBuf::new(),
+            grid: Grid::default(),
+            listed: Vec::new(),
+            keeps_reports: false,
+            repeats: 1,
+            seed: 0,
+            overrides: Vec::new(),
+            configuration: BTreeMap::new(),
+        }
+    }
+}
+
 impl Manifest {
     pub const SCHEMA: &str = "stallscope-sweep";
     pub const SCHEMA_VERSION: u32 = 1;
+
+    /// All points.
+    pub fn points(&self) -> Vec<Point> {
+        if self.listed.is_empty() {
+            return self.grid.points();
+        }
+        let point = |settings: &Vec<String>| Point {
+            places: Vec::new(),
+            settings: settings.clone(),
+        };
+        self.listed.iter().map(point).collect()
+    }
 
     /// That of the sweep in `folder`; `None` where there is none.
     ///
@@ -128,13 +165,21 @@ impl SweepFolder {
                 folder.clean();
             }
             None => {
-                let mut text = serde_json::to_vec_pretty(manifest)
-                    .map_err(|error| SweepError::io("write", path)(error.into()))?;
-                text.push(b'\n');
-                folder.write(MANIFEST, &text)?;
+                folder.describe(manifest)?;
             }
         }
         Ok(folder)
+    }
+
+    /// Writes which sweep it holds.
+    ///
+    /// # Errors
+    /// Whatever the file system refuses.
+    pub fn describe(&self, manifest: &Manifest) -> Result<(), SweepError> {
+        let mut text = serde_json::to_vec_pretty(manifest)
+            .map_err(|error| SweepError::io("write", &self.path)(error.into()))?;
+        text.push(b'\n');
+        self.write(MANIFEST, &text)
     }
 
     fn manifest(&self) -> Result<Option<Manifest>, SweepError> {

@@ -133,9 +133,14 @@ impl Journal {
         &self.records
     }
 
+    /// What the trial at `place` came to, where it has ended.
+    pub fn of(&self, place: Place) -> Option<&Record> {
+        self.records.iter().find(|record| record.place == place)
+    }
+
     /// Whether the trial at `place` has ended.
     pub fn has(&self, place: Place) -> bool {
-        self.records.iter().any(|record| record.place == place)
+        self.of(place).is_some()
     }
 
     /// Adds a record, on disk when this returns.

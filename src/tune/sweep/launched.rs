@@ -1,18 +1,19 @@
 //! Trials that a launcher starts on machines which share the sweep's folder, several at once.
 //!
 //! Each is `stallscope sweep-trial FOLDER POINT-REPEAT`. It says again and again that it runs, by a file in the folder, and leaves its
-//! record there, which the sweep takes into its journal. So trials go on where the sweep is killed, nothing that has ended is lost,
-//! and a sweep that goes on knows what still runs.
+//! record there, and its report where that is wanted, which the sweep takes into its journal. So trials go on where the sweep is
+//! killed, nothing that has ended is lost, and a sweep that goes on knows what still runs.
 //!
-//! May use: `error`, `folder`, `journal`, `launcher`, `order`, `trial`.
+//! May use: `error`, `folder`, `journal`, `launcher`, `order`, `trial`; `report`.
 
 use super::error::SweepError;
-use super::folder::{SweepFolder, write_json};
+use super::folder::{Manifest, SweepFolder, write_json};
 use super::grid::Point;
 use super::journal::{Figures, Journal, Node, Outcome, Record};
 use super::launcher::{Ending, Launcher};
 use super::order::Place;
 use super::{End, now_unix_seconds};
+use crate::report::Report;
 use crate::tune::trial::{self, TrialError};
 use std::collections::HashMap;
 use std::fs;
@@ -28,6 +29,8 @@ const SAID: &str = "launched";
 const STOP: &str = "stop";
 /// Behind the place of a trial that runs.
 const RUNNING: &str = "running";
+/// Behind the place of a trial whose report is in the file.
+const REPORT: &str = "report";
 
 /// How often a trial is started by one process that is lost with its machine or job.
 const MOST_STARTS: usize = 3;
@@ -43,20 +46,36 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SAY_EVERY: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// Runs the trial at `place` and leaves its record in `folder`, in place of whoever started it. `trial` is as for
-/// [`sweep`](super::sweep()); `stop` is set where the sweep was stopped.
+/// Runs the trial at `place` of the sweep `manifest` and leaves its record in `folder`, in place of whoever started it. `trial` is
+/// as for [`sweep`](super::sweep()); `stop` is set where the sweep was stopped.
 ///
 /// # Errors
-/// A trial that could not be started or was stopped, and a file system that refuses the record.
+/// A place that the sweep does not have, a trial that could not be started or was stopped, and a file system that refuses the record.
 pub fn run_one(
     folder: &Path,
-    points: &[Point],
+    manifest: &Manifest,
     place: Place,
     stop: &AtomicBool,
-    trial: impl FnMut(&str, &[String]) -> Result<trial::Outcome, TrialError>,
+    mut trial: impl FnMut(&str, &[String]) -> Result<trial::Outcome, TrialError>,
 ) -> Result<(), SweepError> {
     let said = folder.join(SAID);
     fs::create_dir_all(&said).map_err(SweepError::io("create", &said))?;
+    let points = manifest.points();
+    if place.point >= points.len() {
+        return Err(SweepError::Damaged {
+            path: folder.to_owned(),
+            what: format!("the sweep in it has no trial {place}"),
+        });
+    }
+    let report = said.join(format!("{place}.{REPORT}"));
+    let mut unwritten = Ok(());
+    let trial = |name: &str, sets: &[String]| {
+        let outcome = trial(name, sets)?;
+        if let Some(measured) = outcome.fits().filter(|_| manifest.keeps_reports) {
+            unwritten = write_json(&report, &*measured.report);
+        }
+        Ok(outcome)
+    };
     let running = said.join(format!("{place}.{RUNNING}"));
     let ended = AtomicBool::new(false);
     let record = thread::scope(|scope| {
@@ -71,12 +90,13 @@ pub fn run_one(
             }
         });
         let _ends = Ends(&ended, teller.thread());
-        run_trial(points, place, trial)
+        run_trial(&points, place, trial)
     });
     let node = Node::this();
     // Two that were started of the same trial do not write the same file.
     let path = said.join(format!("{place}-{}-{}.json", node.host, std::process::id()));
-    let written = record.map_err(SweepError::Trial).and_then(|mut record| {
+    let record = record.map_err(SweepError::Trial);
+    let written = unwritten.and(record).and_then(|mut record| {
         record.node = Some(node);
         write_json(&path, &record)
     });
@@ -178,6 +198,19 @@ fn running(folder: &SweepFolder) -> Result<Vec<Place>, SweepError> {
     Ok(paths.filter_map(place).collect())
 }
 
+/// The report of the trial at `place`, whose record was taken out of `folder`.
+///
+/// # Errors
+/// One that is not there, or cannot be read.
+pub fn report_of(folder: &SweepFolder, place: Place) -> Result<Report, SweepError> {
+    let path = folder.file(SAID).join(format!("{place}.{REPORT}"));
+    let text = fs::read(&path).map_err(SweepError::io("read", &path))?;
+    Report::from_json(&text).map_err(|error| SweepError::Damaged {
+        path,
+        what: error.to_string(),
+    })
+}
+
 /// Has `launcher` run those trials of `order` that `journal` does not have yet, until `stop` is set. What is lost with its machine is
 /// started again, up to three times in all, and is then left undone. `noted` hears of each record, of the trials that are left,
 /// and how many of them run at once.
@@ -192,75 +225,129 @@ pub fn launch(
     stop: &AtomicBool,
     mut noted: impl FnMut(&Journal, &Record, &[Place], usize),
 ) -> Result<End, SweepError> {
-    let said = folder.file(SAID);
-    fs::create_dir_all(&said).map_err(SweepError::io("create", &said))?;
-    fs::remove_file(said.join(STOP)).ok();
-    let mut trials: HashMap<Place, Trial> = HashMap::new();
-    // Of a sweep that was killed, and that its launcher knows no more of, or does.
-    for place in running(folder)? {
-        trials.insert(place, Trial::underway(false));
-    }
-    for place in launcher.running() {
-        trials.insert(place, Trial::underway(true));
-    }
-    let mut reason = None;
-    let mut looked = Instant::now();
+    let mut launched = Launched::new(folder, launcher)?;
     loop {
-        for (place, ending) in launcher.ended()? {
-            let trial = trials.entry(place).or_insert_with(|| Trial::underway(true));
+        let new = launched.look(points, journal)?;
+        let missing = |place: &&Place| !journal.has(**place);
+        let left: Vec<Place> = order.iter().filter(missing).copied().collect();
+        for record in &new {
+            noted(journal, record, &left, launched.at_once());
+        }
+        if stop.load(Ordering::Relaxed) {
+            launched.stop()?;
+            take_ended(folder, points, journal)?;
+            return Ok(End::Stopped);
+        }
+        if left.is_empty() {
+            launched.forget();
+            return Ok(End::Complete);
+        }
+        if let Some(reason) = launched.start(&left)? {
+            return Ok(End::Lost(reason));
+        }
+    }
+}
+
+/// The trials that a launcher runs for the sweep in a folder.
+pub struct Launched<'a> {
+    folder: &'a SweepFolder,
+    launcher: &'a mut dyn Launcher,
+    trials: HashMap<Place, Trial>,
+    /// When it was looked last who says nothing any more.
+    looked: Instant,
+    /// Why the last one that was lost was.
+    reason: Option<String>,
+}
+
+impl<'a> Launched<'a> {
+    /// With those that an earlier process has left running.
+    ///
+    /// # Errors
+    /// A folder that cannot be written to.
+    pub fn new(
+        folder: &'a SweepFolder,
+        launcher: &'a mut dyn Launcher,
+    ) -> Result<Launched<'a>, SweepError> {
+        let said = folder.file(SAID);
+        fs::create_dir_all(&said).map_err(SweepError::io("create", &said))?;
+        fs::remove_file(said.join(STOP)).ok();
+        let mut trials: HashMap<Place, Trial> = HashMap::new();
+        // Of a sweep that was killed, and that its launcher knows no more of, or does.
+        for place in running(folder)? {
+            trials.insert(place, Trial::underway(false));
+        }
+        for place in launcher.running() {
+            trials.insert(place, Trial::underway(true));
+        }
+        Ok(Launched {
+            folder,
+            launcher,
+            trials,
+            looked: Instant::now(),
+            reason: None,
+        })
+    }
+
+    /// How many run now.
+    pub fn at_once(&self) -> usize {
+        self.launcher.at_once()
+    }
+
+    /// Takes what has ended into `journal`; returns the records that are new.
+    ///
+    /// # Errors
+    /// A launcher that fails, and a folder or journal that cannot be written to.
+    pub fn look(
+        &mut self,
+        points: &[Point],
+        journal: &mut Journal,
+    ) -> Result<Vec<Record>, SweepError> {
+        for (place, ending) in self.launcher.ended()? {
+            let trials = self.trials.entry(place);
+            let trial = trials.or_insert_with(|| Trial::underway(true));
             trial.state = State::Ended(Instant::now(), ending);
         }
-        if looked.elapsed() > SAY_EVERY {
-            looked = Instant::now();
-            let running = running(folder)?;
+        if self.looked.elapsed() > SAY_EVERY {
+            self.looked = Instant::now();
+            let running = running(self.folder)?;
             let gone = |(place, trial): &(&Place, &mut Trial)| {
                 !trial.launched && trial.is_underway() && !running.contains(place)
             };
-            for (_, trial) in trials.iter_mut().filter(gone) {
+            for (_, trial) in self.trials.iter_mut().filter(gone) {
                 trial.state =
                     State::Ended(Instant::now(), Ending::Lost("it says nothing".to_owned()));
             }
         }
         // After it was asked who has ended: what has left a record is not lost.
-        let mut new = take_ended(folder, points, journal)?;
-        for (place, trial) in &mut trials {
-            if let Some(ending) = trial.is_over().filter(|_| !journal.has(*place)) {
-                trial.state = State::Waiting;
-                match ending {
-                    Ending::Final(outcome) => {
-                        let record = record(
-                            *place,
-                            &points[place.point].settings,
-                            Duration::ZERO,
-                            outcome,
-                        );
-                        journal.append(record.clone())?;
-                        new.push(record);
-                    }
-                    Ending::Lost(why) => reason = Some(why),
-                    Ending::Done => {
-                        reason = Some("its job ended well and left no record".to_owned())
-                    }
+        let mut new = take_ended(self.folder, points, journal)?;
+        for (place, trial) in &mut self.trials {
+            let Some(ending) = trial.is_over().filter(|_| !journal.has(*place)) else {
+                continue;
+            };
+            trial.state = State::Waiting;
+            match ending {
+                Ending::Final(outcome) => {
+                    let settings = &points[place.point].settings;
+                    let record = record(*place, settings, Duration::ZERO, outcome);
+                    journal.append(record.clone())?;
+                    new.push(record);
+                }
+                Ending::Lost(why) => self.reason = Some(why),
+                Ending::Done => {
+                    self.reason = Some("its job ended well and left no record".to_owned());
                 }
             }
         }
-        let missing = |place: &&Place| !journal.has(**place);
-        let left: Vec<Place> = order.iter().filter(missing).copied().collect();
+        Ok(new)
+    }
+
+    /// Starts those of `left` that may run and do not, and waits a moment. Returns why nothing runs, where nothing will any more.
+    ///
+    /// # Errors
+    /// A launcher that fails.
+    pub fn start(&mut self, left: &[Place]) -> Result<Option<String>, SweepError> {
+        let trials = &self.trials;
         let underway = |place: &Place| trials.get(place).is_some_and(|trial| !trial.is_waiting());
-        for record in &new {
-            noted(journal, record, &left, launcher.at_once());
-        }
-        if stop.load(Ordering::Relaxed) {
-            fs::write(said.join(STOP), "").map_err(SweepError::io("write to", &said))?;
-            launcher.stop()?;
-            take_ended(folder, points, journal)?;
-            return Ok(End::Stopped);
-        }
-        if left.is_empty() {
-            launcher.forget();
-            fs::remove_dir_all(&said).ok();
-            return Ok(End::Complete);
-        }
         let starts = |place: &Place| trials.get(place).map_or(0, |trial| trial.starts);
         // Where nobody knows on which machine one runs, none is started beside it.
         let strays = { trials.values() }.any(|trial| !trial.launched && trial.is_underway());
@@ -268,22 +355,38 @@ pub fn launch(
         let waiting: Vec<Place> = left.iter().copied().filter(may_start).collect();
         let started = match waiting.is_empty() {
             true => 0,
-            false => launcher.start(&waiting)?,
+            false => self.launcher.start(&waiting)?,
         };
         let nothing_runs = started == 0 && !left.iter().any(underway);
-        if nothing_runs && (waiting.is_empty() || launcher.gives_up()) {
-            launcher.forget();
-            return Ok(End::Lost(reason.unwrap_or_default()));
+        if nothing_runs && (waiting.is_empty() || self.launcher.gives_up()) {
+            self.launcher.forget();
+            return Ok(Some(self.reason.take().unwrap_or_default()));
         }
         for place in &waiting[..started] {
-            let trial = trials
-                .entry(*place)
-                .or_insert_with(|| Trial::underway(true));
+            let trials = self.trials.entry(*place);
+            let trial = trials.or_insert_with(|| Trial::underway(true));
             trial.starts += 1;
             trial.launched = true;
             trial.state = State::Underway;
         }
         thread::sleep(LOOK_EVERY);
+        Ok(None)
+    }
+
+    /// Ends all that run.
+    ///
+    /// # Errors
+    /// A launcher that fails, and a folder that cannot be written to.
+    pub fn stop(&mut self) -> Result<(), SweepError> {
+        let said = self.folder.file(SAID);
+        fs::write(said.join(STOP), "").map_err(SweepError::io("write to", &said))?;
+        self.launcher.stop()
+    }
+
+    /// There is nothing left to do.
+    pub fn forget(&mut self) {
+        self.launcher.forget();
+        fs::remove_dir_all(self.folder.file(SAID)).ok();
     }
 }
 

@@ -39,8 +39,6 @@ fn kept(outcome: Trial) -> Outcome {
 
 fn manifest(repeats: usize) -> Manifest {
     Manifest {
-        schema: Manifest::SCHEMA.to_owned(),
-        schema_version: Manifest::SCHEMA_VERSION,
         stallscope_version: "0.1.0".to_owned(),
         config: PathBuf::from("x.toml"),
         grid: grid(&["a=1,2,3", "b=10,20"]),
@@ -48,6 +46,7 @@ fn manifest(repeats: usize) -> Manifest {
         seed: 0,
         overrides: vec!["steps=4".to_owned()],
         configuration: BTreeMap::from([("seed".to_owned(), Some("0".to_owned()))]),
+        ..Manifest::default()
     }
 }
 

@@ -20,8 +20,9 @@ impl Search<'_> {
         if winner.point == start || self.trials_left() < CONFIRMING {
             return Ok(());
         }
-        self.run(Purpose::Confirm, &start, None)?;
-        self.run(Purpose::Confirm, &winner.point, None)?;
+        self.begin(Purpose::Confirm, &start, None);
+        self.begin(Purpose::Confirm, &winner.point, None);
+        self.end_all()?;
         loop {
             let survey = self.survey(Outlook::Sober)?;
             if let Some(best) = self.best_but_start(&survey, 2) {
@@ -33,7 +34,7 @@ impl Search<'_> {
                 self.run(Purpose::Confirm, &point, None)?;
             } else if let Some(better) = better {
                 let better = survey.in_full(&self.request.space, self.forecaster, better);
-                self.run(Purpose::Best, &better.point, Some(&better))?;
+                self.run(Purpose::Best, &better.point.clone(), Some(better))?;
             } else {
                 return Ok(());
             }

@@ -8,6 +8,7 @@ use super::found::{Attempt, Excluded, Prediction, Purpose, TuneError};
 use super::objective::Price;
 use super::size::Size;
 use super::space::{Point, Space};
+use super::underway::Underway;
 use super::unmeasured::unmeasured;
 use super::{Request, mean};
 use crate::tune::trial::{Measured, Outcome};
@@ -112,14 +113,14 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Forecasts what matters in the space of `request`.
+    /// Forecasts what matters in the space of `request`; what is under way may neither be tried nor win.
     ///
     /// # Errors
     /// Where there is no forecast of the start.
     pub(super) fn of(
         request: &Request,
         forecaster: &mut dyn Forecaster,
-        tried: &[Attempt],
+        (tried, underway): (&[Attempt], &[Underway]),
         ruled_out: &[RuledOut],
         outlook: Outlook,
     ) -> Result<Survey, TuneError> {
@@ -137,7 +138,7 @@ impl Survey {
             outlook,
             start_size: start_forecast.size,
             tried: means(tried),
-            failed: failed(tried),
+            barred: barred(tried, underway),
             corrections: Corrections::default(),
             excluded: Excluded::default(),
             forecast_points: 0,
@@ -202,7 +203,8 @@ struct Work<'a> {
     start_size: Size,
     /// Mean samples/s and device busy of what was measured.
     tried: BTreeMap<Point, (f64, Option<f64>)>,
-    failed: BTreeSet<Point>,
+    /// Those that failed, and those under way.
+    barred: BTreeSet<Point>,
     corrections: Corrections,
     excluded: Excluded,
     forecast_points: u64,
@@ -233,7 +235,7 @@ impl Work<'_> {
         let mut points = unmeasured(space, known, &mut |point| {
             self.forecaster.rank(&space.sets(point)).err()
         });
-        points.retain(|point| !self.failed.contains(point) && !self.tried.contains_key(point));
+        points.retain(|point| !self.barred.contains(point) && !self.tried.contains_key(point));
         points
     }
 
@@ -253,7 +255,7 @@ impl Work<'_> {
 
     /// Forecasts `point`; `None` where it is not eligible.
     fn look(&mut self, point: &Point) -> Option<Candidate> {
-        if self.failed.contains(point) {
+        if self.barred.contains(point) {
             return None;
         }
         self.forecast_points += 1;
@@ -339,7 +341,9 @@ fn means(tried: &[Attempt]) -> BTreeMap<Point, (f64, Option<f64>)> {
         .collect()
 }
 
-fn failed(tried: &[Attempt]) -> BTreeSet<Point> {
+fn barred(tried: &[Attempt], underway: &[Underway]) -> BTreeSet<Point> {
     let failed = tried.iter().filter(|one| one.outcome.fits().is_none());
-    failed.map(|one| one.point.clone()).collect()
+    let failed = failed.map(|one| &one.point);
+    let barred = failed.chain(underway.iter().map(|one| &one.point));
+    barred.cloned().collect()
 }

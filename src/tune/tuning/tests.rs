@@ -126,7 +126,13 @@ fn run(sets: &[String]) -> Result<Outcome, TrialError> {
 }
 
 fn search(request: &Request, forecaster: &mut dyn Forecaster) -> Tuning {
-    tune(request, forecaster, &mut |sets| run(sets), &mut |_| ()).unwrap()
+    tune(
+        request,
+        forecaster,
+        &mut |sets: &[String]| run(sets),
+        &mut |_| (),
+    )
+    .unwrap()
 }
 
 fn tried(found: &Tuning) -> Vec<(Purpose, String)> {
@@ -293,6 +299,58 @@ fn large_spaces_are_climbed() {
     assert!(found.forecast_points < 3_000, "{}", found.forecast_points);
 }
 
+/// Machines that run trials at once, of which the last one started is done first.
+struct Machines<T> {
+    count: usize,
+    trial: T,
+    most_underway: usize,
+}
+
+impl<T: FnMut(&[String]) -> Result<Outcome, TrialError>> Trials for Machines<T> {
+    fn at_once(&self) -> usize {
+        self.count
+    }
+
+    fn wait(&mut self, underway: &[Underway]) -> Result<(usize, Outcome), TrialError> {
+        self.most_underway = self.most_underway.max(underway.len());
+        let last = underway.len() - 1;
+        (self.trial)(&underway[last].sets).map(|outcome| (last, outcome))
+    }
+}
+
+fn search_at_once(request: &Request, forecaster: &mut dyn Forecaster, count: usize) -> Tuning {
+    let mut trials = Machines {
+        count,
+        trial: run,
+        most_underway: 0,
+    };
+    let found = tune(request, forecaster, &mut trials, &mut |_| ()).unwrap();
+    assert_eq!(trials.most_underway, count, "{:?}", tried(&found));
+    found
+}
+
+#[test]
+fn several_trials_at_once_find_what_one_after_another_finds() {
+    let wrong = |workers: usize, _| match workers {
+        5 => 1.3,
+        6.. => 0.95,
+        _ => 1.0,
+    };
+    let alone = search(&request(10), &mut biased(wrong));
+    let found = search_at_once(&request(10), &mut biased(wrong), 3);
+    let (alone, rate) = (alone.winner, found.winner.samples_per_second);
+    assert!(
+        rate >= 0.97 * alone.samples_per_second,
+        "{:?}",
+        tried(&found)
+    );
+    // They are numbered as they were decided on, and noted as they ended.
+    let mut numbers: Vec<usize> = found.trials.iter().map(|one| one.number).collect();
+    assert!(!numbers.is_sorted(), "{numbers:?}");
+    numbers.sort_unstable();
+    assert_eq!(numbers, Vec::from_iter(1..=found.trials.len()));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
@@ -302,15 +360,19 @@ proptest! {
         failing in prop::collection::btree_set(0usize..=16, 0..6),
         objective in prop::sample::select(vec![
             Objective::SamplesPerSecond, Objective::DeviceBusy, Objective::Cost]),
+        count in 1usize..4,
     ) {
-        let mut trial = |sets: &[String]| match knobs(sets) {
+        let trial = |sets: &[String]| match knobs(sets) {
             (workers, _) if workers != 1 && failing.contains(&workers) => Ok(Outcome::OutOfMemory),
             (workers, prefetch) => Ok(fits(sets, truth(workers, prefetch) * noise[16 - workers])),
         };
+        let mut trials_at_once = Machines { count, trial, most_underway: 0 };
         let mut forecaster = biased(|workers, _| noise[workers]);
         let request = Request { objective, ..request(trials) };
-        let found = tune(&request, &mut forecaster, &mut trial, &mut |_| ()).unwrap();
+        let found = tune(&request, &mut forecaster, &mut trials_at_once, &mut |_| ()).unwrap();
         prop_assert!(found.trials.len() <= trials);
+        // Start and winner are confirmed at once.
+        prop_assert!(trials_at_once.most_underway <= count.max(2));
         let before = found.trials.iter().filter(|one| one.purpose != Purpose::Confirm);
         let sets: Vec<String> = before.map(|one| one.sets.join(" ")).collect();
         prop_assert_eq!(sets.iter().collect::<BTreeSet<_>>().len(), sets.len());

@@ -17,8 +17,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The array under way.
-const NOTED: &str = "slurm-array.json";
+/// The arrays under way.
+const NOTED: &str = "slurm-arrays.json";
 /// Jobs of an array at most: Slurm's own limit, unless it is configured otherwise, is 1000.
 const MOST_JOBS: usize = 1_000;
 
@@ -38,7 +38,7 @@ pub struct SlurmLauncher {
     /// Trials at once, at most.
     jobs: Option<usize>,
     trial: TrialCommand,
-    array: Option<Array>,
+    arrays: Vec<Array>,
     asked: Option<Instant>,
     answered: Instant,
     /// That ran when it was asked last.
@@ -57,32 +57,32 @@ struct Array {
 }
 
 impl SlurmLauncher {
-    /// Passes the words of `options` on to `sbatch`. The sweep may have an array under way.
+    /// Passes the words of `options` on to `sbatch`. The sweep may have arrays under way.
     ///
     /// # Errors
-    /// A note of one that cannot be read.
+    /// A note of them that cannot be read.
     pub fn new(
         options: &str,
         jobs: Option<usize>,
         trial: TrialCommand,
     ) -> Result<SlurmLauncher, SweepError> {
         let path = trial.folder.join(NOTED);
-        let array = match fs::read(&path) {
+        let arrays = match fs::read(&path) {
             Ok(text) => {
-                let array = serde_json::from_slice::<Array>(&text);
-                Some(array.map_err(|error| SweepError::Damaged {
+                let arrays = serde_json::from_slice::<Vec<Array>>(&text);
+                arrays.map_err(|error| SweepError::Damaged {
                     path,
                     what: error.to_string(),
-                })?)
+                })?
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(SweepError::io("read", &path)(error)),
         };
         Ok(SlurmLauncher {
             options: options.split_whitespace().map(str::to_owned).collect(),
             jobs,
             trial,
-            array: array.map(Array::begin),
+            arrays: arrays.into_iter().map(Array::begin).collect(),
             asked: None,
             answered: Instant::now(),
             at_once: 0,
@@ -148,6 +148,11 @@ impl SlurmLauncher {
         }
     }
 
+    /// Notes the arrays that are under way.
+    fn note(&self) -> Result<(), SweepError> {
+        write_json(&self.trial.folder.join(NOTED), &self.arrays)
+    }
+
     fn submit(&self, array: &Array) -> Result<(), SweepError> {
         let places: Vec<String> = array.places.iter().map(Place::to_string).collect();
         let limit = self
@@ -187,6 +192,11 @@ impl Array {
         format!("{}-{index}.out", self.name)
     }
 
+    /// How many of its jobs have not ended.
+    fn open(&self) -> usize {
+        self.ended.iter().filter(|ended| !**ended).count()
+    }
+
     fn begin(mut self) -> Array {
         self.ended = vec![false; self.places.len()];
         self
@@ -195,80 +205,86 @@ impl Array {
 
 impl Launcher for SlurmLauncher {
     fn running(&self) -> Vec<Place> {
-        self.array
-            .as_ref()
-            .map_or_else(Vec::new, |array| array.places.clone())
+        let arrays = self.arrays.iter();
+        arrays.flat_map(|array| array.places.clone()).collect()
     }
 
     fn start(&mut self, places: &[Place]) -> Result<usize, SweepError> {
-        if self.array.is_some() {
-            // So that no more run at once than may.
+        // An array has its own limit, and knows of no other array.
+        let open: usize = self.arrays.iter().map(Array::open).sum();
+        let room = match (self.jobs, open) {
+            (Some(jobs), 1..) => jobs.saturating_sub(open),
+            _ => MOST_JOBS,
+        };
+        let places = &places[..places.len().min(room)];
+        if places.is_empty() {
             return Ok(0);
         }
-        let places = &places[..places.len().min(MOST_JOBS)];
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let nonce = since.map_or(0, |since| since.as_nanos());
         let array = Array {
             name: format!("stallscope-{nonce}-{}", std::process::id()),
             places: places.to_vec(),
             ended: Vec::new(),
-        }
-        .begin();
-        write_json(&self.trial.folder.join(NOTED), &array)?;
-        if let Err(error) = self.submit(&array) {
+        };
+        self.arrays.push(array.begin());
+        self.note()?;
+        let array = &self.arrays[self.arrays.len() - 1];
+        if let Err(error) = self.submit(array) {
             // Slurm may have it, and only its answer is missing.
-            if cancel(&array).is_ok() {
-                self.forget();
+            if cancel(array).is_ok() {
+                self.arrays.pop();
+                self.note()?;
             }
             return Err(error);
         }
-        self.array = Some(array);
         self.asked = None;
         Ok(places.len())
     }
 
     fn ended(&mut self) -> Result<Vec<(Place, Ending)>, SweepError> {
-        let Some(array) = &self.array else {
-            return Ok(Vec::new());
-        };
-        if self.asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
+        if self.arrays.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
             return Ok(Vec::new());
         }
         self.asked = Some(Instant::now());
-        let mut states = match self.states(array) {
+        let states: Result<Vec<_>, _> = { self.arrays.iter() }
+            .map(|array| self.states(array))
+            .collect();
+        let states = match states {
             Ok(states) => states,
             // Its controller may be restarted.
             Err(_) if self.answered.elapsed() < SILENCE => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
         self.answered = Instant::now();
-        self.at_once = { states.values() }
-            .filter(|state| *state == "RUNNING")
-            .count();
-        let open = (0..array.places.len()).filter(|index| !array.ended[*index]);
-        let open: Vec<usize> = open.collect();
-        if open.iter().any(|index| !states.contains_key(index)) {
-            for (index, state) in SlurmLauncher::accounted(array) {
-                // Accounts lag behind what `squeue` says.
-                states.entry(index).or_insert(state);
+        let running = states.iter().flat_map(HashMap::values);
+        self.at_once = running.filter(|state| *state == "RUNNING").count();
+        let mut endings = Vec::new();
+        for (number, mut states) in states.into_iter().enumerate() {
+            let array = &self.arrays[number];
+            let open = (0..array.places.len()).filter(|index| !array.ended[*index]);
+            let open: Vec<usize> = open.collect();
+            if open.iter().any(|index| !states.contains_key(index)) {
+                for (index, state) in SlurmLauncher::accounted(array) {
+                    // Accounts lag behind what `squeue` says.
+                    states.entry(index).or_insert(state);
+                }
+            }
+            let ended = open.into_iter().filter_map(|index| {
+                let state = states.get(&index).map(String::as_str);
+                let has_ended = state.is_none_or(|state| ENDED.contains(&state));
+                has_ended.then(|| (index, self.ending(array, index, state)))
+            });
+            for (index, ending) in ended.collect::<Vec<_>>() {
+                let array = &mut self.arrays[number];
+                array.ended[index] = true;
+                endings.push((array.places[index], ending));
             }
         }
-        let ended = open.into_iter().filter_map(|index| {
-            let state = states.get(&index).map(String::as_str);
-            let has_ended = state.is_none_or(|state| ENDED.contains(&state));
-            has_ended.then(|| (index, self.ending(array, index, state)))
-        });
-        let ended: Vec<(usize, Ending)> = ended.collect();
-        let Some(array) = &mut self.array else {
-            return Ok(Vec::new());
-        };
-        let mut endings = Vec::with_capacity(ended.len());
-        for (index, ending) in ended {
-            array.ended[index] = true;
-            endings.push((array.places[index], ending));
-        }
-        if array.ended.iter().all(|ended| *ended) {
-            self.forget();
+        let known = self.arrays.len();
+        self.arrays.retain(|array| array.open() > 0);
+        if self.arrays.len() < known {
+            self.note()?;
         }
         Ok(endings)
     }
@@ -278,15 +294,13 @@ impl Launcher for SlurmLauncher {
     }
 
     fn stop(&mut self) -> Result<(), SweepError> {
-        if let Some(array) = &self.array {
-            cancel(array)?;
-            self.forget();
-        }
+        self.arrays.iter().try_for_each(cancel)?;
+        self.forget();
         Ok(())
     }
 
     fn forget(&mut self) {
-        self.array = None;
+        self.arrays.clear();
         fs::remove_file(self.trial.folder.join(NOTED)).ok();
     }
 }

@@ -210,7 +210,7 @@ fn a_start_that_does_not_run_ends_it() {
     let error = tune(
         &request(8),
         &mut Clueless,
-        &mut |sets| run(sets),
+        &mut |sets: &[String]| run(sets),
         &mut |_| (),
     )
     .unwrap_err();
