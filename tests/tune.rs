@@ -99,7 +99,9 @@ fn trials_that_a_launcher_runs_two_at_once_find_as_much() {
     let trials = found["trials"].as_array().unwrap();
     let slots = fs::read_to_string(slots).unwrap();
     assert_eq!(slots.lines().count(), trials.len(), "{found:#}");
-    assert!(slots.lines().any(|slot| slot == "2"), "{found:#}");
+    // Not only start and winner, whose second runs are the last.
+    let mut searching = slots.lines().take(trials.len() - 2);
+    assert!(searching.any(|slot| slot == "2"), "{slots}");
     let ratio = found["confirmation"]["ratio"].as_f64().unwrap();
     assert!(ratio > 1.6, "{found:#}");
     // Who ran each trial is noted, and what the trials said is gone.
@@ -108,16 +110,50 @@ fn trials_that_a_launcher_runs_two_at_once_find_as_much() {
     assert!(!place.path("tuned/launched/launched").exists());
 }
 
+/// The slot is not free yet when the next trial is decided on, and the third trial is lost with its machine.
+#[test]
+fn a_command_that_ends_late_or_loses_a_trial_does_not_end_the_search() {
+    let place = Place::with_images(400);
+    let mark = place.path("lost");
+    let launcher = format!(
+        "case {{}} in *' 2-'*) mkdir {} 2> /dev/null && exit 9 ;; esac; sh -c {{}}; sleep 1",
+        mark.display()
+    );
+    let args = ["--json", "--max-workers", "6", "--launcher", &launcher];
+    let found = json(&tune(&place, &SLOW_DISK, &args).output().unwrap());
+    assert!(mark.exists(), "{found:#}");
+    let ratio = found["confirmation"]["ratio"].as_f64().unwrap();
+    assert!(ratio > 1.6, "{found:#}");
+    let trials = found["trials"].as_array().unwrap();
+    assert!(
+        trials.iter().all(|trial| trial["result"] == "fits"),
+        "{found:#}"
+    );
+}
+
+#[test]
+fn a_launcher_that_dies_after_the_start_leaves_what_was_found() {
+    let place = Place::with_images(100);
+    let launcher = "case {} in *' 0-'*) sh -c {} ;; *) echo gone >&2; false ;; esac";
+    let out = tune(&place, &SLOW_DISK, &["--launcher", launcher])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert_says(
+        &text(&out.stderr),
+        &["the search ended early", "its command failed", "gone"],
+    );
+    assert_says(&text(&out.stdout), &["best yet  nothing changed"]);
+    assert!(place.path("tuned/tuned.toml").exists());
+}
+
 #[test]
 fn a_launcher_that_never_works_ends_the_search() {
     let place = Place::with_images(60);
     let args = ["--launcher", "echo no such host >&2; false {}"];
     let out = tune(&place, &SLOW_DISK, &args).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
-    assert_says(
-        &text(&out.stderr),
-        &["does not run", "its command failed", "no such host"],
-    );
+    assert_says(&text(&out.stderr), &["its command failed", "no such host"]);
 }
 
 #[test]

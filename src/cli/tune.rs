@@ -1,6 +1,6 @@
 //! `stallscope tune`: better workers, prefetch and other keys in a few trials that forecasts lead.
 //!
-//! Each trial is a run in a process of its own, and on disk before the next one starts. May use: `config`,
+//! Each trial is a run in a process of its own, and on disk when it has ended. May use: `config`,
 //! `session`, `tune`.
 
 mod forecaster;
@@ -22,7 +22,7 @@ use crate::text::width;
 use crate::tune::sweep::{Manifest, SweepFolder, write_whole};
 use crate::tune::tuning::{self, Attempt, Request, TuneError, Tuning};
 use crate::tune::{Elsewhere, TrialError, TrialRunner};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use forecaster::FromReports;
 use std::fs::File;
 use std::io::{self, Write};
@@ -53,11 +53,10 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         space: space::space(args, &config, &start.rows(), samples)?,
         objective: args.objective.into(),
         trials: args.trials,
-        most_loader_memory_bytes: args
-            .max_memory
-            .into_iter()
-            .chain(memory_to_fill_bytes())
-            .min(),
+        most_loader_memory_bytes: {
+            let own = memory_to_fill_bytes().filter(|_| args.elsewhere.launcher.is_none());
+            args.max_memory.into_iter().chain(own).min()
+        },
     };
     let folder = Folder::make(args, &config)?;
     let steps = steps(args, &config);
@@ -95,7 +94,9 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
                 &mut trials,
                 &mut noted,
             );
-            trials.end();
+            if let Err(error) = trials.end() {
+                messages::warn(format!("trials may run on: {error}"));
+            }
             if let Some(different) = different_hardware(trials.records()) {
                 messages::warn(different);
             }
@@ -120,6 +121,9 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         write!(out, "{}", printed::text(&found, Some(&tuned), width()))?;
     }
     out.flush()?;
+    if let Some(reason) = found.cut_off {
+        bail!("the search ended early, since no more trials could be run: {reason}");
+    }
     Ok(match found.stopped {
         true => ExitCode::from(INTERRUPTED),
         false => ExitCode::SUCCESS,

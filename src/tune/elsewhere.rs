@@ -1,12 +1,14 @@
 //! Trials of a search that a launcher starts on other machines, several at once.
 //!
 //! They are those of a sweep whose points are added as they are decided on, in a folder of its own. May use: `sweep`, `trial`,
-//! `tuning`.
+//! `tuning`; `report`.
 
-use super::sweep::{Journal, Launched, Launcher, Manifest, Place, Point, SweepError, SweepFolder};
-use super::sweep::{Record, report_of};
+use super::sweep::{
+    Journal, Launched, Launcher, Manifest, Place, Point, Record, SweepError, SweepFolder,
+};
 use super::trial::{Measured, Outcome, TrialError};
 use super::tuning::{Trials, Underway};
+use crate::report::Report;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +24,7 @@ pub struct Elsewhere<'a> {
 }
 
 impl<'a> Elsewhere<'a> {
-    /// Trials of `manifest`, which lists no points, in `folder`, so many at once and until `stop` is set.
+    /// Trials of `manifest`, whose points are those of the search, in `folder`, so many at once and until `stop` is set.
     ///
     /// # Errors
     /// A folder that cannot be written to.
@@ -49,9 +51,16 @@ impl<'a> Elsewhere<'a> {
     }
 
     /// Ends what runs, if anything does; nothing is asked for any more.
-    pub fn end(&mut self) {
-        self.launched.stop().ok();
+    ///
+    /// # Errors
+    /// Why trials may run on.
+    pub fn end(&mut self) -> Result<(), SweepError> {
+        if self.launched.is_busy(&self.journal) {
+            // What says so to the trials stays in the folder.
+            return self.launched.stop();
+        }
         self.launched.forget();
+        Ok(())
     }
 
     /// Has trials find their settings in the folder.
@@ -77,24 +86,36 @@ impl<'a> Elsewhere<'a> {
         loop {
             self.launched.look(&self.points, &mut self.journal)?;
             let mut ended = places.iter().enumerate();
-            let ended = ended.find_map(|(at, place)| Some((at, self.journal.of(*place)?)));
+            let ended = ended.find_map(|(at, place)| Some((at, self.journal.of(*place)?.clone())));
             if let Some((at, record)) = ended {
                 return Ok((at, self.in_full(record)));
             }
             if self.stop.load(Ordering::Relaxed) {
-                self.launched.stop()?;
                 return Err(SweepError::Trial(TrialError::Stopped));
             }
-            if let Some(reason) = self.launched.start(&places)? {
-                return Ok((0, Outcome::Failed { reason }));
+            let lost = self.launched.start(&places)?;
+            let reason = || self.launched.reason.clone().unwrap_or_default();
+            if self.launched.has_given_up(&places) {
+                return Err(SweepError::Trial(TrialError::Elsewhere(reason())));
+            }
+            let lost = places.iter().position(|place| lost.contains(place));
+            if let Some(at) = lost {
+                let reason = format!("lost each time it was started: {}", reason());
+                // One that confirms would refute what it does not measure.
+                return match underway[at].confirms() {
+                    true => Err(SweepError::Trial(TrialError::Elsewhere(reason))),
+                    false => Ok((at, Outcome::Failed { reason })),
+                };
             }
         }
     }
 
-    /// What the report of the trial of `record` says.
-    fn in_full(&self, record: &Record) -> Outcome {
-        record.outcome.clone().and_then(|_| {
-            let report = report_of(self.folder, record.place);
+    /// What `record` and the report of its trial say.
+    fn in_full(&mut self, record: Record) -> Outcome {
+        let report = self.launched.take_report(record.place);
+        record.outcome.and_then(|_| {
+            let report = report.ok_or("it left no report")?;
+            let report = Report::from_json(report.as_bytes());
             report.map(Measured::of).map_err(|error| error.to_string())
         })
     }

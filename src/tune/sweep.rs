@@ -20,7 +20,7 @@ pub use error::SweepError;
 pub use folder::{Manifest, SweepFolder, write_whole};
 pub use grid::{Axis, Grid, Point};
 pub use journal::{Figures, Journal, Node, Outcome, Record};
-pub use launched::{Launched, launch, report_of, run_one, take_ended};
+pub use launched::{Launched, launch, run_one, take_ended};
 pub use launcher::{CommandLauncher, Launcher, SLOT, SlurmLauncher, TRIAL, TrialCommand};
 pub use order::{Place, order};
 pub use points::resolve_points;

@@ -63,8 +63,8 @@ pub struct Request {
 /// trial when it is over.
 ///
 /// # Errors
-/// A start that does not run or cannot be forecast, or an error of `trials` other than that they were stopped
-/// after the start had been measured: what was found until then is then the result.
+/// A start that does not run or cannot be forecast, or an error of `trials` other than that they were stopped, or cannot be
+/// run elsewhere any more, after the start had been measured: what was found until then is then the result.
 pub fn tune(
     request: &Request,
     forecaster: &mut dyn Forecaster,
@@ -81,20 +81,27 @@ pub fn tune(
         ruled_out: Vec::new(),
     };
     search.run_start()?;
-    let stopped = is_stop(search.look())?;
+    let mut end = end_of(search.look())?;
     let survey = search.survey(Outlook::Sober)?;
     let mut winner = search.winner(&survey);
-    let stopped = stopped || is_stop(search.confirm(&mut winner))?;
+    if end.is_none() {
+        end = end_of(search.confirm(&mut winner))?;
+    }
     // The second runs count, too.
     let survey = search.survey(Outlook::Sober)?;
-    Ok(search.found(&survey, &winner, stopped))
+    let mut found = search.found(&survey, &winner, end.is_some());
+    if let Some(TrialError::Elsewhere(reason)) = end {
+        found.cut_off = Some(reason);
+    }
+    Ok(found)
 }
 
-/// Whether the user stopped what led to `result`.
-fn is_stop(result: Result<(), TuneError>) -> Result<bool, TuneError> {
+/// What ended the search before its end, where what was found until then counts.
+fn end_of(result: Result<(), TuneError>) -> Result<Option<TrialError>, TuneError> {
+    use TrialError::{Elsewhere, OutOfTime, Stopped};
     match result {
-        Ok(()) => Ok(false),
-        Err(TuneError::Trial(TrialError::Stopped | TrialError::OutOfTime)) => Ok(true),
+        Ok(()) => Ok(None),
+        Err(TuneError::Trial(end @ (Stopped | OutOfTime | Elsewhere(_)))) => Ok(Some(end)),
         Err(error) => Err(error),
     }
 }
@@ -165,7 +172,7 @@ impl Search<'_> {
     fn end_one(&mut self) -> Result<Outcome, TuneError> {
         let ended = self.trials.wait(&self.underway);
         if ended.is_err() {
-            // None of them runs on.
+            // Nobody will wait for them.
             self.underway.clear();
         }
         let (place, outcome) = ended?;
@@ -340,6 +347,7 @@ impl Search<'_> {
             run_spread: self.spread(),
             next: self.next(&in_full),
             stopped,
+            cut_off: None,
         }
     }
 

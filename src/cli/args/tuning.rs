@@ -265,7 +265,7 @@ Examples:
 
 The configuration is run once as it is. Every point of the search is then forecast from that run, and the most
 promising are tried, each trial correcting the forecasts. Values whose costs that run does not show, such as another
-read.method, get a run of their own first. At the end, start and winner are run once more, in turn, and the winner's
+read.method, get a run of their own first. At the end, start and winner are run once more, and the winner's
 configuration is written to DIR/tuned.toml.
 
 By default tune searches num_workers and prefetch_factor if num_workers is a number. Otherwise it searches the workers of
@@ -281,11 +281,12 @@ pub struct TuneArgs {
 
     /// Leave out settings whose loader is forecast to need more memory on the host, such as 8GiB: buffers and
     /// queues when they are full, and nothing else of the process [default, and at most: 9 tenths of what this machine
-    /// or its container has available].
+    /// or its container has available; with --launcher all].
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub max_memory: Option<u64>,
 
-    /// The most workers of any one kind: num_workers, or those of a stage [default: two a usable core].
+    /// The most workers of any one kind: num_workers, or those of a stage [default: two a usable core of this
+    /// machine].
     #[arg(long, value_name = "N", value_parser = up_to::<MOST_THREADS>)]
     pub max_workers: Option<usize>,
 

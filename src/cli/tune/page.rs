@@ -19,7 +19,7 @@ pub(super) fn page(args: &TuneArgs, found: &Tuning, command: String) -> Document
         charts: vec![chart(&found.trials)],
         tables: vec![Table::of(
             "Trials",
-            "Predicted before the trial ran, from the runs before it. Error is (predicted - measured) / measured.",
+            "Predicted before the trial ran, from the runs that had ended. Error is (predicted - measured) / measured.",
             &printed::table(&found.trials),
         )],
         ..page::document([

@@ -1,5 +1,6 @@
-//! What keeps a sweep from running. May use: `config`, `trial`.
+//! What keeps a sweep from running. May use: `config`, `order`, `trial`.
 
+use super::order::Place;
 use crate::config::ConfigError;
 use crate::tune::trial::TrialError;
 use std::io;
@@ -37,6 +38,8 @@ pub enum SweepError {
         path: PathBuf,
         source: io::Error,
     },
+    #[error("the sweep has no trial {place}")]
+    NoTrial { place: Place },
     #[error("{program} failed: {said}\n  try: that command by itself")]
     Slurm { program: String, said: String },
     #[error(transparent)]

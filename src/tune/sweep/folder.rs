@@ -44,7 +44,7 @@ pub struct Manifest {
 }
 
 impl Default for Manifest {
-    /// Of no points, by this program.
+    /// Of one point, on which nothing is set, by this program.
     fn default() -> Manifest {
         Manifest {
             schema: Manifest::SCHEMA.to_owned(),

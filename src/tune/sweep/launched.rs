@@ -4,7 +4,7 @@
 //! record there, and its report where that is wanted, which the sweep takes into its journal. So trials go on where the sweep is
 //! killed, nothing that has ended is lost, and a sweep that goes on knows what still runs.
 //!
-//! May use: `error`, `folder`, `journal`, `launcher`, `order`, `trial`; `report`.
+//! May use: `error`, `folder`, `journal`, `launcher`, `order`, `trial`.
 
 use super::error::SweepError;
 use super::folder::{Manifest, SweepFolder, write_json};
@@ -13,8 +13,8 @@ use super::journal::{Figures, Journal, Node, Outcome, Record};
 use super::launcher::{Ending, Launcher};
 use super::order::Place;
 use super::{End, now_unix_seconds};
-use crate::report::Report;
 use crate::tune::trial::{self, TrialError};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
 use std::io::ErrorKind;
@@ -29,8 +29,6 @@ const SAID: &str = "launched";
 const STOP: &str = "stop";
 /// Behind the place of a trial that runs.
 const RUNNING: &str = "running";
-/// Behind the place of a trial whose report is in the file.
-const REPORT: &str = "report";
 
 /// How often a trial is started by one process that is lost with its machine or job.
 const MOST_STARTS: usize = 3;
@@ -46,6 +44,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SAY_EVERY: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(90);
 
+/// What a trial leaves.
+#[derive(Serialize, Deserialize)]
+struct Said {
+    #[serde(flatten)]
+    record: Record,
+    /// Its report as JSON, where the sweep keeps them.
+    #[serde(default)]
+    report: Option<String>,
+}
+
 /// Runs the trial at `place` of the sweep `manifest` and leaves its record in `folder`, in place of whoever started it. `trial` is
 /// as for [`sweep`](super::sweep()); `stop` is set where the sweep was stopped.
 ///
@@ -58,26 +66,21 @@ pub fn run_one(
     stop: &AtomicBool,
     mut trial: impl FnMut(&str, &[String]) -> Result<trial::Outcome, TrialError>,
 ) -> Result<(), SweepError> {
-    let said = folder.join(SAID);
-    fs::create_dir_all(&said).map_err(SweepError::io("create", &said))?;
     let points = manifest.points();
     if place.point >= points.len() {
-        return Err(SweepError::Damaged {
-            path: folder.to_owned(),
-            what: format!("the sweep in it has no trial {place}"),
-        });
+        return Err(SweepError::NoTrial { place });
     }
-    let report = said.join(format!("{place}.{REPORT}"));
-    let mut unwritten = Ok(());
-    let trial = |name: &str, sets: &[String]| {
-        let outcome = trial(name, sets)?;
-        if let Some(measured) = outcome.fits().filter(|_| manifest.keeps_reports) {
-            unwritten = write_json(&report, &*measured.report);
-        }
-        Ok(outcome)
-    };
+    let said = folder.join(SAID);
+    fs::create_dir_all(&said).map_err(SweepError::io("create", &said))?;
     let running = said.join(format!("{place}.{RUNNING}"));
     let ended = AtomicBool::new(false);
+    let mut report = None;
+    let trial = |name: &str, sets: &[String]| {
+        let outcome = trial(name, sets)?;
+        let measured = outcome.fits().filter(|_| manifest.keeps_reports);
+        report = measured.map(|measured| measured.report.clone());
+        Ok(outcome)
+    };
     let record = thread::scope(|scope| {
         let teller = scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
@@ -95,10 +98,12 @@ pub fn run_one(
     let node = Node::this();
     // Two that were started of the same trial do not write the same file.
     let path = said.join(format!("{place}-{}-{}.json", node.host, std::process::id()));
-    let record = record.map_err(SweepError::Trial);
-    let written = unwritten.and(record).and_then(|mut record| {
+    let written = record.map_err(SweepError::Trial).and_then(|mut record| {
         record.node = Some(node);
-        write_json(&path, &record)
+        let report = report.map(|report| serde_json::to_string(&*report));
+        let report = report.transpose().map_err(std::io::Error::from);
+        let report = report.map_err(SweepError::io("write", &path))?;
+        write_json(&path, &Said { record, report })
     });
     fs::remove_file(&running).ok();
     written
@@ -147,31 +152,42 @@ pub fn take_ended(
     points: &[Point],
     journal: &mut Journal,
 ) -> Result<Vec<Record>, SweepError> {
-    let mut new = Vec::new();
-    for path in said(folder, "json")? {
+    let said = take_said(folder, points, journal)?;
+    Ok(said.into_iter().map(|said| said.record).collect())
+}
+
+fn take_said(
+    folder: &SweepFolder,
+    points: &[Point],
+    journal: &mut Journal,
+) -> Result<Vec<Said>, SweepError> {
+    let mut new: Vec<Said> = Vec::new();
+    for path in files(folder, "json")? {
         let text = fs::read(&path).map_err(SweepError::io("read", &path))?;
         let damaged = |what: String| SweepError::Damaged {
             path: path.clone(),
             what,
         };
-        let record: Record =
+        let said: Said =
             serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        let record = &said.record;
         let of = points.get(record.place.point).map(|point| &point.settings);
         if of != Some(&record.settings) {
             return Err(damaged("it is the record of another sweep".to_owned()));
         }
         if !journal.has(record.place) {
             journal.append(record.clone())?;
-            new.push(record);
+            new.push(said);
         }
         fs::remove_file(&path).map_err(SweepError::io("remove", &path))?;
     }
-    new.sort_by(|a, b| a.ended_at_unix_seconds.total_cmp(&b.ended_at_unix_seconds));
+    let ended = |said: &Said| said.record.ended_at_unix_seconds;
+    new.sort_by(|a, b| ended(a).total_cmp(&ended(b)));
     Ok(new)
 }
 
 /// The files of this `kind` that trials have left.
-fn said(folder: &SweepFolder, kind: &str) -> Result<Vec<PathBuf>, SweepError> {
+fn files(folder: &SweepFolder, kind: &str) -> Result<Vec<PathBuf>, SweepError> {
     let said = folder.file(SAID);
     let entries = match fs::read_dir(&said) {
         Ok(entries) => entries,
@@ -193,22 +209,9 @@ fn running(folder: &SweepFolder) -> Result<Vec<Place>, SweepError> {
         let said = fs::metadata(path).and_then(|file| file.modified());
         said.is_ok_and(|said| now.duration_since(said).unwrap_or_default() < SILENCE)
     };
-    let paths = said(folder, RUNNING)?.into_iter().filter(lately);
+    let paths = files(folder, RUNNING)?.into_iter().filter(lately);
     let place = |path: PathBuf| path.file_stem()?.to_str()?.parse().ok();
     Ok(paths.filter_map(place).collect())
-}
-
-/// The report of the trial at `place`, whose record was taken out of `folder`.
-///
-/// # Errors
-/// One that is not there, or cannot be read.
-pub fn report_of(folder: &SweepFolder, place: Place) -> Result<Report, SweepError> {
-    let path = folder.file(SAID).join(format!("{place}.{REPORT}"));
-    let text = fs::read(&path).map_err(SweepError::io("read", &path))?;
-    Report::from_json(&text).map_err(|error| SweepError::Damaged {
-        path,
-        what: error.to_string(),
-    })
 }
 
 /// Has `launcher` run those trials of `order` that `journal` does not have yet, until `stop` is set. What is lost with its machine is
@@ -242,8 +245,10 @@ pub fn launch(
             launched.forget();
             return Ok(End::Complete);
         }
-        if let Some(reason) = launched.start(&left)? {
-            return Ok(End::Lost(reason));
+        let lost = launched.start(&left)?;
+        if lost.len() == left.len() || launched.has_given_up(&left) {
+            launched.launcher.forget();
+            return Ok(End::Lost(launched.reason.unwrap_or_default()));
         }
     }
 }
@@ -255,8 +260,10 @@ pub struct Launched<'a> {
     trials: HashMap<Place, Trial>,
     /// When it was looked last who says nothing any more.
     looked: Instant,
+    /// Of those that left one, until somebody takes it.
+    reports: HashMap<Place, String>,
     /// Why the last one that was lost was.
-    reason: Option<String>,
+    pub reason: Option<String>,
 }
 
 impl<'a> Launched<'a> {
@@ -284,6 +291,7 @@ impl<'a> Launched<'a> {
             launcher,
             trials,
             looked: Instant::now(),
+            reports: HashMap::new(),
             reason: None,
         })
     }
@@ -319,7 +327,12 @@ impl<'a> Launched<'a> {
             }
         }
         // After it was asked who has ended: what has left a record is not lost.
-        let mut new = take_ended(self.folder, points, journal)?;
+        let mut new = Vec::new();
+        for said in take_said(self.folder, points, journal)? {
+            self.reports
+                .extend(said.report.map(|report| (said.record.place, report)));
+            new.push(said.record);
+        }
         for (place, trial) in &mut self.trials {
             let Some(ending) = trial.is_over().filter(|_| !journal.has(*place)) else {
                 continue;
@@ -341,27 +354,29 @@ impl<'a> Launched<'a> {
         Ok(new)
     }
 
-    /// Starts those of `left` that may run and do not, and waits a moment. Returns why nothing runs, where nothing will any more.
+    /// Takes what the report of the trial at `place` says, as JSON, where its sweep keeps them.
+    pub fn take_report(&mut self, place: Place) -> Option<String> {
+        self.reports.remove(&place)
+    }
+
+    /// Starts those of `left` that may run and do not, and waits a moment. Returns those that were lost so often that they are not
+    /// started again.
     ///
     /// # Errors
     /// A launcher that fails.
-    pub fn start(&mut self, left: &[Place]) -> Result<Option<String>, SweepError> {
+    pub fn start(&mut self, left: &[Place]) -> Result<Vec<Place>, SweepError> {
         let trials = &self.trials;
         let underway = |place: &Place| trials.get(place).is_some_and(|trial| !trial.is_waiting());
         let starts = |place: &Place| trials.get(place).map_or(0, |trial| trial.starts);
         // Where nobody knows on which machine one runs, none is started beside it.
         let strays = { trials.values() }.any(|trial| !trial.launched && trial.is_underway());
-        let may_start = |place: &Place| !strays && !underway(place) && starts(place) < MOST_STARTS;
-        let waiting: Vec<Place> = left.iter().copied().filter(may_start).collect();
-        let started = match waiting.is_empty() {
+        let idle = left.iter().copied().filter(|place| !underway(place));
+        let (lost, waiting): (Vec<Place>, Vec<Place>) =
+            idle.partition(|place| starts(place) >= MOST_STARTS);
+        let started = match waiting.is_empty() || strays {
             true => 0,
             false => self.launcher.start(&waiting)?,
         };
-        let nothing_runs = started == 0 && !left.iter().any(underway);
-        if nothing_runs && (waiting.is_empty() || self.launcher.gives_up()) {
-            self.launcher.forget();
-            return Ok(Some(self.reason.take().unwrap_or_default()));
-        }
         for place in &waiting[..started] {
             let trials = self.trials.entry(*place);
             let trial = trials.or_insert_with(|| Trial::underway(true));
@@ -370,7 +385,19 @@ impl<'a> Launched<'a> {
             trial.state = State::Underway;
         }
         thread::sleep(LOOK_EVERY);
-        Ok(None)
+        Ok(lost)
+    }
+
+    /// Whether nothing of `left` runs or may yet have left its record, and nothing will be started any more.
+    pub fn has_given_up(&self, left: &[Place]) -> bool {
+        let mut trials = left.iter().filter_map(|place| self.trials.get(place));
+        self.launcher.gives_up() && trials.all(Trial::is_waiting)
+    }
+
+    /// Whether a trial runs that `journal` does not have.
+    pub fn is_busy(&self, journal: &Journal) -> bool {
+        let mut trials = self.trials.iter();
+        trials.any(|(place, trial)| trial.is_underway() && !journal.has(*place))
     }
 
     /// Ends all that run.

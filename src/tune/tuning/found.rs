@@ -122,7 +122,7 @@ pub struct Tuning {
     pub excluded: Excluded,
     /// Values that nothing can be forecast of without a run, and that were never run: trials were used up.
     pub never_tried: Vec<Vec<String>>,
-    /// In the order in which they ran.
+    /// In the order in which they ended.
     pub trials: Vec<Attempt>,
     pub start: Answer,
     pub winner: Answer,
@@ -136,6 +136,8 @@ pub struct Tuning {
     pub next: Next,
     /// By the user, before it was finished.
     pub stopped: bool,
+    /// Why no more trials could be run, where that ended it.
+    pub cut_off: Option<String>,
 }
 
 /// Why a search has found nothing.

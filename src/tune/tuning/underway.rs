@@ -17,6 +17,13 @@ pub struct Underway {
     pub(super) predicted: Option<Candidate>,
 }
 
+impl Underway {
+    /// Whether it is another run of what has been measured.
+    pub fn confirms(&self) -> bool {
+        self.purpose == Purpose::Confirm
+    }
+}
+
 /// Runs trials: one after another, as any closure over their `sets` does, or several at once.
 pub trait Trials {
     /// How many may run at once.
@@ -28,7 +35,7 @@ pub trait Trials {
     /// `underway` has one at least.
     ///
     /// # Errors
-    /// That they were stopped, and then all of them, or that they cannot be run.
+    /// That they were stopped, or cannot be run; it is not called again.
     fn wait(&mut self, underway: &[Underway]) -> Result<(usize, Outcome), TrialError>;
 }
 

@@ -140,7 +140,8 @@ impl Launcher for CommandLauncher {
     }
 
     fn gives_up(&self) -> bool {
-        !self.slots.iter().any(Slot::is_free)
+        // A slot that is busy will be free.
+        self.slots.iter().all(Slot::has_failed)
     }
 
     fn stop(&mut self) -> Result<(), SweepError> {
@@ -165,7 +166,11 @@ impl Launcher for CommandLauncher {
 
 impl Slot {
     fn is_free(&self) -> bool {
-        self.running.is_none() && self.failures < MOST_FAILURES
+        self.running.is_none() && !self.has_failed()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failures >= MOST_FAILURES
     }
 }
 

@@ -41,6 +41,9 @@ pub struct SlurmLauncher {
     arrays: Vec<Array>,
     asked: Option<Instant>,
     answered: Instant,
+    /// Since when it takes no array, if it has taken one before, and when it was tried last.
+    refuses: Option<(Instant, Instant)>,
+    has_taken: bool,
     /// That ran when it was asked last.
     at_once: usize,
 }
@@ -82,28 +85,32 @@ impl SlurmLauncher {
             options: options.split_whitespace().map(str::to_owned).collect(),
             jobs,
             trial,
-            arrays: arrays.into_iter().map(Array::begin).collect(),
+            arrays: under_way(arrays),
             asked: None,
             answered: Instant::now(),
+            refuses: None,
+            has_taken: false,
             at_once: 0,
         })
     }
 
-    /// The states of the array's jobs, by index; those that Slurm has forgotten are left out.
-    fn states(&self, array: &Array) -> Result<HashMap<usize, String>, SweepError> {
-        let name = format!("--name={}", array.name);
+    /// The states of the arrays' jobs, by the array's name and index; those that Slurm has forgotten are left out.
+    fn states(&self) -> Result<HashMap<(String, usize), String>, SweepError> {
+        let names: Vec<&str> = self.arrays.iter().map(|array| &*array.name).collect();
+        let names = format!("--name={}", names.join(","));
         let asked = [
             "--noheader",
             "--all",
             "--array",
             "--states=all",
-            "--format=%K %T",
-            &name,
+            "--format=%j %K %T",
+            &names,
         ];
         let states = said("squeue", &asked)?;
         let each = states.lines().filter_map(|line| {
-            let (index, state) = line.trim().split_once(' ')?;
-            Some((index.parse().ok()?, state.trim().to_owned()))
+            let mut words = line.split_whitespace();
+            let (name, index) = (words.next()?, words.next()?.parse().ok()?);
+            Some(((name.to_owned(), index), words.next()?.to_owned()))
         });
         Ok(each.collect())
     }
@@ -196,11 +203,22 @@ impl Array {
     fn open(&self) -> usize {
         self.ended.iter().filter(|ended| !**ended).count()
     }
+}
 
-    fn begin(mut self) -> Array {
-        self.ended = vec![false; self.places.len()];
-        self
-    }
+/// Those that were noted. A trial that was submitted again has been lost before: only its last job counts.
+fn under_way(noted: Vec<Array>) -> Vec<Array> {
+    let again = |number: usize, place: &Place| {
+        let mut later = noted[number + 1..].iter();
+        later.any(|array| array.places.contains(place))
+    };
+    let begin = |(number, array): (usize, &Array)| Array {
+        name: array.name.clone(),
+        places: array.places.clone(),
+        ended: { array.places.iter() }
+            .map(|place| again(number, place))
+            .collect(),
+    };
+    noted.iter().enumerate().map(begin).collect()
 }
 
 impl Launcher for SlurmLauncher {
@@ -210,14 +228,16 @@ impl Launcher for SlurmLauncher {
     }
 
     fn start(&mut self, places: &[Place]) -> Result<usize, SweepError> {
-        // An array has its own limit, and knows of no other array.
         let open: usize = self.arrays.iter().map(Array::open).sum();
-        let room = match (self.jobs, open) {
-            (Some(jobs), 1..) => jobs.saturating_sub(open),
-            _ => MOST_JOBS,
+        let places = match open {
+            0 => &places[..places.len().min(MOST_JOBS)],
+            // An array keeps to its limit by itself, but knows of no other: there is one beside it where all fit.
+            _ if open + places.len() <= self.jobs.unwrap_or(0) => places,
+            _ => return Ok(0),
         };
-        let places = &places[..places.len().min(room)];
-        if places.is_empty() {
+        if let Some((_, tried)) = self.refuses
+            && tried.elapsed() < ASK_EVERY
+        {
             return Ok(0);
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -225,20 +245,28 @@ impl Launcher for SlurmLauncher {
         let array = Array {
             name: format!("stallscope-{nonce}-{}", std::process::id()),
             places: places.to_vec(),
-            ended: Vec::new(),
+            ended: vec![false; places.len()],
         };
-        self.arrays.push(array.begin());
+        self.arrays.push(array);
         self.note()?;
         let array = &self.arrays[self.arrays.len() - 1];
         if let Err(error) = self.submit(array) {
+            let now = Instant::now();
+            let since = self.refuses.map_or(now, |(since, _)| since);
+            self.refuses = Some((since, now));
             // Slurm may have it, and only its answer is missing.
-            if cancel(array).is_ok() {
+            let has_none = cancel(array).is_ok();
+            if has_none {
                 self.arrays.pop();
                 self.note()?;
             }
-            return Err(error);
+            // Its controller may be restarted.
+            return match has_none && self.has_taken && since.elapsed() < SILENCE {
+                true => Ok(0),
+                false => Err(error),
+            };
         }
-        self.asked = None;
+        (self.refuses, self.has_taken, self.asked) = (None, true, None);
         Ok(places.len())
     }
 
@@ -247,31 +275,32 @@ impl Launcher for SlurmLauncher {
             return Ok(Vec::new());
         }
         self.asked = Some(Instant::now());
-        let states: Result<Vec<_>, _> = { self.arrays.iter() }
-            .map(|array| self.states(array))
-            .collect();
-        let states = match states {
+        let states = match self.states() {
             Ok(states) => states,
             // Its controller may be restarted.
             Err(_) if self.answered.elapsed() < SILENCE => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
         self.answered = Instant::now();
-        let running = states.iter().flat_map(HashMap::values);
-        self.at_once = running.filter(|state| *state == "RUNNING").count();
+        self.at_once = { states.values() }
+            .filter(|state| *state == "RUNNING")
+            .count();
         let mut endings = Vec::new();
-        for (number, mut states) in states.into_iter().enumerate() {
+        for number in 0..self.arrays.len() {
             let array = &self.arrays[number];
             let open = (0..array.places.len()).filter(|index| !array.ended[*index]);
-            let open: Vec<usize> = open.collect();
-            if open.iter().any(|index| !states.contains_key(index)) {
-                for (index, state) in SlurmLauncher::accounted(array) {
-                    // Accounts lag behind what `squeue` says.
-                    states.entry(index).or_insert(state);
+            let state = |index| states.get(&(array.name.clone(), index)).cloned();
+            let mut open: Vec<(usize, Option<String>)> =
+                open.map(|index| (index, state(index))).collect();
+            if open.iter().any(|(_, state)| state.is_none()) {
+                // Accounts lag behind what `squeue` says.
+                let mut accounted = SlurmLauncher::accounted(array);
+                for (index, state) in &mut open {
+                    *state = state.take().or_else(|| accounted.remove(index));
                 }
             }
-            let ended = open.into_iter().filter_map(|index| {
-                let state = states.get(&index).map(String::as_str);
+            let ended = open.into_iter().filter_map(|(index, state)| {
+                let state = state.as_deref();
                 let has_ended = state.is_none_or(|state| ENDED.contains(&state));
                 has_ended.then(|| (index, self.ending(array, index, state)))
             });
@@ -294,7 +323,9 @@ impl Launcher for SlurmLauncher {
     }
 
     fn stop(&mut self) -> Result<(), SweepError> {
-        self.arrays.iter().try_for_each(cancel)?;
+        // One that cannot be canceled does not keep the others.
+        let canceled: Vec<_> = self.arrays.iter().map(cancel).collect();
+        canceled.into_iter().collect::<Result<(), _>>()?;
         self.forget();
         Ok(())
     }
