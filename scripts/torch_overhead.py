@@ -8,14 +8,15 @@ tiny: samples of 20 us in memory, batch 64, 2 workers.
 sample: the same without workers, in batches of 1024, so that next to nothing but samples costs.
 parts: as sample, with five parts named by `stallscope.stage` in each.
 
-For an epoch without it the collector is stopped (SIGSTOP), the process records nothing, and what its hooks stand in the place of
-is put back, so that its workers, which are started for each epoch, run none of the profiler's code. Epochs take turns as with, without, without, with; four such make a round. What an epoch's workers do until the first
-batches have come is not counted. Where the memory of a worker lies makes it faster or slower for all of its life, by chance,
-wherefore there are many epochs, and all of one process. The first steps are those that a profile
-traces, and are not counted. Two more things happen or not by chance, and cost a second up to a fifth; no epoch has them: full
-garbage collections (`gc.freeze`), and memory that malloc returns and faults in again. Prints the ratio of samples/s with the profiler
-to those without, with its 95 % interval (Student's t on the logarithms, one of each round), and the time that profiling adds to a
-sample in its worker. Needs torch, torchvision, Pillow, numpy and stallscope.
+For an epoch without it the collector is stopped (SIGSTOP), the process records nothing, and what its hooks stand in the place
+of is put back, so that its workers, which are started for each epoch, run none of the profiler's code. Epochs take turns as
+with, without, without, with; four such make a round. What an epoch's workers do until the first batches have come is not
+counted. Where the memory of a worker lies makes it faster or slower for all of its life, by chance; so there are many
+epochs, and all of one process. The first steps are those that a profile traces, and are not counted. Two more things happen or
+not by chance, and cost a second up to a fifth; no epoch has them: full garbage collections (`gc.freeze`), and memory that
+malloc returns and faults in again. Prints the ratio of samples/s with the profiler to those without, with its 95 % interval
+(Student's t on the logarithms, one of each round), and the time that profiling adds to a sample in its worker. Needs torch,
+torchvision, Pillow, numpy and stallscope.
 """
 
 import argparse
