@@ -7,7 +7,8 @@ undisturbed, node, limit, killed: sweeps of 24 trials, the second with a node ki
 fourth killed itself. Says of each whether the records of all trials are there, on which nodes they ran, and which trials were
 started twice; fails where a record is missing or there twice, or where a trial was started twice that was not in flight.
 tune: a search with two trials at once; fails where its winner is more than 3 % slower than that of one trial after another.
-ranks: one run of four ranks, started by srun; fails where their merged report lacks one or has no wait of a rank for others.
+ranks: one run of four ranks, started by srun; fails where their merged report lacks one, or does not charge the waits of the others
+to rank 2, whose disk is slow.
 
 Needs root, and Slurm as scripts/slurm-setup.sh starts it, which this does. Build with `cargo build --release` first.
 """
@@ -30,6 +31,10 @@ TRIALS = 24
 GRID = ["num_workers=0,1,2,3", "batch.size=4,8,16", "seed=1,2"]
 
 
+def overridden(*sets):
+    return [word for one in sets for word in ("--set", one)]
+
+
 class Sweep:
     """One in a folder of its own."""
 
@@ -39,7 +44,7 @@ class Sweep:
                 f"source.path={folder}/data"]
         grids = [word for key in grid for word in ("--grid", key)]
         self.words = [BINARY, "sweep", os.path.join(ROOT, "configs/quickstart.toml"), "--repeats", "1", "--steps", "30",
-                      *grids, *(word for key in sets for word in ("--set", key)), "--out", self.folder,
+                      *grids, *overridden(*sets), "--out", self.folder,
                       "--launcher", f"slurm {options}".strip()]
 
     def start(self):
@@ -128,21 +133,17 @@ def killed(folder):
     return sweep.judge("the sweep killed", in_flight, {"fits": TRIALS})
 
 
-#: A disk that takes 4 ms a read, any number of them at a time, and a device that takes 20 ms a batch of 10: trials do not slow each
-#: other down, though both nodes are this machine.
-SLOW_DISK = ["device=emulated:custom", "emulated.step_base=20ms", "storage.emulate=custom", "storage.latency=4ms",
-             "storage.seek=0ms", "storage.bandwidth=10GB/s", "batch.size=10", "num_workers=1", "generate.images=400"]
-
-
-def overridden(*sets):
-    return [word for one in sets for word in ("--set", one)]
+#: A disk that takes 4 ms a read, any number of them at a time.
+SLOW_DISK = ["storage.emulate=custom", "storage.latency=4ms", "storage.seek=0ms", "storage.bandwidth=10GB/s"]
+#: With a device that takes 20 ms a batch of 10: trials do not slow each other down, though both nodes are this machine.
+TUNED = [*SLOW_DISK, "device=emulated:custom", "emulated.step_base=20ms", "batch.size=10", "num_workers=1", "generate.images=400"]
 
 
 def tune(folder):
     def found(name, *options):
         began = time.monotonic()
         words = [BINARY, "tune", os.path.join(ROOT, "configs/quickstart.toml"), "--max-workers", "6", "--steps", "40", "--json",
-                 *overridden(*SLOW_DISK, f"source.path={folder}/data"), "--out", os.path.join(folder, name), *options]
+                 *overridden(*TUNED, f"source.path={folder}/data"), "--out", os.path.join(folder, name), *options]
         done = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         return json.loads(done.stdout), time.monotonic() - began
 
@@ -164,8 +165,7 @@ def ranks(folder):
     command = [BINARY, "run", os.path.join(ROOT, "configs/quickstart.toml"), "--run-dir", out, "--quiet",
                *overridden("rank.all_reduce=true", "device=emulated:custom", "emulated.step_base=5ms", "batch.size=8", "steps=40",
                            "generate.images=400", f"source.path={folder}/data")]
-    slow = overridden("storage.emulate=custom", "storage.latency=4ms", "storage.seek=0ms", "storage.bandwidth=10GB/s")
-    shell = f'[ $SLURM_PROCID = 2 ] && set -- "$@" {" ".join(slow)}; exec "$@"'
+    shell = f'[ $SLURM_PROCID = 2 ] && set -- "$@" {" ".join(overridden(*SLOW_DISK))}; exec "$@"'
     subprocess.run(["srun", "--nodes=2", "--ntasks=4", "--overcommit", "sh", "-c", shell, "sh", *command], cwd=ROOT, check=True)
     said = subprocess.run([BINARY, "report", out, "--json"], check=True, stdout=subprocess.PIPE).stdout
     merged = json.loads(said)

@@ -141,7 +141,11 @@ fn a_launcher_that_dies_after_the_start_leaves_what_was_found() {
     assert_eq!(out.status.code(), Some(1));
     assert_says(
         &text(&out.stderr),
-        &["the search ended early", "its command failed", "gone"],
+        &[
+            "the search ended early because",
+            "its command failed",
+            "gone",
+        ],
     );
     assert_says(&text(&out.stdout), &["best yet  nothing changed"]);
     assert!(place.path("tuned/tuned.toml").exists());

@@ -20,7 +20,7 @@ use crate::report::page::document_page;
 use crate::session::training_samples;
 use crate::text::width;
 use crate::tune::sweep::{Manifest, SweepFolder, write_whole};
-use crate::tune::tuning::{self, Attempt, Request, TuneError, Tuning};
+use crate::tune::tuning::{self, Attempt, Request, Trials, TuneError, Tuning};
 use crate::tune::{Elsewhere, TrialError, TrialRunner};
 use anyhow::{Context, bail};
 use forecaster::FromReports;
@@ -63,19 +63,16 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     announce(&request, steps, &folder.path);
     let sets = [&overrides[..], &trial_steps(steps, &config)].concat();
     let stop = interrupt_switch()?;
-    let mut noted = |one: &Attempt| folder.note(one);
+    let search = |trials: &mut dyn Trials| {
+        let mut noted = |one: &Attempt| folder.note(one);
+        tuning::tune(&request, &mut FromReports::default(), trials, &mut noted)
+    };
     let found = match &args.elsewhere.launcher {
         None => {
             let runs = tempfile::tempdir_in(&folder.path);
             let runs = runs.context("cannot make a folder for the trials")?;
             let runner = TrialRunner::new(&args.experiment.config, sets, runs, stop)?;
-            let mut trials = |sets: &[String]| runner.run("trial", sets);
-            tuning::tune(
-                &request,
-                &mut FromReports::default(),
-                &mut trials,
-                &mut noted,
-            )
+            search(&mut |sets: &[String]| runner.run("trial", sets))
         }
         Some(launcher) => {
             let manifest = Manifest {
@@ -88,14 +85,9 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
             let at_once = args.elsewhere.jobs.unwrap_or(1);
             let launcher = &mut *launcher.launcher(Some(at_once), &launched)?;
             let mut trials = Elsewhere::new((&launched, manifest), launcher, at_once, stop)?;
-            let found = tuning::tune(
-                &request,
-                &mut FromReports::default(),
-                &mut trials,
-                &mut noted,
-            );
+            let found = search(&mut trials);
             if let Err(error) = trials.end() {
-                messages::warn(format!("trials may run on: {error}"));
+                messages::warn(format!("some trials may still be running: {error}"));
             }
             if let Some(different) = different_hardware(trials.records()) {
                 messages::warn(different);
@@ -122,7 +114,7 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     if let Some(reason) = found.cut_off {
-        bail!("the search ended early, since no more trials could be run: {reason}");
+        bail!("the search ended early because no more trials could run: {reason}");
     }
     Ok(match found.stopped {
         true => ExitCode::from(INTERRUPTED),

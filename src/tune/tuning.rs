@@ -123,7 +123,7 @@ impl Search<'_> {
 
     fn run_start(&mut self) -> Result<(), TuneError> {
         let start = self.start();
-        let why = match self.run(Purpose::Start, &start, None)? {
+        let why = match self.run(Purpose::Start, start, None)? {
             Outcome::Fits(measured) => {
                 let attempt = self.attempts.last();
                 if let Some(why) = attempt.and_then(|attempt| attempt.not_learned.clone()) {
@@ -146,7 +146,7 @@ impl Search<'_> {
     fn run(
         &mut self,
         purpose: Purpose,
-        point: &Point,
+        point: Point,
         predicted: Option<Candidate>,
     ) -> Result<Outcome, TuneError> {
         self.begin(purpose, point, predicted);
@@ -154,12 +154,12 @@ impl Search<'_> {
     }
 
     /// Decides on a trial of `point`.
-    fn begin(&mut self, purpose: Purpose, point: &Point, predicted: Option<Candidate>) {
+    fn begin(&mut self, purpose: Purpose, point: Point, predicted: Option<Candidate>) {
         self.underway.push(Underway {
             number: self.trials_begun() + 1,
-            sets: self.request.space.sets(point),
+            sets: self.request.space.sets(&point),
             purpose,
-            point: point.clone(),
+            point,
             predicted,
         });
     }
@@ -233,7 +233,7 @@ impl Search<'_> {
         if let Some(point) = survey.unmeasured.first()
             && !(best.is_some() && self.is_last_chance())
         {
-            self.begin(Purpose::Unmeasured, point, None);
+            self.begin(Purpose::Unmeasured, point.clone(), None);
             return Ok(true);
         }
         // What is the smallest that is good enough shows once the best is known.
@@ -246,7 +246,7 @@ impl Search<'_> {
         };
         *knees += usize::from(purpose == Purpose::Knee);
         let next = survey.in_full(&self.request.space, self.forecaster, next);
-        self.begin(purpose, &next.point.clone(), Some(next));
+        self.begin(purpose, next.point.clone(), Some(next));
         Ok(true)
     }
 

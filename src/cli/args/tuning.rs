@@ -123,7 +123,7 @@ pub struct ElsewhereArgs {
     #[arg(long, value_name = "COMMAND")]
     pub launcher: Option<LauncherArg>,
 
-    /// Trials that run at once [default: 1; of a sweep with Slurm as many as it starts].
+    /// Trials that run at once [default: 1; for a sweep through Slurm, as many as it starts].
     #[arg(long, value_name = "N", requires = "launcher", value_parser = at_least_one)]
     pub jobs: Option<usize>,
 }
@@ -281,7 +281,7 @@ pub struct TuneArgs {
 
     /// Leave out settings whose loader is forecast to need more memory on the host, such as 8GiB: buffers and
     /// queues when they are full, and nothing else of the process [default, and at most: 9 tenths of what this machine
-    /// or its container has available; with --launcher all].
+    /// or its container has available; no limit with --launcher].
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub max_memory: Option<u64>,
 

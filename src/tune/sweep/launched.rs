@@ -143,7 +143,7 @@ fn record(place: Place, settings: &[String], elapsed: Duration, outcome: Outcome
     }
 }
 
-/// Takes the records of trials that have ended out of `folder` into `journal`; returns those that are new.
+/// Takes the records of trials that have ended out of `folder` into `journal`.
 ///
 /// # Errors
 /// What is no record, and whatever the file system refuses.
@@ -151,11 +151,11 @@ pub fn take_ended(
     folder: &SweepFolder,
     points: &[Point],
     journal: &mut Journal,
-) -> Result<Vec<Record>, SweepError> {
-    let said = take_said(folder, points, journal)?;
-    Ok(said.into_iter().map(|said| said.record).collect())
+) -> Result<(), SweepError> {
+    take_said(folder, points, journal).map(drop)
 }
 
+/// The same; returns what is new.
 fn take_said(
     folder: &SweepFolder,
     points: &[Point],

@@ -20,8 +20,8 @@ impl Search<'_> {
         if winner.point == start || self.trials_left() < CONFIRMING {
             return Ok(());
         }
-        self.begin(Purpose::Confirm, &start, None);
-        self.begin(Purpose::Confirm, &winner.point, None);
+        self.begin(Purpose::Confirm, start, None);
+        self.begin(Purpose::Confirm, winner.point.clone(), None);
         self.end_all()?;
         loop {
             let survey = self.survey(Outlook::Sober)?;
@@ -31,10 +31,10 @@ impl Search<'_> {
             // Whatever is tried only now must run twice to win.
             let better = self.better(&survey).filter(|_| self.trials_left() >= 2);
             if let Some(point) = self.in_doubt(&survey).filter(|_| self.trials_left() > 0) {
-                self.run(Purpose::Confirm, &point, None)?;
+                self.run(Purpose::Confirm, point, None)?;
             } else if let Some(better) = better {
                 let better = survey.in_full(&self.request.space, self.forecaster, better);
-                self.run(Purpose::Best, &better.point.clone(), Some(better))?;
+                self.run(Purpose::Best, better.point.clone(), Some(better))?;
             } else {
                 return Ok(());
             }

@@ -187,14 +187,17 @@ fn a_bias_is_corrected_by_the_first_trial() {
     }
 }
 
-#[test]
-fn a_wrong_ranking_near_the_optimum_is_found_out() {
-    // Forecast best: 5 workers, which really give 500.
-    let wrong = |workers: usize, _| match workers {
+/// Forecast best: 5 workers, which really give 500.
+fn wrong(workers: usize, _: usize) -> f64 {
+    match workers {
         5 => 1.3,
         6.. => 0.95,
         _ => 1.0,
-    };
+    }
+}
+
+#[test]
+fn a_wrong_ranking_near_the_optimum_is_found_out() {
     let found = search(&request(8), &mut biased(wrong));
     let (workers, prefetch) = knobs(&found.winner.sets);
     let reached = truth(workers, prefetch);
@@ -331,11 +334,6 @@ fn search_at_once(request: &Request, forecaster: &mut dyn Forecaster, count: usi
 
 #[test]
 fn several_trials_at_once_find_what_one_after_another_finds() {
-    let wrong = |workers: usize, _| match workers {
-        5 => 1.3,
-        6.. => 0.95,
-        _ => 1.0,
-    };
     let alone = search(&request(10), &mut biased(wrong));
     let found = search_at_once(&request(10), &mut biased(wrong), 3);
     let (alone, rate) = (alone.winner, found.winner.samples_per_second);

@@ -41,8 +41,9 @@ pub struct SlurmLauncher {
     arrays: Vec<Array>,
     asked: Option<Instant>,
     answered: Instant,
-    /// Since when it takes no array, if it has taken one before, and when it was tried last.
+    /// Since when it takes no array, and when it was tried last.
     refuses: Option<(Instant, Instant)>,
+    /// Whether it has ever taken one.
     has_taken: bool,
     /// That ran when it was asked last.
     at_once: usize,
