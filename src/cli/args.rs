@@ -6,6 +6,7 @@
 //!
 //! May use: `config` (the image formats), `data` (the published data sets), `session`, `text`, `tune` (the objectives).
 
+mod analyze;
 mod compare;
 mod data;
 mod first;
@@ -21,6 +22,7 @@ use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use serde::Serialize;
 
+pub use analyze::AnalyzeArgs;
 pub use compare::CompareArgs;
 pub use data::{DataCommand, DataSetArg, FetchArgs, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
 pub use first::{DemoArgs, InitArgs, KeysArgs};
@@ -72,6 +74,7 @@ impl Command {
             Command::BatchSize(args) => args.output,
             Command::Sweep(args) => args.output,
             Command::Diagnose(args) => args.output,
+            Command::Analyze(args) => args.shown.output,
             Command::Compare(args) => args.output,
             Command::Predict(args) => args.output,
             Command::Report(args) => args.shown.output,
@@ -123,6 +126,8 @@ pub enum Command {
     ///
     /// Runs an experiment again and again, each time with more of it left out.
     Diagnose(DiagnoseArgs),
+    /// Analyse a trace of PyTorch's profiler.
+    Analyze(AnalyzeArgs),
     /// Compare runs: which is faster, and how sure that is.
     Compare(CompareArgs),
     /// Predict a run with other settings from a report.
@@ -452,7 +457,7 @@ mod tests {
                 has(verb, "json", None) && has(verb, "quiet", Some('q')),
                 "{name}"
             );
-            let reports = ["run", "demo", "report", "torch"].contains(&name);
+            let reports = ["run", "demo", "report", "torch", "analyze"].contains(&name);
             assert_eq!(has(verb, "verbose", Some('v')), reports, "{name}");
         }
         assert!(verbs.len() > 20, "only {} verbs", verbs.len());

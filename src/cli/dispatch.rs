@@ -2,9 +2,9 @@
 
 use super::args::{Cli, Command, TorchArgs};
 use super::{
-    batch_size, compare, completions, config, data, demo, diagnose, doctor, error_chain, failure,
-    fit_search, init, man, messages, predict, progress, renamed, report, reproduce, run, sweep,
-    time_kernels, tune,
+    analyze, batch_size, compare, completions, config, data, demo, diagnose, doctor, error_chain,
+    failure, fit_search, init, man, messages, predict, progress, renamed, report, reproduce, run,
+    sweep, time_kernels, tune,
 };
 use anstream::ColorChoice;
 use clap::Parser;
@@ -92,6 +92,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::BatchSize(args) => return batch_size::batch_size(&args, out),
         Command::Sweep(args) => return sweep::sweep(&args, out),
         Command::Diagnose(args) => return diagnose::diagnose(&args, out),
+        Command::Analyze(args) => return analyze::analyze(&args, out),
         Command::Compare(args) => return compare::compare(&args, out),
         Command::Predict(args) => return predict::predict(&args, out),
         Command::Report(args) => return report::report(&args, out),

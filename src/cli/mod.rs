@@ -2,6 +2,7 @@
 //!
 //! May use: everything below it.
 
+pub mod analyze;
 pub mod args;
 pub mod batch_size;
 pub mod compare;

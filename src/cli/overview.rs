@@ -10,7 +10,10 @@ use std::fmt::Write;
 /// The verbs by purpose. A new verb is one more name here.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Profile", &["run", "torch", "demo", "init"]),
-    ("Understand", &["report", "compare", "predict", "diagnose"]),
+    (
+        "Understand",
+        &["report", "compare", "predict", "diagnose", "analyze"],
+    ),
     ("Tune", &["tune", "sweep", "batch-size"]),
     ("Machine", &["data", "doctor"]),
     ("Published", &["reproduce"]),

@@ -12,7 +12,7 @@ use crate::report::percent;
 use crate::session::{Prediction, Predictor, WhatIf};
 use crate::text::{Column, Table, WARNING, paragraph, width};
 use crate::timeline::{Bytes, Nanos};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -30,6 +30,11 @@ pub fn predict(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
+    ensure!(
+        report.profiler_trace.is_none(),
+        "a profiler's trace says how long the loop waited, and nothing of what its loader would take with other settings\n  \
+         try: `stallscope torch` with the same script, whose report can be predicted from"
+    );
     let predictor = Predictor::from_report(&report).with_context(from)?;
     let what_if = WhatIf {
         cores: args.cores,

@@ -181,7 +181,7 @@ impl GpuWatch {
 fn busy_by(device: &DeviceReport) -> BusyBy {
     let timeline = device.timeline.as_ref();
     match timeline.map_or(TimelineSource::Host, |timeline| timeline.source) {
-        TimelineSource::Cupti => BusyBy::Kernels,
+        TimelineSource::Cupti | TimelineSource::Trace => BusyBy::Kernels,
         TimelineSource::Events => BusyBy::Steps,
         TimelineSource::Host => BusyBy::Host,
     }

@@ -1,6 +1,8 @@
 //! A PyTorch training that hooks in its processes record: what they write ([`event`]), the shared memory that it goes
 //! through, and the process beside them that makes records of it, analyses them and reports.
 //!
+//! What PyTorch's own profiler wrote of a training is analysed here, too ([`kineto`]).
+//!
 //! The hooks themselves are Python (`python/`). Everything is stamped with CLOCK_MONOTONIC, which all processes of a
 //! machine share.
 
@@ -11,6 +13,7 @@ pub mod clock;
 pub mod collector;
 pub mod event;
 pub mod gpu;
+pub mod kineto;
 mod pages;
 mod proc;
 pub mod recording;

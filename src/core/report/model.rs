@@ -1,6 +1,7 @@
 //! What a report says.
 
 use super::NvmlReport;
+use super::ProfilerTrace;
 use super::TimelineReport;
 use super::TorchReport;
 use crate::analysis::{
@@ -410,6 +411,9 @@ pub struct Report {
     /// Where the training is PyTorch's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torch: Option<TorchReport>,
+    /// Where it is made from a trace of PyTorch's profiler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profiler_trace: Option<ProfilerTrace>,
 }
 
 /// What the file says that it is.

@@ -40,6 +40,7 @@ pub fn render_as(report: &Report, look: &Look) -> String {
         out.extend(figures.iter().map(|line| show(line, look)));
         out += &causes(report, look);
         out += &stages(report, look);
+        out.extend(report.profiler_trace.iter().map(|trace| trace.render(look)));
         if look.verbose {
             out += &slowest(report, look);
             out += &threads(report, look);
@@ -119,6 +120,10 @@ fn summary(report: &Report) -> Vec<Line> {
 }
 
 fn samples_per_second(report: &Report) -> String {
+    if report.samples == 0 {
+        let rate = report.steps as f64 / report.window_ns.seconds().max(1e-9);
+        return format!("{rate:.2} steps/s over {} steps", report.steps);
+    }
     format!(
         "{:.1} samples/s over {} steps ({} samples)",
         report.samples_per_second, report.steps, report.samples
@@ -392,7 +397,9 @@ fn stage_notes(report: &Report) -> Vec<String> {
     if report.stages.iter().any(whole) {
         notes.push("the same threads serve several stages".to_owned());
     }
-    if report.stages.iter().any(|stage| stage.workers == 0) {
+    if report.profiler_trace.is_some() {
+        notes.push("the loop's wait for it; what workers did is not in the trace".to_owned());
+    } else if report.stages.iter().any(|stage| stage.workers == 0) {
         notes.push("0 workers: in the trainer's own thread".to_owned());
     }
     notes

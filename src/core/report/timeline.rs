@@ -20,6 +20,8 @@ pub enum TimelineSource {
     /// pass and the optimizer.
     #[default]
     Host,
+    /// A profiler's trace, with the GPU's own timestamps.
+    Trace,
 }
 
 /// How it is known what a GPU did, and what it did in the window.
@@ -164,6 +166,7 @@ impl TimelineSource {
             TimelineSource::Cupti => "by CUPTI",
             TimelineSource::Events => "by CUDA events",
             TimelineSource::Host => "by the host's clock",
+            TimelineSource::Trace => "by the trace",
         }
     }
 
@@ -174,6 +177,7 @@ impl TimelineSource {
                 "steps by CUDA events, so that gaps within a step count as busy"
             }
             TimelineSource::Host => "the host's, for each part of a step",
+            TimelineSource::Trace => "the GPU's own, by the trace",
         }
     }
 }

@@ -200,12 +200,19 @@ fn figures(report: &Report) -> Vec<Figure> {
         return Vec::new();
     }
     let (steps, samples) = (report.steps, report.samples);
-    let rate = format!("{:.1}", report.samples_per_second);
-    let mut figures = vec![Figure::new(
-        "samples/s",
-        rate,
-        format!("{samples} samples in {steps} steps"),
-    )];
+    let rate = match samples {
+        0 => Figure::new(
+            "steps/s",
+            format!("{:.2}", steps as f64 / report.window_ns.seconds().max(1e-9)),
+            format!("{steps} steps; the trace does not say of how many samples"),
+        ),
+        _ => Figure::new(
+            "samples/s",
+            format!("{:.1}", report.samples_per_second),
+            format!("{samples} samples in {steps} steps"),
+        ),
+    };
+    let mut figures = vec![rate];
     if let Some(device) = &report.device {
         let timeline = device.timeline.as_ref();
         let by = timeline.map(|timeline| format!("; {}", timeline.source.short()));
@@ -345,7 +352,11 @@ fn number(value: f64) -> String {
 }
 
 fn facts(report: &Report) -> Vec<Fact> {
-    let mut facts = vec![Fact::new("Machine", report.machine.to_string())];
+    let mut facts = Vec::new();
+    match &report.profiler_trace {
+        Some(trace) => facts.push(Fact::new("Trace", trace.path.clone())),
+        None => facts.push(Fact::new("Machine", report.machine.to_string())),
+    }
     if let Some(torch) = &report.torch {
         let session = &torch.session;
         facts.push(Fact::new("Script", session.command.join(" ")));

@@ -1,0 +1,169 @@
+//! Each step's time by category, as PyTorch's TensorBoard plugin gives it: a time belongs to the first category of those
+//! that it has something of.
+//!
+//! The plugin (`torch_tb_profiler/profiler`: `event_parser.py`, `overall_parser.py`) has a step end with the last work that
+//! it launched on the GPU, and begin where the one before ended. The last step is left out where it has launched much less
+//! than the one before: its work was not recorded to its end.
+
+use super::trace::{Marked, Trace, WorkWhat};
+use stallscope_core::report::{StepTime, TraceCategory};
+use stallscope_core::timeline::{Interval, IntervalSet, Nanos};
+use std::collections::HashMap;
+
+/// A last step that launched less than this share of the one before was cut.
+const WHOLE: f64 = 0.8;
+
+/// The steps of the thread that has most of them, and until when each lasted.
+pub(super) fn steps_of(trace: &Trace, zero: i64) -> Vec<(Marked, Interval)> {
+    let mut count: HashMap<u32, usize> = HashMap::new();
+    for step in &trace.steps {
+        *count.entry(step.thread).or_default() += 1;
+    }
+    // Of threads that have as many the first.
+    let thread = count
+        .into_iter()
+        .max_by_key(|(thread, count)| (*count, u32::MAX - thread));
+    let Some((thread, _)) = thread else {
+        return Vec::new();
+    };
+    let steps = trace.steps.iter().filter(|step| step.thread == thread);
+    let mut steps: Vec<(Marked, Interval)> =
+        steps.map(|step| (*step, step.span.since(zero))).collect();
+    with_device(&mut steps, trace, zero);
+    steps
+}
+
+/// Has `steps` end with their last work on the GPU.
+fn with_device(steps: &mut Vec<(Marked, Interval)>, trace: &Trace, zero: i64) {
+    let mut launched = vec![(Nanos(u64::MAX), Nanos::ZERO, 0_usize); steps.len()];
+    let mut of: HashMap<u32, usize> = HashMap::new();
+    for call in trace.calls.iter().filter(|call| call.correlation > 0) {
+        let own = call.span.since(zero);
+        let place = steps.partition_point(|(_, step)| step.end < own.end);
+        if steps
+            .get(place)
+            .is_some_and(|(_, step)| step.start <= own.start)
+        {
+            of.insert(call.correlation, place);
+        }
+    }
+    let mut outside = Vec::new();
+    for work in &trace.works {
+        let span = work.span.since(zero);
+        match of.get(&work.correlation) {
+            Some(place) => {
+                let own = &mut launched[*place];
+                *own = (own.0.min(span.start), own.1.max(span.end), own.2 + 1);
+            }
+            None => outside.push(span),
+        }
+    }
+    let (Some(first), Some((_, step))) = (launched.first(), steps.first()) else {
+        return;
+    };
+    if launched.iter().all(|(.., count)| *count == 0) {
+        return;
+    }
+    let before = outside.iter().filter(|span| span.end < first.0);
+    let mut end = before.map(|span| span.end).fold(step.start, Nanos::max);
+    if first.2 == 0 {
+        end = step.start;
+    }
+    for ((_, step), (_, last, count)) in steps.iter_mut().zip(&launched) {
+        let start = end.max(step.start);
+        end = match count {
+            0 => step.end.max(start),
+            _ => step.end.max(*last).max(start),
+        };
+        *step = Interval::new(start, end);
+    }
+    if let Some(last) = launched.iter().rposition(|(.., count)| *count > 0) {
+        let is_cut = |last: usize| {
+            let before = last.checked_sub(1).map(|before| launched[before].2);
+            before.is_some_and(|before| (before as f64) * WHOLE > launched[last].2 as f64)
+        };
+        steps.truncate(last + usize::from(!is_cut(last)));
+    }
+}
+
+/// When something of each category happened.
+pub(super) struct Categories(Vec<(TraceCategory, IntervalSet)>);
+
+impl Categories {
+    /// Those of `trace` on the GPU `device`; `operators` and `calls` are the host's.
+    pub(super) fn of(
+        trace: &Trace,
+        device: Option<u32>,
+        zero: i64,
+        (operators, calls): (&IntervalSet, &IntervalSet),
+    ) -> Categories {
+        let works = |is: &dyn Fn(WorkWhat) -> bool| {
+            let mut set = IntervalSet::new();
+            for work in &trace.works {
+                if Some(work.device) == device && is(work.what) {
+                    set.insert(work.span.since(zero));
+                }
+            }
+            set
+        };
+        let mut nexts = IntervalSet::new();
+        for next in &trace.nexts {
+            nexts.insert(next.span.since(zero));
+        }
+        let kernel = |communicates| works(&|what| what == WorkWhat::Kernel { communicates });
+        Categories(vec![
+            (TraceCategory::Kernel, kernel(false)),
+            (
+                TraceCategory::Memcpy,
+                works(&|what| matches!(what, WorkWhat::Copy(..))),
+            ),
+            (TraceCategory::Memset, works(&|what| what == WorkWhat::Set)),
+            (TraceCategory::Communication, kernel(true)),
+            (TraceCategory::Runtime, calls.clone()),
+            (TraceCategory::DataLoader, nexts),
+            (TraceCategory::Cpu, operators.clone()),
+        ])
+    }
+
+    /// When the GPU did anything.
+    pub(super) fn device(&self) -> IntervalSet {
+        let own = self.0.iter().filter(|(category, _)| category.on_device());
+        union(own.map(|(_, set)| set))
+    }
+
+    /// The time of each category in `steps`, which have these names.
+    pub(super) fn steps(&self, steps: &[(String, Interval)]) -> Vec<StepTime> {
+        let mut rows: Vec<StepTime> = { steps.iter() }
+            .map(|(name, step)| StepTime {
+                name: name.clone(),
+                ns: step.length(),
+                ..StepTime::default()
+            })
+            .collect();
+        let mut taken = IntervalSet::new();
+        for (category, set) in &self.0 {
+            let with = union([&taken, set].into_iter());
+            for (row, (_, step)) in rows.iter_mut().zip(steps) {
+                let own = with.covered_in(*step) - taken.covered_in(*step);
+                row.by_category.insert(*category, own);
+            }
+            taken = with;
+        }
+        for (row, (_, step)) in rows.iter_mut().zip(steps) {
+            let rest = step.length() - taken.covered_in(*step);
+            row.by_category.insert(TraceCategory::Other, rest);
+        }
+        rows
+    }
+}
+
+/// All of `sets` in one.
+pub(super) fn union<'a>(sets: impl Iterator<Item = &'a IntervalSet>) -> IntervalSet {
+    let mut parts: Vec<Interval> = sets.flat_map(IntervalSet::parts).copied().collect();
+    parts.sort_unstable_by_key(|part| part.start);
+    let mut set = IntervalSet::new();
+    for part in parts {
+        set.insert(part);
+    }
+    set
+}

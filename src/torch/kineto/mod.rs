@@ -1,0 +1,19 @@
+//! What a trace of PyTorch's profiler holds, as records and a report of the same kind as a run's.
+//!
+//! `reader` takes Chrome JSON apart, `event` knows PyTorch's names in it, `trace` keeps what is needed, `breakdown` gives each
+//! step's time to PyTorch's own categories, `steps` makes records of the rest and `analysis` reports on them.
+//!
+//! Invariants: memory is bounded by what the file holds, and by far less than the file; whatever is in the file is used,
+//! counted as not used, or named as lost.
+
+mod analysis;
+mod breakdown;
+mod event;
+mod reader;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+pub use analysis::{AnalyzeError, AnalyzeOptions, analyze, name_of};
+pub use reader::ReadError;
