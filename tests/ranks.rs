@@ -1,11 +1,15 @@
 //! Several processes that a launcher starts for one run: disjoint parts of the data, a report for each, one voice.
 
+#[allow(dead_code, reason = "only good traces are checked here")]
+#[path = "perfetto/engine.rs"]
+mod engine;
 #[allow(dead_code, reason = "runs have several ranks here")]
 mod place;
 mod program;
 
 use place::Place;
 use program::stallscope;
+use serde_json::Value;
 use stallscope::report::{Report, Status};
 use std::fs;
 use std::path::Path;
@@ -235,6 +239,120 @@ fn straggle() -> Result<(), String> {
     match compared.iter().any(off) {
         true => Err(format!("{compared:.3?}")),
         false => Ok(()),
+    }
+}
+
+/// How much later the clock of the other machine says it is, and how much faster it goes.
+const LATER_NS: f64 = 3e6;
+const DRIFT: f64 = 20e-6;
+
+/// What a rank has written, as if its machine were another one, since when `at` its clock has gone wrong.
+fn on_another_machine(folder: &Path) {
+    let log = folder.join("steps.jsonl");
+    let text = fs::read_to_string(&log).unwrap();
+    let mut lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut header = lines.next().unwrap();
+    let begun = header["clock_ns"].as_f64().unwrap();
+    let wrong = |at: f64| (at + 7e9 + DRIFT * (at - begun)).round() as u64;
+    for key in ["clock_ns", "monotonic_ns"] {
+        header[key] = wrong(header[key].as_f64().unwrap()).into();
+    }
+    header["unix_ns"] = ((header["unix_ns"].as_f64().unwrap() + LATER_NS) as u64).into();
+    header["boot_id"] = "another".into();
+    let steps = lines.map(|line| match line.as_array() {
+        Some(times) => times
+            .iter()
+            .map(|time| wrong(time.as_f64().unwrap()))
+            .collect(),
+        None => line,
+    });
+    let written: Vec<String> = std::iter::once(header)
+        .chain(steps)
+        .map(|line| line.to_string())
+        .collect();
+    fs::write(&log, written.join("\n") + "\n").unwrap();
+    let path = folder.join("report.json");
+    let mut report: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let base = &mut report["trace"]["base_ns"];
+    let base_ns = base.as_f64().unwrap();
+    *base = wrong(base_ns).into();
+    fs::write(&path, report.to_string()).unwrap();
+    let path = folder.join("trace.json");
+    let mut events: Vec<Value> = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for event in &mut events {
+        let Some(start) = event["ts"].as_f64() else {
+            continue;
+        };
+        // Whole nanoseconds, so that slices that touch still do.
+        let wrong = |micros: f64| (1e3 * micros * (1.0 + DRIFT)).round();
+        if let Some(length) = event["dur"].as_f64() {
+            event["dur"] = ((wrong(start + length) - wrong(start)) / 1e3).into();
+        }
+        event["ts"] = (wrong(start) / 1e3).into();
+    }
+    let lines: Vec<String> = events.iter().map(Value::to_string).collect();
+    fs::write(&path, format!("[\n{}\n]\n", lines.join(",\n"))).unwrap();
+}
+
+/// When each step of the process whose name begins with `rank` ended, in nanoseconds.
+fn step_ends(trace: &[Value], rank: &str) -> Vec<f64> {
+    let named = |event: &&Value| {
+        let name = event["args"]["name"].as_str().unwrap_or("");
+        event["name"] == "process_name" && name == format!("{rank}: trainer and device")
+    };
+    let pid = &trace.iter().find(named).unwrap()["pid"];
+    let own = trace
+        .iter()
+        .filter(|event| event["name"] == "step" && event["ph"] == "X");
+    let own = own.filter(|event| event["pid"] == *pid);
+    own.map(|event| 1e3 * (event["ts"].as_f64().unwrap() + event["dur"].as_f64().unwrap()))
+        .collect()
+}
+
+/// Two real processes, whose files say the times of two machines: one trace of both has them on one clock.
+#[test]
+fn traces_of_two_machines_are_one_on_one_clock() {
+    let place = Place::with_images(1000);
+    let sets = [
+        "device=emulated:custom",
+        "emulated.step_base=5ms",
+        "batch.size=8",
+        "num_workers=1",
+        "steps=300",
+    ];
+    ended(start_all(&place, &sets, &[ALIKE; 2]));
+    on_another_machine(&place.path("out/rank-1"));
+    let merged = merged(&place);
+    let clock = &merged["clocks"][0];
+    let number = |key: &str| clock[key].as_f64().unwrap();
+    let error = number("error_ns");
+    assert!(
+        (number("later_ns") - LATER_NS).abs() <= error + 3e5,
+        "{clock}"
+    );
+    let trace = place.path("out/trace.json");
+    assert_eq!(merged["trace"], trace.display().to_string());
+    let events: Vec<Value> = serde_json::from_slice(&fs::read(&trace).unwrap()).unwrap();
+    let [own, other] = ["rank 0", "rank 1"].map(|rank| step_ends(&events, rank));
+    assert!(
+        own.len() > 100 && own.len() == other.len(),
+        "{} and {}",
+        own.len(),
+        other.len()
+    );
+    let close = own
+        .iter()
+        .zip(&other)
+        .filter(|(own, other)| (*own - *other).abs() <= error);
+    let close = close.count() as f64 / own.len() as f64;
+    assert!(
+        close > 0.85,
+        "{close} of the steps end within {error} ns of each other: {clock}"
+    );
+    if let Some(engine) = engine::engine() {
+        engine::takes_all(&engine, &trace);
     }
 }
 

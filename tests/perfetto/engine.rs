@@ -52,3 +52,17 @@ pub fn query(engine: &str, trace: &Path, sql: &str) -> Output {
         .output()
         .unwrap()
 }
+
+/// Perfetto's engine has dropped or changed nothing of `trace`.
+#[allow(dead_code, reason = "not all tests look at traces of others")]
+pub fn takes_all(engine: &str, trace: &Path) {
+    let names = "'flow_end_without_start', 'flow_step_without_start', 'flow_no_enclosing_slice'";
+    let bad = format!("severity in ('error', 'data_loss') or name in ({names})");
+    let sql = format!("select name, value from stats where value > 0 and ({bad})");
+    let out = query(engine, trace, &sql);
+    let said = said(&out);
+    assert!(
+        out.status.success() && said.contains("\"rows\":[]"),
+        "{said}"
+    );
+}

@@ -1,8 +1,9 @@
 //! The report of a run of several ranks: which one the others wait for, and why.
 //!
-//! May use: `analysis`, `charts`, `ranks`, `report`, `session`, `text`, `timeline`.
+//! May use: `analysis`, `charts`, `ranks`, `report`, `session`, `text`, `timeline`, `trace`.
 
 mod page;
+mod trace;
 mod words;
 
 use super::{cannot_write, open, read};
@@ -10,6 +11,7 @@ use crate::analysis::Cause;
 use crate::analysis::predict::Estimate;
 use crate::analysis::predict::torch::Predictor;
 use crate::cli::args::ReportArgs;
+use crate::cli::messages;
 use crate::ranks::{Cut, Logs, Merged, RankLog, RankTimes, STEP_LOG};
 use crate::report::page::document_page;
 use crate::report::{IdleCause, Report, Status};
@@ -79,6 +81,8 @@ pub(super) struct Run {
     /// Ranks that left nothing.
     pub(super) missing: Vec<u32>,
     pub(super) mended: Option<Mended>,
+    /// The traces of all ranks in one, on the clock of the first.
+    trace: Option<String>,
 }
 
 /// Where the page is written, unless `--html` says.
@@ -109,6 +113,7 @@ pub(super) fn report(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let run = Run::read(&args.report, folders)?;
+    let trace = run.trace.as_ref();
     let html = args.html.clone();
     let html = html.unwrap_or_else(|| args.report.join(PAGE));
     let page = document_page(&page::page(&run));
@@ -124,6 +129,9 @@ pub(super) fn report(
             )?;
         }
         writeln!(out, "\npage     {}", html.display())?;
+        if let Some(trace) = trace {
+            writeln!(out, "trace    {trace} (open it in https://ui.perfetto.dev)")?;
+        }
     }
     out.flush()?;
     match args.open {
@@ -180,6 +188,11 @@ impl Run {
         }
         let logs = Logs::new(logs);
         let merged = logs.merged();
+        let trace = trace::write(folder, folders, &logs);
+        let trace = trace.unwrap_or_else(|error| {
+            messages::warn(error);
+            None
+        });
         let known: Vec<u32> = folders.iter().map(|(rank, _)| *rank).collect();
         Ok(Run {
             schema: SCHEMA,
@@ -192,6 +205,7 @@ impl Run {
             mended: mended(&logs, &merged, folders),
             merged,
             standing,
+            trace: trace.map(|trace| trace.display().to_string()),
         })
     }
 }

@@ -70,6 +70,7 @@ pub fn this_machine(cores: f64) -> Machine {
 /// What became of the trace.
 pub fn note_trace(trace: &mut TraceReport, summary: &TraceSummary) {
     trace.path = summary.path.display().to_string();
+    trace.base_ns = Some(summary.base);
     trace.events = summary.events;
     trace.bytes = summary.bytes;
     trace.left_out_events = summary.left_out_events;

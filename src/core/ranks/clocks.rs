@@ -31,13 +31,35 @@ const FEWEST_STEPS: usize = 16;
 /// Parts of the run of which each has a point of the line.
 const PARTS: usize = 16;
 
-/// Brings `logs` on the clock of the first one's machine; one for each other machine.
-pub(super) fn align(logs: &mut [RankLog]) -> Vec<ClockFit> {
+/// From a rank's own clock to that of the first one's machine.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct ToCommonClock {
+    later: i128,
+    line: Option<Line>,
+}
+
+impl ToCommonClock {
+    /// What the first one's clock says at `at` of the rank's own.
+    pub fn of(&self, at: Nanos) -> Nanos {
+        let moved = Nanos(u64::try_from(i128::from(at.0) + self.later).unwrap_or(0));
+        self.line.map_or(moved, |line| line.taken_off(moved))
+    }
+}
+
+/// Brings `logs` on the clock of the first one's machine: how, of each, and what that came to for each other machine.
+pub(super) fn align(logs: &mut [RankLog]) -> (Vec<ToCommonClock>, Vec<ClockFit>) {
     let Some(reference) = logs.first().map(|log| log.header.clone()) else {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     };
-    logs.iter_mut()
-        .for_each(|log| log.move_to_clock_of(&reference));
+    let mut clocks: Vec<ToCommonClock> = { logs.iter() }
+        .map(|log| ToCommonClock {
+            later: log.later_than(&reference),
+            line: None,
+        })
+        .collect();
+    for (log, clock) in logs.iter_mut().zip(&clocks) {
+        log.move_times(|at| clock.of(at));
+    }
     let mut machines: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, log) in logs.iter().enumerate() {
         let machine = machines.entry(log.header.boot_id.clone()).or_default();
@@ -49,6 +71,7 @@ pub(super) fn align(logs: &mut [RankLog]) -> Vec<ClockFit> {
         if let Some(line) = line {
             for place in &places {
                 logs[*place].move_times(|at| line.taken_off(at));
+                clocks[*place].line = Some(line);
             }
         }
         ClockFit {
@@ -62,7 +85,8 @@ pub(super) fn align(logs: &mut [RankLog]) -> Vec<ClockFit> {
             error_ns: line.map(|line| line.error),
         }
     });
-    fits.collect()
+    let fits = fits.collect();
+    (clocks, fits)
 }
 
 /// When each step ended for the ranks at `places`: the median, as far as all of them have done it.

@@ -30,6 +30,10 @@ const MOST_PIECES: usize = 8;
 #[error("cannot write {STEP_LOG}: {0}")]
 pub struct LogUnwritten(#[from] io::Error);
 
+/// A machine that only a trace tells of was started a day before the trace begins, as far as clocks are compared: then ranks whose
+/// clocks are behind have times after its start, too.
+const SINCE_START: u64 = 86_400_000_000_000;
+
 /// Which process it is of how many.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RankOf {
@@ -92,6 +96,23 @@ impl LogHeader {
             boot_id: boot_id().trim().to_owned(),
             clock_ns: own.unwrap_or(monotonic_ns),
             monotonic_ns,
+            unix_ns,
+        }
+    }
+
+    /// Of a rank that a trace tells of, whose times begin at `unix_ns` nanoseconds since 1970 by the clock of a machine of its own,
+    /// which is called `clock`.
+    pub fn of_trace(rank: RankOf, warmup_steps: u64, unix_ns: u64, clock: String) -> LogHeader {
+        LogHeader {
+            schema: SCHEMA.to_owned(),
+            version: VERSION,
+            rank: rank.rank,
+            world_size: rank.of,
+            meets_others: rank.meets_others,
+            warmup_steps,
+            boot_id: clock,
+            clock_ns: 0,
+            monotonic_ns: SINCE_START,
             unix_ns,
         }
     }

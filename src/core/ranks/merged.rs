@@ -4,7 +4,7 @@
 //! from then until that one has its own, but no longer than its step lasts. That wait belongs to what the last one was doing then:
 //! waiting for its loader, by the causes of its own wait, or not done yet with the step before.
 
-use super::clocks::{ClockFit, align};
+use super::clocks::{ClockFit, ToCommonClock, align};
 use super::log::CauseName;
 use super::read::{RankLog, StepTimes};
 use crate::timeline::{Interval, Nanos};
@@ -121,15 +121,26 @@ const IN_STEP: f64 = 0.75;
 #[derive(Clone, Debug)]
 pub struct Logs {
     ranks: Vec<RankLog>,
-    clocks: Vec<ClockFit>,
+    clocks: Vec<ToCommonClock>,
+    fits: Vec<ClockFit>,
 }
 
 impl Logs {
     /// Brings them on the clock of the first.
     pub fn new(mut ranks: Vec<RankLog>) -> Logs {
         ranks.sort_by_key(|log| log.header.rank);
-        let clocks = align(&mut ranks);
-        Logs { ranks, clocks }
+        let (clocks, fits) = align(&mut ranks);
+        Logs {
+            ranks,
+            clocks,
+            fits,
+        }
+    }
+
+    /// Each rank, with how its clock becomes that of the first.
+    pub fn clocks(&self) -> impl Iterator<Item = (u32, ToCommonClock)> {
+        let ranks = self.ranks.iter().map(|log| log.header.rank);
+        ranks.zip(self.clocks.iter().copied())
     }
 
     /// What they say together.
@@ -150,7 +161,7 @@ impl Logs {
         for number in warm.unwrap_or(0) as usize..most.unwrap_or(0) {
             meeting.step(number);
         }
-        meeting.merged(self.clocks.clone())
+        meeting.merged(self.fits.clone())
     }
 }
 

@@ -10,7 +10,7 @@ mod merged;
 mod read;
 mod ring;
 
-pub use clocks::ClockFit;
+pub use clocks::{ClockFit, ToCommonClock};
 pub use log::{CauseName, LogHeader, LogUnwritten, RankOf, STEP_LOG, StepLog};
 pub use merged::{Charge, Logs, Merged, OTHER_WORK, RankTimes, Stretch, TRAINING_STEP};
 pub use read::{Cut, LogError, RankLog, StepTimes};

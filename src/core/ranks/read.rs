@@ -178,9 +178,9 @@ impl RankLog {
         })
     }
 
-    /// Brings it on the clock of a machine: `CLOCK_MONOTONIC` of the one whose log began at `reference`, or, for another machine,
-    /// what its `CLOCK_REALTIME` says that is.
-    pub(super) fn move_to_clock_of(&mut self, reference: &LogHeader) {
+    /// What is to be added to its times for the clock of a machine: `CLOCK_MONOTONIC` of the one whose log began at `reference`,
+    /// or, for another machine, what its `CLOCK_REALTIME` says that is.
+    pub(super) fn later_than(&self, reference: &LogHeader) -> i128 {
         let own = &self.header;
         let mut later = i128::from(own.monotonic_ns) - i128::from(own.clock_ns);
         if own.boot_id != reference.boot_id {
@@ -188,7 +188,7 @@ impl RankLog {
                 |header: &LogHeader| i128::from(header.unix_ns) - i128::from(header.monotonic_ns);
             later += real(own) - real(reference);
         }
-        self.move_times(|at| Nanos(u64::try_from(i128::from(at.0) + later).unwrap_or(0)));
+        later
     }
 
     /// Changes all times.

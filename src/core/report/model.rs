@@ -204,6 +204,9 @@ pub struct RecorderReport {
 pub struct TraceReport {
     /// The file as it now is, `.json` or `.json.gz`.
     pub path: String,
+    /// Its time zero on the clock that the log of a rank's steps has, in nanoseconds.
+    #[serde(default)]
+    pub base_ns: Option<Nanos>,
     /// Events in the file.
     pub events: u64,
     /// Bytes of the file.
@@ -349,7 +352,7 @@ pub struct Report {
     pub data: DataReport,
     /// Steps in the window.
     pub steps: u64,
-    /// Samples of those steps.
+    /// Samples of those steps; of a profiler's trace, which does not tell, the steps.
     pub samples: u64,
     /// Length of the window, without pauses.
     pub window_ns: Nanos,

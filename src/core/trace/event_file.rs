@@ -306,6 +306,7 @@ impl EventFile {
         self.close();
         TraceSummary {
             path: std::mem::take(&mut self.path),
+            base: Nanos::ZERO,
             events: self.events,
             bytes: self.written_bytes,
             compressed_bytes: None,

@@ -46,6 +46,8 @@ pub struct FlowPoint {
 pub struct TraceSummary {
     /// The file as it now is, `.json` or `.json.gz`.
     pub path: PathBuf,
+    /// Time zero of the trace, on the run's clock.
+    pub base: Nanos,
     /// Events in the file, names of processes and lanes included.
     pub events: u64,
     /// Size of the JSON text, before any compression.
@@ -216,6 +218,7 @@ impl TraceWriter {
     pub fn finish(self) -> TraceSummary {
         let mut summary = self.file.finish();
         summary.malformed_events = self.malformed_events;
+        summary.base = self.base;
         if self.compress && summary.error.is_none() {
             match compress_in_place(&summary.path) {
                 Ok((path, bytes)) => {

@@ -251,7 +251,9 @@ impl TracingFeed {
                     trace.flow_chain(number + 1, "batch", "batch", &chain);
                 }
                 let on_device = batch.unit_of(StageKind::Device);
-                if let Some((name, (lane, busy))) = batch.step.zip(batch.busy.first())
+                // Kernels of work before it may still run.
+                let own = batch.busy.iter().find(|(_, busy)| busy.end > step.start);
+                if let Some((name, (lane, busy))) = batch.step.zip(own)
                     && on_device.is_some()
                 {
                     let launch = [
