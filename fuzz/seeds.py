@@ -7,6 +7,7 @@ Written against the formats and not with stallscope, so that both must agree. `c
 
 import gzip
 import io
+import json
 import struct
 import sys
 import tarfile
@@ -134,12 +135,47 @@ def shard_seeds():
     yield "bad-cut", shard(0, encoded)[:-1]
 
 
+def kineto_events():
+    for step in range(3):
+        at = 1000 * step
+
+        def piece(cat, name, start, length, tid=7, **args):
+            return {"ph": "X", "cat": cat, "name": name, "pid": 7, "tid": tid, "ts": at + start, "dur": length, "args": args}
+
+        yield piece("user_annotation", f"ProfilerStep#{step}", 0, 990)
+        yield piece("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 400.5)
+        yield piece("cpu_op", "aten::add", 410, 200)
+        yield piece("cuda_runtime", "cudaLaunchKernel", 420, 10, correlation=2 * step + 1)
+        yield piece("kernel", "gemm", 450, 300, tid="stream 7", correlation=2 * step + 1, device=0, stream=7)
+        yield piece("cuda_runtime", "cudaMemcpyAsync", 412, 5, correlation=2 * step + 2)
+        yield piece("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 418, 20, correlation=2 * step + 2, device=0, bytes=64)
+        yield piece("cuda_runtime", "cudaDeviceSynchronize", 700, 60, correlation=0)
+
+
+def kineto_seeds():
+    events = list(kineto_events())
+    gpus = [{"id": 0, "name": "GPU"}]
+    whole = json.dumps({"deviceProperties": gpus, "baseTimeNanoseconds": 17, "traceEvents": events}).encode()
+    on_cpu = [event for event in events if event["cat"] in ("user_annotation", "cpu_op")]
+    yield "object", whole
+    yield "array", json.dumps(events).encode()
+    yield "pretty", json.dumps({"traceEvents": on_cpu}, indent=2).encode()
+    yield "gzipped", gzip.compress(whole, mtime=0)
+    yield "cut", whole[:-200]
+    yield "words", json.dumps(on_cpu).replace("400.5", "400.5, \"rate\": -inf").encode()
+    yield "backwards", json.dumps(events[::-1] + [{**events[4], "dur": -5}, 3, {}]).encode()
+    yield "bad-empty", b""
+    yield "bad-steps", json.dumps([event for event in events if event["cat"] == "kernel"]).encode()
+    yield "bad-key", b'{"traceEvents": 3}'
+
+
 SEEDS = {
     "idx": idx_seeds,
     "cifar": cifar_seeds,
     "tar": tar_seeds,
     "shard_raw": shard_seeds,
     "shard_sealed": shard_seeds,
+    "kineto": kineto_seeds,
 }
 
 

@@ -5,7 +5,7 @@
 //! with it finds out itself. Limits on memory follow from the length of the bytes, with IDX files from what they unpack
 //! to, and never from what a header claims alone.
 //!
-//! May use: `data`, `memory`.
+//! May use: `data`, `memory`, the core, `torch`.
 
 use std::io::Read;
 
@@ -17,6 +17,8 @@ use crate::data::shard::{HEADER_BYTES, RECORD_ALIGNMENT, RecordKind, Shard};
 use crate::data::small::SmallImages;
 use crate::data::tar::index_bytes;
 use crate::memory::measure;
+use stallscope_core::timeline::Nanos;
+use stallscope_torch::kineto::{AnalyzeOptions, analyze_from};
 
 /// Room for paths, messages and what else does not depend on the input.
 const SMALL: usize = 1 << 10;
@@ -187,6 +189,43 @@ pub fn tar(bytes: &[u8]) -> bool {
         assert!(end <= bytes.len() as u64);
         assert!((shards.label(i) as usize) < shards.classes());
         assert!(shards.name(i).len() <= 3 * bytes.len() + " of (bytes)".len());
+    }
+    true
+}
+
+/// What an analysis has whatever the trace: a buffer to read into, and histograms of waits, steps and stages.
+const ANALYSIS: usize = 16 << 20;
+/// So many bytes are kept for a byte of a trace, at most: the shortest event that counts has about 40, and becomes a step.
+const KEPT: usize = 256;
+
+/// A trace of PyTorch's profiler: the causes add up to the idle time, and each step's categories to the step.
+pub fn kineto(bytes: &[u8]) -> bool {
+    let options = AnalyzeOptions {
+        trace: "fuzzed.json".into(),
+        ..AnalyzeOptions::default()
+    };
+    let (analysed, used) = measure(|| analyze_from(&mut &*bytes, &options));
+    let unpacked = match bytes.starts_with(&GZIP) {
+        true => UNPACKER + MOST_UNPACKED * bytes.len(),
+        false => bytes.len(),
+    };
+    let most = ANALYSIS + KEPT * unpacked;
+    used.check(most, most);
+    let report = match analysed {
+        Ok(report) => report,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return false;
+        }
+    };
+    let idle: Nanos = report.idle_causes.iter().map(|cause| cause.ns).sum();
+    if let Some(device) = &report.device {
+        assert_eq!(device.idle_ns, idle);
+        assert_eq!(device.busy_ns + idle, report.window_ns);
+    }
+    for step in report.profiler_trace.iter().flat_map(|trace| &trace.steps) {
+        let all: Nanos = step.by_category.values().copied().sum();
+        assert_eq!(all, step.ns, "{}", step.name);
     }
     true
 }

@@ -1,7 +1,8 @@
-//! Fuzz targets for the parsers of `src/data`, the only modules that read bytes which others wrote in formats of bytes.
+//! Fuzz targets for the parsers of what others wrote: those of `src/data` for formats of bytes, and that of `src/torch` for
+//! traces of PyTorch's profiler.
 //!
-//! Invariants: of stallscope only `src/data` and the core below it are built, so that burn and CUDA stay out; what every parser
-//! allocates is counted and limited.
+//! Invariants: of stallscope only these and what they stand on are built, so that burn stays out; what every parser allocates is
+//! counted and limited.
 
 pub mod checks;
 pub mod memory;

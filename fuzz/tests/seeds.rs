@@ -16,7 +16,8 @@ fn seeds_are_accepted_or_bad() {
         .arg(folder.path())
         .status();
     assert!(made.unwrap().success());
-    let targets: [(&str, Check); 5] = [
+    let targets: [(&str, Check); 6] = [
+        ("kineto", checks::kineto),
         ("idx", checks::idx),
         ("cifar", checks::cifar),
         ("tar", checks::tar),
