@@ -12,6 +12,7 @@ use super::args::CompareArgs;
 use super::messages;
 use crate::compare::{Against, Comparison, Side};
 use crate::text::{STRONG, paragraph, width};
+use anyhow::ensure;
 use read::ReadSide;
 use serde_json::json;
 use std::io::{self, Write};
@@ -29,6 +30,13 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
         .zip(&args.runs)
         .map(|(name, path)| read::side(name, path));
     let read = read.collect::<anyhow::Result<Vec<ReadSide>>>()?;
+    let mut runs = read.iter().flat_map(|read| &read.side.runs);
+    let of_trace = runs.next().is_some_and(|run| run.profiler_trace.is_some());
+    ensure!(
+        runs.all(|run| run.profiler_trace.is_some() == of_trace),
+        "a profiler's trace has a rate of steps, and a run one of samples\n  \
+         try: compare traces with traces, or profile both with `stallscope torch`"
+    );
     let sides: Vec<Side> = read.iter().map(|read| read.side.clone()).collect();
     let comparison = Comparison::of(&sides);
     let mut warnings: Vec<String> = read.iter().flat_map(|read| read.warnings.clone()).collect();

@@ -20,7 +20,7 @@ use stallscope_core::timeline::{
     BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record, Stage, StageKind, UnitRecord,
     UnitRef,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// Steps that have to be seen behind one before that is put together: records of a step that come later than
 /// its end are waited for that long.
@@ -115,14 +115,24 @@ impl HostCopy {
     }
 }
 
+impl HostStep {
+    /// Its end has been seen, which `ended` counts.
+    fn end(&mut self, ended: &mut usize) {
+        *ended += usize::from(!self.ended);
+        self.ended = true;
+    }
+}
+
 /// Puts the steps together.
 #[derive(Default)]
 pub struct GpuSteps {
     lanes: GpuLanes,
     steps: VecDeque<HostStep>,
     copies: BTreeMap<u64, HostCopy>,
+    /// Those of them that have ended.
+    ended: usize,
     /// Threads that launched kernels. They copy, too: small numbers that kernels take, and the model's weights.
-    launching: Vec<u32>,
+    launching: HashSet<u32>,
     /// Whether batches are copied by another thread.
     copies_apart: bool,
     matching: Matching,
@@ -201,6 +211,11 @@ impl GpuSteps {
         self.matching.take(activity, &mut self.unplaced);
     }
 
+    /// Takes work of which it is known that its call was not recorded.
+    pub fn take_without_call(&mut self, work: DeviceWork) {
+        self.unplaced.push(LaunchedWork { work, call: None });
+    }
+
     /// Puts together the steps that are complete, all of them where nothing more will come. Their units are
     /// added to `records`.
     pub fn settle(&mut self, at_the_end: bool, records: &mut Vec<(u16, Record)>) -> Vec<GpuStep> {
@@ -211,16 +226,15 @@ impl GpuSteps {
         if at_the_end {
             self.forget_unknown();
         }
-        let mut ended = self.steps.iter().filter(|step| step.ended).count();
         let mut done = Vec::new();
         while let Some(step) = self.steps.front() {
-            let behind = ended - usize::from(step.ended);
+            let behind = self.ended - usize::from(step.ended);
             let complete = step.ended && behind >= STEPS_BEHIND || behind >= STEPS_BEHIND_LOST;
             let too_many = self.held > MOST_HELD || self.steps.len() > MOST_STEPS;
             if !at_the_end && !complete && !too_many {
                 break;
             }
-            ended = behind;
+            self.ended = behind;
             if let Some(mut step) = self.steps.pop_front() {
                 self.held -= step.works.len() + step.beside.len();
                 self.complete(&mut step);
@@ -239,10 +253,7 @@ impl GpuSteps {
         let too_many = self.foreign.is_some() && self.unplaced.len() > MOST_HELD;
         let launched = std::mem::take(&mut self.unplaced);
         for one in launched.iter().filter(|one| one.work.kind.is_kernel()) {
-            let thread = one
-                .thread()
-                .filter(|thread| !self.launching.contains(thread));
-            self.launching.extend(thread);
+            self.launching.extend(one.thread());
         }
         for launched in launched {
             let at = launched.launched().start;
@@ -265,14 +276,16 @@ impl GpuSteps {
             let before_the_run = self.began.is_none_or(|began| at < began);
             match self.steps.get_mut(place) {
                 Some(step) if step.interval.start <= at => {
-                    step.ended |= self.foreign.is_none() && reads_back(&launched.work);
+                    if self.foreign.is_none() && reads_back(&launched.work) {
+                        step.end(&mut self.ended);
+                    }
                     step.computes |= launched.work.kind.is_kernel();
                     step.works.push(launched);
                     self.held += 1;
                 }
+                _ if self.foreign.is_some() && !unknown => self.note_outside(&launched),
                 // Preparation and evaluation.
                 _ if unknown || before_the_run => self.note_kernel(&launched),
-                _ if self.foreign.is_some() => self.note_outside(&launched),
                 _ => {
                     self.late += u64::from(place == 0);
                     if let Some(step) = self.steps.get_mut(place.saturating_sub(1)) {

@@ -73,7 +73,8 @@ impl Gpu {
     /// The first steps are known: theirs are the lanes, and `rule` says which of them are measured.
     pub(crate) fn begin(&mut self, lanes: GpuLanes, rule: WindowRule, names: &Names) {
         let report = TimelineReport::default();
-        self.collected = Some(CollectedSteps::new(GpuSteps::foreign(lanes), rule, report));
+        let steps = GpuSteps::foreign(lanes, rule.run_start);
+        self.collected = Some(CollectedSteps::new(steps, rule, report));
         for event in std::mem::take(&mut self.early) {
             self.take(event, names);
         }

@@ -12,7 +12,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Commands of console blocks that are not run, and why.
-const NOT_RUN: [(&str, &str); 4] = [
+const NOT_RUN: [(&str, &str); 5] = [
+    (
+        "stallscope analyze resnet50.pt.trace.json.gz",
+        "needs a trace that is not in the repository",
+    ),
     (
         "stallscope reproduce gpu-util",
         "takes many minutes; the table below it is compared with its results",

@@ -10,13 +10,15 @@ Examples:
   stallscope analyze run.pt.trace.json.gz
   stallscope analyze trace.json --step my_step        (with torch.profiler.record_function(\"my_step\"): ...)
   stallscope analyze trace.json --device 1 --warmup-steps 2
+  stallscope analyze rank0.json rank1.json            (several ranks: finds the straggler)
   stallscope analyze trace.json --json | jq .profiler_trace.mean
 
 The trace is what `export_chrome_trace` or `tensorboard_trace_handler` of torch.profiler wrote. It shows nothing of the
 DataLoader's workers: `stallscope torch` with the same script does.")]
 pub struct AnalyzeArgs {
-    /// The trace of torch.profiler: .json or .json.gz.
-    pub trace: PathBuf,
+    /// The trace of torch.profiler: .json or .json.gz. Several are the ranks of one training.
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
 
     /// The name of the range that begins each step, instead of ProfilerStep#N.
     #[arg(long, value_name = "NAME")]

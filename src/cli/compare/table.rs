@@ -31,7 +31,9 @@ fn rows(sides: &[&Figures]) -> Vec<Row> {
             .map(|side| cell(side).unwrap_or("-".to_owned()));
         rows.push((label.to_owned(), cells.collect::<Vec<_>>()));
     };
-    row("samples/s", &|side| {
+    let counts_steps = sides.iter().all(|side| side.counts_steps);
+    let rate = if counts_steps { "steps/s" } else { "samples/s" };
+    row(rate, &|side| {
         Some(format!("{:.1}", side.samples_per_second))
     });
     row("device busy", &|side| side.device_busy_share.map(percent));

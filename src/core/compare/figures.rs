@@ -6,6 +6,8 @@ use serde::Serialize;
 /// Means over the runs of a side; times are nanoseconds, shares from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
+    /// The rates are of steps: the runs are profilers' traces, which do not tell samples.
+    pub counts_steps: bool,
     /// Geometric mean, since ratios are compared.
     pub samples_per_second: f64,
     /// The same of each run, in the order given.
@@ -51,6 +53,7 @@ impl Figures {
         let rates: Vec<f64> = runs.iter().map(|run| run.samples_per_second).collect();
         let logs: f64 = rates.iter().map(|rate| rate.ln()).sum();
         Figures {
+            counts_steps: runs.iter().all(|run| run.profiler_trace.is_some()),
             samples_per_second: (logs / rates.len() as f64).exp(),
             each_samples_per_second: rates,
             device_busy_share: mean(runs, |run| Some(run.device.as_ref()?.busy_share)),

@@ -20,7 +20,7 @@ pub enum TraceCategory {
     Memcpy,
     /// The GPU sets memory.
     Memset,
-    /// The GPU takes part in a collective operation.
+    /// A collective operation: by the GPU, or by gloo on the host.
     Communication,
     /// A call to the GPU's runtime.
     Runtime,
@@ -45,17 +45,6 @@ impl TraceCategory {
             TraceCategory::Cpu => "CPU Exec",
             TraceCategory::Other => "Other",
         }
-    }
-
-    /// Whether the GPU does something.
-    pub const fn on_device(self) -> bool {
-        matches!(
-            self,
-            TraceCategory::Kernel
-                | TraceCategory::Memcpy
-                | TraceCategory::Memset
-                | TraceCategory::Communication
-        )
     }
 }
 
@@ -103,16 +92,15 @@ pub struct TraceLosses {
     pub backwards: u64,
     /// That are in the trace twice; one of each was used.
     pub twice: u64,
+    /// Of the second and third, work of a GPU.
+    pub of_device: u64,
+    /// Events of categories that are not known, by category.
+    pub unknown: BTreeMap<String, u64>,
     /// Why there may have been more.
     pub cut: Option<String>,
 }
 
 impl TraceLosses {
-    /// Events that were not used though they should have been.
-    pub fn of_events(&self) -> u64 {
-        self.malformed + self.without_time + self.backwards
-    }
-
     fn words(&self) -> Option<String> {
         let counts = [
             (self.malformed, "that are no JSON"),
@@ -122,8 +110,10 @@ impl TraceLosses {
         ];
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
         let counts = counts.map(|(count, what)| format!("{count} events {what}"));
+        let unknown = self.unknown.iter();
+        let unknown = unknown.map(|(category, count)| format!("{count} of category {category:?}"));
         let cut = self.cut.iter().map(|why| format!("it is cut: {why}"));
-        let all: Vec<String> = counts.chain(cut).collect();
+        let all: Vec<String> = counts.chain(unknown).chain(cut).collect();
         (!all.is_empty()).then(|| format!("not used: {}", all.join("; ")))
     }
 }
@@ -143,6 +133,8 @@ pub struct ProfilerTrace {
     pub device: Option<u32>,
     /// Others that did something.
     pub other_devices: Vec<u32>,
+    /// What the trace lacks, and what that means.
+    pub lacks: Vec<String>,
     /// Which of several processes it is of.
     pub rank: Option<u32>,
     /// How many there are.
@@ -186,6 +178,9 @@ impl ProfilerTrace {
         if !others.is_empty() {
             let text = format!("also has work of GPU {}: --device", others.join(", "));
             out += &labelled("", &text, look.width);
+        }
+        for lack in &self.lacks {
+            out += &labelled("", lack, look.width);
         }
         if let Some(losses) = self.losses.words() {
             out += &labelled("", &losses, look.width);

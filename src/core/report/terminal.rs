@@ -120,9 +120,9 @@ fn summary(report: &Report) -> Vec<Line> {
 }
 
 fn samples_per_second(report: &Report) -> String {
-    if report.samples == 0 {
-        let rate = report.steps as f64 / report.window_ns.seconds().max(1e-9);
-        return format!("{rate:.2} steps/s over {} steps", report.steps);
+    if report.profiler_trace.is_some() {
+        let (rate, steps) = (report.samples_per_second, report.steps);
+        return format!("{rate:.2} steps/s over {steps} steps");
     }
     format!(
         "{:.1} samples/s over {} steps ({} samples)",

@@ -90,7 +90,7 @@ impl Sub for Nanos {
 
 impl std::iter::Sum for Nanos {
     fn sum<I: Iterator<Item = Nanos>>(lengths: I) -> Nanos {
-        Nanos(lengths.map(|n| n.0).sum())
+        lengths.fold(Nanos::ZERO, Nanos::add)
     }
 }
 

@@ -7,10 +7,13 @@
 use super::parts::bytes_to_device;
 use super::{GpuLanes, GpuSteps, HostCopy, HostStep, LaunchedWork};
 use stallscope_core::timeline::{BusySpan, DevicePhase, Interval, IntervalSet, Nanos, Record};
+use std::collections::HashSet;
 
 /// What is known beside the steps.
 #[derive(Default)]
 pub(super) struct Foreign {
+    /// What was before is of no interest.
+    since: Nanos,
     /// All steps of the host's until then are known.
     pub(super) host_until: Nanos,
     /// All calls that had returned by then are.
@@ -28,10 +31,15 @@ pub(super) struct Foreign {
 }
 
 impl GpuSteps {
-    /// The same for a training that is not ours.
-    pub fn foreign(lanes: GpuLanes) -> GpuSteps {
+    /// The same for a training that is not ours, of which all is measured from `since` on, although its first step may begin
+    /// later.
+    pub fn foreign(lanes: GpuLanes, since: Nanos) -> GpuSteps {
+        let foreign = Foreign {
+            since,
+            ..Foreign::default()
+        };
         GpuSteps {
-            foreign: Some(Foreign::default()),
+            foreign: Some(foreign),
             ..GpuSteps::new(lanes)
         }
     }
@@ -69,6 +77,7 @@ impl GpuSteps {
         let last = self.steps.iter().rposition(known);
         if last.is_some() || is_cut_off {
             self.steps.truncate(last.map_or(0, |last| last + 1));
+            self.ended = self.steps.iter().filter(|step| step.ended).count();
         }
     }
 
@@ -104,9 +113,11 @@ impl GpuSteps {
             if own.is_over && at >= last.unwrap_or(own.settled_until) {
                 return;
             }
-            self.late += u64::from(at < own.settled_until);
+            self.late += u64::from(at >= own.since && at < own.settled_until);
+            let ran = launched.work.interval;
             if launched.work.kind.is_kernel() {
-                own.outside.insert(launched.work.interval);
+                own.outside
+                    .insert(Interval::new(ran.start.max(own.since), ran.end));
             }
         }
     }
@@ -115,8 +126,8 @@ impl GpuSteps {
     pub(super) fn find_ended(&mut self) {
         let Some(own) = &self.foreign else { return };
         let until = own.calls_until.min(own.launched_until);
-        for step in &mut self.steps {
-            step.ended |= step.interval.end <= until;
+        for step in { self.steps.iter_mut() }.take_while(|step| step.interval.end <= until) {
+            step.end(&mut self.ended);
         }
     }
 
@@ -154,13 +165,11 @@ pub(super) fn copies_of(
     *works = rest;
     let mut kernels = works.iter().filter(|one| one.work.kind.is_kernel());
     let first = kernels.next().map(|first| first.work.interval.start);
-    let stream = |one: &LaunchedWork| {
-        let mut kernels = works.iter().filter(|one| one.work.kind.is_kernel());
-        kernels.any(|kernel| kernel.work.stream == one.work.stream)
-    };
+    let kernels = works.iter().filter(|one| one.work.kind.is_kernel());
+    let streams: HashSet<u32> = kernels.map(|kernel| kernel.work.stream).collect();
     let waits = |one: &LaunchedWork| {
-        let interval = one.work.interval;
-        let until = first.filter(|first| interval.start < *first && stream(one));
+        let (interval, stream) = (one.work.interval, one.work.stream);
+        let until = first.filter(|first| interval.start < *first && streams.contains(&stream));
         until.map(|until| Interval::new(interval.start, interval.end.min(until)))
     };
     let copying = copies.iter().filter_map(waits).collect();

@@ -3,6 +3,7 @@
 use super::LaunchedWork;
 use crate::cupti::{DeviceWork, Direction, WorkKind};
 use stallscope_core::timeline::{Interval, Nanos};
+use std::collections::HashSet;
 
 /// The copy back to the host with which each step ends.
 pub(super) fn reads_back(work: &DeviceWork) -> bool {
@@ -31,12 +32,8 @@ pub(super) fn bytes_to_device(work: &DeviceWork) -> Option<u64> {
 /// Small numbers for steps to come may be copied in its course on others.
 pub(super) fn own_works(works: &[LaunchedWork]) -> Vec<&LaunchedWork> {
     let counts = |work: &DeviceWork| work.kind.is_kernel() || reads_back(work);
-    let mut streams: Vec<u32> = Vec::new();
-    for LaunchedWork { work, .. } in works {
-        if counts(work) && !streams.contains(&work.stream) {
-            streams.push(work.stream);
-        }
-    }
+    let own = works.iter().filter(|launched| counts(&launched.work));
+    let streams: HashSet<u32> = own.map(|launched| launched.work.stream).collect();
     let own =
         |launched: &&LaunchedWork| streams.is_empty() || streams.contains(&launched.work.stream);
     works.iter().filter(own).collect()

@@ -9,6 +9,7 @@ use stallscope_core::analysis::{
     Analysis, Cause, Change, LoaderShape, Suggestion, Summary, Verdict, WORTH_TRYING, WindowRule,
 };
 use stallscope_core::loader::note_trace;
+use stallscope_core::ranks::{LogHeader, LogUnwritten, RankOf, StepLog};
 use stallscope_core::report::{
     DeviceReport, ProfilerTrace, Report, Status, StepTime, TimelineReport, TimelineSource,
     TraceReport,
@@ -22,8 +23,9 @@ use stallscope_core::tracing_feed::{TracedSteps, TracingFeed};
 use stallscope_device::collected::CollectedSteps;
 use stallscope_device::cupti::{Activity, ApiCall, DeviceWork, RecordCount, WorkKind};
 use stallscope_device::gpu_steps::{GpuLanes, GpuSteps};
-use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -45,8 +47,21 @@ pub struct AnalyzeOptions {
     pub device: Option<u32>,
     /// First steps that are not measured.
     pub warmup_steps: u64,
-    /// Where a trace with idle causes is written, if anywhere, and how many steps are in it.
-    pub out: Option<(PathBuf, u64)>,
+    /// Where a trace with idle causes is written, if anywhere.
+    pub out: Option<PathBuf>,
+    /// Steps that are in it.
+    pub traced_steps: u64,
+    /// It is one of so many, as its number and how many there are; what the trace says itself comes first. The rank's log and trace
+    /// then go to a folder of its own in `out`.
+    pub rank: Option<(u32, u32)>,
+}
+
+impl AnalyzeOptions {
+    /// Where the files of a rank go.
+    fn folder(&self, rank: u32) -> Option<PathBuf> {
+        let out = self.out.as_ref();
+        out.map(|out| out.join(format!("rank-{rank}")))
+    }
 }
 
 /// Why there is no report.
@@ -66,10 +81,20 @@ pub enum AnalyzeError {
         /// The ranges that it has.
         ranges: String,
     },
-    /// A GPU that did nothing.
+    /// No range has the name that begins a step.
     #[error(
-        "GPU {device} did nothing in {path}: it has work of {known}\n  try: --device with one of these"
+        "no range in {path} is called {step:?}{ranges}\n  try: --step with the name of a range around each step"
     )]
+    NoRange {
+        /// Which.
+        path: String,
+        /// As asked for.
+        step: String,
+        /// The ranges that it has.
+        ranges: String,
+    },
+    /// A GPU that did nothing.
+    #[error("GPU {device} did nothing in {path}: {known}\n  try: another --device, or none")]
     NoDevice {
         /// The trace.
         path: String,
@@ -90,6 +115,19 @@ pub enum AnalyzeError {
         /// As asked for.
         warmup: u64,
     },
+    /// A trace before it was of the same rank.
+    #[error(
+        "{path} is of rank {rank}, as one of the traces before it\n  try: one trace of each rank"
+    )]
+    SameRank {
+        /// Which.
+        path: String,
+        /// Its rank.
+        rank: u32,
+    },
+    /// The log of a rank's steps cannot be written.
+    #[error(transparent)]
+    Log(#[from] LogUnwritten),
     /// The trace cannot be started.
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -103,18 +141,42 @@ pub enum AnalyzeError {
 /// # Errors
 /// A file that is no trace of PyTorch's profiler, or has no steps.
 pub fn analyze(options: &AnalyzeOptions) -> Result<Report, AnalyzeError> {
-    let mut trace = Trace::read(&options.trace, options.step.as_deref())?;
-    let zero = trace.zero();
-    let (operators, calls) = trace.host(zero);
+    let file = File::open(&options.trace).map_err(|source| ReadError::Open {
+        path: options.trace.display().to_string(),
+        source,
+    });
+    analyze_from(&mut file?, options)
+}
+
+/// The same where the trace is read from `source`.
+///
+/// # Errors
+/// As of [`analyze`].
+pub fn analyze_from(
+    source: &mut dyn Read,
+    options: &AnalyzeOptions,
+) -> Result<Report, AnalyzeError> {
     let path = options.trace.display().to_string();
-    let device = device_of(&trace, options.device).map_err(|known| AnalyzeError::NoDevice {
+    let mut trace = Trace::read(source, &path, options.step.as_deref())?;
+    let zero = trace.zero();
+    let host = trace.host(zero);
+    let device = Device::of(&trace, options.device).map_err(|known| AnalyzeError::NoDevice {
         path: path.clone(),
         device: options.device.unwrap_or(0),
         known,
     })?;
-    let host = union([&operators, &calls].into_iter());
-    let launches = launches(&trace, device, zero);
-    let training = Loop::of(&trace, zero, &host, &launches, device.is_some());
+    if let Some(step) = options.step.as_ref().filter(|_| trace.steps.is_empty()) {
+        return Err(AnalyzeError::NoRange {
+            path,
+            step: step.clone(),
+            ranges: ranges_of(&trace),
+        });
+    }
+    let does = union([&host.operators, &host.calls, &host.communicates].into_iter());
+    let launches = device
+        .as_ref()
+        .map_or(Vec::new(), |own| own.launches(&trace, zero));
+    let training = Loop::of(&trace, zero, &does, &launches, device.is_some());
     let training = training.ok_or_else(|| AnalyzeError::NoSteps {
         path: path.clone(),
         ranges: ranges_of(&trace),
@@ -127,11 +189,30 @@ pub fn analyze(options: &AnalyzeOptions) -> Result<Report, AnalyzeError> {
             warmup: options.warmup_steps,
         });
     }
-    let mut run = Run::begin(options, &training, device)?;
-    run.steps(&trace, zero, &training, device)?;
-    let mut report = run.report(&trace, options, device);
-    let categories = Categories::of(&trace, device, zero, (&operators, &calls));
-    report.profiler_trace = Some(profiler_trace(&trace, path, zero, device, &categories));
+    let world = trace.world.filter(|(rank, of)| rank < of);
+    let rank = options.rank.map(|own| world.unwrap_or(own));
+    let mut run = Run::begin(options, &training, device.is_some(), rank)?;
+    if let Some((rank, of)) = rank {
+        run.log(
+            options,
+            RankOf {
+                rank,
+                of,
+                meets_others: true,
+            },
+            trace.unix(zero),
+        )?;
+    }
+    run.steps(&trace, zero, &training, device.as_ref())?;
+    let number = device.as_ref().map(|device| device.number);
+    let mut report = run.report(&trace, options, number);
+    let categories = Categories::of(&trace, number, zero, &host);
+    report.profiler_trace = Some(ProfilerTrace {
+        lacks: lacks(&trace, device.as_ref()),
+        rank: rank.or(trace.world).map(|(rank, _)| rank),
+        world_size: rank.or(trace.world).map(|(_, of)| of),
+        ..profiler_trace(&trace, path, zero, number, &categories)
+    });
     Ok(report)
 }
 
@@ -159,53 +240,90 @@ fn ranges_of(trace: &Trace) -> String {
     }
 }
 
-/// The GPU that is looked at: as asked for, or the one whose kernels took longest; none where no GPU did anything. The
-/// error names those that did.
-fn device_of(trace: &Trace, asked: Option<u32>) -> Result<Option<u32>, String> {
-    let mut times: HashMap<u32, i64> = HashMap::new();
-    for work in &trace.works {
-        let time = match work.what {
-            WorkWhat::Kernel { .. } => work.span.end - work.span.start,
-            _ => 0,
+/// The GPU that is looked at.
+struct Device {
+    number: u32,
+    /// What its kernels, and all that it did, have in common with calls that are in the trace.
+    kernels: HashSet<u32>,
+    launched: HashSet<u32>,
+}
+
+impl Device {
+    /// As asked for, or the one whose kernels took longest; none where no GPU did anything. The error names those that did.
+    fn of(trace: &Trace, asked: Option<u32>) -> Result<Option<Device>, String> {
+        let mut times: BTreeMap<u32, Nanos> = BTreeMap::new();
+        for work in &trace.works {
+            let time = times.entry(work.device).or_default();
+            if matches!(work.what, WorkWhat::Kernel { .. }) {
+                *time += Nanos((work.span.end - work.span.start) as u64);
+            }
+        }
+        let number = match asked {
+            Some(asked) if !times.contains_key(&asked) => {
+                let known: Vec<String> = times.keys().map(|own| format!("GPU {own}")).collect();
+                return Err(match known[..] {
+                    [] => "it has no GPU activity".to_owned(),
+                    _ => format!("it has work of {}", known.join(", ")),
+                });
+            }
+            Some(asked) => Some(asked),
+            // Of GPUs that took as long the first.
+            None => {
+                let longest = times.into_iter().rev().max_by_key(|(_, time)| *time);
+                longest.map(|(own, _)| own)
+            }
         };
-        *times.entry(work.device).or_default() += time;
+        Ok(number.map(|number| {
+            let calls = trace.calls.iter().map(|call| call.correlation);
+            let calls: HashSet<u32> = calls.filter(|number| *number > 0).collect();
+            let own = trace.works.iter().filter(|work| work.device == number);
+            let own = own.filter(|work| calls.contains(&work.correlation));
+            let kernels = own.clone();
+            let kernels = kernels.filter(|work| matches!(work.what, WorkWhat::Kernel { .. }));
+            Device {
+                number,
+                kernels: kernels.map(|work| work.correlation).collect(),
+                launched: own.map(|work| work.correlation).collect(),
+            }
+        }))
     }
-    match asked {
-        Some(asked) if !times.contains_key(&asked) => {
-            let mut known: Vec<String> = times.keys().map(|own| format!("GPU {own}")).collect();
-            known.sort();
-            Err(match known[..] {
-                [] => "no GPU".to_owned(),
-                _ => known.join(", "),
-            })
-        }
-        Some(asked) => Ok(Some(asked)),
-        None => {
-            let longest = times
-                .into_iter()
-                .max_by_key(|(own, time)| (*time, u32::MAX - own));
-            Ok(longest.map(|(own, _)| own))
-        }
+
+    /// When kernels were launched on it, in order.
+    fn launches(&self, trace: &Trace, zero: i64) -> Vec<Nanos> {
+        let calls = trace.calls.iter();
+        let calls = calls.filter(|call| self.kernels.contains(&call.correlation));
+        calls.map(|call| call.span.since(zero).start).collect()
     }
 }
 
-/// When something was put on `device`, in order.
-fn launches(trace: &Trace, device: Option<u32>, zero: i64) -> Vec<Nanos> {
-    let launched = launched(trace, device);
-    let calls = trace
-        .calls
-        .iter()
-        .filter(|call| launched.contains(&call.correlation));
-    calls.map(|call| call.span.since(zero).start).collect()
-}
-
-/// The numbers of the calls that put work on `device`.
-fn launched(trace: &Trace, device: Option<u32>) -> HashSet<u32> {
-    let works = trace
-        .works
-        .iter()
-        .filter(|work| Some(work.device) == device);
-    works.map(|work| work.correlation).collect()
+/// What the trace lacks, and what that means for the report.
+fn lacks(trace: &Trace, device: Option<&Device>) -> Vec<String> {
+    let trainer = trace.trainer();
+    let expected = !trace.gpus.is_empty() || !trace.calls.is_empty();
+    let no_gpu = (device.is_none() && expected).then(|| {
+        "no GPU activity is in it, so the device counts as busy from a step's first operator to its last; \
+         record it with ProfilerActivity.CUDA"
+            .to_owned()
+    });
+    let no_calls = device.is_some_and(|device| device.launched.is_empty()).then(|| {
+        "no call that launched the GPU's work is in it, so idle time within a step counts as device side"
+            .to_owned()
+    });
+    let processes: BTreeSet<u32> = trace.steps.iter().map(|step| step.thread.0).collect();
+    let several = (processes.len() > 1).then(|| {
+        let own = trainer.map_or(0, |(process, _)| process);
+        let all = processes.len();
+        format!("steps of {all} processes are in it; this is process {own}")
+    });
+    let own = trace.nexts.iter().any(|next| Some(next.thread) == trainer);
+    let elsewhere = (!own && !trace.nexts.is_empty()).then(|| {
+        "another thread asks the DataLoader, so how long the loop waited for it is not known"
+            .to_owned()
+    });
+    [no_gpu, no_calls, several, elsewhere]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn profiler_trace(
@@ -215,9 +333,9 @@ fn profiler_trace(
     device: Option<u32>,
     categories: &Categories,
 ) -> ProfilerTrace {
-    let steps = steps_of(trace, zero);
-    let named: Vec<(String, Interval)> = { steps.iter() }
-        .map(|(step, until)| (trace.texts[step.name as usize].to_string(), *until))
+    let named = steps_of(trace, zero).into_iter();
+    let named: Vec<(String, Interval)> = named
+        .map(|(step, until)| (trace.texts[step.name as usize].to_string(), until))
         .collect();
     let own = trace
         .works
@@ -236,7 +354,8 @@ fn profiler_trace(
     let window = first
         .zip(last)
         .map(|((_, first), (_, last))| Interval::new(first.start, last.end));
-    let busy = window.map(|window| categories.device().covered_in(window));
+    let busy = window.map(|window| categories.device.covered_in(window));
+    let steps = categories.steps(&named);
     ProfilerTrace {
         path,
         bytes: trace.bytes,
@@ -244,14 +363,15 @@ fn profiler_trace(
         losses: trace.losses.clone(),
         device,
         other_devices: others,
-        rank: trace.world.map(|(rank, _)| rank),
-        world_size: trace.world.map(|(_, size)| size),
+        lacks: Vec::new(),
+        rank: None,
+        world_size: None,
         kernels,
         kernel_ns,
         window_ns: window.map_or(Nanos::ZERO, Interval::length),
         device_ns: busy.unwrap_or_default(),
-        mean: StepTime::mean(&categories.steps(&named)),
-        steps: categories.steps(&named),
+        mean: StepTime::mean(&steps),
+        steps,
     }
 }
 
@@ -262,6 +382,8 @@ struct Run {
     analysis: Analysis,
     feed: Option<(TracingFeed, SharedTrace)>,
     gpu: Option<CollectedSteps>,
+    /// Where other ranks train along.
+    log: Option<StepLog>,
     lanes: Vec<LaneInfo>,
 }
 
@@ -269,28 +391,38 @@ impl Run {
     fn begin(
         options: &AnalyzeOptions,
         training: &Loop<'_>,
-        device: Option<u32>,
+        device_beside: bool,
+        rank: Option<(u32, u32)>,
     ) -> Result<Run, AnalyzeError> {
         let first = training.batches.first();
         let rule = WindowRule {
             warmup_steps: options.warmup_steps,
             steps: Some(training.batches.len() as u64 - options.warmup_steps),
             run_start: first.map_or(Nanos::ZERO, |first| first.waited.start),
-            device_beside: device.is_some(),
+            device_beside,
         };
-        let feed = match &options.out {
-            Some((path, steps)) => {
+        let folder = match rank {
+            Some((rank, _)) => options.folder(rank),
+            None => options.out.clone(),
+        };
+        let is_taken = |folder: &PathBuf| rank.is_some() && folder.exists();
+        if let (Some((rank, _)), Some(_)) = (rank, folder.as_ref().filter(|own| is_taken(own))) {
+            let path = options.trace.display().to_string();
+            return Err(AnalyzeError::SameRank { path, rank });
+        }
+        let feed = match folder {
+            Some(folder) => {
                 let own = TraceOptions {
                     base: rule.run_start,
                     max_bytes: MOST_TRACE_BYTES,
                     compress: false,
                 };
                 // Whether that went well shows at once.
-                path.parent().map(fs::create_dir_all);
-                let trace = SharedTrace::new(TraceWriter::create(path.clone(), own)?);
+                fs::create_dir_all(&folder).ok();
+                let trace = SharedTrace::new(TraceWriter::create(folder.join("trace.json"), own)?);
                 let steps = TracedSteps {
                     first: 0,
-                    count: *steps,
+                    count: options.traced_steps,
                 };
                 Some((TracingFeed::new(trace.clone(), steps, &rule, None), trace))
             }
@@ -310,16 +442,17 @@ impl Run {
             ..lane("main", LaneKind::Trainer)
         };
         let mut lanes = vec![main];
-        if device.is_some() {
+        if device_beside {
             lanes.push(lane("device", LaneKind::Device));
             lanes.push(lane("copy engine", LaneKind::CopyEngine));
         }
-        let gpu = device.map(|_| {
+        let gpu = device_beside.then(|| {
             let lanes = GpuLanes {
                 device: DEVICE,
                 copy_engine: COPY_ENGINE,
             };
-            CollectedSteps::new(GpuSteps::foreign(lanes), rule, TimelineReport::default())
+            let steps = GpuSteps::foreign(lanes, rule.run_start);
+            CollectedSteps::new(steps, rule, TimelineReport::default())
         });
         Ok(Run {
             rows: Rows::new()?,
@@ -327,8 +460,25 @@ impl Run {
             analysis: Analysis::new(rule, CLAIMS),
             feed,
             gpu,
+            log: None,
             lanes,
         })
+    }
+
+    /// Also writes a log of the steps, which is the rank's among others; its times begin at `unix_ns`.
+    fn log(
+        &mut self,
+        options: &AnalyzeOptions,
+        rank: RankOf,
+        unix_ns: u64,
+    ) -> Result<(), LogUnwritten> {
+        if let Some(out) = options.folder(rank.rank) {
+            // Nobody knows which ranks share a clock.
+            let clock = format!("clock of rank {}", rank.rank);
+            let header = LogHeader::of_trace(rank, options.warmup_steps, unix_ns, clock);
+            self.log = Some(StepLog::create(&out, &header, &self.rule)?);
+        }
+        Ok(())
     }
 
     /// Takes all steps, in order, each with what was put on the device until its end.
@@ -337,19 +487,19 @@ impl Run {
         trace: &Trace,
         zero: i64,
         training: &Loop<'_>,
-        device: Option<u32>,
-    ) -> Result<(), AnalyzeError> {
+        device: Option<&Device>,
+    ) -> Result<(), LogUnwritten> {
         let names = &trace.texts;
-        let launched = launched(trace, device);
-        let calls = trace
-            .calls
-            .iter()
-            .filter(|call| launched.contains(&call.correlation));
+        let none = HashSet::new();
+        let launched = device.map_or(&none, |device| &device.launched);
+        let calls = trace.calls.iter();
+        let calls = calls.filter(|call| launched.contains(&call.correlation));
         let mut calls = calls.peekable();
+        let number = device.map(|device| device.number);
         let works = trace
             .works
             .iter()
-            .filter(|work| Some(work.device) == device);
+            .filter(|work| Some(work.device) == number);
         let mut works = works.peekable();
         let last = training.batches.len() - 1;
         for (number, batch) in training.batches.iter().enumerate() {
@@ -369,8 +519,11 @@ impl Run {
                     }));
                 }
                 while let Some(work) = works.next_if(|work| until(work.span.since(zero).start)) {
-                    gpu.steps
-                        .take(Activity::Work(device_work(work, names, zero)));
+                    let own = device_work(work, names, zero);
+                    match launched.contains(&work.correlation) {
+                        true => gpu.steps.take(Activity::Work(own)),
+                        false => gpu.steps.take_without_call(own),
+                    }
                 }
                 gpu.steps.calls_known_until(batch.until);
                 if is_last {
@@ -378,7 +531,7 @@ impl Run {
                 }
                 let count = RecordCount {
                     read: (trace.works.len() + trace.calls.len()) as u64,
-                    unusable: trace.losses.of_events(),
+                    unusable: trace.losses.of_device,
                     ..RecordCount::default()
                 };
                 let name_of = |call: &ApiCall| names[call.function as usize].clone();
@@ -388,12 +541,20 @@ impl Run {
             }
             self.analysis.absorb(&records, 0, None, || {});
             let spans = self.analysis.settle();
+            if let Some(log) = &mut self.log {
+                log.absorb(&records);
+                log.idle(&spans);
+            }
             if let Some((feed, _)) = &mut self.feed {
                 feed.absorb(&records, &self.lanes, batch.until);
                 feed.idle(&spans);
             }
         }
         let spans = self.analysis.finish();
+        if let Some(log) = &mut self.log {
+            log.idle(&spans);
+            log.finish()?;
+        }
         if let Some((feed, _)) = &mut self.feed {
             feed.finish();
             feed.idle(&spans);
@@ -423,10 +584,22 @@ impl Run {
         });
         let timeline = self.gpu.map(|gpu| TimelineReport {
             source: TimelineSource::Trace,
+            doubt: match (gpu.report.kernels, trace.losses.of_device) {
+                (0, _) => Some("it ran no kernel in these steps".to_owned()),
+                (_, 0) if trace.losses.malformed == 0 => None,
+                (_, 0) => Some("events that are no JSON may have been the GPU's".to_owned()),
+                (_, lost) => Some(format!(
+                    "{lost} events of the GPU could not be used, so device busy is a lower bound"
+                )),
+            },
             ..gpu.report
         });
+        let on_host = match trace.gpus.is_empty() {
+            true => "your training on the CPU",
+            false => "your training as its host saw it",
+        };
         let device = DeviceReport {
-            name: gpu.unwrap_or_else(|| "your training on the CPU".to_owned()),
+            name: gpu.unwrap_or_else(|| on_host.to_owned()),
             timeline,
             busy_ns: summary.device_busy,
             idle_ns: summary.device_idle(),

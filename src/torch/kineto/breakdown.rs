@@ -5,7 +5,7 @@
 //! it launched on the GPU, and begin where the one before ended. The last step is left out where it has launched much less
 //! than the one before: its work was not recorded to its end.
 
-use super::trace::{Marked, Trace, WorkWhat};
+use super::trace::{Host, Marked, Trace, WorkWhat};
 use stallscope_core::report::{StepTime, TraceCategory};
 use stallscope_core::timeline::{Interval, IntervalSet, Nanos};
 use std::collections::HashMap;
@@ -13,22 +13,22 @@ use std::collections::HashMap;
 /// A last step that launched less than this share of the one before was cut.
 const WHOLE: f64 = 0.8;
 
-/// The steps of the thread that has most of them, and until when each lasted.
+/// The steps of the thread that trains, and until when each lasted.
 pub(super) fn steps_of(trace: &Trace, zero: i64) -> Vec<(Marked, Interval)> {
-    let mut count: HashMap<u32, usize> = HashMap::new();
-    for step in &trace.steps {
-        *count.entry(step.thread).or_default() += 1;
-    }
-    // Of threads that have as many the first.
-    let thread = count
-        .into_iter()
-        .max_by_key(|(thread, count)| (*count, u32::MAX - thread));
-    let Some((thread, _)) = thread else {
-        return Vec::new();
-    };
-    let steps = trace.steps.iter().filter(|step| step.thread == thread);
+    let thread = trace.trainer();
+    let steps = trace
+        .steps
+        .iter()
+        .filter(|step| Some(step.thread) == thread);
     let mut steps: Vec<(Marked, Interval)> =
         steps.map(|step| (*step, step.span.since(zero))).collect();
+    // None lies within another, or begins before that has ended.
+    let mut until = Nanos::ZERO;
+    steps.retain_mut(|(_, step)| {
+        *step = Interval::new(step.start.max(until), step.end);
+        until = until.max(step.end);
+        !step.is_empty()
+    });
     with_device(&mut steps, trace, zero);
     steps
 }
@@ -87,16 +87,16 @@ fn with_device(steps: &mut Vec<(Marked, Interval)>, trace: &Trace, zero: i64) {
 }
 
 /// When something of each category happened.
-pub(super) struct Categories(Vec<(TraceCategory, IntervalSet)>);
+pub(super) struct Categories {
+    /// Each before those that it takes a time from.
+    all: Vec<(TraceCategory, IntervalSet)>,
+    /// When the GPU did anything.
+    pub(super) device: IntervalSet,
+}
 
 impl Categories {
-    /// Those of `trace` on the GPU `device`; `operators` and `calls` are the host's.
-    pub(super) fn of(
-        trace: &Trace,
-        device: Option<u32>,
-        zero: i64,
-        (operators, calls): (&IntervalSet, &IntervalSet),
-    ) -> Categories {
+    /// Those of `trace` on the GPU `device`, and of the `host`.
+    pub(super) fn of(trace: &Trace, device: Option<u32>, zero: i64, host: &Host) -> Categories {
         let works = |is: &dyn Fn(WorkWhat) -> bool| {
             let mut set = IntervalSet::new();
             for work in &trace.works {
@@ -111,24 +111,21 @@ impl Categories {
             nexts.insert(next.span.since(zero));
         }
         let kernel = |communicates| works(&|what| what == WorkWhat::Kernel { communicates });
-        Categories(vec![
-            (TraceCategory::Kernel, kernel(false)),
-            (
-                TraceCategory::Memcpy,
-                works(&|what| matches!(what, WorkWhat::Copy(..))),
-            ),
-            (TraceCategory::Memset, works(&|what| what == WorkWhat::Set)),
-            (TraceCategory::Communication, kernel(true)),
-            (TraceCategory::Runtime, calls.clone()),
+        let (kernels, collectives) = (kernel(false), kernel(true));
+        let copies = works(&|what| matches!(what, WorkWhat::Copy(..)));
+        let sets = works(&|what| what == WorkWhat::Set);
+        let device = union([&kernels, &collectives, &copies, &sets].into_iter());
+        let communicates = union([&collectives, &host.communicates].into_iter());
+        let all = vec![
+            (TraceCategory::Kernel, kernels),
+            (TraceCategory::Memcpy, copies),
+            (TraceCategory::Memset, sets),
+            (TraceCategory::Communication, communicates),
+            (TraceCategory::Runtime, host.calls.clone()),
             (TraceCategory::DataLoader, nexts),
-            (TraceCategory::Cpu, operators.clone()),
-        ])
-    }
-
-    /// When the GPU did anything.
-    pub(super) fn device(&self) -> IntervalSet {
-        let own = self.0.iter().filter(|(category, _)| category.on_device());
-        union(own.map(|(_, set)| set))
+            (TraceCategory::Cpu, host.operators.clone()),
+        ];
+        Categories { all, device }
     }
 
     /// The time of each category in `steps`, which have these names.
@@ -141,7 +138,7 @@ impl Categories {
             })
             .collect();
         let mut taken = IntervalSet::new();
-        for (category, set) in &self.0 {
+        for (category, set) in &self.all {
             let with = union([&taken, set].into_iter());
             for (row, (_, step)) in rows.iter_mut().zip(steps) {
                 let own = with.covered_in(*step) - taken.covered_in(*step);

@@ -163,15 +163,19 @@ pub(super) enum What {
     Step,
     /// `enumerate(DataLoader)#...__next__`.
     Next,
+    /// A collective operation on the host.
+    Gloo,
     /// A range that the script named.
     Range,
-    /// Nothing that is looked at: Python's functions, the GPU's view of ranges, the profiler's own time.
+    /// Nothing that is needed: Python's functions, the GPU's view of ranges, the profiler's own time.
     Else,
+    /// Of a category that nobody here knows.
+    Unknown,
 }
 
 /// Categories with what they stand for, in lower case. Kineto writes ROCm's in the names of CUDA's, XPU's and MTIA's in
 /// their own.
-const CATEGORIES: [(&str, What); 18] = [
+const CATEGORIES: [(&str, What); 20] = [
     (
         "kernel",
         What::Kernel {
@@ -202,30 +206,56 @@ const CATEGORIES: [(&str, What); 18] = [
     ("hip_runtime", What::Call(Api::Runtime)),
     ("xpu_runtime", What::Call(Api::Runtime)),
     ("mtia_runtime", What::Call(Api::Runtime)),
+    ("glow_runtime", What::Call(Api::Runtime)),
     ("privateuse1_runtime", What::Call(Api::Runtime)),
     ("cuda_driver", What::Call(Api::Driver)),
     ("privateuse1_driver", What::Call(Api::Driver)),
+    ("xpu_driver", What::Call(Api::Driver)),
     ("cpu_op", What::Operator),
     ("operator", What::Operator),
     ("user_annotation", What::Range),
 ];
 
+/// Categories that tell nothing that is needed.
+const ELSE: [&str; 12] = [
+    "python_function",
+    "gpu_user_annotation",
+    "cuda_sync",
+    "xpu_sync",
+    "cuda_event",
+    "cuda_profiler_range",
+    "overhead",
+    "collective_comm",
+    "cpu_instant_event",
+    "trace",
+    "fwdbwd",
+    "",
+];
+
 const STEP: &str = "ProfilerStep#";
-const NEXT: &str = "enumerate(DataLoader)#";
+const NEXT: [&str; 2] = ["enumerate(DataLoader)#", "enumerate(DataPipe)#"];
+/// What gloo does for collective operations, on the host.
+const GLOO: &str = "gloo:";
 
 /// What the event of this category and name is.
 pub(super) fn what(category: &str, name: &str) -> What {
     let known = CATEGORIES
         .iter()
         .find(|(own, _)| own.eq_ignore_ascii_case(category));
-    match known.map_or(What::Else, |(_, what)| *what) {
-        What::Kernel { .. } => What::Kernel {
+    let is_else = || ELSE.iter().any(|own| own.eq_ignore_ascii_case(category));
+    match known.map(|(_, what)| *what) {
+        None if is_else() => What::Else,
+        None => What::Unknown,
+        Some(What::Kernel { .. }) => What::Kernel {
             communicates: communicates(name),
         },
-        What::Copy(..) => copy(name),
-        What::Operator | What::Range if name.starts_with(STEP) => What::Step,
-        What::Operator | What::Range if name.starts_with(NEXT) => What::Next,
-        what => what,
+        Some(What::Copy(..)) => copy(name),
+        Some(What::Operator | What::Range) if name.starts_with(STEP) => What::Step,
+        Some(What::Operator | What::Range) if NEXT.iter().any(|own| name.starts_with(own)) => {
+            What::Next
+        }
+        Some(What::Operator | What::Range) if name.starts_with(GLOO) => What::Gloo,
+        Some(what) => what,
     }
 }
 
@@ -239,9 +269,10 @@ fn communicates(name: &str) -> bool {
 fn copy(name: &str) -> What {
     let has = |part: &str| name.contains(part);
     let direction = match () {
-        () if has("HtoD") => Direction::HostToDevice,
-        () if has("DtoH") => Direction::DeviceToHost,
-        () if has("DtoD") => Direction::OnDevice,
+        // Intel's GPUs call the host's memory M.
+        () if has("HtoD") || has("M2D") => Direction::HostToDevice,
+        () if has("DtoH") || has("D2M") => Direction::DeviceToHost,
+        () if has("DtoD") || has("D2D") => Direction::OnDevice,
         () => Direction::Other,
     };
     let memory = match () {
@@ -302,6 +333,13 @@ mod tests {
             ),
             ("user_annotation", "Optimizer.step#SGD.step", What::Range),
             ("python_function", "nn.Module", What::Else),
+            ("hpu_op", "gemm", What::Unknown),
+            ("cpu_op", "gloo:all_reduce", What::Gloo),
+            (
+                "gpu_memcpy",
+                "Memcpy M2D (MEMORY(Unknown) -> DEVICE)",
+                What::Copy(Direction::HostToDevice, HostMemory::Unknown),
+            ),
             ("", "", What::Else),
         ] {
             assert_eq!(what(category, name), is, "{category} {name}");

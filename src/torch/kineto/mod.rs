@@ -15,5 +15,5 @@ mod steps;
 mod tests;
 mod trace;
 
-pub use analysis::{AnalyzeError, AnalyzeOptions, analyze, name_of};
+pub use analysis::{AnalyzeError, AnalyzeOptions, analyze, analyze_from, name_of};
 pub use reader::ReadError;

@@ -9,14 +9,16 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value};
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 
 /// Read at once, at least.
 const PIECE: usize = 1 << 20;
 /// An event, or another value, may be as long.
-const LONGEST: usize = 64 << 20;
+const LONGEST: usize = 16 << 20;
+/// What is mended, or kept of a header, is no longer.
+const LONGEST_KEPT: usize = 1 << 20;
+/// Behind more of them nothing is read.
+const MOST_MALFORMED: u64 = 10_000;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const EVENTS: &str = "traceEvents";
 
@@ -48,6 +50,9 @@ pub enum ReadError {
 
 /// Who takes what is read.
 pub(super) trait Sink {
+    /// Whether a value beside the events is of use.
+    fn wants(&self, key: &str) -> bool;
+
     /// A value beside the events.
     fn header(&mut self, key: &str, value: Value);
     /// An event.
@@ -66,27 +71,26 @@ pub(super) struct Done {
     pub(super) cut: Option<String>,
 }
 
-/// Reads the trace at `path`.
-pub(super) fn read(path: &Path, sink: &mut dyn Sink) -> Result<Done, ReadError> {
-    let shown = || path.display().to_string();
-    let cannot = |source| ReadError::Open {
-        path: shown(),
-        source,
-    };
-    let mut file = File::open(path).map_err(cannot)?;
+/// Reads the trace in `source`, which is called `path`.
+pub(super) fn read(
+    mut source: &mut dyn Read,
+    path: &str,
+    sink: &mut dyn Sink,
+) -> Result<Done, ReadError> {
     let mut start = Vec::new();
-    Read::by_ref(&mut file)
-        .take(2)
-        .read_to_end(&mut start)
-        .map_err(cannot)?;
+    let begun = Read::by_ref(&mut source).take(2).read_to_end(&mut start);
+    begun.map_err(|source| ReadError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
     let is_compressed = start == GZIP;
-    let whole = io::Cursor::new(start).chain(file);
+    let whole = io::Cursor::new(start).chain(source);
     let read = match is_compressed {
-        true => read_from(&mut MultiGzDecoder::new(whole), sink),
-        false => read_from(&mut { whole }, sink),
+        true => text(&mut MultiGzDecoder::new(whole), sink),
+        false => text(&mut { whole }, sink),
     };
     read.map_err(|wrong| ReadError::NotATrace {
-        path: shown(),
+        path: path.to_owned(),
         what: wrong.what,
         at: wrong.at,
     })
@@ -99,9 +103,9 @@ pub(super) struct Wrong {
     pub(super) at: u64,
 }
 
-/// Reads a trace from `source`.
-pub(super) fn read_from(source: &mut dyn Read, sink: &mut dyn Sink) -> Result<Done, Wrong> {
-    let mut text = Text {
+/// Reads a trace that is not compressed.
+pub(super) fn text(source: &mut dyn Read, sink: &mut dyn Sink) -> Result<Done, Wrong> {
+    let mut reading = Text {
         source,
         buffer: Vec::new(),
         at: 0,
@@ -109,15 +113,17 @@ pub(super) fn read_from(source: &mut dyn Read, sink: &mut dyn Sink) -> Result<Do
         ended: None,
         read: Done::default(),
     };
-    let whole = text.trace(sink)?;
-    if !whole {
-        let why = text.ended.flatten();
+    let whole = reading.trace(sink)?;
+    if whole && reading.peek().is_some() {
+        reading.read.cut = Some("more stands behind its end".to_owned());
+    } else if !whole {
+        let why = reading.ended.take().flatten();
         let why = why.unwrap_or_else(|| "the file ends in its middle".to_owned());
-        text.read.cut.get_or_insert(why);
+        reading.read.cut.get_or_insert(why);
     }
     Ok(Done {
-        bytes: text.before + text.buffer.len() as u64,
-        ..text.read
+        bytes: reading.before + reading.buffer.len() as u64,
+        ..reading.read
     })
 }
 
@@ -224,7 +230,10 @@ impl Text<'_> {
         let mut has_events = false;
         loop {
             match self.peek() {
-                Some(b'}') if has_events => return Ok(true),
+                Some(b'}') if has_events => {
+                    self.at += 1;
+                    return Ok(true);
+                }
                 Some(b'}') => return Err(self.wrong(&format!("no {EVENTS}"))),
                 Some(b',') => {
                     self.at += 1;
@@ -253,7 +262,16 @@ impl Text<'_> {
                 }
                 continue;
             }
-            match self.value(&mut |value: Value| sink.header(&key, value)) {
+            let start = self.before + self.at as u64;
+            match self.value(&mut |_: IgnoredAny| {}) {
+                Parsed::Whole(length) if sink.wants(&key) && length <= LONGEST_KEPT => {
+                    // It is still there, before what is read next.
+                    let from = (start - self.before) as usize;
+                    let text = &self.buffer[from..from + length];
+                    if let Ok(value) = serde_json::from_slice(text) {
+                        sink.header(&key, value);
+                    }
+                }
                 Parsed::Whole(_) => {}
                 _ if has_events => return Ok(false),
                 _ => return Err(self.wrong(&format!("no value of {key:?}"))),
@@ -264,6 +282,10 @@ impl Text<'_> {
     /// Reads events up to the end of their array; whether that was there.
     fn events(&mut self, sink: &mut dyn Sink) -> bool {
         loop {
+            if self.read.malformed > MOST_MALFORMED {
+                self.read.cut = Some(format!("{MOST_MALFORMED} events are no JSON"));
+                return false;
+            }
             match self.peek() {
                 Some(b']') => {
                     self.at += 1;
@@ -285,12 +307,25 @@ impl Text<'_> {
                 Some(_) => {
                     self.read.events += 1;
                     self.read.malformed += 1;
-                    if !matches!(self.value(&mut |_: IgnoredAny| {}), Parsed::Whole(_)) {
-                        return false;
+                    match self.value(&mut |_: IgnoredAny| {}) {
+                        Parsed::Whole(_) => {}
+                        Parsed::Wrong => self.at += 1,
+                        Parsed::Cut => return false,
                     }
+                    self.pass_over_wrong();
                 }
                 None => return false,
             }
+        }
+    }
+
+    /// Passes over what is neither an event nor the end of their array.
+    fn pass_over_wrong(&mut self) {
+        while let Some(byte) = self.peek() {
+            if [b'{', b']', b','].contains(&byte) {
+                return;
+            }
+            self.at += 1;
         }
     }
 
@@ -344,6 +379,7 @@ impl Text<'_> {
         };
         let is_used = match parsed {
             Parsed::Whole(_) => true,
+            _ if length > LONGEST_KEPT => false,
             _ => mended(&self.buffer[self.at..self.at + length], take),
         };
         self.at += length;
@@ -353,32 +389,57 @@ impl Text<'_> {
         }
     }
 
-    /// How long the object is that begins here, by its braces alone.
+    /// How long the event is that begins here and is no JSON: by its braces, or up to the next event, where a text in it has
+    /// no end.
     fn length(&mut self) -> Option<usize> {
         loop {
-            let mut depth = 0_usize;
-            let mut in_text = false;
-            let mut escaped = false;
-            for (place, byte) in self.buffer[self.at..].iter().enumerate() {
-                match byte {
-                    _ if escaped => escaped = false,
-                    b'\\' if in_text => escaped = true,
-                    b'"' => in_text = !in_text,
-                    _ if in_text => {}
-                    b'{' => depth += 1,
-                    b'}' => {
-                        depth -= 1;
-                        if depth == 0 {
-                            return Some(place + 1);
-                        }
-                    }
-                    _ => {}
-                }
+            let whole = self.balanced(LONGEST_KEPT);
+            let rest = &self.buffer[self.at..];
+            let near = whole.unwrap_or(rest.len().min(LONGEST_KEPT));
+            if let Some(next) = next_event(&rest[..near]) {
+                return Some(self.balanced(next).unwrap_or(next));
             }
-            if !self.more() {
-                return None;
+            let whole = whole.or_else(|| self.balanced(usize::MAX));
+            if whole.is_some() || !self.more() {
+                return whole;
             }
         }
+    }
+
+    /// How long the object is that begins here, by its braces, where that is no longer than `most`.
+    fn balanced(&self, most: usize) -> Option<usize> {
+        let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
+        for (place, byte) in self.buffer[self.at..].iter().take(most).enumerate() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if in_text => escaped = true,
+                b'"' => in_text = !in_text,
+                _ if in_text => {}
+                b'{' => depth += 1,
+                b'}' if depth == 1 => return Some(place + 1),
+                b'}' => depth -= 1,
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+/// How far it is to the end of what stands before the next event of Kineto's, which begin with one of two keys.
+fn next_event(text: &[u8]) -> Option<usize> {
+    let mut from = 1;
+    loop {
+        let open = from + text.get(from..)?.iter().position(|byte| *byte == b'{')?;
+        let key = text[open + 1..].trim_ascii_start();
+        let before = text[..open].trim_ascii_end();
+        let before = before.strip_suffix(b",").map(<[u8]>::trim_ascii_end);
+        let begins = [&b"\"ph\""[..], b"\"name\""]
+            .iter()
+            .any(|own| key.starts_with(own));
+        if let Some(before) = before.filter(|before| begins && before.ends_with(b"}")) {
+            return Some(before.len());
+        }
+        from = open + 1;
     }
 }
 

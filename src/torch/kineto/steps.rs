@@ -64,7 +64,7 @@ impl<'a> Loop<'a> {
         launches: &[Nanos],
         device_beside: bool,
     ) -> Option<Loop<'a>> {
-        let thread = trace.steps.first().or(trace.nexts.first())?.thread;
+        let thread = trace.trainer()?;
         let own = |all: &[Marked]| -> Vec<Interval> {
             let own = all.iter().filter(|one| one.thread == thread);
             own.map(|one| one.span.since(zero)).collect()
@@ -72,7 +72,11 @@ impl<'a> Loop<'a> {
         let steps = own(&trace.steps);
         let recorded = match (steps.first(), steps.last()) {
             (Some(first), Some(last)) => Interval::new(first.start, last.end),
-            _ => Interval::new(Nanos::ZERO, host.parts().last()?.end),
+            _ => {
+                let last = own(&trace.nexts).last().map(|next| next.end);
+                let end = host.parts().last().map(|part| part.end);
+                Interval::new(Nanos::ZERO, last.max(end)?)
+            }
         };
         let mut batches: Vec<Batch> = Vec::new();
         let nexts = own(&trace.nexts).into_iter();
@@ -84,7 +88,7 @@ impl<'a> Loop<'a> {
                     last.until = waited.start;
                     let step = last.step();
                     let place = launches.partition_point(|at| *at < step.start);
-                    let computes = match device_beside {
+                    let computes = match device_beside && !launches.is_empty() {
                         true => launches.get(place).is_some_and(|at| *at < step.end),
                         false => host.covered_in(step) > Nanos::ZERO,
                     };
@@ -150,8 +154,9 @@ impl<'a> Loop<'a> {
             ..unit(rows.loader, 2 * number, UnitRef::NONE, waited)
         };
         records.push((MAIN, Record::Unit(wait)));
-        let parts: Vec<Interval> = self.host.parts_in(step).collect();
-        let computes = match (parts.first(), parts.last()) {
+        let mut parts = self.host.parts_in(step);
+        let first = parts.next();
+        let computes = match (first, parts.last().or(first)) {
             (Some(first), Some(last)) => Interval::new(first.start, last.end),
             _ => Interval::new(step.end, step.end),
         };
@@ -186,7 +191,11 @@ impl<'a> Loop<'a> {
                 }
             }
         }
-        let step = unit(rows.step, 2 * number + 1, loaded, step);
+        // The trace does not say of how many samples it is.
+        let step = UnitRecord {
+            samples: 1,
+            ..unit(rows.step, 2 * number + 1, loaded, step)
+        };
         records.push((MAIN, Record::Unit(step)));
         records
     }

@@ -1,12 +1,14 @@
 use super::event::{Event, What, what};
-use super::reader::{Done, Sink, read_from};
+use super::reader::{Done, Sink, text as read_text};
+use super::trace::{Call, Trace};
 use super::{AnalyzeError, AnalyzeOptions, ReadError, analyze};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use stallscope_core::report::{Report, TraceCategory};
-use stallscope_core::timeline::Nanos;
+use stallscope_core::timeline::{IntervalSet, Nanos};
+use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -201,6 +203,80 @@ fn without_a_gpu_operators_keep_the_device_busy() {
     assert_eq!(device.timeline, None);
 }
 
+#[test]
+fn work_without_its_call_is_busy_time_all_the_same() {
+    let mut events = events(false);
+    events.retain(|event| event["cat"] != "cuda_runtime");
+    // What the step before the first has launched.
+    events.push(slice(
+        "kernel",
+        "tail",
+        7,
+        (5.0, 35.0),
+        json!({"device": 0, "stream": 7}),
+    ));
+    let report = analyzed(document(&events).as_bytes()).unwrap();
+    let steps = STEPS as f64;
+    assert_eq!(report.steps, STEPS);
+    let busy = report.device.as_ref().unwrap().busy_ns.millis();
+    close(busy, 45.0 * steps + 30.0, "busy");
+    close(
+        cause(&report, "dataloader capacity"),
+        40.0 * steps - 30.0,
+        "waiting",
+    );
+    // Up to the first kernel of each step.
+    close(cause(&report, "host: launch"), 5.0 * steps, "launching");
+    let lacks = report.profiler_trace.unwrap().lacks;
+    assert!(lacks[0].contains("no call that launched"), "{lacks:?}");
+}
+
+#[test]
+fn a_trace_without_gpu_activity_says_so() {
+    let mut events = events(false);
+    events.retain(|event| event["cat"] != "kernel");
+    let report = analyzed(document(&events).as_bytes()).unwrap();
+    assert_eq!(
+        report.device.unwrap().name,
+        "your training as its host saw it"
+    );
+    let lacks = report.profiler_trace.unwrap().lacks;
+    assert!(lacks[0].contains("ProfilerActivity.CUDA"), "{lacks:?}");
+}
+
+/// Only a batch that kernels are launched for is a step.
+#[test]
+fn a_second_loader_in_a_step_is_part_of_its_wait() {
+    let mut events = events(false);
+    let next = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__";
+    for step in 0..STEPS {
+        let at = |from: f64, until: f64| (100.0 * step as f64 + from, 100.0 * step as f64 + until);
+        let number = json!({"correlation": 1000 + step, "device": 0, "stream": 9, "bytes": 7});
+        events.push(slice(
+            "cuda_runtime",
+            "cudaMemcpyAsync",
+            7,
+            at(40.0, 40.1),
+            number.clone(),
+        ));
+        events.push(slice(
+            "gpu_memcpy",
+            "Memcpy HtoD (Pinned -> Device)",
+            9,
+            at(40.1, 40.2),
+            number,
+        ));
+        events.push(slice("user_annotation", next, 7, at(40.2, 41.0), json!({})));
+    }
+    let report = analyzed(document(&events).as_bytes()).unwrap();
+    assert_eq!(report.steps, STEPS);
+    close(
+        cause(&report, "dataloader capacity"),
+        41.0 * STEPS as f64,
+        "waiting",
+    );
+}
+
 /// At the end of an epoch the loop asks once more than there are batches.
 #[test]
 fn a_wait_that_no_step_follows_is_part_of_the_next() {
@@ -232,8 +308,15 @@ fn a_named_range_can_begin_steps() {
     };
     let error = analyze(&options).unwrap_err().to_string();
     assert!(error.contains("it has \"my step\" (10 times)"), "{error}");
+    options.step = Some("my stop".to_owned());
+    let error = analyze(&options).unwrap_err().to_string();
+    assert!(
+        error.contains("called \"my stop\"; it has \"my step\""),
+        "{error}"
+    );
     options.step = Some("my step".to_owned());
-    options.out = Some((folder.path().join("out/trace.json"), 200));
+    options.out = Some(folder.path().join("out"));
+    options.traced_steps = 200;
     let report = analyze(&options).unwrap();
     assert_eq!(report.steps, STEPS);
     let trace = report.trace.unwrap();
@@ -319,16 +402,26 @@ fn what_cannot_be_used_is_counted() {
     );
     all.insert(11, "17".to_owned());
     all.insert(13, all[4].clone());
+    // A name with a quote in it, and what does not belong there.
+    all.insert(
+        17,
+        r#"{"ph": "X", "cat": "cpu_op", "name": "5" disk", "ts": 3}"#.to_owned(),
+    );
+    all.insert(19, "{}}".to_owned());
     // Kineto has written a bandwidth like that.
-    all.insert(15, r#"{"ph": "X", "cat": "cpu_op", "name": "d", "tid": 7, "ts": 41000, "dur": 1, "args": {"GB/s": inf}}"#.to_owned());
+    all.insert(18, r#"{"ph": "X", "cat": "cpu_op", "name": "d", "tid": 7, "ts": 41000, "dur": 1, "args": {"GB/s": inf}}"#.to_owned());
     let text = format!("{{\"traceEvents\": [{}]}}", all.join(","));
     let losses = analyzed(text.as_bytes())
         .unwrap()
         .profiler_trace
         .unwrap()
         .losses;
-    assert_eq!((losses.malformed, losses.without_time), (2, 2));
-    assert_eq!((losses.backwards, losses.cut), (1, None));
+    // Two, the name, an empty object and the brace behind it.
+    assert_eq!((losses.malformed, losses.without_time), (5, 2));
+    assert_eq!(
+        (losses.backwards, losses.of_device, losses.cut),
+        (1, 3, None)
+    );
     let twice = events(false)
         .iter()
         .chain(&events(false))
@@ -371,6 +464,10 @@ struct Counting {
 }
 
 impl Sink for Counting {
+    fn wants(&self, _: &str) -> bool {
+        true
+    }
+
     fn header(&mut self, _: &str, _: Value) {}
 
     fn event(&mut self, event: &Event<'_>) {
@@ -380,7 +477,7 @@ impl Sink for Counting {
 
 fn count(mut text: &[u8]) -> Option<(u64, Done)> {
     let mut counting = Counting::default();
-    let done = read_from(&mut text, &mut counting).ok()?;
+    let done = read_text(&mut text, &mut counting).ok()?;
     Some((counting.known, done))
 }
 
@@ -426,6 +523,35 @@ proptest! {
     }
 }
 
+/// From the first of the works that steps 5 to 9 launched to the end of their last: how long in all, and how long none of them was
+/// in progress.
+fn idle_of_steps(path: &Path) -> (Nanos, Nanos) {
+    let mut file = fs::File::open(path).unwrap();
+    let trace = Trace::read(&mut file, "trace", None).unwrap();
+    let zero = trace.zero();
+    let mut numbers = HashSet::new();
+    for step in &trace.steps {
+        let name = &*trace.texts[step.name as usize];
+        if (5..=9).any(|number| name == format!("ProfilerStep#{number}")) {
+            let own = |call: &&Call| {
+                step.span.start <= call.span.start && call.span.start < step.span.end
+            };
+            numbers.extend(trace.calls.iter().filter(own).map(|call| call.correlation));
+        }
+    }
+    let mut set = IntervalSet::new();
+    for work in trace
+        .works
+        .iter()
+        .filter(|work| numbers.contains(&work.correlation))
+    {
+        set.insert(work.span.since(zero));
+    }
+    let (first, last) = (set.parts().first().unwrap(), set.parts().last().unwrap());
+    let window = last.end - first.start;
+    (window, window - set.length())
+}
+
 /// Two traces of ResNet-50 with what PyTorch's TensorBoard plugin, HTA and Perfetto's engine say of them.
 #[test]
 fn real_traces_give_their_known_answers() {
@@ -434,23 +560,26 @@ fn real_traces_give_their_known_answers() {
         eprintln!("skipped: {} is not there", folder.display());
         return;
     };
-    // Microseconds: Kernel, Memcpy, Memset, Runtime, DataLoader, CPU Exec, Other, step; kernels and their time.
+    // Microseconds: Kernel, Memcpy, Memset, Runtime, DataLoader, CPU Exec, Other, step; kernels and their time; the GPU's idle
+    // time by HTA, and of how much.
     let known = [
         (
             "num_workers_0",
             [98589, 1915, 89, 2908, 59262, 13674, 1156, 177_592],
             8772,
             Some(591_532),
+            (327_463, 830_494),
         ),
         (
             "num_workers_4",
             [99145, 3160, 98, 10564, 1186, 22665, 4251, 141_068],
             8868,
             None,
+            (164_699, 677_173),
         ),
     ];
     let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    for (name, times, kernels, kernel_time) in known {
+    for (name, times, kernels, kernel_time, hta) in known {
         let path = paths
             .iter()
             .find(|path| path.to_string_lossy().contains(name))
@@ -484,6 +613,14 @@ fn real_traces_give_their_known_answers() {
                 "{name}, {place}: {got} instead of {wanted}"
             );
         }
-        assert_eq!(trace.losses.of_events(), 0, "{name}");
+        let losses = &trace.losses;
+        let lost = losses.malformed + losses.without_time + losses.backwards;
+        assert_eq!(lost, 0, "{name}");
+        let (window, idle) = idle_of_steps(path);
+        for (got, wanted) in [(window, hta.1), (idle, hta.0)] {
+            let (got, wanted) = (got.0 as f64 / 1e3, f64::from(wanted));
+            let off = (got - wanted).abs() / wanted;
+            assert!(off <= 0.005, "{name}: {got} instead of HTA's {wanted}");
+        }
     }
 }

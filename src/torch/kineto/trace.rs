@@ -7,13 +7,16 @@ use stallscope_core::report::TraceLosses;
 use stallscope_core::timeline::{Interval, IntervalSet, Nanos};
 use stallscope_device::cupti::{Api, Direction, HostMemory};
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::io::Read;
 use std::sync::Arc;
 
 /// Ranges that are put together at once, at least.
 const PIECE: usize = 1 << 16;
-/// Names of ranges that are remembered.
-const MOST_RANGES: usize = 200;
+/// Names that are counted.
+const MOST_NAMES: usize = 200;
+const OTHERS: &str = "(others)";
+/// A copy has no more bytes: a terabyte.
+const MOST_BYTES: i64 = 1 << 40;
 
 /// Times as the trace has them, in nanoseconds, which may lie before its zero.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,13 +103,26 @@ pub(super) struct Call {
     pub(super) name: u32,
 }
 
+/// A thread, by its process and its own number.
+pub(super) type Thread = (u32, u32);
+
 /// A range of one thread.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Marked {
     pub(super) span: Span,
-    pub(super) thread: u32,
+    pub(super) thread: Thread,
     /// The number of its name.
     pub(super) name: u32,
+}
+
+/// When threads of the host did what, whichever threads.
+pub(super) struct Host {
+    /// Operators, and ranges of the script.
+    pub(super) operators: IntervalSet,
+    /// Calls to the GPU's runtime or driver.
+    pub(super) calls: IntervalSet,
+    /// Collective operations.
+    pub(super) communicates: IntervalSet,
 }
 
 /// All of it.
@@ -127,10 +143,12 @@ pub(super) struct Trace {
     pub(super) synchronized: Vec<Marked>,
     operators: Spans,
     called: Spans,
+    communicated: Spans,
     /// GPUs, by number.
     pub(super) gpus: BTreeMap<u32, String>,
     /// Nanoseconds since 1970 of the trace's zero, where it says so.
-    pub(super) base: Option<u64>,
+    base: Option<u64>,
+    /// Which of how many ranks it is of, where it says so.
     pub(super) world: Option<(u32, u32)>,
     pub(super) losses: TraceLosses,
     pub(super) events: u64,
@@ -138,13 +156,18 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Reads the trace at `path`; a range called `step_name` begins each step, where that is given.
-    pub(super) fn read(path: &Path, step_name: Option<&str>) -> Result<Trace, ReadError> {
+    /// Reads the trace in `source`, which is called `path`; a range called `step_name` begins each step, where that is
+    /// given.
+    pub(super) fn read(
+        source: &mut dyn Read,
+        path: &str,
+        step_name: Option<&str>,
+    ) -> Result<Trace, ReadError> {
         let mut trace = Trace {
             step_name: step_name.map(str::to_owned),
             ..Trace::default()
         };
-        let read = reader::read(path, &mut trace)?;
+        let read = reader::read(source, path, &mut trace)?;
         trace.finish(read);
         Ok(trace)
     }
@@ -155,19 +178,17 @@ impl Trace {
         self.bytes = read.bytes;
         self.losses.malformed += read.malformed;
         self.losses.cut = read.cut;
-        self.works
-            .sort_unstable_by_key(|work| (work.span, work.correlation));
-        self.calls
-            .sort_unstable_by_key(|call| (call.span, call.correlation));
+        let work = |own: &Work| (own.span, own.correlation, own.device, own.stream, own.name);
+        let call = |own: &Call| (own.span, own.correlation, own.thread, own.name);
+        self.works.sort_unstable_by_key(work);
+        self.calls.sort_unstable_by_key(call);
         self.steps.sort_unstable();
         self.nexts.sort_unstable();
         self.synchronized.sort_unstable();
         // A trace that was put together from others may have each event twice.
         let before = (self.works.len(), self.calls.len());
-        self.works
-            .dedup_by_key(|work| (work.span, work.correlation, work.stream, work.device));
-        self.calls
-            .dedup_by_key(|call| (call.span, call.correlation, call.thread));
+        self.works.dedup_by_key(|own| work(own));
+        self.calls.dedup_by_key(|own| call(own));
         let after = (self.works.len(), self.calls.len());
         self.losses.twice = (before.0 - after.0 + before.1 - after.1) as u64;
         self.steps.dedup();
@@ -175,9 +196,29 @@ impl Trace {
         self.names = HashMap::new();
     }
 
-    /// Operators and ranges of the script, whatever their thread; and calls to the GPU's runtime or driver.
-    pub(super) fn host(&mut self, zero: i64) -> (IntervalSet, IntervalSet) {
-        (self.operators.set(zero), self.called.set(zero))
+    /// When threads of the host did what.
+    pub(super) fn host(&mut self, zero: i64) -> Host {
+        Host {
+            operators: self.operators.set(zero),
+            calls: self.called.set(zero),
+            communicates: self.communicated.set(zero),
+        }
+    }
+
+    /// The thread that trains: the one with most steps, or where there are none, the one that asks for most batches.
+    pub(super) fn trainer(&self) -> Option<Thread> {
+        let marked = if self.steps.is_empty() {
+            &self.nexts
+        } else {
+            &self.steps
+        };
+        let mut count: BTreeMap<Thread, usize> = BTreeMap::new();
+        for one in marked {
+            *count.entry(one.thread).or_default() += 1;
+        }
+        // Of threads with as many the first.
+        let most = count.into_iter().rev().max_by_key(|(_, count)| *count);
+        most.map(|(thread, _)| thread)
     }
 
     /// When the first of what is kept began.
@@ -185,9 +226,16 @@ impl Trace {
         let works = self.works.first().map(|work| work.span.start);
         let calls = self.calls.first().map(|call| call.span.start);
         let marked = [&self.steps, &self.nexts].map(|own| own.first().map(|own| own.span.start));
-        let operators = self.operators.spans.iter().map(|span| span.start).min();
-        let all = [works, calls, operators].into_iter().chain(marked);
+        let all = [&self.operators, &self.communicated];
+        let operators = all.map(|own| own.spans.iter().map(|span| span.start).min());
+        let all = [works, calls].into_iter().chain(operators).chain(marked);
         all.flatten().min().unwrap_or(0)
+    }
+
+    /// Nanoseconds since 1970 of what the trace calls `at`.
+    pub(super) fn unix(&self, at: i64) -> u64 {
+        let unix = i128::from(self.base.unwrap_or(0)) + i128::from(at);
+        u64::try_from(unix).unwrap_or(0)
     }
 
     fn name(&mut self, text: &str) -> u32 {
@@ -214,8 +262,19 @@ impl Trace {
             stream: number(stream.or(event.tid.number())).unwrap_or(0),
             correlation: correlation(event),
             name,
-            bytes: bytes.unwrap_or(0).max(0) as u64,
+            bytes: bytes.unwrap_or(0).clamp(0, MOST_BYTES) as u64,
         });
+    }
+}
+
+/// Counts `name`, or, where there are many of them, that there are others.
+fn count(names: &mut BTreeMap<String, u64>, name: &str) {
+    let is_known = names.contains_key(name) || names.len() < MOST_NAMES;
+    let name = if is_known { name } else { OTHERS };
+    if let Some(count) = names.get_mut(name) {
+        *count += 1;
+    } else {
+        names.insert(name.to_owned(), 1);
     }
 }
 
@@ -229,11 +288,19 @@ fn correlation(event: &Event<'_>) -> u32 {
     number.map_or(0, |number| number as u32)
 }
 
+const BASE: &str = "baseTimeNanoseconds";
+const GPUS: &str = "deviceProperties";
+const WORLD: &str = "distributedInfo";
+
 impl Sink for Trace {
+    fn wants(&self, key: &str) -> bool {
+        [BASE, GPUS, WORLD].contains(&key)
+    }
+
     fn header(&mut self, key: &str, value: Value) {
         match key {
-            "baseTimeNanoseconds" => self.base = value.as_u64(),
-            "deviceProperties" => {
+            BASE => self.base = value.as_u64(),
+            GPUS => {
                 for (place, own) in value.as_array().into_iter().flatten().enumerate() {
                     let number = own["id"].as_u64().unwrap_or(place as u64);
                     let name = own["name"].as_str().unwrap_or("GPU");
@@ -242,7 +309,7 @@ impl Sink for Trace {
                     }
                 }
             }
-            "distributedInfo" => {
+            WORLD => {
                 let number =
                     |key: &str| value[key].as_u64().and_then(|own| u32::try_from(own).ok());
                 self.world = number("rank").zip(number("world_size"));
@@ -260,27 +327,35 @@ impl Sink for Trace {
         }
         let name = event.name.text();
         let mut what = what(event.cat.text(), name);
-        if what == What::Range && self.step_name.as_deref() == Some(name) {
-            what = What::Step;
-        } else if what == What::Step && self.step_name.is_some() {
-            what = What::Range;
+        if let Some(step) = &self.step_name {
+            what = match what {
+                What::Range | What::Operator if step == name => What::Step,
+                What::Step => What::Else,
+                what => what,
+            };
         }
-        if what == What::Else {
-            return;
+        match what {
+            What::Else => return,
+            What::Unknown => return count(&mut self.losses.unknown, event.cat.text()),
+            _ => {}
         }
+        let of_device = matches!(what, What::Kernel { .. } | What::Copy(..) | What::Set);
         let (Some(start), Some(length)) = (event.ts.nanos(), event.dur.nanos()) else {
             self.losses.without_time += 1;
+            self.losses.of_device += u64::from(of_device);
             return;
         };
         if length < 0 {
             self.losses.backwards += 1;
+            self.losses.of_device += u64::from(of_device);
             return;
         }
         let span = Span {
             start,
             end: start + length,
         };
-        let thread = event.tid.number().unwrap_or(0) as u32;
+        let number = |own: Option<i64>| own.unwrap_or(0) as u32;
+        let thread = (number(event.pid.number()), number(event.tid.number()));
         match what {
             What::Kernel { communicates } => {
                 self.work(event, span, WorkWhat::Kernel { communicates });
@@ -298,7 +373,7 @@ impl Sink for Trace {
                 self.calls.push(Call {
                     span,
                     api,
-                    thread,
+                    thread: thread.1,
                     correlation: correlation(event),
                     name,
                 });
@@ -312,13 +387,12 @@ impl Sink for Trace {
                 }
             }
             What::Operator => self.operators.push(span),
+            What::Gloo => self.communicated.push(span),
             What::Range => {
-                if self.ranges.len() < MOST_RANGES || self.ranges.contains_key(name) {
-                    *self.ranges.entry(name.to_owned()).or_default() += 1;
-                }
+                count(&mut self.ranges, name);
                 self.operators.push(span);
             }
-            What::Else => {}
+            What::Else | What::Unknown => {}
         }
     }
 }

@@ -200,13 +200,13 @@ fn figures(report: &Report) -> Vec<Figure> {
         return Vec::new();
     }
     let (steps, samples) = (report.steps, report.samples);
-    let rate = match samples {
-        0 => Figure::new(
+    let rate = match report.profiler_trace {
+        Some(_) => Figure::new(
             "steps/s",
-            format!("{:.2}", steps as f64 / report.window_ns.seconds().max(1e-9)),
+            format!("{:.2}", report.samples_per_second),
             format!("{steps} steps; the trace does not say of how many samples"),
         ),
-        _ => Figure::new(
+        None => Figure::new(
             "samples/s",
             format!("{:.1}", report.samples_per_second),
             format!("{samples} samples in {steps} steps"),

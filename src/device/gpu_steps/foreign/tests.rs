@@ -53,7 +53,7 @@ struct Told {
 impl Told {
     /// Steps `0..count` of the host are known.
     fn of(count: u64) -> Told {
-        let mut steps = GpuSteps::foreign(LANES);
+        let mut steps = GpuSteps::foreign(LANES, Nanos::ZERO);
         steps.host(&(0..count).map(host).collect::<Vec<_>>());
         let (records, done) = (Vec::new(), Vec::new());
         Told {
