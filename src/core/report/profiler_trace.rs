@@ -154,6 +154,22 @@ pub struct ProfilerTrace {
 }
 
 impl ProfilerTrace {
+    /// Each category that steps have any time of: its name, share and mean.
+    pub(super) fn categories(&self) -> impl Iterator<Item = [String; 3]> {
+        let whole = self.mean.ns.0.max(1) as f64;
+        let own = self.mean.by_category.iter();
+        let own = own.filter(|(_, length)| **length > Nanos::ZERO);
+        own.map(move |(category, length)| {
+            let share = percent(length.0 as f64 / whole);
+            [category.name().to_owned(), share, length.to_string()]
+        })
+    }
+
+    /// What the trace lacks, and what of it was not used.
+    pub(super) fn remarks(&self) -> impl Iterator<Item = String> {
+        self.lacks.iter().cloned().chain(self.losses.words())
+    }
+
     /// A step's time by category, as a table, with what the trace has not.
     pub(super) fn render(&self, look: &Look) -> String {
         let mut out = String::new();
@@ -164,12 +180,8 @@ impl ProfilerTrace {
                 Column::figure("mean"),
             ];
             let mut table = Table::new(columns);
-            let whole = self.mean.ns.0.max(1) as f64;
-            for (category, length) in &self.mean.by_category {
-                if *length > Nanos::ZERO {
-                    let share = percent(length.0 as f64 / whole);
-                    table.push([format!("  {}", category.name()), share, length.to_string()]);
-                }
+            for [category, share, length] in self.categories() {
+                table.push([format!("  {category}"), share, length]);
             }
             out += &format!("\n{}", table.render(look.width));
         }
@@ -179,11 +191,8 @@ impl ProfilerTrace {
             let text = format!("also has work of GPU {}: --device", others.join(", "));
             out += &labelled("", &text, look.width);
         }
-        for lack in &self.lacks {
-            out += &labelled("", lack, look.width);
-        }
-        if let Some(losses) = self.losses.words() {
-            out += &labelled("", &losses, look.width);
+        for remark in self.remarks() {
+            out += &labelled("", &remark, look.width);
         }
         out
     }

@@ -607,6 +607,9 @@ impl Run {
             ..DeviceReport::default()
         };
         report.measured(&summary, Some(device));
+        // Of threads and samples it has no more than that.
+        report.workers.clear();
+        report.slowest_samples.clear();
         report.verdict = Some(verdict(&summary, &self.rows, self.rule.device_beside));
         if let Some((_, trace)) = self.feed
             && let Some(closed) = trace.finish()

@@ -21,7 +21,16 @@ pub(super) fn tables(report: &Report) -> Vec<Table> {
         ],
     };
     let stages = report.stages.iter();
+    let categories = report.profiler_trace.iter();
+    let categories = categories.flat_map(|trace| trace.categories());
     let tables = [
+        Table::new(
+            "A step by category",
+            "Mean of the profiled steps, as PyTorch's TensorBoard plugin counts: each moment belongs to the first category that had \
+             something to do.",
+            ["category", "share", "time"],
+            categories.map(Vec::from).collect(),
+        ),
         Table::new(
             "Steps",
             "Data wait is how long the training's thread waited for a batch. Step is its own time, without that wait.",

@@ -109,6 +109,9 @@ impl View {
                 figures: figures(report),
                 tables: tables(report),
                 facts: facts(report),
+                notes: { report.profiler_trace.iter() }
+                    .flat_map(|trace| trace.remarks())
+                    .collect(),
                 ..Document::default()
             },
             error: report.error.clone(),
@@ -121,7 +124,9 @@ impl View {
             helps: grid.map(|grid| HelpsView::of(grid, report.torch.is_some())),
             data: as_script(&data),
             over_time,
+            // What happens in the loader is not known from a profiler's trace.
             pipeline: { report.stages.iter() }
+                .filter(|_| report.profiler_trace.is_none())
                 .map(|row| stage(row, report.window_ns))
                 .collect(),
             pipeline_note: "The stage whose workers are always busy is the slowest. Stages before it are blocked, stages after it \
@@ -264,7 +269,13 @@ fn time(report: &Report) -> Vec<Part> {
             weight,
             share: percent(weight),
             length: length.to_string(),
-            meaning: cause.map_or("the device was working".to_owned(), meaning),
+            meaning: match cause {
+                None => "the device was working".to_owned(),
+                Some(Cause::Capacity(_)) if report.profiler_trace.is_some() => {
+                    "the training loop waited for its next batch".to_owned()
+                }
+                Some(cause) => meaning(cause),
+            },
         }
     });
     let shown = |part: &Part| part.weight >= LISTED || part.colour == "busy";
