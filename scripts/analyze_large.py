@@ -94,7 +94,7 @@ def measure(path: Path, rounds: int, hta: "str | None", perfetto: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         programs = {"stallscope": ["stallscope", "analyze", "-q", "--run-dir", folder, str(path)]}
         if hta:
-            programs["HTA"] = [hta, "-c", HTA, str(path)]
+            programs["HTA"] = [hta, "-c", HTA, str(path.resolve())]
         if perfetto:
             engine = subprocess.run([here / "perfetto-setup.sh"], check=True, capture_output=True, text=True).stdout.strip()
             sql = [here / "perfetto-sql.mjs", engine, path, "select count(*) from slice"]
