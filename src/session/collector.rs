@@ -407,9 +407,6 @@ impl DeviceName {
     fn report(&self, summary: &Summary, gpu: Option<&TimelineReport>) -> DeviceReport {
         DeviceReport {
             name: self.name.clone(),
-            busy_ns: summary.device_busy,
-            idle_ns: summary.device_idle(),
-            busy_share: summary.busy_share(),
             memory: self.memory.report(),
             emulated: self.emulated.map(|emulated| EmulatedReport {
                 accelerator_utilization: summary.accelerator_utilization(),
@@ -418,8 +415,7 @@ impl DeviceName {
                 changed: emulated.changed,
             }),
             timeline: gpu.or(self.timeline.as_ref()).cloned(),
-            nvml: None,
-            nvml_missing: None,
+            ..DeviceReport::of(summary)
         }
     }
 }

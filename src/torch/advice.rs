@@ -2,9 +2,10 @@
 
 use stallscope_core::analysis::predict::torch::{LoaderSettings, Predictor, Replay};
 use stallscope_core::analysis::{
-    Cause, Change, InputBound, Setting, SettingValue, Suggestion, Verdict, WORTH_TRYING,
+    Cause, Change, InputBound, LoaderShape, Setting, SettingValue, Suggestion, Verdict,
+    WORTH_TRYING,
 };
-use stallscope_core::timeline::{HostWork, Nanos, StageKind};
+use stallscope_core::timeline::{HostWork, Layout, Nanos, Pipeline, StageKind, StageKnobs};
 
 /// Puts into the verdict what helps against the longest of the `causes` in a window of `time`.
 pub(crate) fn advise(
@@ -35,6 +36,34 @@ pub(crate) fn advise(
         (None, None) => None,
     };
     verdict.suggestion.take_if(|own| own.at_most < WORTH_TRYING);
+}
+
+/// What a verdict must know of a DataLoader whose work has the rows of `pipeline`.
+pub(crate) fn shape(
+    pipeline: &'static Pipeline,
+    num_workers: usize,
+    prefetch_factor: usize,
+    device_beside: bool,
+    cores: f64,
+) -> LoaderShape {
+    LoaderShape {
+        pipeline,
+        layout: Layout::WholeBatch {
+            num_workers,
+            prefetch_factor: prefetch_factor.max(1),
+        },
+        copy: StageKnobs {
+            workers: num_workers,
+            prefetch: 1,
+        },
+        has_device: true,
+        resident: None,
+        device_beside,
+        disk: None,
+        copy_latency: Nanos::ZERO,
+        value_bytes: 1,
+        cores,
+    }
 }
 
 /// What a training computes with.

@@ -37,9 +37,9 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How long workers of a training that has ended may take to end, too.
 const GRACE: Duration = Duration::from_secs(3);
 /// A trace may become as large.
-const MOST_TRACE_BYTES: u64 = 256 << 20;
+pub(crate) const MOST_TRACE_BYTES: u64 = 256 << 20;
 /// Claims of a batch, about, for what must be remembered.
-const CLAIMS: usize = 64;
+pub(crate) const CLAIMS: usize = 64;
 
 /// What is asked for.
 #[derive(Clone, Debug, Deserialize)]

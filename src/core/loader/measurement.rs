@@ -175,10 +175,7 @@ impl Measurement {
         };
         let device = DeviceReport {
             name: standing.device,
-            busy_ns: summary.device_busy,
-            idle_ns: summary.device_idle(),
-            busy_share: summary.busy_share(),
-            ..DeviceReport::default()
+            ..DeviceReport::of(&summary)
         };
         report.measured(&summary, Some(device));
         if let Some(profile) = &mut report.profile {

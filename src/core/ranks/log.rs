@@ -87,16 +87,9 @@ impl LogHeader {
         });
         let (_, own, unix_ns, monotonic_ns) = readings.min().unwrap_or_default();
         LogHeader {
-            schema: SCHEMA.to_owned(),
-            version: VERSION,
-            rank: rank.rank,
-            world_size: rank.of,
-            meets_others: rank.meets_others,
-            warmup_steps,
-            boot_id: boot_id().trim().to_owned(),
             clock_ns: own.unwrap_or(monotonic_ns),
             monotonic_ns,
-            unix_ns,
+            ..LogHeader::of(rank, warmup_steps, unix_ns, boot_id().trim().to_owned())
         }
     }
 
@@ -104,15 +97,23 @@ impl LogHeader {
     /// which is called `clock`.
     pub fn of_trace(rank: RankOf, warmup_steps: u64, unix_ns: u64, clock: String) -> LogHeader {
         LogHeader {
+            monotonic_ns: SINCE_START,
+            ..LogHeader::of(rank, warmup_steps, unix_ns, clock)
+        }
+    }
+
+    /// Of clocks that begin with the log.
+    fn of(rank: RankOf, warmup_steps: u64, unix_ns: u64, boot_id: String) -> LogHeader {
+        LogHeader {
             schema: SCHEMA.to_owned(),
             version: VERSION,
             rank: rank.rank,
             world_size: rank.of,
             meets_others: rank.meets_others,
             warmup_steps,
-            boot_id: clock,
+            boot_id,
             clock_ns: 0,
-            monotonic_ns: SINCE_START,
+            monotonic_ns: 0,
             unix_ns,
         }
     }

@@ -125,6 +125,18 @@ pub struct DeviceReport {
     pub nvml_missing: Option<String>,
 }
 
+impl DeviceReport {
+    /// How busy it was by `summary`, and no more.
+    pub fn of(summary: &Summary) -> DeviceReport {
+        DeviceReport {
+            busy_ns: summary.device_busy,
+            idle_ns: summary.device_idle(),
+            busy_share: summary.busy_share(),
+            ..DeviceReport::default()
+        }
+    }
+}
+
 /// The device's memory, looked at between steps at most once a second and at the end of the run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceMemoryReport {

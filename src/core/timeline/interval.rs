@@ -116,6 +116,17 @@ impl IntervalSet {
     }
 }
 
+impl FromIterator<Interval> for IntervalSet {
+    /// The union of all, in whatever order they come.
+    fn from_iter<I: IntoIterator<Item = Interval>>(intervals: I) -> IntervalSet {
+        let mut all: Vec<Interval> = intervals.into_iter().collect();
+        all.sort_unstable_by_key(|interval| interval.start);
+        let mut set = IntervalSet::new();
+        all.into_iter().for_each(|interval| set.insert(interval));
+        set
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,14 +1,35 @@
-//! Turns a finished `NAME.json` into `NAME.json.gz`, so that at every moment one of the two is whole.
+//! Turns a finished `NAME.json` into `NAME.json.gz`, so that at every moment one of the two is whole; and reads both.
 //!
 //! Invariants: the compressed file appears under its name only when complete (a cut gzip does not open in Perfetto);
 //! the plain file goes only after that; on failure the plain file stays. May use: nothing else of the crate.
 
 use flate2::Compression;
+use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// What `source` holds, unpacked where it is gzip.
+///
+/// # Errors
+/// What reading its first bytes says.
+pub fn unpacked<'a>(mut source: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let mut start = Vec::new();
+    source
+        .by_ref()
+        .take(GZIP.len() as u64)
+        .read_to_end(&mut start)?;
+    let is_packed = start == GZIP;
+    let whole = io::Cursor::new(start).chain(source);
+    Ok(match is_packed {
+        true => Box::new(MultiGzDecoder::new(whole)),
+        false => Box::new(whole),
+    })
+}
 
 /// The new path and its size, or what went wrong in words.
 pub(super) fn compress_in_place(plain: &Path) -> Result<(PathBuf, u64), String> {

@@ -3,14 +3,14 @@
 //! Invariants: what one trace lacks takes nothing from another; each may take as much of the file as the others; numbers of
 //! processes, threads and arrows of one are none of another's. May use: `timeline`.
 
+use super::compress::unpacked;
 use super::event_file::EventFile;
 use super::{TraceError, TraceSummary};
 use crate::timeline::Nanos;
-use flate2::read::MultiGzDecoder;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 /// Processes and threads of a trace have numbers from this on, times its place.
@@ -67,14 +67,7 @@ pub fn merge(
 
 /// Each event of the trace at `path`, a line each, as far as they are whole.
 fn events(path: &Path, mut take: impl FnMut(Map<String, Value>)) -> io::Result<()> {
-    let mut file = File::open(path)?;
-    let mut start = [0; 2];
-    let is_compressed = file.read(&mut start)? == 2 && start == [0x1f, 0x8b];
-    let file = File::open(path)?;
-    let mut text: Box<dyn BufRead> = match is_compressed {
-        true => Box::new(BufReader::new(MultiGzDecoder::new(file))),
-        false => Box::new(BufReader::new(file)),
-    };
+    let mut text = BufReader::new(unpacked(File::open(path)?)?);
     let mut line = String::new();
     while text.read_line(&mut line)? > 0 {
         if let Ok(event) = serde_json::from_str(line.trim_end().trim_end_matches(',')) {

@@ -18,6 +18,7 @@ pub(crate) mod test_files;
 mod text;
 mod writer;
 
+pub use compress::unpacked;
 pub use error::TraceError;
 pub use fields::{Arg, Number};
 pub use lanes::{HOST, LOADER, TRAINER, foreign, place};

@@ -1,17 +1,16 @@
 //! What the report says of a training, as far as it is known.
 
 use super::Collector;
-use crate::advice::{Computing, advise};
+use crate::advice::{Computing, advise, shape};
 use crate::pages::page_costs;
 use nix::sys::resource::UsageWho;
 use serde_json::json;
-use stallscope_core::analysis::{Guard, LoaderShape, Summary, Verdict};
+use stallscope_core::analysis::{Guard, Summary, Verdict};
 use stallscope_core::loader::{cpu_of, this_machine};
 use stallscope_core::machine::usable_cores;
 use stallscope_core::report::{
     DataReport, DeviceReport, RecorderReport, Report, Status, TorchReport,
 };
-use stallscope_core::timeline::{Layout, Nanos, Pipeline, StageKnobs};
 
 impl Collector {
     /// How the training stands, and what it is.
@@ -68,6 +67,7 @@ impl Collector {
             settings.num_workers,
             settings.prefetch_factor,
             self.translation.device_lanes().is_some(),
+            usable_cores(),
         );
         let timeline = self.translation.timeline();
         let gpu = timeline.and_then(|(begun, _)| begun.device.as_deref());
@@ -76,10 +76,7 @@ impl Collector {
                 format!("your training on {gpu}")
             }),
             timeline: timeline.map(|(begun, changed)| self.gpu.report(begun, changed)),
-            busy_ns: summary.device_busy,
-            idle_ns: summary.device_idle(),
-            busy_share: summary.busy_share(),
-            ..DeviceReport::default()
+            ..DeviceReport::of(summary)
         };
         report.measured(summary, Some(device));
         let mut verdict = Verdict::of(summary, &shape);
@@ -106,31 +103,5 @@ impl Collector {
             cpu_share: own.0 as f64 / all.0.max(1) as f64,
             ..RecorderReport::default()
         };
-    }
-}
-
-fn shape(
-    pipeline: &'static Pipeline,
-    num_workers: usize,
-    prefetch_factor: usize,
-    device_beside: bool,
-) -> LoaderShape {
-    LoaderShape {
-        pipeline,
-        layout: Layout::WholeBatch {
-            num_workers,
-            prefetch_factor: prefetch_factor.max(1),
-        },
-        copy: StageKnobs {
-            workers: num_workers,
-            prefetch: 1,
-        },
-        has_device: true,
-        resident: None,
-        device_beside,
-        disk: None,
-        copy_latency: Nanos::ZERO,
-        value_bytes: 1,
-        cores: usable_cores(),
     }
 }

@@ -4,9 +4,12 @@ use super::breakdown::{Categories, steps_of, union};
 use super::reader::ReadError;
 use super::steps::{Loop, Rows};
 use super::trace::{Trace, Work, WorkWhat};
+use crate::advice::shape;
+use crate::collector::{CLAIMS, MOST_TRACE_BYTES};
+use crate::translation::lanes::Lanes;
 use serde_json::json;
 use stallscope_core::analysis::{
-    Analysis, Cause, Change, LoaderShape, Suggestion, Summary, Verdict, WORTH_TRYING, WindowRule,
+    Analysis, Cause, Change, Suggestion, Summary, Verdict, WORTH_TRYING, WindowRule,
 };
 use stallscope_core::loader::note_trace;
 use stallscope_core::ranks::{LogHeader, LogUnwritten, RankOf, StepLog};
@@ -14,27 +17,17 @@ use stallscope_core::report::{
     DeviceReport, ProfilerTrace, Report, Status, StepTime, TimelineReport, TimelineSource,
     TraceReport,
 };
-use stallscope_core::timeline::{
-    ForeignThread, Interval, LaneInfo, LaneKind, Layout, Nanos, StageKind, StageKnobs,
-    StageNameError,
-};
+use stallscope_core::timeline::{Interval, Nanos, StageKind, StageNameError};
 use stallscope_core::trace::{SharedTrace, TraceError, TraceOptions, TraceWriter};
 use stallscope_core::tracing_feed::{TracedSteps, TracingFeed};
 use stallscope_device::collected::CollectedSteps;
 use stallscope_device::cupti::{Activity, ApiCall, DeviceWork, RecordCount, WorkKind};
-use stallscope_device::gpu_steps::{GpuLanes, GpuSteps};
+use stallscope_device::gpu_steps::GpuSteps;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// A trace may become as large.
-const MOST_TRACE_BYTES: u64 = 256 << 20;
-/// Claims of a batch, about, for what must be remembered.
-const CLAIMS: usize = 64;
-const DEVICE: u16 = 1;
-const COPY_ENGINE: u16 = 2;
 
 /// What is to be analysed, and how.
 #[derive(Clone, Debug, Default)]
@@ -172,7 +165,7 @@ pub fn analyze_from(
             ranges: ranges_of(&trace),
         });
     }
-    let does = union([&host.operators, &host.calls, &host.communicates].into_iter());
+    let does = union([&host.operators, &host.calls, &host.communicates]);
     let launches = device
         .as_ref()
         .map_or(Vec::new(), |own| own.launches(&trace, zero));
@@ -209,8 +202,8 @@ pub fn analyze_from(
     let categories = Categories::of(&trace, number, zero, &host);
     report.profiler_trace = Some(ProfilerTrace {
         lacks: lacks(&trace, device.as_ref()),
-        rank: rank.or(trace.world).map(|(rank, _)| rank),
-        world_size: rank.or(trace.world).map(|(_, of)| of),
+        rank: rank.or(world).map(|(rank, _)| rank),
+        world_size: rank.or(world).map(|(_, of)| of),
         ..profiler_trace(&trace, path, zero, number, &categories)
     });
     Ok(report)
@@ -384,7 +377,7 @@ struct Run {
     gpu: Option<CollectedSteps>,
     /// Where other ranks train along.
     log: Option<StepLog>,
-    lanes: Vec<LaneInfo>,
+    lanes: Lanes,
 }
 
 impl Run {
@@ -428,30 +421,10 @@ impl Run {
             }
             None => None,
         };
-        let lane = |name: &str, kind| LaneInfo {
-            name: name.to_owned(),
-            kind,
-            thread: None,
-        };
-        let main = LaneInfo {
-            thread: Some(ForeignThread {
-                process: 1,
-                process_name: "main process".to_owned(),
-                thread: 1,
-            }),
-            ..lane("main", LaneKind::Trainer)
-        };
-        let mut lanes = vec![main];
-        if device_beside {
-            lanes.push(lane("device", LaneKind::Device));
-            lanes.push(lane("copy engine", LaneKind::CopyEngine));
-        }
+        // The process is not of this machine.
+        let mut lanes = Lanes::of_training(1);
         let gpu = device_beside.then(|| {
-            let lanes = GpuLanes {
-                device: DEVICE,
-                copy_engine: COPY_ENGINE,
-            };
-            let steps = GpuSteps::foreign(lanes, rule.run_start);
+            let steps = GpuSteps::foreign(lanes.add_device(), rule.run_start);
             CollectedSteps::new(steps, rule, TimelineReport::default())
         });
         Ok(Run {
@@ -504,7 +477,9 @@ impl Run {
         let last = training.batches.len() - 1;
         for (number, batch) in training.batches.iter().enumerate() {
             let is_last = number == last;
-            let mut records = training.records(number, &self.rows);
+            training.record(number, &self.rows, &mut self.lanes);
+            let chunks = self.lanes.take().into_iter();
+            let mut records: Vec<_> = chunks.flat_map(|chunk| chunk.records).collect();
             if let Some(gpu) = &mut self.gpu {
                 gpu.steps.host(&records);
                 gpu.steps.host_known_until(batch.until);
@@ -546,7 +521,7 @@ impl Run {
                 log.idle(&spans);
             }
             if let Some((feed, _)) = &mut self.feed {
-                feed.absorb(&records, &self.lanes, batch.until);
+                feed.absorb(&records, self.lanes.infos(), batch.until);
                 feed.idle(&spans);
             }
         }
@@ -558,7 +533,7 @@ impl Run {
         if let Some((feed, _)) = &mut self.feed {
             feed.finish();
             feed.idle(&spans);
-            if let Some(summary) = self.analysis.summary(&self.lanes) {
+            if let Some(summary) = self.analysis.summary(self.lanes.infos()) {
                 feed.over_time(&summary);
             }
         }
@@ -575,7 +550,7 @@ impl Run {
         let mut report = Report::new(name, Default::default(), config);
         report.pipeline = self.rows.pipeline;
         report.status = Status::Complete;
-        let Some(summary) = self.analysis.summary(&self.lanes) else {
+        let Some(summary) = self.analysis.summary(self.lanes.infos()) else {
             return report;
         };
         let gpu = device.map(|device| match trace.gpus.get(&device) {
@@ -601,10 +576,7 @@ impl Run {
         let device = DeviceReport {
             name: gpu.unwrap_or_else(|| on_host.to_owned()),
             timeline,
-            busy_ns: summary.device_busy,
-            idle_ns: summary.device_idle(),
-            busy_share: summary.busy_share(),
-            ..DeviceReport::default()
+            ..DeviceReport::of(&summary)
         };
         report.measured(&summary, Some(device));
         // Of threads and samples it has no more than that.
@@ -643,31 +615,15 @@ fn device_work(work: &Work, names: &[Arc<str>], zero: i64) -> DeviceWork {
 
 /// The verdict; where the loader binds, what shows more of it.
 fn verdict(summary: &Summary, rows: &Rows, device_beside: bool) -> Verdict {
-    let shape = LoaderShape {
-        pipeline: rows.pipeline,
-        layout: Layout::WholeBatch {
-            num_workers: 0,
-            prefetch_factor: 1,
-        },
-        copy: StageKnobs {
-            workers: 0,
-            prefetch: 1,
-        },
-        has_device: true,
-        resident: None,
-        device_beside,
-        disk: None,
-        copy_latency: Nanos::ZERO,
-        value_bytes: 1,
-        cores: 1.0,
-    };
+    // Nothing is known of workers and cores.
+    let shape = shape(rows.pipeline, 0, 1, device_beside, 1.0);
     let mut verdict = Verdict::of(summary, &shape);
     verdict.slack.clear();
     verdict.suggestion = summary.causes.first().and_then(|(cause, length)| {
         let is_loader = cause.stage().map(|stage| stage.kind()) == Some(StageKind::Sample);
         let words = match cause {
             Cause::Capacity(_) if is_loader => {
-                "`stallscope torch` with the same script: a profiler's trace has nothing of the loader's workers"
+                "`stallscope torch` with the same script: a profiler's trace does not show the loader's workers"
             }
             _ => return None,
         };

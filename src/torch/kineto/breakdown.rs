@@ -97,32 +97,25 @@ pub(super) struct Categories {
 impl Categories {
     /// Those of `trace` on the GPU `device`, and of the `host`.
     pub(super) fn of(trace: &Trace, device: Option<u32>, zero: i64, host: &Host) -> Categories {
-        let works = |is: &dyn Fn(WorkWhat) -> bool| {
-            let mut set = IntervalSet::new();
-            for work in &trace.works {
-                if Some(work.device) == device && is(work.what) {
-                    set.insert(work.span.since(zero));
-                }
-            }
-            set
+        let works = |is: &dyn Fn(WorkWhat) -> bool| -> IntervalSet {
+            let own = trace.works.iter();
+            let own = own.filter(|work| Some(work.device) == device && is(work.what));
+            own.map(|work| work.span.since(zero)).collect()
         };
-        let mut nexts = IntervalSet::new();
-        for next in &trace.nexts {
-            nexts.insert(next.span.since(zero));
-        }
+        let nexts = trace.nexts.iter().map(|next| next.span.since(zero));
         let kernel = |communicates| works(&|what| what == WorkWhat::Kernel { communicates });
         let (kernels, collectives) = (kernel(false), kernel(true));
         let copies = works(&|what| matches!(what, WorkWhat::Copy(..)));
         let sets = works(&|what| what == WorkWhat::Set);
-        let device = union([&kernels, &collectives, &copies, &sets].into_iter());
-        let communicates = union([&collectives, &host.communicates].into_iter());
+        let device = union([&kernels, &collectives, &copies, &sets]);
+        let communicates = union([&collectives, &host.communicates]);
         let all = vec![
             (TraceCategory::Kernel, kernels),
             (TraceCategory::Memcpy, copies),
             (TraceCategory::Memset, sets),
             (TraceCategory::Communication, communicates),
             (TraceCategory::Runtime, host.calls.clone()),
-            (TraceCategory::DataLoader, nexts),
+            (TraceCategory::DataLoader, nexts.collect()),
             (TraceCategory::Cpu, host.operators.clone()),
         ];
         Categories { all, device }
@@ -139,7 +132,7 @@ impl Categories {
             .collect();
         let mut taken = IntervalSet::new();
         for (category, set) in &self.all {
-            let with = union([&taken, set].into_iter());
+            let with = union([&taken, set]);
             for (row, (_, step)) in rows.iter_mut().zip(steps) {
                 let own = with.covered_in(*step) - taken.covered_in(*step);
                 row.by_category.insert(*category, own);
@@ -155,12 +148,9 @@ impl Categories {
 }
 
 /// All of `sets` in one.
-pub(super) fn union<'a>(sets: impl Iterator<Item = &'a IntervalSet>) -> IntervalSet {
-    let mut parts: Vec<Interval> = sets.flat_map(IntervalSet::parts).copied().collect();
-    parts.sort_unstable_by_key(|part| part.start);
-    let mut set = IntervalSet::new();
-    for part in parts {
-        set.insert(part);
-    }
-    set
+pub(super) fn union<'a>(sets: impl IntoIterator<Item = &'a IntervalSet>) -> IntervalSet {
+    sets.into_iter()
+        .flat_map(IntervalSet::parts)
+        .copied()
+        .collect()
 }

@@ -4,10 +4,10 @@
 //! left out, and reading goes on behind it; a file that ends early gives what it has.
 
 use super::event::Event;
-use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value};
+use stallscope_core::trace::unpacked;
 use std::borrow::Cow;
 use std::io::{self, Read};
 
@@ -19,7 +19,6 @@ const LONGEST: usize = 16 << 20;
 const LONGEST_KEPT: usize = 1 << 20;
 /// Behind more of them nothing is read.
 const MOST_MALFORMED: u64 = 10_000;
-const GZIP: [u8; 2] = [0x1f, 0x8b];
 const EVENTS: &str = "traceEvents";
 
 /// Why there is nothing to analyse.
@@ -73,22 +72,15 @@ pub(super) struct Done {
 
 /// Reads the trace in `source`, which is called `path`.
 pub(super) fn read(
-    mut source: &mut dyn Read,
+    source: &mut dyn Read,
     path: &str,
     sink: &mut dyn Sink,
 ) -> Result<Done, ReadError> {
-    let mut start = Vec::new();
-    let begun = Read::by_ref(&mut source).take(2).read_to_end(&mut start);
-    begun.map_err(|source| ReadError::Open {
+    let source = unpacked(source).map_err(|source| ReadError::Open {
         path: path.to_owned(),
         source,
-    })?;
-    let is_compressed = start == GZIP;
-    let whole = io::Cursor::new(start).chain(source);
-    let read = match is_compressed {
-        true => text(&mut MultiGzDecoder::new(whole), sink),
-        false => text(&mut { whole }, sink),
-    };
+    });
+    let read = text(&mut source?, sink);
     read.map_err(|wrong| ReadError::NotATrace {
         path: path.to_owned(),
         what: wrong.what,

@@ -4,13 +4,11 @@
 //! step follows, as for the end of an epoch, is part of the next one.
 
 use super::trace::{Marked, Trace};
+use crate::translation::lanes::{Lanes, MAIN, unit};
 use stallscope_core::timeline::{
-    BusySpan, DevicePhase, HostSpan, HostWork, Interval, IntervalSet, Nanos, Pipeline, Record,
-    Role, Stage, StageKind, StageNameError, UnitRecord, UnitRef,
+    HostWork, Interval, IntervalSet, Nanos, Pipeline, Role, Stage, StageKind, StageNameError,
+    UnitRecord,
 };
-
-/// The lane of the thread that trains.
-pub(super) const MAIN: u16 = 0;
 
 /// The rows of a trace: of the loader only how long it was waited for.
 pub(super) struct Rows {
@@ -126,10 +124,7 @@ impl<'a> Loop<'a> {
             });
             batches = own.collect();
         }
-        let mut synchronized = IntervalSet::new();
-        own(&trace.synchronized)
-            .into_iter()
-            .for_each(|part| synchronized.insert(part));
+        let synchronized = own(&trace.synchronized).into_iter().collect();
         (!batches.is_empty()).then_some(Loop {
             batches,
             host,
@@ -138,36 +133,23 @@ impl<'a> Loop<'a> {
         })
     }
 
-    /// The records of the batch of that number.
-    pub(super) fn records(&self, number: usize, rows: &Rows) -> Vec<(u16, Record)> {
-        let mut records = Vec::new();
+    /// Writes the records of the batch of that number.
+    pub(super) fn record(&self, number: usize, rows: &Rows, lanes: &mut Lanes) {
         let (batch, number) = (&self.batches[number], number as u64);
         let (waited, step) = (batch.waited, batch.step());
-        let unit = |stage, ordinal, cause, part: Interval| UnitRecord {
-            ordinal,
-            lineage: cause,
-            ..UnitRecord::of_device(stage, number, cause, false, part.start, part.end)
-        };
-        let loaded = UnitRef::new(MAIN, 2 * number);
         let wait = UnitRecord {
             samples: 1,
-            ..unit(rows.loader, 2 * number, UnitRef::NONE, waited)
+            ..unit(rows.loader, number, waited.start, waited.end)
         };
-        records.push((MAIN, Record::Unit(wait)));
+        let loaded = lanes.unit(MAIN, wait);
         let mut parts = self.host.parts_in(step);
         let first = parts.next();
         let computes = match (first, parts.last().or(first)) {
             (Some(first), Some(last)) => Interval::new(first.start, last.end),
             _ => Interval::new(step.end, step.end),
         };
-        if !self.device_beside && !computes.is_empty() {
-            let busy = BusySpan {
-                phase: DevicePhase::Step,
-                batch: number,
-                start: computes.start,
-                end: computes.end,
-            };
-            records.push((MAIN, Record::Busy(busy)));
+        if !self.device_beside {
+            lanes.busy(number, computes);
         }
         let before = Interval::new(step.start, computes.start);
         let behind = Interval::new(computes.end, step.end);
@@ -180,23 +162,16 @@ impl<'a> Loop<'a> {
                 } else {
                     work
                 };
-                if !piece.is_empty() {
-                    let span = HostSpan {
-                        work,
-                        batch: number,
-                        start: piece.start,
-                        end: piece.end,
-                    };
-                    records.push((MAIN, Record::Host(span)));
-                }
+                lanes.host(work, number, piece);
             }
         }
         // The trace does not say of how many samples it is.
         let step = UnitRecord {
             samples: 1,
-            ..unit(rows.step, 2 * number + 1, loaded, step)
+            cause: loaded,
+            lineage: loaded,
+            ..unit(rows.step, number, step.start, step.end)
         };
-        records.push((MAIN, Record::Unit(step)));
-        records
+        lanes.unit(MAIN, step);
     }
 }

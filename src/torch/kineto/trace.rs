@@ -55,11 +55,7 @@ impl Spans {
 
     fn set(&mut self, zero: i64) -> IntervalSet {
         self.put_together();
-        let mut set = IntervalSet::new();
-        for span in self.spans.drain(..) {
-            set.insert(span.since(zero));
-        }
-        set
+        self.spans.drain(..).map(|span| span.since(zero)).collect()
     }
 }
 

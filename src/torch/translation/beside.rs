@@ -3,7 +3,7 @@
 use super::Translation;
 use crate::gpu::Timeline;
 use stallscope_core::report::TimelineSource;
-use stallscope_core::timeline::{LaneKind, Nanos, Record, StageKind};
+use stallscope_core::timeline::{Nanos, Record, StageKind};
 use stallscope_device::gpu_steps::GpuLanes;
 
 const LATE: &str = "the training first used the GPU after its first steps; profile it from its first step on the GPU";
@@ -34,11 +34,7 @@ impl Translation {
     pub(super) fn watch_device(&mut self) {
         let source = self.timeline.as_ref().map(|timeline| timeline.source);
         if matches!(source, Some(TimelineSource::Cupti | TimelineSource::Events)) {
-            let mut add = |name: &str, kind| self.lanes.add(name.to_owned(), kind);
-            self.beside = Some(GpuLanes {
-                device: add("device", LaneKind::Device),
-                copy_engine: add("copy engine", LaneKind::CopyEngine),
-            });
+            self.beside = Some(self.lanes.add_device());
         }
     }
 

@@ -5,14 +5,17 @@ use stallscope_core::timeline::{
     BusySpan, DevicePhase, ForeignThread, HostSpan, HostWork, Interval, ItemId, LaneInfo, LaneKind,
     Nanos, Record, Stage, ThreadUsage, UnitRecord, UnitRef,
 };
+use stallscope_device::gpu_steps::GpuLanes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Readings that are remembered where no unit comes.
 const MOST_READINGS: usize = 1024;
 
+pub(super) const MAIN_PROCESS: &str = "main process";
+
 /// The lane of the thread that trains.
-pub(super) const MAIN: u16 = 0;
+pub(crate) const MAIN: u16 = 0;
 
 /// Records that follow each other while no lane changes its thread.
 pub struct Chunk {
@@ -70,7 +73,7 @@ impl Lane {
 
 /// All lanes.
 #[derive(Default)]
-pub(super) struct Lanes {
+pub(crate) struct Lanes {
     infos: Arc<Vec<LaneInfo>>,
     lanes: Vec<Lane>,
     records: Vec<(u16, Record)>,
@@ -89,7 +92,7 @@ pub(super) struct Given {
 }
 
 /// A unit of work of `stage`, of which no more is known.
-pub(super) fn unit(stage: Stage, batch: u64, start: Nanos, end: Nanos) -> UnitRecord {
+pub(crate) fn unit(stage: Stage, batch: u64, start: Nanos, end: Nanos) -> UnitRecord {
     UnitRecord {
         item: ItemId { batch, slot: 0 },
         ..UnitRecord::of_device(stage, batch, UnitRef::NONE, false, start, end)
@@ -97,6 +100,22 @@ pub(super) fn unit(stage: Stage, batch: u64, start: Nanos, end: Nanos) -> UnitRe
 }
 
 impl Lanes {
+    /// Those of a training in `process`: its thread that trains has the first.
+    pub(crate) fn of_training(process: u32) -> Lanes {
+        let mut lanes = Lanes::default();
+        lanes.add("main".to_owned(), LaneKind::Trainer);
+        lanes.set_thread(MAIN, process, process, MAIN_PROCESS);
+        lanes
+    }
+
+    /// New ones, of a device that is seen beside the thread that trains.
+    pub(crate) fn add_device(&mut self) -> GpuLanes {
+        GpuLanes {
+            device: self.add("device".to_owned(), LaneKind::Device),
+            copy_engine: self.add("copy engine".to_owned(), LaneKind::CopyEngine),
+        }
+    }
+
     /// A new lane.
     pub(super) fn add(&mut self, name: String, kind: LaneKind) -> u16 {
         Arc::make_mut(&mut self.infos).push(LaneInfo {
@@ -152,7 +171,7 @@ impl Lanes {
     }
 
     /// What was written since the last call.
-    pub(super) fn take(&mut self) -> Vec<Chunk> {
+    pub(crate) fn take(&mut self) -> Vec<Chunk> {
         self.close_chunk();
         std::mem::take(&mut self.chunks)
     }
@@ -165,7 +184,7 @@ impl Lanes {
         }
     }
 
-    pub(super) fn infos(&self) -> &Arc<Vec<LaneInfo>> {
+    pub(crate) fn infos(&self) -> &Arc<Vec<LaneInfo>> {
         &self.infos
     }
 
@@ -189,7 +208,7 @@ impl Lanes {
     }
 
     /// Writes the lane's next unit; returns its name.
-    pub(super) fn unit(&mut self, lane: u16, unit: UnitRecord) -> UnitRef {
+    pub(crate) fn unit(&mut self, lane: u16, unit: UnitRecord) -> UnitRef {
         let own = &mut self.lanes[usize::from(lane)];
         let delay = own.delay_in(Interval::new(unit.start, unit.pushed));
         let unit = UnitRecord {
@@ -270,7 +289,7 @@ impl Lanes {
     }
 
     /// The trainer's thread did `work`.
-    pub(super) fn host(&mut self, work: HostWork, batch: u64, part: Interval) {
+    pub(crate) fn host(&mut self, work: HostWork, batch: u64, part: Interval) {
         if !part.is_empty() {
             let span = HostSpan {
                 work,
@@ -283,7 +302,7 @@ impl Lanes {
     }
 
     /// The device was busy, as far as its host can tell.
-    pub(super) fn busy(&mut self, batch: u64, part: Interval) {
+    pub(crate) fn busy(&mut self, batch: u64, part: Interval) {
         if !part.is_empty() {
             let span = BusySpan {
                 phase: DevicePhase::Step,

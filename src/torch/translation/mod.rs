@@ -8,7 +8,7 @@
 mod beginning;
 mod bench;
 mod beside;
-mod lanes;
+pub(crate) mod lanes;
 mod main_thread;
 mod table;
 mod typical;
@@ -25,14 +25,13 @@ use lanes::{Lanes, MAIN};
 use main_thread::Main;
 use stallscope_core::analysis::predict::torch::{BatchCost, LoaderSettings, PassCosts, Replay};
 use stallscope_core::report::{TorchLoader, TorchSession};
-use stallscope_core::timeline::{LaneInfo, LaneKind, Nanos, Pipeline, Stage, ThreadUsage, UnitRef};
+use stallscope_core::timeline::{LaneInfo, Nanos, Pipeline, Stage, ThreadUsage, UnitRef};
 use stallscope_device::gpu_steps::GpuLanes;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use table::Table;
 use workers::Worker;
 
-const MAIN_PROCESS: &str = "main process";
 /// How long an event waits for what it refers to.
 const PATIENCE: u64 = 2_000_000_000;
 /// Events that are held back, at most.
@@ -176,9 +175,6 @@ pub struct Translation {
 impl Translation {
     /// One that has seen nothing.
     pub fn new(wanted: Wanted) -> Translation {
-        let mut lanes = Lanes::default();
-        lanes.add("main".to_owned(), LaneKind::Trainer);
-        lanes.set_thread(MAIN, wanted.main, wanted.main, MAIN_PROCESS);
         Translation {
             wanted,
             queues: BTreeMap::new(),
@@ -196,7 +192,7 @@ impl Translation {
             busy_unknown: VecDeque::new(),
             names: Names::default(),
             table: None,
-            lanes,
+            lanes: Lanes::of_training(wanted.main),
             usual: Usual::default(),
             main: Main::default(),
             workers: HashMap::new(),

@@ -2,7 +2,8 @@
 
 use super::bench::{Bench, Bound, Made, Sampled};
 use super::lanes::Given;
-use super::{InFlight, MAIN_PROCESS, Source, Translation};
+use super::lanes::MAIN_PROCESS;
+use super::{InFlight, Source, Translation};
 use crate::event::{Batch, Event, Pass, Span, Used};
 use stallscope_core::analysis::predict::torch::Cost;
 use stallscope_core::timeline::{LaneKind, Nanos, UnitRef};
