@@ -84,7 +84,9 @@ pub(crate) struct Lanes {
 
 /// A batch that is passed on.
 pub(super) struct Given {
-    /// The unit that gave it, and when.
+    /// The unit that it was made or sent by, on the data's way.
+    pub(super) from: UnitRef,
+    /// The unit that was waited for last, and when that was over.
     pub(super) by: UnitRef,
     pub(super) at: Nanos,
     /// How much longer than usual it takes as the thread is new, and the row of samples.
@@ -268,7 +270,7 @@ impl Lanes {
                 waited: at >= free,
                 ready_at: at.min(from),
                 cause: by,
-                lineage: given.by,
+                lineage: given.from,
                 bytes_in: bytes,
                 bytes_out: bytes,
                 ..unit(stage, batch, from, end)

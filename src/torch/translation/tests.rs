@@ -5,6 +5,7 @@
 use super::*;
 use crate::event::{Main as Work, PartTime, Span, Used};
 use stallscope_core::analysis::{Analysis, Cause, Summary, WindowRule};
+use stallscope_core::timeline::Record;
 
 const MS: u64 = 1_000_000;
 const MAIN: u32 = 1000;
@@ -775,6 +776,7 @@ fn analysed(simulator: &Simulator, at_once: usize) -> (Summary, Translation, Nan
         };
         let analysis = analysis.get_or_insert_with(|| Analysis::new(rule, 64));
         for chunk in chunks {
+            sent_batches_come_from_workers(&chunk);
             analysis.absorb(&chunk.records, 0, None, || {});
             analysis.settle();
         }
@@ -784,6 +786,18 @@ fn analysed(simulator: &Simulator, at_once: usize) -> (Summary, Translation, Nan
     let summary = analysis.summary(translation.lanes()).expect("steps");
     let known = summary.time() - Nanos(simulator.busy);
     (summary, translation, known)
+}
+
+/// Whatever a batch waited for on its way, it came from the worker that made it.
+fn sent_batches_come_from_workers(chunk: &Chunk) {
+    for (_, record) in &chunk.records {
+        if let Record::Unit(unit) = record
+            && (unit.stage.name(), unit.samples) == ("transport", 1)
+        {
+            let maker = &chunk.lanes[usize::from(unit.lineage.lane())].name;
+            assert!(maker.starts_with("worker"), "{maker}: {unit:?}");
+        }
+    }
 }
 
 fn is_of(cause: &Cause, named: &str) -> bool {

@@ -320,6 +320,7 @@ impl Translation {
             false => self.usual.add(stage, length),
         };
         let given = Given {
+            from: made.0,
             by,
             at,
             starting: starting.map(|longer| (table.fetch, longer)),
@@ -412,6 +413,7 @@ impl Translation {
         };
         self.lanes.lacked_core(lane, span, used.delay);
         let given = Given {
+            from: by,
             by,
             at,
             starting: None,
