@@ -3,9 +3,9 @@
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use serde::Deserialize;
-use stallscope::cli::{latest::point_to, page::write, use_colour};
+use stallscope::cli::{analyze::join, latest::point_to, page::write, use_colour};
 use stallscope::live::{Snapshot, StatusLines};
-use stallscope_core::report::{Status, render_as};
+use stallscope_core::report::{Report, Status, render_as};
 use stallscope_core::text::Look;
 use stallscope_torch::collector::{
     CollectOptions, OnProgress, Outcome, Progress, collect as collect_from,
@@ -47,7 +47,8 @@ pub fn collect(py: Python<'_>, path: PathBuf, options: String) -> PyResult<u8> {
     let asked: Asked = serde_json::from_str(&options)
         .map_err(|error| PyValueError::new_err(format!("options of the collector: {error}")))?;
     use_colour(&asked.color);
-    let (json, quiet, verbose) = (asked.json, asked.quiet, asked.verbose);
+    let json = asked.json;
+    let look = (!asked.quiet).then(|| Look::coloured(asked.verbose));
     let outcome = py.detach(|| {
         let mut status = StatusLines::new();
         let mut on_progress = |progress: Progress| {
@@ -78,10 +79,16 @@ pub fn collect(py: Python<'_>, path: PathBuf, options: String) -> PyResult<u8> {
             None
         }
     };
+    let joined = outcome.profiled.as_deref().and_then(|trace| {
+        let run = outcome.path.parent()?;
+        let joined = py.detach(|| join(trace, run, &run.join("kineto")));
+        let why = |error| eprintln!("stallscope: {}: {error:#}", trace.display());
+        joined.map_err(why).ok()
+    });
     // The output may be closed already.
     let printed = match json {
         true => print_json(&outcome),
-        false => print(&outcome, page.as_deref(), quiet, verbose),
+        false => print(&outcome, page.as_deref(), joined.as_ref(), look.as_ref()),
     };
     printed.ok();
     Ok(0)
@@ -93,11 +100,24 @@ fn print_json(outcome: &Outcome) -> io::Result<()> {
     writeln!(out)
 }
 
-fn print(outcome: &Outcome, page: Option<&Path>, quiet: bool, verbose: bool) -> io::Result<()> {
+/// With the report that is `joined` with a trace of torch's profiler, and its page; `look` is none where only paths are wanted.
+fn print(
+    outcome: &Outcome,
+    page: Option<&Path>,
+    joined: Option<&(Report, PathBuf)>,
+    look: Option<&Look>,
+) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
-    if !quiet {
-        let look = Look::coloured(verbose);
-        write!(out, "\n{}", render_as(&outcome.report, &look))?;
+    if let Some(look) = look {
+        write!(out, "\n{}", render_as(&outcome.report, look))?;
+        if let Some((report, _)) = joined {
+            let steps = report.steps;
+            writeln!(
+                out,
+                "\n{steps} steps with torch.profiler's trace of them:\n"
+            )?;
+            write!(out, "{}", render_as(report, look))?;
+        }
     }
     if let (Status::Failed, Some(error)) = (outcome.report.status, &outcome.report.error) {
         writeln!(out, "\nthe script ended with an error: {error}")?;
@@ -112,6 +132,17 @@ fn print(outcome: &Outcome, page: Option<&Path>, quiet: bool, verbose: bool) -> 
             "trace    {} (open it at https://ui.perfetto.dev)",
             trace.path
         )?;
+    }
+    match (joined, &outcome.events) {
+        (Some((_, page)), _) => writeln!(out, "joined   {} (with torch.profiler)", page.display())?,
+        (None, Some(events)) => {
+            let run = events.parent().unwrap_or(events).display();
+            writeln!(
+                out,
+                "join     with the trace of torch.profiler: stallscope analyze TRACE --join {run}"
+            )?;
+        }
+        (None, None) => {}
     }
     let session = outcome.report.torch.as_ref().map(|torch| &torch.session);
     let run = outcome.path.parent().and_then(Path::parent);

@@ -104,7 +104,7 @@ pub fn forked() {
     process::forked();
 }
 
-/// Writes a text: `session`, `loader`, `problem`, `failed` or `timeline`.
+/// Writes a text: `session`, `loader`, `problem`, `failed`, `timeline` or `profiler`.
 #[pyfunction]
 pub fn text(kind: &str, subject: u32, text: &str) -> PyResult<()> {
     let kind = match kind {
@@ -113,6 +113,7 @@ pub fn text(kind: &str, subject: u32, text: &str) -> PyResult<()> {
         "problem" => TextKind::Problem,
         "failed" => TextKind::Failed,
         "timeline" => TextKind::Timeline,
+        "profiler" => TextKind::Profiler,
         _ => return Err(PyValueError::new_err("no such kind of text")),
     };
     process::write_text(kind, subject, text);
@@ -154,10 +155,12 @@ pub fn dispatch(
     });
 }
 
-/// `next()` was called.
+/// `next()` is being called.
 #[pyfunction]
-pub fn next_begins(of: Two, at: u64) {
+pub fn next_begins(of: Two) {
     let (pass, used) = (pass(of), used_by_process());
+    // Asking for what was used is no part of the wait.
+    let at = clock::now();
     process::write(&Event::NextBegins { pass, at, used });
 }
 

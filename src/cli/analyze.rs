@@ -56,27 +56,55 @@ fn analyzed(
     run_dir: &Path,
     rank: Option<(u32, u32)>,
 ) -> anyhow::Result<(Report, PathBuf, PathBuf)> {
-    let mut report = kineto::analyze(&AnalyzeOptions {
-        trace: trace.to_owned(),
+    let options = AnalyzeOptions {
         step: args.step.clone(),
         device: args.device,
         warmup_steps: args.warmup_steps,
-        out: Some(run_dir.to_owned()),
-        traced_steps: TRACED,
         rank,
-    })?;
+        ..options(trace, run_dir)
+    };
+    let mut report = match &args.join {
+        Some(run) => kineto::join(&options, run)?,
+        None => kineto::analyze(&options)?,
+    };
     let own = report.profiler_trace.as_ref().and_then(|own| own.rank);
     let folder = match own.filter(|_| rank.is_some()) {
         Some(rank) => run_dir.join(format!("rank-{rank}")),
         None => run_dir.to_owned(),
     };
-    out_folder::make(&folder)?;
+    let (path, page) = write(&mut report, &folder)?;
+    Ok((report, path, page))
+}
+
+fn options(trace: &Path, run_dir: &Path) -> AnalyzeOptions {
+    AnalyzeOptions {
+        trace: trace.to_owned(),
+        out: Some(run_dir.to_owned()),
+        traced_steps: TRACED,
+        ..AnalyzeOptions::default()
+    }
+}
+
+/// Writes report and page into `folder`; returns where they are.
+fn write(report: &mut Report, folder: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
+    out_folder::make(folder)?;
     let path = folder.join("report.json");
     let shown = path.display();
     let cannot = || format!("cannot write {shown}; free some space or use another --run-dir");
-    write_json(&mut report, &path).with_context(cannot)?;
-    let page = page::write(&report, &path).with_context(cannot)?;
-    Ok((report, path, page))
+    write_json(report, &path).with_context(cannot)?;
+    let page = page::write(report, &path).with_context(cannot)?;
+    Ok((path, page))
+}
+
+/// Puts a trace of torch's profiler together with the run in `run`, whose it is; report, page and trace go to `folder`. Returns
+/// the report, and where its page is.
+///
+/// # Errors
+/// As of [`analyze`].
+pub fn join(trace: &Path, run: &Path, folder: &Path) -> anyhow::Result<(Report, PathBuf)> {
+    let mut report = kineto::join(&options(trace, folder), run)?;
+    let (_, page) = write(&mut report, folder)?;
+    Ok((report, page))
 }
 
 fn print(

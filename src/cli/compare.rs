@@ -31,9 +31,9 @@ pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
         .map(|(name, path)| read::side(name, path));
     let read = read.collect::<anyhow::Result<Vec<ReadSide>>>()?;
     let mut runs = read.iter().flat_map(|read| &read.side.runs);
-    let of_trace = runs.next().is_some_and(|run| run.profiler_trace.is_some());
+    let of_trace = runs.next().is_some_and(|run| run.is_of_trace());
     ensure!(
-        runs.all(|run| run.profiler_trace.is_some() == of_trace),
+        runs.all(|run| run.is_of_trace() == of_trace),
         "a profiler's trace has a rate of steps, and a run one of samples\n  \
          try: compare traces with traces, or profile both with `stallscope torch`"
     );

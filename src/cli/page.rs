@@ -39,7 +39,7 @@ pub(super) fn write_whole(report: &Report, path: &Path) -> io::Result<()> {
 
 /// No page fails for a prediction.
 fn grid(report: &Report, patience: Duration) -> Option<Grid> {
-    if report.steps == 0 || report.status == Status::Running || report.profiler_trace.is_some() {
+    if report.steps == 0 || report.status == Status::Running || report.is_of_trace() {
         return None;
     }
     let until = Instant::now() + patience;

@@ -31,7 +31,7 @@ pub fn predict(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
         return Ok(ExitCode::SUCCESS);
     }
     ensure!(
-        report.profiler_trace.is_none(),
+        !report.is_of_trace(),
         "a profiler's trace says how long the loop waited, and nothing of what its loader would take with other settings\n  \
          try: `stallscope torch` with the same script, whose report can be predicted from"
     );

@@ -10,6 +10,11 @@ pub fn now() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
+/// Nanoseconds since 1970.
+pub(crate) fn unix_now() -> u64 {
+    clock(libc::CLOCK_REALTIME)
+}
+
 /// CPU time of this thread, in nanoseconds.
 pub fn thread_cpu() -> u64 {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)

@@ -2,26 +2,29 @@
 //!
 //! It ends when the training says so, or has ended without saying anything, and then ends workers that were left behind.
 
+mod account;
+mod log;
 mod standing;
 
 use crate::advice::predict;
-use crate::clock::{RunDelay, now};
-use crate::event::Event;
-use crate::gpu::Gpu;
+use crate::clock::{RunDelay, now, unix_now};
+use crate::pages::page_costs;
 use crate::proc::{Processes, Threads, has_rings};
 use crate::ring::{RING_WORDS, RingReader, Rings};
-use crate::translation::{Chunk, Translation, Wanted};
+pub(crate) use account::{Account, CLAIMS, Part};
+use log::Log;
+pub(crate) use log::{EVENTS, LoggedEvents, Told};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize;
-use stallscope_core::analysis::{Analysis, CpuReading, IdleSpan, Totals, WindowRule};
-use stallscope_core::loader::{OtherPrograms, cpu_of, note_trace};
-use stallscope_core::ranks::{LogHeader, RankOf, StepLog};
-use stallscope_core::report::{Report, Status, TraceReport, write_json};
+use stallscope_core::analysis::{CpuReading, Totals};
+use stallscope_core::loader::{OtherPrograms, cpu_of, this_machine};
+use stallscope_core::machine::usable_cores;
+use stallscope_core::report::{RecorderReport, Report, Status, write_json};
 use stallscope_core::timeline::Nanos;
-use stallscope_core::trace::{SharedTrace, TraceError, TraceOptions, TraceWriter};
-use stallscope_core::tracing_feed::{TracedSteps, TracingFeed};
+use stallscope_core::trace::TraceError;
+use stallscope_core::tracing_feed::TracedSteps;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -36,10 +39,6 @@ const READ_EVERY: u64 = 200_000_000;
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How long workers of a training that has ended may take to end, too.
 const GRACE: Duration = Duration::from_secs(3);
-/// A trace may become as large.
-pub(crate) const MOST_TRACE_BYTES: u64 = 256 << 20;
-/// Claims of a batch, about, for what must be remembered.
-pub(crate) const CLAIMS: usize = 64;
 
 /// What is asked for.
 #[derive(Clone, Debug, Deserialize)]
@@ -75,6 +74,25 @@ pub enum CollectError {
     /// The trace cannot be started.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// Nothing was kept that could be joined with a trace of PyTorch's profiler.
+    #[error(
+        "cannot read {path}: {source}\n  \
+         try: a folder of `stallscope torch` whose script used torch.profiler, or which was started with --with-kineto"
+    )]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another version kept it.
+    #[error(
+        "{0} was written by another version of stallscope\n  try: the version that recorded the run"
+    )]
+    Version(PathBuf),
+    /// It is something else.
+    #[error("{0} is no log of events of `stallscope torch`")]
+    Format(PathBuf),
 }
 
 /// How a training stands that is on.
@@ -94,43 +112,23 @@ pub struct Outcome {
     pub report: Report,
     /// Where.
     pub path: PathBuf,
+    /// What was told, where torch's profiler recorded, too: a trace of that can be joined with it.
+    pub events: Option<PathBuf>,
+    /// The trace of the profiler that `stallscope torch` has started.
+    pub profiled: Option<PathBuf>,
 }
 
 struct Collector {
-    options: CollectOptions,
+    account: Account<'static>,
+    log: Option<Log>,
     main: u32,
-    translation: Translation,
-    measuring: Option<Measuring>,
-    events: u64,
     dropped: HashMap<usize, u64>,
-    lost: u64,
-    gpu: Gpu,
     read_at: u64,
     main_delay: Option<RunDelay>,
     workers: Vec<u32>,
     processes: Processes,
     threads: Threads,
     others: OtherPrograms,
-    /// What was used by the last look, as long as the analysis does not know it.
-    cpu: Option<CpuReading>,
-}
-
-/// From the first training pass on.
-struct Measuring {
-    analysis: Analysis,
-    feed: TracingFeed,
-    trace: SharedTrace,
-    /// Where others train along.
-    steps: Option<StepLog>,
-}
-
-impl Measuring {
-    fn idle(&mut self, spans: &[IdleSpan]) {
-        self.feed.idle(spans);
-        if let Some(steps) = &mut self.steps {
-            steps.idle(spans);
-        }
-    }
 }
 
 /// Takes what the rings get until their training is over, and reports on it.
@@ -153,23 +151,28 @@ pub fn collect(
         setrlimit(Resource::RLIMIT_NOFILE, most, most).ok();
     }
     let main = rings.made_by();
-    let steps = options.steps.map(|steps| steps + options.warmup_steps);
+    let part = Part {
+        folder: options.run_dir,
+        warmup_steps: options.warmup_steps,
+        steps: options.steps,
+        traced: TracedSteps {
+            first: 0,
+            count: options.trace_steps,
+        },
+        cores: usable_cores(),
+        log_header: None,
+    };
     let mut collector = Collector {
-        options,
+        account: Account::new(part, main),
+        log: Some(Log::create(&folder, main, log::MOST_BYTES).map_err(write)?),
         main,
-        translation: Translation::new(Wanted { main, steps }),
-        measuring: None,
-        events: 0,
         dropped: HashMap::new(),
-        lost: 0,
-        gpu: Gpu::default(),
         read_at: 0,
         main_delay: RunDelay::of(main, main),
         workers: Vec::new(),
         processes: Processes::default(),
         threads: Threads::default(),
         others: OtherPrograms::new(),
-        cpu: None,
     };
     let mut reader = rings.reader();
     let mut told = Instant::now();
@@ -185,11 +188,11 @@ pub fn collect(
         if said || ended {
             break said;
         }
-        collector.read_kernel(looks);
+        collector.read_kernel(looks, false);
         if empties {
-            collector.work(None)?;
+            collector.look(None)?;
         }
-        if collector.gpu.has_all() {
+        if collector.account.gpu.has_all() {
             rings.have_enough();
         }
         if let Some(on_progress) = &mut on_progress
@@ -203,8 +206,8 @@ pub fn collect(
         }
         thread::sleep(if most > FULL { PAUSE / 10 } else { PAUSE });
     };
-    collector.read_kernel(true);
-    collector.work(Some(said))?;
+    collector.read_kernel(true, true);
+    collector.look(Some(said))?;
     let outcome = collector.report(said);
     if !said {
         collector.end_workers();
@@ -213,18 +216,21 @@ pub fn collect(
 }
 
 impl Collector {
+    /// Keeps what was told, and takes it.
+    fn tell(&mut self, told: &Told<'_>) -> Result<(), CollectError> {
+        if let Some(log) = &mut self.log {
+            log.write(told);
+        }
+        self.account.tell(told)
+    }
+
+    /// The same of what begins no trace.
+    fn note(&mut self, told: &Told<'_>) {
+        self.tell(told).ok();
+    }
+
     fn drain(&mut self, reader: &mut RingReader) {
-        let (translation, gpu) = (&mut self.translation, &mut self.gpu);
-        let mut events = 0;
-        reader.drain(|_, pid, tid, words| {
-            events += 1;
-            match Event::read(words) {
-                Some(Event::Device(event)) => gpu.take(event, &translation.names),
-                Some(event) => translation.take(pid, tid, event),
-                None => {}
-            }
-        });
-        self.events += events;
+        reader.drain(|_, pid, tid, words| self.note(&Told::Event { pid, tid, words }));
         let slots = reader.slots();
         // The training's process has one ring for what it does, and then one for what its GPU does.
         let own = slots.iter().filter(|slot| slot.pid == self.main);
@@ -235,12 +241,12 @@ impl Collector {
             }
             let dropped = reader.dropped(slot.number);
             let before = self.dropped.insert(slot.number, dropped).unwrap_or(0);
-            let of_gpu = slot.pid == self.main && Some(slot.claim) != own;
-            if dropped > before && of_gpu {
-                self.gpu.lost(dropped - before);
-            } else if dropped > before {
-                self.lost += dropped - before;
-                self.translation.dropped(slot.pid);
+            if dropped > before {
+                self.note(&Told::Dropped {
+                    pid: slot.pid,
+                    events: dropped - before,
+                    of_gpu: slot.pid == self.main && Some(slot.claim) != own,
+                });
             }
         }
     }
@@ -256,20 +262,26 @@ impl Collector {
     }
 
     /// Asks the kernel how long the thread that trains has lacked a core, and where it is time what all threads have used.
-    fn read_kernel(&mut self, looks: bool) {
-        let at = now();
+    fn read_kernel(&mut self, looks: bool, last: bool) {
+        let at = Nanos(now());
         let delay = self.main_delay.as_ref().map_or(0, RunDelay::read);
         if delay > 0 {
-            self.translation.run_delay(Nanos(at), Nanos(delay));
+            let delay = Nanos(delay);
+            self.note(&Told::RunDelay { at, delay });
         }
         if !looks {
             return;
         }
-        let threads = self.translation.threads();
-        for (pid, tid, usage) in self.threads.read(&threads, Nanos(at)) {
-            self.translation.usage(pid, tid, usage);
+        let threads = self.account.translation.threads();
+        for (pid, tid, usage) in self.threads.read(&threads, at) {
+            self.note(&Told::Usage { pid, tid, usage });
         }
-        self.cpu = self.cpu_used();
+        let Some(cpu) = self.cpu_used() else { return };
+        self.note(&Told::Cpu(cpu));
+        let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
+        if let Some(others) = self.others.read(cpu.at, cpu.used + own, last) {
+            self.note(&Told::Others(others));
+        }
     }
 
     /// CPU time of the training's processes.
@@ -287,157 +299,77 @@ impl Collector {
         })
     }
 
-    /// Analyses what is there; at the `end` all of it, of which the training said or did not say that it is all.
-    fn work(&mut self, end: Option<bool>) -> Result<(), CollectError> {
-        let (at, last) = (now(), end.is_some());
-        let mut chunks = self.translation.translate(at, last);
-        if self.measuring.is_none() {
-            self.measuring = self.begin()?;
-        }
-        if let Some(measuring) = &mut self.measuring {
-            for chunk in &chunks {
-                self.gpu
-                    .host(&chunk.records, self.translation.host_known_until());
-            }
-            if self.translation.is_over() {
-                self.gpu.host_is_over();
-            }
-            let (analysis, feed) = (&mut measuring.analysis, &measuring.feed);
-            let records = self
-                .gpu
-                .settle(end, &self.translation.names, analysis, feed);
-            self.translation.device_did(&records);
-            let lanes = self.translation.lanes().clone();
-            chunks.extend((!records.is_empty()).then_some(Chunk { lanes, records }));
-        }
-        // With the first records after the look.
-        let mut cpu = self.cpu.take_if(|_| !chunks.is_empty());
-        let others = cpu.and_then(|cpu| {
-            let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
-            self.others.read(cpu.at, cpu.used + own, last)
-        });
-        let Some(measuring) = &mut self.measuring else {
-            return Ok(());
-        };
-        if let Some(others) = others {
-            measuring.analysis.other_programs(others);
-        }
-        for chunk in chunks {
-            measuring
-                .analysis
-                .absorb(&chunk.records, self.lost, cpu.take(), || {});
-            measuring
-                .feed
-                .absorb(&chunk.records, &chunk.lanes, Nanos(at));
-            if let Some(steps) = &mut measuring.steps {
-                steps.absorb(&chunk.records);
-            }
-            self.translation.reuse(chunk);
-        }
-        let spans = measuring.analysis.settle();
-        measuring.idle(&spans);
-        if last {
-            measuring.feed.finish();
-            let spans = measuring.analysis.finish();
-            measuring.idle(&spans);
-            if let Some(steps) = &mut measuring.steps {
-                let unwritten = steps.finish().err().map(|error| error.to_string());
-                self.translation.problems.extend(unwritten);
-            }
-            if let Some(summary) = measuring.analysis.summary(self.translation.lanes()) {
-                measuring.feed.over_time(&summary);
-            }
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self) -> Result<Option<Measuring>, CollectError> {
-        let (Some(run_start), Some(_)) = (self.translation.begun(), self.translation.pipeline())
-        else {
-            return Ok(None);
-        };
-        let rule = WindowRule {
-            warmup_steps: self.options.warmup_steps,
-            steps: self.options.steps,
-            run_start,
-            device_beside: self.translation.device_lanes().is_some(),
-        };
-        if let Some(lanes) = self.translation.device_lanes() {
-            self.gpu.begin(lanes, rule, &self.translation.names);
-        }
-        let options = TraceOptions {
-            base: run_start,
-            max_bytes: MOST_TRACE_BYTES,
-            compress: false,
-        };
-        let trace = SharedTrace::new(TraceWriter::create(
-            self.options.run_dir.join("trace.json"),
-            options,
-        )?);
-        let traced = TracedSteps {
-            first: 0,
-            count: self.options.trace_steps,
-        };
-        let loaders = self.translation.loaders().map(|loader| &loader.settings);
-        let out = loaders
-            .map(|own| own.num_workers * own.prefetch_factor)
-            .max();
-        let batches = self.translation.replay().loader.batches;
-        let analysis = Analysis::new(rule, CLAIMS * out.unwrap_or(1).max(1));
-        let session = &self.translation.session;
-        let rank = session.rank.filter(|_| session.world_size > 1);
-        let steps = rank.map(|rank| {
-            let rank = RankOf {
-                rank,
-                of: session.world_size,
-                meets_others: true,
-            };
-            let header = LogHeader::now(rank, rule.warmup_steps, None);
-            StepLog::create(&self.options.run_dir, &header, &rule)
-        });
-        let steps = steps.and_then(|log| {
-            let problems = &mut self.translation.problems;
-            log.map_err(|error| problems.push(error.to_string())).ok()
-        });
-        Ok(Some(Measuring {
-            analysis: analysis.with_epochs(batches),
-            feed: TracingFeed::new(trace.clone(), traced, &rule, None),
-            trace,
-            steps,
-        }))
+    fn look(&mut self, end: Option<bool>) -> Result<(), CollectError> {
+        let (at, unix) = (Nanos(now()), unix_now());
+        self.tell(&Told::Look { at, unix, end })
     }
 
     fn progress(&mut self) -> Progress {
-        let (own, lanes) = (self.measuring.as_ref(), self.translation.lanes());
-        let totals = own.and_then(|own| own.analysis.totals(lanes));
-        let summary = own.and_then(|own| own.analysis.summary(lanes));
-        let mut report = self.standing(false);
+        let account = &self.account;
+        let analysis = account.measuring.as_ref().map(|own| &own.analysis);
+        let totals = analysis.and_then(|own| own.totals(account.translation.lanes()));
+        let summary = account.summary();
+        let mut report = account.standing(false);
         report.status = Status::Running;
         if let Some(summary) = summary {
-            self.measured(&mut report, &summary);
+            account.measured(&mut report, &summary);
         }
+        self.add_own(&mut report);
         Progress { totals, report }
     }
 
+    /// What is not the training's own: this machine, and what recording has cost.
+    fn add_own(&mut self, report: &mut Report) {
+        report.machine = this_machine(self.account.part.cores);
+        let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
+        let all = self.cpu_used().map_or(own, |reading| reading.used + own);
+        report.recorder = RecorderReport {
+            on: true,
+            records: self.account.events,
+            dropped: self.account.lost,
+            cpu_ns: own,
+            cpu_share: own.0 as f64 / all.0.max(1) as f64,
+            ..RecorderReport::default()
+        };
+    }
+
     fn report(&mut self, said: bool) -> Result<Outcome, CollectError> {
-        let summary = self.measuring.as_ref();
-        let summary = summary.and_then(|own| own.analysis.summary(self.translation.lanes()));
-        let mut report = self.standing(said);
+        let profiler = self.account.translation.profiler.clone();
+        let log = self.log.take();
+        let events = log.map(|log| log.finish(profiler.is_some())).transpose();
+        let events = events.map(Option::flatten).unwrap_or_else(|error| {
+            let text = format!("cannot keep what a trace could be joined with ({EVENTS}): {error}");
+            self.account.translation.problems.push(text);
+            None
+        });
+        let mut report = self.account.standing(said);
+        let summary = self.account.summary();
         if let Some(summary) = &summary {
-            self.measured(&mut report, summary);
-            if let (Some(verdict), Some(torch)) = (&mut report.verdict, &report.torch) {
-                predict(verdict, &torch.costs);
-            }
+            self.account.measured(&mut report, summary);
         }
-        if let Some(closed) = self.measuring.as_ref().and_then(|own| own.trace.finish()) {
-            note_trace(report.trace.insert(TraceReport::default()), &closed);
+        self.add_own(&mut report);
+        if let Some(torch) = &mut report.torch {
+            torch.costs.pages = page_costs(torch.costs.shared());
         }
-        let path = self.options.run_dir.join("report.json");
+        if let (Some(verdict), Some(torch)) = (&mut report.verdict, &report.torch) {
+            predict(verdict, &torch.costs);
+        }
+        if let Some(measuring) = &self.account.measuring {
+            measuring.end_trace(&mut report);
+        }
+        let path = self.account.part.folder.join("report.json");
         write_json(&mut report, &path).map_err(|source| CollectError::Write {
             path: path.clone(),
             source,
         })?;
-        Ok(Outcome { report, path })
+        Ok(Outcome {
+            report,
+            path,
+            profiled: profiler
+                .and_then(|own| own.trace)
+                .filter(|_| events.is_some()),
+            events,
+        })
     }
 
     /// Ends workers that a training has left behind.

@@ -73,6 +73,8 @@ pub enum TextKind {
     Kernel = 7,
     /// The name of a function of CUDA's: the driver's number of it in `subject`, the runtime's behind bit 31.
     Function = 8,
+    /// JSON: torch's profiler has begun, or has written a trace ([`Profiler`](crate::translation::Profiler)).
+    Profiler = 9,
 }
 
 /// What the device was doing.

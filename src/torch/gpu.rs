@@ -10,7 +10,7 @@ use stallscope_core::report::{TimelineReport, TimelineSource};
 use stallscope_core::timeline::{Nanos, Record};
 use stallscope_core::tracing_feed::TracingFeed;
 use stallscope_device::collected::CollectedSteps;
-use stallscope_device::cupti::{Api, ApiCall, RecordCount};
+use stallscope_device::cupti::{Activity, Api, ApiCall, RecordCount};
 use stallscope_device::gpu_steps::{GpuLanes, GpuSteps};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -102,6 +102,25 @@ impl Gpu {
         }
     }
 
+    /// Takes what somebody else recorded, once the first steps are known; for work also whether its call is known, too.
+    pub(crate) fn take_activity(&mut self, activity: Activity, has_call: bool) {
+        match (&mut self.collected, activity) {
+            (Some(collected), Activity::Work(work)) if !has_call => {
+                collected.steps.take_without_call(work);
+            }
+            (Some(collected), activity) => collected.steps.take(activity),
+            (None, _) => {}
+        }
+    }
+
+    /// All calls that had returned by `at` were taken, of a recording with so many records.
+    pub(crate) fn all_is_told_until(&mut self, at: Nanos, count: RecordCount) {
+        self.count = count;
+        if let Some(collected) = &mut self.collected {
+            collected.steps.calls_known_until(at);
+        }
+    }
+
     /// No more steps will be known.
     pub(crate) fn host_is_over(&mut self) {
         if let Some(collected) = &mut self.collected {
@@ -136,7 +155,7 @@ impl Gpu {
         end: Option<bool>,
         names: &Names,
         analysis: &mut Analysis,
-        feed: &TracingFeed,
+        feed: Option<&TracingFeed>,
     ) -> Vec<(u16, Record)> {
         let mut records = Vec::new();
         let Some(collected) = &mut self.collected else {
@@ -150,14 +169,7 @@ impl Gpu {
             ..self.count
         };
         let name_of = |call: &ApiCall| names.function(call);
-        collected.settle(
-            end.is_some(),
-            count,
-            name_of,
-            &mut records,
-            analysis,
-            Some(feed),
-        );
+        collected.settle(end.is_some(), count, name_of, &mut records, analysis, feed);
         records
     }
 
@@ -180,7 +192,7 @@ impl Gpu {
             version: begun.version,
             // Events stand for no kernels, and all of them are there.
             doubt: own.doubt.filter(|_| {
-                begun.source == TimelineSource::Cupti && (changed.is_none() || own.kernels > 0)
+                begun.source != TimelineSource::Events && (changed.is_none() || own.kernels > 0)
             }),
             ..own
         }

@@ -14,6 +14,7 @@ pub mod collector;
 pub mod event;
 pub mod gpu;
 pub mod kineto;
+mod measuring;
 mod pages;
 mod proc;
 pub mod recording;

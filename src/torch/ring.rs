@@ -25,7 +25,7 @@ pub const SLOTS: usize = 256;
 pub const RING_WORDS: u64 = 1 << 18;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"stallrng");
-const VERSION: u64 = 4;
+pub(crate) const VERSION: u64 = 4;
 /// Words before the first slot, and of a slot before its ring: a page.
 const PAGE_WORDS: usize = 512;
 const SLOT_WORDS: usize = PAGE_WORDS + RING_WORDS as usize;

@@ -23,7 +23,7 @@ class Collector:
     """A collector for the rings with the descriptor `fd`."""
 
     def __init__(self, fd: int, options: _options.Options) -> None:
-        folder = _options.folder_of(options)
+        self.folder = folder = _options.folder_of(options)
         package = os.path.dirname(os.path.dirname(os.path.abspath(stallscope.__file__)))
         # Of several processes the first speaks for all.
         speaks = _options.speaks(options)

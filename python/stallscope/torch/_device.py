@@ -242,34 +242,19 @@ def finish() -> None:
         _native.device_finish()
 
 
-def _give_up() -> None:
-    """torch's profiler takes CUPTI."""
+def leave_cupti() -> None:
+    """torch's profiler is going to use it."""
     _Taken.ever = True
+
+
+def give_up() -> None:
+    """torch's profiler takes CUPTI."""
+    leave_cupti()
     if _native.device_records():
         at = _now()
         _drain()
         _native.device_finish()
         _by_events(_TAKEN, at)
-
-
-def _profiles(original: Callable[..., Any]) -> Callable[..., Any]:
-    def profiler_starts(*args: Any, **kwargs: Any) -> Any:
-        try:
-            cuda = sys.modules["torch"].profiler.ProfilerActivity.CUDA
-            given = (value for value in (*args, *kwargs.values()) if isinstance(value, (set, frozenset, list, tuple)))
-            if any(cuda in activities for activities in given):
-                _give_up()
-        except Exception as error:
-            failed("the GPU beside torch's profiler", error)
-        return original(*args, **kwargs)
-
-    return profiler_starts
-
-
-def place_profiler(module: Any) -> None:
-    """Have torch's profiler get CUPTI, which serves one at a time."""
-    for name in ("_prepare_profiler", "_enable_profiler"):
-        put(module, name, _profiles, "the GPU beside torch's profiler")
 
 
 def _synchronize(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, List, Optional
 
-from stallscope.torch import _device, _parts, _state
+from stallscope.torch import _parts, _profiler, _state
 from stallscope.torch._options import Options, from_environment
 from stallscope.torch._place import failed
 
@@ -36,7 +36,7 @@ def place(options: Options) -> None:
     _state.STATE.options = options
     _state.watch()
     when_imported("torch.utils.data.dataloader", _place_loader)
-    when_imported("torch.autograd.profiler", _device.place_profiler)
+    when_imported("torch.autograd.profiler", _profiler.place)
     _place_parts()
 
 

@@ -34,6 +34,7 @@ def launch(argv: List[str]) -> None:
         quiet=asked["quiet"],
         verbose=asked["verbose"],
         color=asked["color"],
+        with_kineto=asked["with_kineto"],
     )
     outer = from_environment()
     if outer is not None and asked["run_dir"] is None:

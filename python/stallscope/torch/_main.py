@@ -221,12 +221,16 @@ def _next(original: Callable[..., Any]) -> Callable[..., Any]:
         current = pass_of(self)
         if current is None:
             return original(self)
-        if STATE.device is not None and STATE.thread == get_ident():
-            STATE.device.step_ends()
-        _native.next_begins(current.key, _now())
+        if STATE.thread == get_ident():
+            if STATE.device is not None:
+                STATE.device.step_ends()
+            if STATE.profiler is not None:
+                STATE.profiler.asks()
         STATE.within += 1
+        _native.next_begins(current.key)
         try:
             data = original(self)
+            ended = _now()
         except BaseException as error:
             _native.next_ends(current.key, current.returned, False, False, 0, _now())
             if isinstance(error, StopIteration):
@@ -234,13 +238,13 @@ def _next(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             STATE.within -= 1
-        _returned(self, current)
+        _returned(self, current, ended)
         return data
 
     return __next__
 
 
-def _returned(iterator: Any, current: Pass) -> None:
+def _returned(iterator: Any, current: Pass, at: int) -> None:
     try:
         import torch
 
@@ -250,7 +254,10 @@ def _returned(iterator: Any, current: Pass) -> None:
             number = iterator._rcvd_idx - 1 if in_order else current.received
         samples = current.samples.pop(number, current.drawn if current.inline else 0)
         current.returned += 1
-        _native.next_ends(current.key, number, True, torch.is_grad_enabled(), samples, _now())
+        grad = torch.is_grad_enabled()
+        _native.next_ends(current.key, number, True, grad, samples, at)
+        if STATE.profiler is not None:
+            STATE.profiler.returned(grad)
     except Exception as error:
         failed("the steps of the training", error)
 

@@ -29,6 +29,8 @@ class Options:
     verbose: bool = False
     #: When to print in colour: auto, always or never.
     color: str = "auto"
+    #: Training steps for torch's profiler; None for no profiler.
+    with_kineto: Optional[int] = None
 
     @classmethod
     def of(
@@ -42,12 +44,13 @@ class Options:
         quiet: bool = False,
         verbose: bool = False,
         color: str = "auto",
+        with_kineto: Optional[int] = None,
     ) -> "Options":
         """Those of this process, which is the first."""
         script = script or sys.argv[0] or "python"
         folder = os.fspath(run_dir) if run_dir is not None else default_run_dir(script)
         run_dir = os.path.abspath(folder)
-        return cls(run_dir, steps, warmup_steps, as_json, live, os.getpid(), quiet, verbose, color)
+        return cls(run_dir, steps, warmup_steps, as_json, live, os.getpid(), quiet, verbose, color, with_kineto)
 
     def to_environment(self) -> None:
         """Have processes that are started from now on be profiled, too."""

@@ -33,6 +33,8 @@ class State:
         self.within = 0
         #: What tells when the training's GPU works, where that is for Python to do.
         self.device: Any = None
+        #: Torch's profiler, where it is to record some steps.
+        self.profiler: Any = None
         self.problems: List[str] = []
         self.collector: Optional[_collector.Collector] = None
         #: It has been tried to begin recording.
@@ -67,13 +69,14 @@ def records() -> bool:
         fd = _native.create_rings()
         STATE.collector = _collector.Collector(fd, STATE.options)
         if start():
-            from stallscope.torch import _compute, _device
+            from stallscope.torch import _compute, _device, _profiler
 
             _compute.place()
             _device.look()
             _native.text("session", 0, json.dumps(session()))
             for text in STATE.problems:
                 _native.text("problem", 0, text)
+            _profiler.begin()
     except Exception as error:
         sys.stderr.write(f"warning: stallscope cannot record this process: {error}\n")
         _native.stop()
@@ -105,11 +108,14 @@ def failed(error: BaseException) -> None:
 def finish() -> None:
     """Have the report written and the verdict printed; nothing is recorded afterwards."""
     collector, STATE.collector = STATE.collector, None
+    profiler, STATE.profiler = STATE.profiler, None
     STATE.options = None
     STATE.begun = False
     if collector is not None:
         from stallscope.torch import _device
 
+        if profiler is not None:
+            profiler.finish(collector.folder)
         _device.finish()
         _native.finish()
         _stage.record(False)
@@ -123,6 +129,7 @@ def _forked() -> None:
     STATE.collector = None
     STATE.begun = False
     STATE.device = None
+    STATE.profiler = None
     STATE.within = 0
     if STATE.options is not None:
         STATE.thread = threading.get_ident()

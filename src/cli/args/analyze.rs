@@ -11,10 +11,11 @@ Examples:
   stallscope analyze trace.json --step my_step        (with torch.profiler.record_function(\"my_step\"): ...)
   stallscope analyze trace.json --device 1 --warmup-steps 2
   stallscope analyze rank0.json rank1.json            (several ranks: finds the straggler)
+  stallscope analyze trace.json --join traces/latest  (with what `stallscope torch` saw of the workers in the same run)
   stallscope analyze trace.json --json | jq .profiler_trace.mean
 
 The trace is what `export_chrome_trace` or `tensorboard_trace_handler` of torch.profiler wrote. It shows nothing of the
-DataLoader's workers: `stallscope torch` with the same script does.")]
+DataLoader's workers: `stallscope torch` with the same script does, and --join puts both together.")]
 pub struct AnalyzeArgs {
     /// The trace of torch.profiler: .json or .json.gz. Several are the ranks of one training.
     #[arg(required = true, value_name = "TRACE")]
@@ -27,6 +28,10 @@ pub struct AnalyzeArgs {
     /// The number of the GPU to look at [default: the one that computed longest].
     #[arg(long, value_name = "N")]
     pub device: Option<u32>,
+
+    /// The folder of `stallscope torch` for the same run, to show the DataLoader's workers, too.
+    #[arg(long, value_name = "RUN")]
+    pub join: Option<PathBuf>,
 
     /// First steps that are not measured.
     #[arg(long, value_name = "N", default_value_t = 0)]

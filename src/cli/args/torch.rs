@@ -9,6 +9,7 @@ use std::path::PathBuf;
 Examples:
   stallscope torch train.py --epochs 2
   stallscope torch --steps 200 -m mypackage.train --lr 0.1
+  stallscope torch --with-kineto train.py                    (also 10 steps by torch.profiler, on one timeline)
   torchrun --nproc-per-node 2 -m stallscope torch train.py   (a report for each rank)")]
 pub struct TorchArgs {
     /// Training steps to measure, after the warm-up [default: all].
@@ -26,6 +27,18 @@ pub struct TorchArgs {
     /// Print the state of the training every 5 seconds on standard error.
     #[arg(long)]
     pub live: bool,
+
+    /// Also record some training steps after the warm-up with torch.profiler, and show its kernels and operators and the
+    /// DataLoader's workers on one timeline [default number of steps: 10].
+    #[arg(
+        long,
+        value_name = "STEPS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "10",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub with_kineto: Option<u64>,
 
     #[command(flatten)]
     #[serde(flatten)]

@@ -53,7 +53,7 @@ impl Figures {
         let rates: Vec<f64> = runs.iter().map(|run| run.samples_per_second).collect();
         let logs: f64 = rates.iter().map(|rate| rate.ln()).sum();
         Figures {
-            counts_steps: runs.iter().all(|run| run.profiler_trace.is_some()),
+            counts_steps: runs.iter().all(|run| run.is_of_trace()),
             samples_per_second: (logs / rates.len() as f64).exp(),
             each_samples_per_second: rates,
             device_busy_share: mean(runs, |run| Some(run.device.as_ref()?.busy_share)),

@@ -437,6 +437,12 @@ pub(super) const SCHEMA: &str = "stallscope-report";
 pub(super) const SCHEMA_VERSION: u32 = 3;
 
 impl Report {
+    /// Whether it is made from a profiler's trace alone: then it counts steps, and knows nothing of the loader but how long it
+    /// was waited for.
+    pub fn is_of_trace(&self) -> bool {
+        self.profiler_trace.is_some() && self.torch.is_none()
+    }
+
     /// A report on a run that has measured nothing yet.
     pub fn new(name: String, machine: Machine, config: serde_json::Value) -> Report {
         Report {

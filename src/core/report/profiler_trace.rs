@@ -118,6 +118,37 @@ impl TraceLosses {
     }
 }
 
+/// A run whose hooks told of the same steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinedRun {
+    /// Its folder.
+    pub path: String,
+    /// The first of the steps that are measured, as the training counts them from one.
+    pub first_step: u64,
+    /// Waits for a batch in the trace that the hooks saw, too: around them, and one end is near.
+    pub waits: u64,
+    /// Of those, the ones of which both ends are within 50 microseconds by both clocks.
+    pub agree: u64,
+    /// How far the furthest of them is off.
+    pub furthest_ns: Nanos,
+}
+
+impl JoinedRun {
+    fn words(&self) -> String {
+        let (path, first) = (&self.path, self.first_step);
+        let waits = match (self.waits, self.agree) {
+            (0, _) => "the trace has no waits for a batch to set its clock by".to_owned(),
+            (waits, agree) => {
+                let furthest = self.furthest_ns;
+                format!(
+                    "{agree} of {waits} waits for a batch agree within 50 us, the furthest within {furthest}"
+                )
+            }
+        };
+        format!("with the events of {path}, from step {first} on; {waits}")
+    }
+}
+
 /// The trace, and what it says that no run of ours does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProfilerTrace {
@@ -129,6 +160,9 @@ pub struct ProfilerTrace {
     pub events: u64,
     /// What of it could not be used.
     pub losses: TraceLosses,
+    /// The run that it was put together with.
+    #[serde(default)]
+    pub joined: Option<JoinedRun>,
     /// The GPU that was looked at; `None` where none did anything.
     pub device: Option<u32>,
     /// Others that did something.
@@ -165,9 +199,12 @@ impl ProfilerTrace {
         })
     }
 
-    /// What the trace lacks, and what of it was not used.
+    /// What the trace was joined with, what it lacks, and what of it was not used.
     pub(super) fn remarks(&self) -> impl Iterator<Item = String> {
-        self.lacks.iter().cloned().chain(self.losses.words())
+        let joined = self.joined.iter().map(JoinedRun::words);
+        joined
+            .chain(self.lacks.iter().cloned())
+            .chain(self.losses.words())
     }
 
     /// A step's time by category, as a table, with what the trace has not.

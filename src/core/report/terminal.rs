@@ -120,7 +120,7 @@ fn summary(report: &Report) -> Vec<Line> {
 }
 
 fn samples_per_second(report: &Report) -> String {
-    if report.profiler_trace.is_some() {
+    if report.is_of_trace() {
         let (rate, steps) = (report.samples_per_second, report.steps);
         return format!("{rate:.2} steps/s over {steps} steps");
     }
@@ -397,7 +397,7 @@ fn stage_notes(report: &Report) -> Vec<String> {
     if report.stages.iter().any(whole) {
         notes.push("the same threads serve several stages".to_owned());
     }
-    if report.profiler_trace.is_some() {
+    if report.is_of_trace() {
         notes.push("the loop's wait for it; what workers did is not in the trace".to_owned());
     } else if report.stages.iter().any(|stage| stage.workers == 0) {
         notes.push("0 workers: in the trainer's own thread".to_owned());

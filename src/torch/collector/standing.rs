@@ -1,27 +1,21 @@
 //! What the report says of a training, as far as it is known.
 
-use super::Collector;
+use super::Account;
 use crate::advice::{Computing, advise, shape};
-use crate::pages::page_costs;
-use nix::sys::resource::UsageWho;
 use serde_json::json;
 use stallscope_core::analysis::{Guard, Summary, Verdict};
-use stallscope_core::loader::{cpu_of, this_machine};
-use stallscope_core::machine::usable_cores;
-use stallscope_core::report::{
-    DataReport, DeviceReport, RecorderReport, Report, Status, TorchReport,
-};
+use stallscope_core::report::{DataReport, DeviceReport, Report, Status, TorchReport};
 
-impl Collector {
-    /// How the training stands, and what it is.
-    pub(super) fn standing(&self, said: bool) -> Report {
+impl Account<'_> {
+    /// How the training stands, and what it is; of no machine.
+    pub(crate) fn standing(&self, said: bool) -> Report {
         let translation = &self.translation;
         let session = &translation.session;
         let name = session.command.first().map_or("python", String::as_str);
         let mut report = Report::new(
             name.to_owned(),
-            this_machine(usable_cores()),
-            json!({"steps": self.options.steps, "warmup_steps": self.options.warmup_steps}),
+            Default::default(),
+            json!({"steps": self.part.steps, "warmup_steps": self.part.warmup_steps}),
         );
         let failed = translation.failed.as_deref();
         report.status = match failed {
@@ -41,8 +35,7 @@ impl Collector {
         report.error = (!error.is_empty()).then(|| error.join("\n"));
         let loaders: Vec<_> = translation.loaders().cloned().collect();
         let mut costs = translation.replay().clone();
-        costs.cores = usable_cores();
-        costs.pages = page_costs(costs.shared());
+        costs.cores = self.part.cores;
         report.data = DataReport {
             samples: costs.loader.samples.unwrap_or(0) as usize,
             sample_bytes: 0,
@@ -60,14 +53,15 @@ impl Collector {
         report
     }
 
-    pub(super) fn measured(&mut self, report: &mut Report, summary: &Summary) {
+    /// Adds what has been measured.
+    pub(crate) fn measured(&self, report: &mut Report, summary: &Summary) {
         let settings = &self.translation.replay().loader;
         let shape = shape(
             report.pipeline,
             settings.num_workers,
             settings.prefetch_factor,
             self.translation.device_lanes().is_some(),
-            usable_cores(),
+            self.part.cores,
         );
         let timeline = self.translation.timeline();
         let gpu = timeline.and_then(|(begun, _)| begun.device.as_deref());
@@ -84,7 +78,7 @@ impl Collector {
         let others = summary.others_cpu.unwrap_or_default();
         let computing = Computing {
             threads: self.translation.session.threads,
-            cores: usable_cores(),
+            cores: self.part.cores,
             others: others.0 as f64 / time.0.max(1) as f64,
         };
         advise(&mut verdict, causes, time, settings, computing);
@@ -93,15 +87,5 @@ impl Collector {
         }
         report.verdict = Some(verdict);
         report.guard = Guard::of(summary, &shape);
-        let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
-        let all = self.cpu_used().map_or(own, |reading| reading.used + own);
-        report.recorder = RecorderReport {
-            on: true,
-            records: self.events,
-            dropped: self.lost,
-            cpu_ns: own,
-            cpu_share: own.0 as f64 / all.0.max(1) as f64,
-            ..RecorderReport::default()
-        };
     }
 }

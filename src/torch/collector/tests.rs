@@ -1,9 +1,10 @@
 //! A training without workers that this process writes into rings of its own.
 
 mod gpu;
+mod joined;
 
 use super::*;
-use crate::event::{Batch, Compute, PartTime, Pass, Span, TextKind, Used};
+use crate::event::{Batch, Compute, Event, PartTime, Pass, Span, TextKind, Used};
 use crate::ring::RingWriter;
 
 const MS: u64 = 1_000_000;
@@ -181,6 +182,66 @@ fn a_training_becomes_a_report_and_a_trace() {
     let trace = fs::read_to_string(folder.path().join("run/trace.json")).unwrap();
     let events: serde_json::Value = serde_json::from_str(&trace).unwrap();
     assert!(events.as_array().unwrap().len() > 40);
+}
+
+/// The part that [`options`] asks for.
+fn part(folder: &std::path::Path) -> Part {
+    Part {
+        folder: folder.to_owned(),
+        warmup_steps: 3,
+        steps: Some(20),
+        traced: TracedSteps {
+            first: 0,
+            count: 10,
+        },
+        cores: usable_cores(),
+        log_header: None,
+    }
+}
+
+#[test]
+fn what_was_told_gives_the_same_report_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let rings = Rings::create().unwrap();
+    let mut writer = rings.claim().unwrap();
+    training(&mut writer, 40);
+    texts(&mut writer, TextKind::Profiler, "{}");
+    drop(writer);
+    rings.finish();
+    let outcome = collect(&rings, options(folder.path()), None).unwrap();
+    let run = folder.path().join("run");
+    assert_eq!(outcome.events, Some(run.join(EVENTS)));
+    assert_eq!(outcome.profiled, None);
+    let mut log = LoggedEvents::open(&run).unwrap();
+    let mut account = Account::new(part(folder.path()), log.main);
+    while let Some(told) = log.next() {
+        account.tell(&told).unwrap();
+    }
+    let mut again = account.standing(true);
+    account.measured(&mut again, &account.summary().unwrap());
+    let mut first = outcome.report;
+    // What is this machine's, the file's, or a prediction.
+    first.machine = again.machine.clone();
+    first.recorder = again.recorder.clone();
+    first.trace = None;
+    for report in [&mut first, &mut again] {
+        report.written_at_unix_seconds = 0.0;
+        report.verdict.as_mut().unwrap().suggestion = None;
+        report.torch.as_mut().unwrap().costs.pages = Default::default();
+    }
+    let text = |report: &Report| serde_json::to_string_pretty(report).unwrap();
+    assert!(
+        text(&first) == text(&again),
+        "{}\n{}",
+        text(&first),
+        text(&again)
+    );
+    // Where no profiler recorded, nothing is kept.
+    let rings = Rings::create().unwrap();
+    training(&mut rings.claim().unwrap(), 40);
+    rings.finish();
+    let outcome = collect(&rings, options(folder.path()), None).unwrap();
+    assert_eq!((outcome.events, run.join(EVENTS).exists()), (None, false));
 }
 
 #[test]

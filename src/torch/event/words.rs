@@ -438,7 +438,7 @@ macro_rules! numbered {
     )*};
 }
 numbered! {
-    TextKind: Session Loader Part Problem Failed Timeline Kernel Function;
+    TextKind: Session Loader Part Problem Failed Timeline Kernel Function Profiler;
     Compute: Forward Inference Backward Optimizer;
     Main: StartWorkers StopWorkers Copy Iter Synchronize;
 }

@@ -1,33 +1,32 @@
 //! The report on a trace.
 
 use super::breakdown::{Categories, steps_of, union};
+use super::device::{Activities, Device, count, doubt};
 use super::reader::ReadError;
 use super::steps::{Loop, Rows};
-use super::trace::{Trace, Work, WorkWhat};
+use super::trace::{Trace, WorkWhat};
 use crate::advice::shape;
-use crate::collector::{CLAIMS, MOST_TRACE_BYTES};
+use crate::collector::{CLAIMS, CollectError};
+use crate::measuring::{Measuring, Traced};
 use crate::translation::lanes::Lanes;
 use serde_json::json;
 use stallscope_core::analysis::{
     Analysis, Cause, Change, Suggestion, Summary, Verdict, WORTH_TRYING, WindowRule,
 };
-use stallscope_core::loader::note_trace;
-use stallscope_core::ranks::{LogHeader, LogUnwritten, RankOf, StepLog};
+use stallscope_core::ranks::{LogError, LogHeader, LogUnwritten, RankOf, StepLog};
 use stallscope_core::report::{
     DeviceReport, ProfilerTrace, Report, Status, StepTime, TimelineReport, TimelineSource,
-    TraceReport,
 };
 use stallscope_core::timeline::{Interval, Nanos, StageKind, StageNameError};
-use stallscope_core::trace::{SharedTrace, TraceError, TraceOptions, TraceWriter};
-use stallscope_core::tracing_feed::{TracedSteps, TracingFeed};
+use stallscope_core::trace::TraceError;
+use stallscope_core::tracing_feed::TracedSteps;
 use stallscope_device::collected::CollectedSteps;
-use stallscope_device::cupti::{Activity, ApiCall, DeviceWork, RecordCount, WorkKind};
+use stallscope_device::cupti::{Activity, ApiCall};
 use stallscope_device::gpu_steps::GpuSteps;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// What is to be analysed, and how.
 #[derive(Clone, Debug, Default)]
@@ -50,10 +49,40 @@ pub struct AnalyzeOptions {
 }
 
 impl AnalyzeOptions {
-    /// Where the files of a rank go.
-    fn folder(&self, rank: u32) -> Option<PathBuf> {
-        let out = self.out.as_ref();
-        out.map(|out| out.join(format!("rank-{rank}")))
+    pub(super) fn open(&self) -> Result<File, ReadError> {
+        File::open(&self.trace).map_err(|source| ReadError::Open {
+            path: self.trace.display().to_string(),
+            source,
+        })
+    }
+
+    pub(super) fn device_of(&self, trace: &Trace) -> Result<Option<Device>, AnalyzeError> {
+        Device::of(trace, self.device).map_err(|known| AnalyzeError::NoDevice {
+            path: self.trace.display().to_string(),
+            device: self.device.unwrap_or(0),
+            known,
+        })
+    }
+
+    /// Where the files go, those of a rank to a folder of its own.
+    ///
+    /// # Errors
+    /// Another trace of the same rank.
+    pub(super) fn made_folder(&self, rank: Option<u32>) -> Result<Option<PathBuf>, AnalyzeError> {
+        let Some(out) = &self.out else {
+            return Ok(None);
+        };
+        let folder = match rank {
+            Some(rank) => out.join(format!("rank-{rank}")),
+            None => out.clone(),
+        };
+        if let Some(rank) = rank.filter(|_| folder.exists()) {
+            let path = self.trace.display().to_string();
+            return Err(AnalyzeError::SameRank { path, rank });
+        }
+        // Whether that went well shows at once.
+        fs::create_dir_all(&folder).ok();
+        Ok(Some(folder))
     }
 }
 
@@ -124,6 +153,49 @@ pub enum AnalyzeError {
     /// The trace cannot be started.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// What the run told of itself.
+    #[error(transparent)]
+    Run(#[from] CollectError),
+    /// The run's own report.
+    #[error(
+        "cannot use the report {path}: {why}\n  try: the folder that `stallscope torch` printed last"
+    )]
+    Report {
+        /// Which.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The log of the run's steps.
+    #[error(transparent)]
+    Steps(#[from] LogError),
+    /// The trace is of another training.
+    #[error(
+        "{path} is not of the run in {run}: {found} of {waits} waits for a batch in the trace are in the run's records\n  \
+         try: the trace that torch.profiler wrote during that run"
+    )]
+    OtherRun {
+        /// The trace.
+        path: String,
+        /// The run's folder.
+        run: String,
+        /// Waits of the trace that were found.
+        found: usize,
+        /// Waits in it.
+        waits: usize,
+    },
+    /// They have no step in common.
+    #[error(
+        "no training step of the run in {run} lies within {path}{why}\n  try: profile 3 steps or more"
+    )]
+    NoCommonStep {
+        /// The trace.
+        path: String,
+        /// The run's folder.
+        run: String,
+        /// What is known of the reason.
+        why: String,
+    },
     /// Never, as long as the rows have names that can be.
     #[error(transparent)]
     Rows(#[from] StageNameError),
@@ -134,11 +206,7 @@ pub enum AnalyzeError {
 /// # Errors
 /// A file that is no trace of PyTorch's profiler, or has no steps.
 pub fn analyze(options: &AnalyzeOptions) -> Result<Report, AnalyzeError> {
-    let file = File::open(&options.trace).map_err(|source| ReadError::Open {
-        path: options.trace.display().to_string(),
-        source,
-    });
-    analyze_from(&mut file?, options)
+    analyze_from(&mut options.open()?, options)
 }
 
 /// The same where the trace is read from `source`.
@@ -153,11 +221,7 @@ pub fn analyze_from(
     let mut trace = Trace::read(source, &path, options.step.as_deref())?;
     let zero = trace.zero();
     let host = trace.host(zero);
-    let device = Device::of(&trace, options.device).map_err(|known| AnalyzeError::NoDevice {
-        path: path.clone(),
-        device: options.device.unwrap_or(0),
-        known,
-    })?;
+    let device = options.device_of(&trace)?;
     if let Some(step) = options.step.as_ref().filter(|_| trace.steps.is_empty()) {
         return Err(AnalyzeError::NoRange {
             path,
@@ -184,21 +248,16 @@ pub fn analyze_from(
     }
     let world = trace.world.filter(|(rank, of)| rank < of);
     let rank = options.rank.map(|own| world.unwrap_or(own));
-    let mut run = Run::begin(options, &training, device.is_some(), rank)?;
-    if let Some((rank, of)) = rank {
-        run.log(
-            options,
-            RankOf {
-                rank,
-                of,
-                meets_others: true,
-            },
-            trace.unix(zero),
-        )?;
-    }
+    let of_rank = rank.map(|(rank, of)| RankOf {
+        rank,
+        of,
+        meets_others: true,
+    });
+    let beside = device.is_some();
+    let mut run = Run::begin(options, &training, beside, of_rank, trace.unix(zero))?;
     run.steps(&trace, zero, &training, device.as_ref())?;
+    let mut report = run.report(&trace, options, device.as_ref());
     let number = device.as_ref().map(|device| device.number);
-    let mut report = run.report(&trace, options, number);
     let categories = Categories::of(&trace, number, zero, &host);
     report.profiler_trace = Some(ProfilerTrace {
         lacks: lacks(&trace, device.as_ref()),
@@ -233,64 +292,8 @@ fn ranges_of(trace: &Trace) -> String {
     }
 }
 
-/// The GPU that is looked at.
-struct Device {
-    number: u32,
-    /// What its kernels, and all that it did, have in common with calls that are in the trace.
-    kernels: HashSet<u32>,
-    launched: HashSet<u32>,
-}
-
-impl Device {
-    /// As asked for, or the one whose kernels took longest; none where no GPU did anything. The error names those that did.
-    fn of(trace: &Trace, asked: Option<u32>) -> Result<Option<Device>, String> {
-        let mut times: BTreeMap<u32, Nanos> = BTreeMap::new();
-        for work in &trace.works {
-            let time = times.entry(work.device).or_default();
-            if matches!(work.what, WorkWhat::Kernel { .. }) {
-                *time += Nanos((work.span.end - work.span.start) as u64);
-            }
-        }
-        let number = match asked {
-            Some(asked) if !times.contains_key(&asked) => {
-                let known: Vec<String> = times.keys().map(|own| format!("GPU {own}")).collect();
-                return Err(match known[..] {
-                    [] => "it has no GPU activity".to_owned(),
-                    _ => format!("it has work of {}", known.join(", ")),
-                });
-            }
-            Some(asked) => Some(asked),
-            // Of GPUs that took as long the first.
-            None => {
-                let longest = times.into_iter().rev().max_by_key(|(_, time)| *time);
-                longest.map(|(own, _)| own)
-            }
-        };
-        Ok(number.map(|number| {
-            let calls = trace.calls.iter().map(|call| call.correlation);
-            let calls: HashSet<u32> = calls.filter(|number| *number > 0).collect();
-            let own = trace.works.iter().filter(|work| work.device == number);
-            let own = own.filter(|work| calls.contains(&work.correlation));
-            let kernels = own.clone();
-            let kernels = kernels.filter(|work| matches!(work.what, WorkWhat::Kernel { .. }));
-            Device {
-                number,
-                kernels: kernels.map(|work| work.correlation).collect(),
-                launched: own.map(|work| work.correlation).collect(),
-            }
-        }))
-    }
-
-    /// When kernels were launched on it, in order.
-    fn launches(&self, trace: &Trace, zero: i64) -> Vec<Nanos> {
-        let calls = trace.calls.iter();
-        let calls = calls.filter(|call| self.kernels.contains(&call.correlation));
-        calls.map(|call| call.span.since(zero).start).collect()
-    }
-}
-
 /// What the trace lacks, and what that means for the report.
-fn lacks(trace: &Trace, device: Option<&Device>) -> Vec<String> {
+pub(super) fn lacks(trace: &Trace, device: Option<&Device>) -> Vec<String> {
     let trainer = trace.trainer();
     let expected = !trace.gpus.is_empty() || !trace.calls.is_empty();
     let no_gpu = (device.is_none() && expected).then(|| {
@@ -319,7 +322,7 @@ fn lacks(trace: &Trace, device: Option<&Device>) -> Vec<String> {
         .collect()
 }
 
-fn profiler_trace(
+pub(super) fn profiler_trace(
     trace: &Trace,
     path: String,
     zero: i64,
@@ -354,6 +357,7 @@ fn profiler_trace(
         bytes: trace.bytes,
         events: trace.events,
         losses: trace.losses.clone(),
+        joined: None,
         device,
         other_devices: others,
         lacks: Vec::new(),
@@ -372,20 +376,19 @@ fn profiler_trace(
 struct Run {
     rows: Rows,
     rule: WindowRule,
-    analysis: Analysis,
-    feed: Option<(TracingFeed, SharedTrace)>,
+    measuring: Measuring,
     gpu: Option<CollectedSteps>,
-    /// Where other ranks train along.
-    log: Option<StepLog>,
     lanes: Lanes,
 }
 
 impl Run {
+    /// Of a rank whose times begin at `unix_ns` nanoseconds since 1970 a log of steps is written, too.
     fn begin(
         options: &AnalyzeOptions,
         training: &Loop<'_>,
         device_beside: bool,
-        rank: Option<(u32, u32)>,
+        rank: Option<RankOf>,
+        unix_ns: u64,
     ) -> Result<Run, AnalyzeError> {
         let first = training.batches.first();
         let rule = WindowRule {
@@ -394,64 +397,33 @@ impl Run {
             run_start: first.map_or(Nanos::ZERO, |first| first.waited.start),
             device_beside,
         };
-        let folder = match rank {
-            Some((rank, _)) => options.folder(rank),
-            None => options.out.clone(),
+        let folder = options.made_folder(rank.map(|own| own.rank))?;
+        let steps = TracedSteps {
+            first: 0,
+            count: options.traced_steps,
         };
-        let is_taken = |folder: &PathBuf| rank.is_some() && folder.exists();
-        if let (Some((rank, _)), Some(_)) = (rank, folder.as_ref().filter(|own| is_taken(own))) {
-            let path = options.trace.display().to_string();
-            return Err(AnalyzeError::SameRank { path, rank });
-        }
-        let feed = match folder {
-            Some(folder) => {
-                let own = TraceOptions {
-                    base: rule.run_start,
-                    max_bytes: MOST_TRACE_BYTES,
-                    compress: false,
-                };
-                // Whether that went well shows at once.
-                fs::create_dir_all(&folder).ok();
-                let trace = SharedTrace::new(TraceWriter::create(folder.join("trace.json"), own)?);
-                let steps = TracedSteps {
-                    first: 0,
-                    count: options.traced_steps,
-                };
-                Some((TracingFeed::new(trace.clone(), steps, &rule, None), trace))
-            }
-            None => None,
-        };
+        let traced = folder.as_ref();
+        let traced = traced.map(|folder| Traced::create(folder, steps, &rule));
+        let log = folder.zip(rank).map(|(folder, rank)| {
+            // Nobody knows which ranks share a clock.
+            let clock = format!("clock of rank {}", rank.rank);
+            let header = LogHeader::of_trace(rank, options.warmup_steps, unix_ns, clock);
+            StepLog::create(&folder, &header, &rule)
+        });
         // The process is not of this machine.
         let mut lanes = Lanes::of_training(1);
         let gpu = device_beside.then(|| {
             let steps = GpuSteps::foreign(lanes.add_device(), rule.run_start);
             CollectedSteps::new(steps, rule, TimelineReport::default())
         });
+        let analysis = Analysis::new(rule, CLAIMS);
         Ok(Run {
             rows: Rows::new()?,
             rule,
-            analysis: Analysis::new(rule, CLAIMS),
-            feed,
+            measuring: Measuring::new(analysis, traced.transpose()?, log.transpose()?),
             gpu,
-            log: None,
             lanes,
         })
-    }
-
-    /// Also writes a log of the steps, which is the rank's among others; its times begin at `unix_ns`.
-    fn log(
-        &mut self,
-        options: &AnalyzeOptions,
-        rank: RankOf,
-        unix_ns: u64,
-    ) -> Result<(), LogUnwritten> {
-        if let Some(out) = options.folder(rank.rank) {
-            // Nobody knows which ranks share a clock.
-            let clock = format!("clock of rank {}", rank.rank);
-            let header = LogHeader::of_trace(rank, options.warmup_steps, unix_ns, clock);
-            self.log = Some(StepLog::create(&out, &header, &self.rule)?);
-        }
-        Ok(())
     }
 
     /// Takes all steps, in order, each with what was put on the device until its end.
@@ -463,84 +435,41 @@ impl Run {
         device: Option<&Device>,
     ) -> Result<(), LogUnwritten> {
         let names = &trace.texts;
-        let none = HashSet::new();
-        let launched = device.map_or(&none, |device| &device.launched);
-        let calls = trace.calls.iter();
-        let calls = calls.filter(|call| launched.contains(&call.correlation));
-        let mut calls = calls.peekable();
-        let number = device.map(|device| device.number);
-        let works = trace
-            .works
-            .iter()
-            .filter(|work| Some(work.device) == number);
-        let mut works = works.peekable();
+        let mut activities = device.map(|device| Activities::of(trace, zero, device));
         let last = training.batches.len() - 1;
         for (number, batch) in training.batches.iter().enumerate() {
             let is_last = number == last;
             training.record(number, &self.rows, &mut self.lanes);
             let chunks = self.lanes.take().into_iter();
             let mut records: Vec<_> = chunks.flat_map(|chunk| chunk.records).collect();
-            if let Some(gpu) = &mut self.gpu {
+            if let (Some(gpu), Some(activities)) = (&mut self.gpu, &mut activities) {
                 gpu.steps.host(&records);
                 gpu.steps.host_known_until(batch.until);
-                let until = |start: Nanos| is_last || start < batch.until;
-                while let Some(call) = calls.next_if(|call| until(call.span.since(zero).start)) {
-                    gpu.steps.take(Activity::Call(ApiCall {
-                        api: call.api,
-                        function: call.name,
-                        interval: call.span.since(zero),
-                        thread: call.thread,
-                        correlation: call.correlation,
-                    }));
-                }
-                while let Some(work) = works.next_if(|work| until(work.span.since(zero).start)) {
-                    let own = device_work(work, names, zero);
-                    match launched.contains(&work.correlation) {
-                        true => gpu.steps.take(Activity::Work(own)),
-                        false => gpu.steps.take_without_call(own),
-                    }
-                }
+                let until = if is_last {
+                    Nanos(u64::MAX)
+                } else {
+                    batch.until
+                };
+                activities.before(until, |activity, has_call| match (activity, has_call) {
+                    (Activity::Work(work), false) => gpu.steps.take_without_call(work),
+                    (activity, _) => gpu.steps.take(activity),
+                });
                 gpu.steps.calls_known_until(batch.until);
                 if is_last {
                     gpu.steps.host_is_over();
                 }
-                let count = RecordCount {
-                    read: (trace.works.len() + trace.calls.len()) as u64,
-                    unusable: trace.losses.of_device,
-                    ..RecordCount::default()
-                };
                 let name_of = |call: &ApiCall| names[call.function as usize].clone();
-                let feed = self.feed.as_ref().map(|(feed, _)| feed);
-                let analysis = &mut self.analysis;
-                gpu.settle(is_last, count, name_of, &mut records, analysis, feed);
+                let (analysis, feed) = self.measuring.device();
+                gpu.settle(is_last, count(trace), name_of, &mut records, analysis, feed);
             }
-            self.analysis.absorb(&records, 0, None, || {});
-            let spans = self.analysis.settle();
-            if let Some(log) = &mut self.log {
-                log.absorb(&records);
-                log.idle(&spans);
-            }
-            if let Some((feed, _)) = &mut self.feed {
-                feed.absorb(&records, self.lanes.infos(), batch.until);
-                feed.idle(&spans);
-            }
+            let lanes = self.lanes.infos();
+            self.measuring.absorb(&records, lanes, batch.until, 0, None);
+            self.measuring.settle();
         }
-        let spans = self.analysis.finish();
-        if let Some(log) = &mut self.log {
-            log.idle(&spans);
-            log.finish()?;
-        }
-        if let Some((feed, _)) = &mut self.feed {
-            feed.finish();
-            feed.idle(&spans);
-            if let Some(summary) = self.analysis.summary(self.lanes.infos()) {
-                feed.over_time(&summary);
-            }
-        }
-        Ok(())
+        self.measuring.finish(self.lanes.infos())
     }
 
-    fn report(self, trace: &Trace, options: &AnalyzeOptions, device: Option<u32>) -> Report {
+    fn report(self, trace: &Trace, options: &AnalyzeOptions, device: Option<&Device>) -> Report {
         let name = name_of(&options.trace);
         let config = json!({
             "trace": options.trace.display().to_string(),
@@ -550,23 +479,12 @@ impl Run {
         let mut report = Report::new(name, Default::default(), config);
         report.pipeline = self.rows.pipeline;
         report.status = Status::Complete;
-        let Some(summary) = self.analysis.summary(self.lanes.infos()) else {
+        let Some(summary) = self.measuring.analysis.summary(self.lanes.infos()) else {
             return report;
         };
-        let gpu = device.map(|device| match trace.gpus.get(&device) {
-            Some(name) => format!("GPU {device}, {name}"),
-            None => format!("GPU {device}"),
-        });
         let timeline = self.gpu.map(|gpu| TimelineReport {
             source: TimelineSource::Trace,
-            doubt: match (gpu.report.kernels, trace.losses.of_device) {
-                (0, _) => Some("it ran no kernel in these steps".to_owned()),
-                (_, 0) if trace.losses.malformed == 0 => None,
-                (_, 0) => Some("events that are no JSON may have been the GPU's".to_owned()),
-                (_, lost) => Some(format!(
-                    "{lost} events of the GPU could not be used, so device busy is a lower bound"
-                )),
-            },
+            doubt: doubt(gpu.report.kernels, &trace.losses),
             ..gpu.report
         });
         let on_host = match trace.gpus.is_empty() {
@@ -574,7 +492,7 @@ impl Run {
             false => "your training as its host saw it",
         };
         let device = DeviceReport {
-            name: gpu.unwrap_or_else(|| on_host.to_owned()),
+            name: device.map_or(on_host.to_owned(), |device| device.name(trace)),
             timeline,
             ..DeviceReport::of(&summary)
         };
@@ -583,33 +501,8 @@ impl Run {
         report.workers.clear();
         report.slowest_samples.clear();
         report.verdict = Some(verdict(&summary, &self.rows, self.rule.device_beside));
-        if let Some((_, trace)) = self.feed
-            && let Some(closed) = trace.finish()
-        {
-            note_trace(report.trace.insert(TraceReport::default()), &closed);
-        }
+        self.measuring.end_trace(&mut report);
         report
-    }
-}
-
-fn device_work(work: &Work, names: &[Arc<str>], zero: i64) -> DeviceWork {
-    let kind = match work.what {
-        WorkWhat::Kernel { .. } => WorkKind::Kernel {
-            name: names[work.name as usize].clone(),
-        },
-        WorkWhat::Copy(direction, host) => WorkKind::Copy {
-            direction,
-            bytes: work.bytes,
-            host,
-        },
-        WorkWhat::Set => WorkKind::Set { bytes: work.bytes },
-    };
-    DeviceWork {
-        kind,
-        interval: work.span.since(zero),
-        device: work.device,
-        stream: work.stream,
-        correlation: work.correlation,
     }
 }
 

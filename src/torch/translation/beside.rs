@@ -33,7 +33,7 @@ impl Translation {
     /// Steps begin: whether the device has lanes of its own is settled now.
     pub(super) fn watch_device(&mut self) {
         let source = self.timeline.as_ref().map(|timeline| timeline.source);
-        if matches!(source, Some(TimelineSource::Cupti | TimelineSource::Events)) {
+        if source.is_some_and(|source| source != TimelineSource::Host) {
             self.beside = Some(self.lanes.add_device());
         }
     }

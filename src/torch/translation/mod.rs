@@ -23,11 +23,13 @@ use bench::{Bench, Usual};
 pub use lanes::Chunk;
 use lanes::{Lanes, MAIN};
 use main_thread::Main;
+use serde::Deserialize;
 use stallscope_core::analysis::predict::torch::{BatchCost, LoaderSettings, PassCosts, Replay};
 use stallscope_core::report::{TorchLoader, TorchSession};
 use stallscope_core::timeline::{LaneInfo, Nanos, Pipeline, Stage, ThreadUsage, UnitRef};
 use stallscope_device::gpu_steps::GpuLanes;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use table::Table;
 use workers::Worker;
@@ -101,6 +103,14 @@ struct Reading {
     beside: Option<(UnitRef, Nanos)>,
 }
 
+/// What torch's profiler has done beside the hooks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Profiler {
+    /// The trace that the hooks had it write.
+    #[serde(default)]
+    pub trace: Option<PathBuf>,
+}
+
 /// Which part of a training is looked at.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Wanted {
@@ -125,6 +135,8 @@ pub struct Translation {
     pub problems: Vec<String>,
     /// The exception that ended the script.
     pub failed: Option<String>,
+    /// Torch's profiler recorded, too.
+    pub(crate) profiler: Option<Profiler>,
     /// Who tells what the device does, as of the beginning and as of now, with the step since which that is so.
     timeline: Option<Timeline>,
     changed: Option<(Timeline, Option<u64>)>,
@@ -186,6 +198,7 @@ impl Translation {
             session: TorchSession::default(),
             problems: Vec::new(),
             failed: None,
+            profiler: None,
             timeline: None,
             changed: None,
             beside: None,
@@ -292,6 +305,9 @@ impl Translation {
             TextKind::Problem => {}
             TextKind::Failed => self.failed = Some(text),
             TextKind::Timeline => self.timeline_is(&text),
+            TextKind::Profiler => {
+                self.profiler = Some(serde_json::from_str(&text).unwrap_or_default());
+            }
             TextKind::Kernel => drop(self.names.kernels.insert(subject, text.into())),
             TextKind::Function => drop(self.names.functions.insert(subject, text.into())),
         }

@@ -126,7 +126,7 @@ impl View {
             over_time,
             // What happens in the loader is not known from a profiler's trace.
             pipeline: { report.stages.iter() }
-                .filter(|_| report.profiler_trace.is_none())
+                .filter(|_| !report.is_of_trace())
                 .map(|row| stage(row, report.window_ns))
                 .collect(),
             pipeline_note: "The stage whose workers are always busy is the slowest. Stages before it are blocked, stages after it \
@@ -205,13 +205,13 @@ fn figures(report: &Report) -> Vec<Figure> {
         return Vec::new();
     }
     let (steps, samples) = (report.steps, report.samples);
-    let rate = match report.profiler_trace {
-        Some(_) => Figure::new(
+    let rate = match report.is_of_trace() {
+        true => Figure::new(
             "steps/s",
             format!("{:.2}", report.samples_per_second),
             format!("{steps} steps; the trace does not say of how many samples"),
         ),
-        None => Figure::new(
+        false => Figure::new(
             "samples/s",
             format!("{:.1}", report.samples_per_second),
             format!("{samples} samples in {steps} steps"),
@@ -271,7 +271,7 @@ fn time(report: &Report) -> Vec<Part> {
             length: length.to_string(),
             meaning: match cause {
                 None => "the device was working".to_owned(),
-                Some(Cause::Capacity(_)) if report.profiler_trace.is_some() => {
+                Some(Cause::Capacity(_)) if report.is_of_trace() => {
                     "the training loop waited for its next batch".to_owned()
                 }
                 Some(cause) => meaning(cause),
@@ -364,9 +364,10 @@ fn number(value: f64) -> String {
 
 fn facts(report: &Report) -> Vec<Fact> {
     let mut facts = Vec::new();
-    match &report.profiler_trace {
-        Some(trace) => facts.push(Fact::new("Trace", trace.path.clone())),
-        None => facts.push(Fact::new("Machine", report.machine.to_string())),
+    let trace = report.profiler_trace.iter();
+    facts.extend(trace.map(|trace| Fact::new("Trace", trace.path.clone())));
+    if !report.is_of_trace() {
+        facts.push(Fact::new("Machine", report.machine.to_string()));
     }
     if let Some(torch) = &report.torch {
         let session = &torch.session;

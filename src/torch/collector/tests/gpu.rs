@@ -2,15 +2,17 @@
 
 use super::*;
 use crate::event::{Api, DeviceEvent, Kind};
-use stallscope_core::analysis::Cause;
+use crate::gpu::Gpu;
+use crate::translation::{Translation, Wanted};
+use stallscope_core::analysis::{Analysis, Cause, WindowRule};
 use stallscope_core::report::TimelineSource;
 use stallscope_core::timeline::{HostWork, Record, StageKind};
 
 const BATCHES: u64 = 40;
 /// When a step's kernel is launched, when it starts, and how long it takes.
-const LAUNCHED: u64 = MS / 10;
-const STARTS: u64 = MS / 5;
-const KERNEL: u64 = 5 * MS;
+pub(super) const LAUNCHED: u64 = MS / 10;
+pub(super) const STARTS: u64 = MS / 5;
+pub(super) const KERNEL: u64 = 5 * MS;
 
 /// Plants the kernel of the step that begins on the host at `at`.
 fn kernel(writer: &mut RingWriter, number: u64, at: u64, kind: Kind) {
@@ -51,7 +53,7 @@ fn timeline(writer: &mut RingWriter, source: &str, reason: Option<&str>, at: u64
 }
 
 /// Busy time, and idle time by its causes, are as planted within 0.1 % of the window.
-fn check(report: &Report) {
+pub(super) fn check(report: &Report) {
     let device = report.device.as_ref().unwrap();
     let window = (device.busy_ns + device.idle_ns).0;
     let near = |found: Nanos, planted: u64, what: &str| {
@@ -143,7 +145,6 @@ fn what_a_profiler_takes_over_events_go_on_with() {
 
 #[test]
 fn of_a_process_that_was_killed_only_known_steps_count() {
-    let folder = tempfile::tempdir().unwrap();
     let rings = Rings::create().unwrap();
     let mut writer = rings.claim().unwrap();
     timeline(&mut writer, "cupti", None, 1);
@@ -173,17 +174,6 @@ fn of_a_process_that_was_killed_only_known_steps_count() {
         run_start: Nanos(begun),
         device_beside: true,
     };
-    let path = folder.path().join("trace.json");
-    let trace = TraceWriter::create(
-        path,
-        TraceOptions {
-            base: Nanos(begun),
-            max_bytes: MOST_TRACE_BYTES,
-            compress: false,
-        },
-    );
-    let traced = TracedSteps { first: 0, count: 5 };
-    let feed = TracingFeed::new(SharedTrace::new(trace.unwrap()), traced, &rule, None);
     let mut analysis = Analysis::new(rule, CLAIMS);
     known.begin(
         translation.device_lanes().unwrap(),
@@ -193,7 +183,7 @@ fn of_a_process_that_was_killed_only_known_steps_count() {
     for chunk in &chunks {
         known.host(&chunk.records, translation.host_known_until());
     }
-    let records = known.settle(Some(false), &translation.names, &mut analysis, &feed);
+    let records = known.settle(Some(false), &translation.names, &mut analysis, None);
     let is_device = |(_, record): &&(u16, Record)| matches!(record, Record::Unit(unit) if unit.stage.kind() == StageKind::Device);
     // More of the twelfth may have been under way.
     assert_eq!(records.iter().filter(is_device).count(), 11);
