@@ -4,6 +4,7 @@
 
 mod ranks;
 mod torch;
+mod trace;
 
 use super::args::{PredictArgs, word};
 use super::report::{read, report_path};
@@ -12,7 +13,7 @@ use crate::report::percent;
 use crate::session::{Prediction, Predictor, WhatIf};
 use crate::text::{Column, Table, WARNING, paragraph, width};
 use crate::timeline::{Bytes, Nanos};
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -30,11 +31,11 @@ pub fn predict(args: &PredictArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
-    ensure!(
-        !report.is_of_trace(),
-        "a profiler's trace says how long the loop waited, and nothing of what its loader would take with other settings\n  \
-         try: `stallscope torch` with the same script, whose report can be predicted from"
-    );
+    if let Some(trace) = &report.profiler_trace {
+        trace::predict(args, trace, out).with_context(from)?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let predictor = Predictor::from_report(&report).with_context(from)?;
     let what_if = WhatIf {
         cores: args.cores,

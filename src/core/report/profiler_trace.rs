@@ -1,8 +1,9 @@
 //! What a report says of the trace of PyTorch's profiler that it was made from.
 //!
-//! May use: `text`, `timeline`.
+//! May use: `analysis`, `text`, `timeline`.
 
 use super::terminal::percent;
+use crate::analysis::predict::LoopCosts;
 use crate::text::{Column, Look, Table, labelled};
 use crate::timeline::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -185,6 +186,9 @@ pub struct ProfilerTrace {
     pub mean: StepTime,
     /// Each `ProfilerStep#N` whose work was recorded to its end.
     pub steps: Vec<StepTime>,
+    /// What predictions are made from, of the measured steps, 10,000 at most; empty where a run has better.
+    #[serde(default)]
+    pub costs: LoopCosts,
 }
 
 impl ProfilerTrace {

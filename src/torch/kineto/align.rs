@@ -43,7 +43,7 @@ pub(super) fn align(theirs: &[Span], ours: &[Span], by_clock: Option<i64>) -> Op
         .iter()
         .step_by(samples.len().div_ceil(ANCHORS).max(1));
     // Between the two ends less is done than between the two beginnings.
-    let shifts = anchors.flat_map(|own| ours.iter().map(|wait| wait.end - own.end));
+    let shifts = anchors.flat_map(|own| ours.iter().map(|wait| wait.end.saturating_sub(own.end)));
     // Of those that are as good the one that the clocks are nearest to.
     let score = |shift: i64| {
         let tried = measure(&samples, ours, shift);
@@ -107,7 +107,9 @@ fn nearest(span: Span, ours: &[Span], shift: i64) -> Option<Found> {
     let around = [place.checked_sub(1), Some(place)];
     let around = around.into_iter().flatten().filter_map(|at| ours.get(at));
     let near = AGREES as i64;
-    let within = around.filter(|own| own.start - near <= span.start && span.end <= own.end + near);
+    let within = around.filter(|own| {
+        own.start <= span.start.saturating_add(near) && span.end <= own.end.saturating_add(near)
+    });
     let found = within.map(|own| {
         let start = own.start.abs_diff(span.start);
         let end = own.end.abs_diff(span.end);

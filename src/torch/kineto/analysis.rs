@@ -10,6 +10,7 @@ use crate::collector::{CLAIMS, CollectError};
 use crate::measuring::{Measuring, Traced};
 use crate::translation::lanes::Lanes;
 use serde_json::json;
+use stallscope_core::analysis::predict::{LoopCosts, StepCosts};
 use stallscope_core::analysis::{
     Analysis, Cause, Change, Suggestion, Summary, Verdict, WORTH_TRYING, WindowRule,
 };
@@ -17,7 +18,7 @@ use stallscope_core::ranks::{LogError, LogHeader, LogUnwritten, RankOf, StepLog}
 use stallscope_core::report::{
     DeviceReport, ProfilerTrace, Report, Status, StepTime, TimelineReport, TimelineSource,
 };
-use stallscope_core::timeline::{Interval, Nanos, StageKind, StageNameError};
+use stallscope_core::timeline::{Interval, Nanos, Record, StageKind, StageNameError};
 use stallscope_core::trace::TraceError;
 use stallscope_core::tracing_feed::TracedSteps;
 use stallscope_device::collected::CollectedSteps;
@@ -256,10 +257,12 @@ pub fn analyze_from(
     let beside = device.is_some();
     let mut run = Run::begin(options, &training, beside, of_rank, trace.unix(zero))?;
     run.steps(&trace, zero, &training, device.as_ref())?;
+    let costs = std::mem::take(&mut run.costs);
     let mut report = run.report(&trace, options, device.as_ref());
     let number = device.as_ref().map(|device| device.number);
     let categories = Categories::of(&trace, number, zero, &host);
     report.profiler_trace = Some(ProfilerTrace {
+        costs,
         lacks: lacks(&trace, device.as_ref()),
         rank: rank.or(world).map(|(rank, _)| rank),
         world_size: rank.or(world).map(|(_, of)| of),
@@ -369,6 +372,7 @@ pub(super) fn profiler_trace(
         device_ns: busy.unwrap_or_default(),
         mean: StepTime::mean(&steps),
         steps,
+        costs: LoopCosts::default(),
     }
 }
 
@@ -379,6 +383,7 @@ struct Run {
     measuring: Measuring,
     gpu: Option<CollectedSteps>,
     lanes: Lanes,
+    costs: LoopCosts,
 }
 
 impl Run {
@@ -423,6 +428,10 @@ impl Run {
             measuring: Measuring::new(analysis, traced.transpose()?, log.transpose()?),
             gpu,
             lanes,
+            costs: LoopCosts {
+                device_beside,
+                ..LoopCosts::default()
+            },
         })
     }
 
@@ -437,6 +446,7 @@ impl Run {
         let names = &trace.texts;
         let mut activities = device.map(|device| Activities::of(trace, zero, device));
         let last = training.batches.len() - 1;
+        let mut busy = Busy::behind(self.rule.warmup_steps);
         for (number, batch) in training.batches.iter().enumerate() {
             let is_last = number == last;
             training.record(number, &self.rows, &mut self.lanes);
@@ -462,6 +472,13 @@ impl Run {
                 let (analysis, feed) = self.measuring.device();
                 gpu.settle(is_last, count(trace), name_of, &mut records, analysis, feed);
             }
+            let measured = number as u64 >= self.rule.warmup_steps;
+            if measured && self.costs.steps.len() < MOST_COSTS {
+                let took = batch.until - batch.waited.start;
+                self.costs.steps.push(training.costs(number));
+                self.costs.took += took.0;
+            }
+            busy.take(&records, &mut self.costs.steps);
             let lanes = self.lanes.infos();
             self.measuring.absorb(&records, lanes, batch.until, 0, None);
             self.measuring.settle();
@@ -503,6 +520,47 @@ impl Run {
         report.verdict = Some(verdict(&summary, &self.rows, self.rule.device_beside));
         self.measuring.end_trace(&mut report);
         report
+    }
+}
+
+/// Steps that predictions are made from.
+const MOST_COSTS: usize = 10_000;
+
+/// How long the device worked for each step, by its records: they come behind those of the host.
+struct Busy {
+    time: Nanos,
+    /// Steps that are not measured, and those that are known.
+    left_out: u64,
+    known: usize,
+}
+
+impl Busy {
+    fn behind(left_out: u64) -> Busy {
+        Busy {
+            time: Nanos::ZERO,
+            left_out,
+            known: 0,
+        }
+    }
+
+    fn take(&mut self, records: &[(u16, Record)], steps: &mut [StepCosts]) {
+        for (_, record) in records {
+            match record {
+                Record::Busy(span) => self.time += span.end - span.start,
+                Record::Unit(unit) if unit.stage.kind() == StageKind::Device => {
+                    let time = std::mem::take(&mut self.time);
+                    if self.left_out > 0 {
+                        self.left_out -= 1;
+                        continue;
+                    }
+                    if let Some(step) = steps.get_mut(self.known) {
+                        step.device = time.0;
+                    }
+                    self.known += 1;
+                }
+                _ => {}
+            }
+        }
     }
 }
 

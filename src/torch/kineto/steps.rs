@@ -5,6 +5,7 @@
 
 use super::trace::{Marked, Trace};
 use crate::translation::lanes::{Lanes, MAIN, unit};
+use stallscope_core::analysis::predict::StepCosts;
 use stallscope_core::timeline::{
     HostWork, Interval, IntervalSet, Nanos, Pipeline, Role, Stage, StageKind, StageNameError,
     UnitRecord,
@@ -133,6 +134,33 @@ impl<'a> Loop<'a> {
         })
     }
 
+    /// What the step of that number took; with a device beside the thread, without what that did.
+    pub(super) fn costs(&self, number: usize) -> StepCosts {
+        let batch = &self.batches[number];
+        let step = batch.step();
+        let synchronized = self.synchronized.covered_in(step);
+        let computes = match self.device_beside {
+            true => Nanos::ZERO,
+            false => self.computes(step).length(),
+        };
+        StepCosts {
+            wait: batch.waited.length().0,
+            host: (step.length() - synchronized - computes).0,
+            synchronized: synchronized.0,
+            device: computes.0,
+        }
+    }
+
+    /// From the first operator in `step` to the last; empty at its end where there is none.
+    fn computes(&self, step: Interval) -> Interval {
+        let mut parts = self.host.parts_in(step);
+        let first = parts.next();
+        match (first, parts.last().or(first)) {
+            (Some(first), Some(last)) => Interval::new(first.start, last.end),
+            _ => Interval::new(step.end, step.end),
+        }
+    }
+
     /// Writes the records of the batch of that number.
     pub(super) fn record(&self, number: usize, rows: &Rows, lanes: &mut Lanes) {
         let (batch, number) = (&self.batches[number], number as u64);
@@ -142,12 +170,7 @@ impl<'a> Loop<'a> {
             ..unit(rows.loader, number, waited.start, waited.end)
         };
         let loaded = lanes.unit(MAIN, wait);
-        let mut parts = self.host.parts_in(step);
-        let first = parts.next();
-        let computes = match (first, parts.last().or(first)) {
-            (Some(first), Some(last)) => Interval::new(first.start, last.end),
-            _ => Interval::new(step.end, step.end),
-        };
+        let computes = self.computes(step);
         if !self.device_beside {
             lanes.busy(number, computes);
         }

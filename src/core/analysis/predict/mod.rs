@@ -12,6 +12,7 @@ mod loader;
 mod measured;
 mod scenario;
 mod simulation;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -29,4 +30,5 @@ pub use scenario::{
     Waking,
 };
 pub use simulation::{Simulated, simulate};
+pub use steps::{LoopChange, LoopCosts, LoopForecast, StepCosts};
 pub use together::{Links, Together, simulate_together};

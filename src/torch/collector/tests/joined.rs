@@ -207,3 +207,43 @@ fn a_trace_of_another_time_is_refused() {
     let error = join(&asked(folder.path()), &run).err();
     assert!(matches!(error, Some(AnalyzeError::Run(_))), "{error:?}");
 }
+
+#[test]
+fn damaged_files_are_an_error_or_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let begun = recorded(folder.path());
+    let (run, path) = (folder.path().join("run"), folder.path().join("kineto.json"));
+    trace(&path, begun, Some(unix_of(begun)), true);
+    let (log, whole) = (
+        fs::read(run.join(EVENTS)).unwrap(),
+        fs::read(&path).unwrap(),
+    );
+    let mut number = 7_u64;
+    let mut next = |below: usize| {
+        number = number
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (number >> 33) as usize % below
+    };
+    let mut reports = 0;
+    for round in 0..150 {
+        let (mut log, mut text) = (log.clone(), whole.clone());
+        // A byte, a word that is absurd, or the end is missing: of the log, of the trace, or of both.
+        let damaged = [
+            (round % 3 != 1).then_some(&mut log),
+            (round % 3 != 0).then_some(&mut text),
+        ];
+        for bytes in damaged.into_iter().flatten() {
+            let place = next(bytes.len() - 8);
+            match next(3) {
+                0 => bytes[place] ^= 1 << next(8),
+                1 => bytes[place & !7..][..8].fill(0xff),
+                _ => bytes.truncate(place),
+            }
+        }
+        fs::write(run.join(EVENTS), log).unwrap();
+        fs::write(&path, text).unwrap();
+        reports += usize::from(join(&asked(folder.path()), &run).is_ok());
+    }
+    assert!(reports > 20, "{reports}");
+}
