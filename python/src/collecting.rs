@@ -79,18 +79,21 @@ pub fn collect(py: Python<'_>, path: PathBuf, options: String) -> PyResult<u8> {
             None
         }
     };
-    let joined = outcome.profiled.as_deref().and_then(|trace| {
-        let run = outcome.path.parent()?;
-        let joined = py.detach(|| join(trace, run, &run.join("kineto")));
-        let why = |error| eprintln!("stallscope: {}: {error:#}", trace.display());
-        joined.map_err(why).ok()
-    });
     // The output may be closed already.
-    let printed = match json {
-        true => print_json(&outcome),
-        false => print(&outcome, page.as_deref(), joined.as_ref(), look.as_ref()),
-    };
-    printed.ok();
+    if json {
+        print_json(&outcome).ok();
+    } else {
+        print(&outcome, page.as_deref(), look.as_ref()).ok();
+    }
+    if let (Some(trace), Some(run)) = (&outcome.profiled, outcome.path.parent()) {
+        match py.detach(|| join(trace, run, &run.join("kineto"))) {
+            Ok((report, page)) if !json => {
+                print_joined(&report, &page, look.as_ref()).unwrap_or(())
+            }
+            Ok(_) => {}
+            Err(error) => eprintln!("stallscope: {error:#}"),
+        }
+    }
     Ok(0)
 }
 
@@ -100,24 +103,11 @@ fn print_json(outcome: &Outcome) -> io::Result<()> {
     writeln!(out)
 }
 
-/// With the report that is `joined` with a trace of torch's profiler, and its page; `look` is none where only paths are wanted.
-fn print(
-    outcome: &Outcome,
-    page: Option<&Path>,
-    joined: Option<&(Report, PathBuf)>,
-    look: Option<&Look>,
-) -> io::Result<()> {
+/// `look` is none where only paths are wanted.
+fn print(outcome: &Outcome, page: Option<&Path>, look: Option<&Look>) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
     if let Some(look) = look {
         write!(out, "\n{}", render_as(&outcome.report, look))?;
-        if let Some((report, _)) = joined {
-            let steps = report.steps;
-            writeln!(
-                out,
-                "\n{steps} steps with torch.profiler's trace of them:\n"
-            )?;
-            write!(out, "{}", render_as(report, look))?;
-        }
     }
     if let (Status::Failed, Some(error)) = (outcome.report.status, &outcome.report.error) {
         writeln!(out, "\nthe script ended with an error: {error}")?;
@@ -133,16 +123,12 @@ fn print(
             trace.path
         )?;
     }
-    match (joined, &outcome.events) {
-        (Some((_, page)), _) => writeln!(out, "joined   {} (with torch.profiler)", page.display())?,
-        (None, Some(events)) => {
-            let run = events.parent().unwrap_or(events).display();
-            writeln!(
-                out,
-                "join     with the trace of torch.profiler: stallscope analyze TRACE --join {run}"
-            )?;
-        }
-        (None, None) => {}
+    if let (true, Some(events)) = (outcome.has_profiled, &outcome.events) {
+        let run = events.parent().unwrap_or(events).display();
+        writeln!(
+            out,
+            "profiler add the trace of torch.profiler: stallscope analyze TRACE --join {run}"
+        )?;
     }
     let session = outcome.report.torch.as_ref().map(|torch| &torch.session);
     let run = outcome.path.parent().and_then(Path::parent);
@@ -153,5 +139,17 @@ fn print(
             run.display()
         )?;
     }
+    out.flush()
+}
+
+/// What some of the steps are with torch.profiler's trace of them.
+fn print_joined(report: &Report, page: &Path, look: Option<&Look>) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    if let Some(look) = look {
+        let steps = report.steps;
+        writeln!(out, "\n{steps} of these steps, with torch.profiler:\n")?;
+        write!(out, "{}", render_as(report, look))?;
+    }
+    writeln!(out, "\njoined   {}", page.display())?;
     out.flush()
 }

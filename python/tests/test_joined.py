@@ -20,7 +20,7 @@ plan = schedule(wait=5, warmup=2, active=8, repeat=1)
 with profile(activities=[ProfilerActivity.CPU], schedule=plan, on_trace_ready=save) as own:
     train(DataLoader(Numbers(96, 0.004), batch_size=4, num_workers=2), lambda step: own.step())
 """
-PROFILER = 4
+PROFILER = 5
 EVENTS = "events.bin"
 
 

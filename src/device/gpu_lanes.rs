@@ -4,13 +4,11 @@
 use crate::cupti::{Api, ApiCall, DeviceWork, WorkKind};
 use crate::gpu_steps::{GpuStep, LaunchedWork};
 use stallscope_core::timeline::{Interval, Nanos};
-use stallscope_core::trace::{Arg, FlowPoint, TraceWriter};
+use stallscope_core::trace::{Arg, FlowPoint, GPU, TraceWriter};
 use stallscope_core::tracing_feed::TracingFeed;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The GPU's process in the trace, after the loader, the trainer and the host's spans.
-const GPU: u32 = 4;
 /// Lanes of streams, and those of threads after them. None is that of the process, which would be its main thread.
 const FIRST_STREAM: u32 = 11;
 const FIRST_THREAD: u32 = 100_001;

@@ -8,6 +8,7 @@ mod standing;
 
 use crate::advice::predict;
 use crate::clock::{RunDelay, now, unix_now};
+use crate::event::DeviceEvent;
 use crate::pages::page_costs;
 use crate::proc::{Processes, Threads, has_rings};
 use crate::ring::{RING_WORDS, RingReader, Rings};
@@ -35,6 +36,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const FULL: u64 = RING_WORDS / 8;
 /// Between two looks at what the kernel says, and at what is in the rings: each look evicts caches of the training.
 const READ_EVERY: u64 = 200_000_000;
+/// Between two times at which what threads have used is kept for another look at the training.
+const KEEP_EVERY: u64 = 1_000_000_000;
 /// Between two reports to who watches.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How long workers of a training that has ended may take to end, too.
@@ -114,8 +117,16 @@ pub struct Outcome {
     pub path: PathBuf,
     /// What was told, where torch's profiler recorded, too: a trace of that can be joined with it.
     pub events: Option<PathBuf>,
+    /// The script used torch's profiler.
+    pub has_profiled: bool,
     /// The trace of the profiler that `stallscope torch` has started.
     pub profiled: Option<PathBuf>,
+}
+
+/// Whether an event is kept: CUPTI's records are many, and torch's profiler, which a training is looked at with once more, has
+/// its own.
+fn is_kept(words: &[u64]) -> bool {
+    DeviceEvent::is_recorded(words).is_none_or(|by_cupti| !by_cupti)
 }
 
 struct Collector {
@@ -124,6 +135,8 @@ struct Collector {
     main: u32,
     dropped: HashMap<usize, u64>,
     read_at: u64,
+    /// When what threads have used was last kept.
+    kept_at: u64,
     main_delay: Option<RunDelay>,
     workers: Vec<u32>,
     processes: Processes,
@@ -152,7 +165,7 @@ pub fn collect(
     }
     let main = rings.made_by();
     let part = Part {
-        folder: options.run_dir,
+        folder: Some(options.run_dir),
         warmup_steps: options.warmup_steps,
         steps: options.steps,
         traced: TracedSteps {
@@ -160,6 +173,7 @@ pub fn collect(
             count: options.trace_steps,
         },
         cores: usable_cores(),
+        without_device: false,
         log_header: None,
     };
     let mut collector = Collector {
@@ -168,6 +182,7 @@ pub fn collect(
         main,
         dropped: HashMap::new(),
         read_at: 0,
+        kept_at: 0,
         main_delay: RunDelay::of(main, main),
         workers: Vec::new(),
         processes: Processes::default(),
@@ -230,7 +245,13 @@ impl Collector {
     }
 
     fn drain(&mut self, reader: &mut RingReader) {
-        reader.drain(|_, pid, tid, words| self.note(&Told::Event { pid, tid, words }));
+        reader.drain(|_, pid, tid, words| {
+            let told = Told::Event { pid, tid, words };
+            match is_kept(words) {
+                true => self.note(&told),
+                false => drop(self.account.tell(&told)),
+            }
+        });
         let slots = reader.slots();
         // The training's process has one ring for what it does, and then one for what its GPU does.
         let own = slots.iter().filter(|slot| slot.pid == self.main);
@@ -273,8 +294,16 @@ impl Collector {
             return;
         }
         let threads = self.account.translation.threads();
+        let keeps = last || at.0 - self.kept_at >= KEEP_EVERY;
+        if keeps {
+            self.kept_at = at.0;
+        }
         for (pid, tid, usage) in self.threads.read(&threads, at) {
-            self.note(&Told::Usage { pid, tid, usage });
+            let told = Told::Usage { pid, tid, usage };
+            match keeps {
+                true => self.note(&told),
+                false => drop(self.account.tell(&told)),
+            }
         }
         let Some(cpu) = self.cpu_used() else { return };
         self.note(&Told::Cpu(cpu));
@@ -357,7 +386,8 @@ impl Collector {
         if let Some(measuring) = &self.account.measuring {
             measuring.end_trace(&mut report);
         }
-        let path = self.account.part.folder.join("report.json");
+        let folder = self.account.part.folder.clone().unwrap_or_default();
+        let path = folder.join("report.json");
         write_json(&mut report, &path).map_err(|source| CollectError::Write {
             path: path.clone(),
             source,
@@ -365,6 +395,7 @@ impl Collector {
         Ok(Outcome {
             report,
             path,
+            has_profiled: profiler.as_ref().is_some_and(|own| own.of_script),
             profiled: profiler
                 .and_then(|own| own.trace)
                 .filter(|_| events.is_some()),

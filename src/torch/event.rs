@@ -329,3 +329,4 @@ mod words;
 pub use device::{DeviceEvent, Kind};
 pub use stallscope_device::cupti::Api;
 pub use words::parse_head;
+pub(crate) use words::{pair, parts_of};

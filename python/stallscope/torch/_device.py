@@ -219,17 +219,23 @@ def _packages(torch: Any) -> List[str]:
     return list(dict.fromkeys([beside, *found]))
 
 
-def _drain() -> None:
-    """Wait, but not for long, until the device has done what the current stream has: only then are its records whole."""
+def drain() -> bool:
+    """Wait, but not for long, until the device has done what the current stream has: only then are its records whole.
+
+    False where it has not.
+    """
     try:
         event = sys.modules["torch"].cuda.Event()
         event.record()
         until = time.monotonic() + _PATIENCE
-        while not event.query() and time.monotonic() < until:
+        while not event.query():
+            if time.monotonic() >= until:
+                return False
             time.sleep(0.001)
+        return True
     except Exception:
         # CUDA may have failed, and with it the script.
-        pass
+        return False
 
 
 def finish() -> None:
@@ -238,7 +244,7 @@ def finish() -> None:
     if isinstance(device, Events):
         device.finish()
     elif _native.device_records():
-        _drain()
+        drain()
         _native.device_finish()
 
 
@@ -252,7 +258,7 @@ def give_up() -> None:
     leave_cupti()
     if _native.device_records():
         at = _now()
-        _drain()
+        drain()
         _native.device_finish()
         _by_events(_TAKEN, at)
 

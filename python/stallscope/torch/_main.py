@@ -256,8 +256,8 @@ def _returned(iterator: Any, current: Pass, at: int) -> None:
         current.returned += 1
         grad = torch.is_grad_enabled()
         _native.next_ends(current.key, number, True, grad, samples, at)
-        if STATE.profiler is not None:
-            STATE.profiler.returned(grad)
+        if STATE.profiler is not None and STATE.thread == get_ident():
+            STATE.profiler.returned(current, grad)
     except Exception as error:
         failed("the steps of the training", error)
 

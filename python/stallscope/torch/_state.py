@@ -76,7 +76,7 @@ def records() -> bool:
             _native.text("session", 0, json.dumps(session()))
             for text in STATE.problems:
                 _native.text("problem", 0, text)
-            _profiler.begin()
+            _profiler.begin(STATE.collector.folder)
     except Exception as error:
         sys.stderr.write(f"warning: stallscope cannot record this process: {error}\n")
         _native.stop()
@@ -112,10 +112,11 @@ def finish() -> None:
     STATE.options = None
     STATE.begun = False
     if collector is not None:
-        from stallscope.torch import _device
+        from stallscope.torch import _device, _profiler
 
         if profiler is not None:
-            profiler.finish(collector.folder)
+            profiler.finish()
+        _profiler.forget()
         _device.finish()
         _native.finish()
         _stage.record(False)

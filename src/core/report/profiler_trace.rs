@@ -126,8 +126,10 @@ pub struct JoinedRun {
     pub path: String,
     /// The first of the steps that are measured, as the training counts them from one.
     pub first_step: u64,
-    /// Waits for a batch in the trace that the hooks saw, too: around them, and one end is near.
+    /// Waits for a batch in the trace.
     pub waits: u64,
+    /// Of those, the ones that the hooks saw, too: around them, and one end is near.
+    pub seen: u64,
     /// Of those, the ones of which both ends are within 50 microseconds by both clocks.
     pub agree: u64,
     /// How far the furthest of them is off.
@@ -137,12 +139,12 @@ pub struct JoinedRun {
 impl JoinedRun {
     fn words(&self) -> String {
         let (path, first) = (&self.path, self.first_step);
-        let waits = match (self.waits, self.agree) {
-            (0, _) => "the trace has no waits for a batch to set its clock by".to_owned(),
-            (waits, agree) => {
-                let furthest = self.furthest_ns;
+        let waits = match self.waits {
+            0 => "the trace has no waits for a batch to set its clock by".to_owned(),
+            waits => {
+                let (seen, agree, furthest) = (self.seen, self.agree, self.furthest_ns);
                 format!(
-                    "{agree} of {waits} waits for a batch agree within 50 us, the furthest within {furthest}"
+                    "{seen} of {waits} waits for a batch are in both, {agree} within 50 us, all within {furthest}"
                 )
             }
         };

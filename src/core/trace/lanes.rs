@@ -9,8 +9,10 @@ pub const TRAINER: u32 = 2;
 /// Process of threads that belong to no lane, with their `tracing` spans.
 pub const HOST: u32 = 3;
 
-/// Process of what a profiler recorded of the host.
-pub const PROFILER: u32 = 4;
+/// Process of what a GPU says of itself.
+pub const GPU: u32 = 4;
+/// Process of what another profiler recorded of the host.
+pub const PROFILER: u32 = 5;
 
 /// Process and lane of a thread of another process. Numbers that are ours become some that no process has.
 pub fn foreign(process: u32, thread: u32) -> (u32, u32) {

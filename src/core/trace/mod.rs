@@ -21,7 +21,7 @@ mod writer;
 pub use compress::unpacked;
 pub use error::TraceError;
 pub use fields::{Arg, Number};
-pub use lanes::{HOST, LOADER, PROFILER, TRAINER, foreign, place};
+pub use lanes::{GPU, HOST, LOADER, PROFILER, TRAINER, foreign, place};
 pub use merge::{TracePart, merge};
 pub use shared::SharedTrace;
 pub use spans::{HostSpans, HostSpansError, install_layer, layer};

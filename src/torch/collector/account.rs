@@ -18,13 +18,16 @@ pub(crate) const CLAIMS: usize = 64;
 /// Which part of a training is measured, and where its trace goes.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    pub(crate) folder: PathBuf,
+    /// None where nothing is written.
+    pub(crate) folder: Option<PathBuf>,
     pub(crate) warmup_steps: u64,
     /// `None` for all behind them.
     pub(crate) steps: Option<u64>,
     pub(crate) traced: TracedSteps,
     /// Cores of the machine.
     pub(crate) cores: f64,
+    /// What the hooks recorded of the GPU is not known.
+    pub(crate) without_device: bool,
     /// The header of the log of its steps where it is one of several; by default of now.
     pub(crate) log_header: Option<LogHeader>,
 }
@@ -79,7 +82,8 @@ impl<'a> Account<'a> {
                 events,
                 of_gpu: true,
                 ..
-            } => self.gpu.lost(events),
+            } if self.tells_device.is_none() => self.gpu.lost(events),
+            Told::Dropped { of_gpu: true, .. } | Told::Full => {}
             Told::Dropped { pid, events, .. } => {
                 self.lost += events;
                 translation.dropped(pid);
@@ -99,10 +103,10 @@ impl<'a> Account<'a> {
             Some(
                 Event::Device(_)
                 | Event::Text {
-                    kind: TextKind::Timeline,
+                    kind: TextKind::Timeline | TextKind::Kernel | TextKind::Function,
                     ..
                 },
-            ) if self.tells_device.is_some() => {}
+            ) if self.tells_device.is_some() || self.part.without_device => {}
             Some(Event::Device(event)) => self.gpu.take(event, &self.translation.names),
             Some(event) => self.translation.take(pid, tid, event),
             None => {}
@@ -180,7 +184,8 @@ impl<'a> Account<'a> {
         if let Some(lanes) = self.translation.device_lanes() {
             self.gpu.begin(lanes, rule, &self.translation.names);
         }
-        let traced = Traced::create(&self.part.folder, self.part.traced, &rule)?;
+        let traced = self.part.folder.as_ref();
+        let traced = traced.map(|folder| Traced::create(folder, self.part.traced, &rule));
         let loaders = self.translation.loaders().map(|loader| &loader.settings);
         let out = loaders
             .map(|own| own.num_workers * own.prefetch_factor)
@@ -189,7 +194,7 @@ impl<'a> Account<'a> {
         let analysis = Analysis::new(rule, CLAIMS * out.unwrap_or(1).max(1));
         let session = &self.translation.session;
         let rank = session.rank.filter(|_| session.world_size > 1);
-        let steps = rank.map(|rank| {
+        let steps = rank.zip(self.part.folder.as_ref()).map(|(rank, folder)| {
             let rank = RankOf {
                 rank,
                 of: session.world_size,
@@ -197,14 +202,14 @@ impl<'a> Account<'a> {
             };
             let known = self.part.log_header.clone();
             let header = known.unwrap_or_else(|| LogHeader::now(rank, rule.warmup_steps, None));
-            StepLog::create(&self.part.folder, &header, &rule)
+            StepLog::create(folder, &header, &rule)
         });
         let steps = steps.and_then(|log| {
             let problems = &mut self.translation.problems;
             log.map_err(|error| problems.push(error.to_string())).ok()
         });
         let analysis = analysis.with_epochs(batches);
-        Ok(Some(Measuring::new(analysis, Some(traced), steps)))
+        Ok(Some(Measuring::new(analysis, traced.transpose()?, steps)))
     }
 
     /// What has been measured so far.

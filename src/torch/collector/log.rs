@@ -8,7 +8,7 @@
 //! Invariants: a file that ends anywhere is read up to its last whole entry; none grows beyond its limit.
 
 use super::CollectError;
-use crate::event::{MOST_WORDS, parse_head};
+use crate::event::{MOST_WORDS, pair, parse_head, parts_of};
 use crate::ring::VERSION;
 use stallscope_core::analysis::CpuReading;
 use stallscope_core::timeline::{Nanos, ThreadUsage};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// The file, beside the report.
 pub(crate) const EVENTS: &str = "events.bin";
-/// Some 400,000 samples.
+/// Some 400,000 samples with three parts each.
 pub(crate) const MOST_BYTES: u64 = 64 << 20;
 const MAGIC: u64 = u64::from_le_bytes(*b"stallevt");
 
@@ -53,6 +53,8 @@ pub(crate) enum Told<'a> {
         unix: u64,
         end: Option<bool>,
     },
+    /// The file has no room for what was told behind this.
+    Full,
 }
 
 const DROPPED: u32 = 1;
@@ -61,6 +63,7 @@ const USAGE: u32 = 3;
 const CPU: u32 = 4;
 const OTHERS: u32 = 5;
 const LOOK: u32 = 6;
+const FULL: u32 = 7;
 
 /// Words of an own entry, behind the first.
 const fn length(kind: u32) -> Option<usize> {
@@ -68,16 +71,9 @@ const fn length(kind: u32) -> Option<usize> {
         DROPPED | LOOK => Some(3),
         RUN_DELAY | CPU | OTHERS => Some(2),
         USAGE => Some(10),
+        FULL => Some(0),
         _ => None,
     }
-}
-
-const fn pair(low: u32, high: u32) -> u64 {
-    low as u64 | (high as u64) << 32
-}
-
-const fn halves(word: u64) -> (u32, u32) {
-    (word as u32, (word >> 32) as u32)
 }
 
 impl Told<'_> {
@@ -129,6 +125,7 @@ impl Told<'_> {
                 let end = end.map_or(0, |said| 1 + u64::from(said));
                 own(LOOK, &[at.0, *unix, end]);
             }
+            Told::Full => own(FULL, &[]),
         }
     }
 
@@ -149,7 +146,7 @@ impl Told<'_> {
                 delay: Nanos(words[1]),
             },
             USAGE => {
-                let (pid, tid) = halves(words[0]);
+                let (pid, tid) = parts_of(words[0]);
                 let usage = ThreadUsage {
                     at: Nanos(words[1]),
                     user: Nanos(words[2]),
@@ -170,6 +167,7 @@ impl Told<'_> {
                 unix: words[1],
                 end: words[2].checked_sub(1).map(|said| said != 0),
             },
+            FULL => Told::Full,
             _ => return None,
         })
     }
@@ -212,11 +210,18 @@ impl Log {
     }
 
     fn put(&mut self, words: &[u64]) {
-        let Some(left) = self.left.checked_sub(8 * words.len() as u64) else {
+        // The last entry says that it is.
+        let room = self.left.checked_sub(8 * words.len() as u64);
+        let Some(left) = room.filter(|left| *left >= 8) else {
+            self.append(&[pair(0, FULL)]);
             self.close();
             return;
         };
         self.left = left;
+        self.append(words);
+    }
+
+    fn append(&mut self, words: &[u64]) {
         let Some(out) = &mut self.out else { return };
         let mut written = words.iter().map(|word| out.write_all(&word.to_le_bytes()));
         if let Some(failure) = written.find_map(Result::err) {
@@ -234,16 +239,12 @@ impl Log {
     pub(super) fn finish(mut self, is_wanted: bool) -> io::Result<Option<PathBuf>> {
         self.close();
         match self.failure {
-            None if is_wanted => return Ok(Some(self.path)),
-            None => {}
-            Some(failure) if is_wanted => {
+            None if is_wanted => Ok(Some(self.path)),
+            failure => {
                 fs::remove_file(&self.path).ok();
-                return Err(failure);
+                failure.filter(|_| is_wanted).map_or(Ok(None), Err)
             }
-            Some(_) => {}
         }
-        fs::remove_file(&self.path)?;
-        Ok(None)
     }
 }
 
@@ -289,7 +290,7 @@ impl LoggedEvents {
 
     /// The next entry; `None` behind the last whole one.
     pub(crate) fn next(&mut self) -> Option<Told<'_>> {
-        let (pid, tid) = halves(self.word()?);
+        let (pid, tid) = parts_of(self.word()?);
         self.words.clear();
         let count = match pid {
             0 => length(tid)?,
@@ -365,6 +366,7 @@ mod tests {
             look(None),
             look(Some(false)),
             look(Some(true)),
+            Told::Full,
         ]
     }
 
@@ -404,11 +406,12 @@ mod tests {
     #[test]
     fn a_file_is_no_larger_than_it_may_be_and_is_deleted_where_nobody_wants_it() {
         let folder = tempfile::tempdir().unwrap();
-        let path = written(folder.path(), 100).finish(true).unwrap().unwrap();
-        assert!(fs::metadata(&path).unwrap().len() <= 100);
+        let path = written(folder.path(), 88).finish(true).unwrap().unwrap();
+        assert!(fs::metadata(&path).unwrap().len() <= 88);
         let mut log = LoggedEvents::open(folder.path()).unwrap();
         assert_eq!(log.next(), all(&EVENT).into_iter().next());
-        assert_eq!(written(folder.path(), 100).finish(false).unwrap(), None);
+        assert_eq!(log.next(), Some(Told::Full));
+        assert_eq!(written(folder.path(), 88).finish(false).unwrap(), None);
         assert!(!path.exists());
     }
 

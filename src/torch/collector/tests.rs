@@ -36,11 +36,8 @@ fn asks(writer: &mut RingWriter, at: u64) {
 
 /// One batch is drawn, made and trained on from `at` on.
 fn batch(writer: &mut RingWriter, number: u64, at: u64) {
-    let (batch, half) = (Batch { pass: PASS, number }, FETCH / 2);
-    let span = |start, length| Span {
-        start,
-        end: start + length,
-    };
+    let batch = Batch { pass: PASS, number };
+    let span = Span { start: at, end: at };
     asks(writer, at);
     say(
         writer,
@@ -48,11 +45,21 @@ fn batch(writer: &mut RingWriter, number: u64, at: u64) {
             batch,
             worker: 0,
             samples: 2,
-            sampler: span(at, 0),
+            sampler: span,
             put: at,
             cpu: 0,
         },
     );
+    batch_of(writer, PASS, number, at);
+}
+
+/// One batch that was drawn is made and trained on.
+fn batch_of(writer: &mut RingWriter, pass: Pass, number: u64, at: u64) {
+    let (batch, half) = (Batch { pass, number }, FETCH / 2);
+    let span = |start, length| Span {
+        start,
+        end: start + length,
+    };
     for place in 0..2 {
         let decode = PartTime {
             part: 0,
@@ -111,8 +118,8 @@ fn batch(writer: &mut RingWriter, number: u64, at: u64) {
     }
 }
 
-/// Writes so many batches; returns when the first began.
-fn training(writer: &mut RingWriter, batches: u64) -> u64 {
+/// Says what the training is, whose passes have so many batches.
+fn session(writer: &mut RingWriter, batches: u64) {
     let session = serde_json::json!({
         "torch": "2.x", "python": "3.x", "command": ["train.py"], "pid": std::process::id(),
         "rank": null, "world_size": 1, "threads": 1, "missing": [],
@@ -121,6 +128,11 @@ fn training(writer: &mut RingWriter, batches: u64) -> u64 {
     texts(writer, TextKind::Part, "decode");
     let loader = serde_json::json!({"batch_size": 2, "num_workers": 0, "batches": batches, "samples": 2 * batches});
     texts(writer, TextKind::Loader, &loader.to_string());
+}
+
+/// Writes so many batches; returns when the first began.
+fn training(writer: &mut RingWriter, batches: u64) -> u64 {
+    session(writer, batches);
     let begun = now() - batches * (FETCH + STEP) - 10 * MS;
     say(
         writer,
@@ -187,7 +199,7 @@ fn a_training_becomes_a_report_and_a_trace() {
 /// The part that [`options`] asks for.
 fn part(folder: &std::path::Path) -> Part {
     Part {
-        folder: folder.to_owned(),
+        folder: Some(folder.to_owned()),
         warmup_steps: 3,
         steps: Some(20),
         traced: TracedSteps {
@@ -195,6 +207,7 @@ fn part(folder: &std::path::Path) -> Part {
             count: 10,
         },
         cores: usable_cores(),
+        without_device: false,
         log_header: None,
     }
 }
@@ -205,7 +218,7 @@ fn what_was_told_gives_the_same_report_again() {
     let rings = Rings::create().unwrap();
     let mut writer = rings.claim().unwrap();
     training(&mut writer, 40);
-    texts(&mut writer, TextKind::Profiler, "{}");
+    texts(&mut writer, TextKind::Profiler, r#"{"of_script": true}"#);
     drop(writer);
     rings.finish();
     let outcome = collect(&rings, options(folder.path()), None).unwrap();

@@ -2,7 +2,7 @@
 //! together from, with numbers in the place of names.
 
 use super::Span;
-use super::words::{pair, parts_of};
+use super::words::{pair, parse_head, parts_of};
 use stallscope_core::timeline::{Interval, Nanos};
 use stallscope_device::cupti::{
     Activity, Api, ApiCall, DeviceWork, Direction, HostMemory, RecordCount, WorkKind,
@@ -191,6 +191,18 @@ impl DeviceEvent {
                 correlation: *correlation,
             })),
             DeviceEvent::Told { .. } => None,
+        }
+    }
+
+    /// Whether the event in `words`, where it is one of these, tells of a single piece of work or a call, as CUPTI records it;
+    /// others are few.
+    pub(crate) fn is_recorded(words: &[u64]) -> Option<bool> {
+        let (kind, detail, _) = parse_head(*words.first()?);
+        match kind {
+            WORK => Some(detail != Kind::Timed.number()),
+            CALL => Some(true),
+            TOLD => Some(false),
+            _ => None,
         }
     }
 

@@ -29,11 +29,11 @@ impl Pass {
     }
 }
 
-pub(super) const fn pair(low: u32, high: u32) -> u64 {
+pub(crate) const fn pair(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
-pub(super) const fn parts_of(word: u64) -> (u32, u32) {
+pub(crate) const fn parts_of(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 

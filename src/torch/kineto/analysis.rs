@@ -2,11 +2,12 @@
 
 use super::breakdown::{Categories, steps_of, union};
 use super::device::{Activities, Device, count, doubt};
+use super::error::AnalyzeError;
 use super::reader::ReadError;
 use super::steps::{Loop, Rows};
 use super::trace::{Trace, WorkWhat};
 use crate::advice::shape;
-use crate::collector::{CLAIMS, CollectError};
+use crate::collector::CLAIMS;
 use crate::measuring::{Measuring, Traced};
 use crate::translation::lanes::Lanes;
 use serde_json::json;
@@ -14,12 +15,11 @@ use stallscope_core::analysis::predict::{LoopCosts, StepCosts};
 use stallscope_core::analysis::{
     Analysis, Cause, Change, Suggestion, Summary, Verdict, WORTH_TRYING, WindowRule,
 };
-use stallscope_core::ranks::{LogError, LogHeader, LogUnwritten, RankOf, StepLog};
+use stallscope_core::ranks::{LogHeader, LogUnwritten, RankOf, StepLog};
 use stallscope_core::report::{
     DeviceReport, ProfilerTrace, Report, Status, StepTime, TimelineReport, TimelineSource,
 };
-use stallscope_core::timeline::{Interval, Nanos, Record, StageKind, StageNameError};
-use stallscope_core::trace::TraceError;
+use stallscope_core::timeline::{Interval, Nanos, Record, StageKind};
 use stallscope_core::tracing_feed::TracedSteps;
 use stallscope_device::collected::CollectedSteps;
 use stallscope_device::cupti::{Activity, ApiCall};
@@ -50,16 +50,34 @@ pub struct AnalyzeOptions {
 }
 
 impl AnalyzeOptions {
+    /// What the trace is called in errors.
+    pub(super) fn name(&self) -> String {
+        self.trace.display().to_string()
+    }
+
+    /// The trace in `source`; where steps are told by a range, it has that.
+    pub(super) fn read(&self, source: &mut dyn Read) -> Result<Trace, AnalyzeError> {
+        let trace = Trace::read(source, &self.name(), self.step.as_deref())?;
+        match &self.step {
+            Some(step) if trace.steps.is_empty() => Err(AnalyzeError::NoRange {
+                path: self.name(),
+                step: step.clone(),
+                ranges: ranges_of(&trace),
+            }),
+            _ => Ok(trace),
+        }
+    }
+
     pub(super) fn open(&self) -> Result<File, ReadError> {
         File::open(&self.trace).map_err(|source| ReadError::Open {
-            path: self.trace.display().to_string(),
+            path: self.name(),
             source,
         })
     }
 
     pub(super) fn device_of(&self, trace: &Trace) -> Result<Option<Device>, AnalyzeError> {
         Device::of(trace, self.device).map_err(|known| AnalyzeError::NoDevice {
-            path: self.trace.display().to_string(),
+            path: self.name(),
             device: self.device.unwrap_or(0),
             known,
         })
@@ -78,128 +96,13 @@ impl AnalyzeOptions {
             None => out.clone(),
         };
         if let Some(rank) = rank.filter(|_| folder.exists()) {
-            let path = self.trace.display().to_string();
+            let path = self.name();
             return Err(AnalyzeError::SameRank { path, rank });
         }
         // Whether that went well shows at once.
         fs::create_dir_all(&folder).ok();
         Ok(Some(folder))
     }
-}
-
-/// Why there is no report.
-#[derive(Debug, thiserror::Error)]
-pub enum AnalyzeError {
-    /// The file.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// Nobody can tell where a step begins.
-    #[error(
-        "{path} has no steps: no `ProfilerStep#` and no `enumerate(DataLoader)#`{ranges}\n  \
-         try: profiler.step() in the training loop, or --step with the name of a range around each step"
-    )]
-    NoSteps {
-        /// Which.
-        path: String,
-        /// The ranges that it has.
-        ranges: String,
-    },
-    /// No range has the name that begins a step.
-    #[error(
-        "no range in {path} is called {step:?}{ranges}\n  try: --step with the name of a range around each step"
-    )]
-    NoRange {
-        /// Which.
-        path: String,
-        /// As asked for.
-        step: String,
-        /// The ranges that it has.
-        ranges: String,
-    },
-    /// A GPU that did nothing.
-    #[error("GPU {device} did nothing in {path}: {known}\n  try: another --device, or none")]
-    NoDevice {
-        /// The trace.
-        path: String,
-        /// As asked for.
-        device: u32,
-        /// Those with work.
-        known: String,
-    },
-    /// More steps are left out than there are.
-    #[error(
-        "{path} has {steps} steps, and the first {warmup} are left out\n  try: a smaller --warmup-steps"
-    )]
-    TooFewSteps {
-        /// The trace.
-        path: String,
-        /// It has so many.
-        steps: usize,
-        /// As asked for.
-        warmup: u64,
-    },
-    /// A trace before it was of the same rank.
-    #[error(
-        "{path} is of rank {rank}, as one of the traces before it\n  try: one trace of each rank"
-    )]
-    SameRank {
-        /// Which.
-        path: String,
-        /// Its rank.
-        rank: u32,
-    },
-    /// The log of a rank's steps cannot be written.
-    #[error(transparent)]
-    Log(#[from] LogUnwritten),
-    /// The trace cannot be started.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// What the run told of itself.
-    #[error(transparent)]
-    Run(#[from] CollectError),
-    /// The run's own report.
-    #[error(
-        "cannot use the report {path}: {why}\n  try: the folder that `stallscope torch` printed last"
-    )]
-    Report {
-        /// Which.
-        path: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The log of the run's steps.
-    #[error(transparent)]
-    Steps(#[from] LogError),
-    /// The trace is of another training.
-    #[error(
-        "{path} is not of the run in {run}: {found} of {waits} waits for a batch in the trace are in the run's records\n  \
-         try: the trace that torch.profiler wrote during that run"
-    )]
-    OtherRun {
-        /// The trace.
-        path: String,
-        /// The run's folder.
-        run: String,
-        /// Waits of the trace that were found.
-        found: usize,
-        /// Waits in it.
-        waits: usize,
-    },
-    /// They have no step in common.
-    #[error(
-        "no training step of the run in {run} lies within {path}{why}\n  try: profile 3 steps or more"
-    )]
-    NoCommonStep {
-        /// The trace.
-        path: String,
-        /// The run's folder.
-        run: String,
-        /// What is known of the reason.
-        why: String,
-    },
-    /// Never, as long as the rows have names that can be.
-    #[error(transparent)]
-    Rows(#[from] StageNameError),
 }
 
 /// What the trace says.
@@ -218,18 +121,11 @@ pub fn analyze_from(
     source: &mut dyn Read,
     options: &AnalyzeOptions,
 ) -> Result<Report, AnalyzeError> {
-    let path = options.trace.display().to_string();
-    let mut trace = Trace::read(source, &path, options.step.as_deref())?;
+    let path = options.name();
+    let mut trace = options.read(source)?;
     let zero = trace.zero();
     let host = trace.host(zero);
     let device = options.device_of(&trace)?;
-    if let Some(step) = options.step.as_ref().filter(|_| trace.steps.is_empty()) {
-        return Err(AnalyzeError::NoRange {
-            path,
-            step: step.clone(),
-            ranges: ranges_of(&trace),
-        });
-    }
     let does = union([&host.operators, &host.calls, &host.communicates]);
     let launches = device
         .as_ref()
@@ -258,7 +154,8 @@ pub fn analyze_from(
     let mut run = Run::begin(options, &training, beside, of_rank, trace.unix(zero))?;
     run.steps(&trace, zero, &training, device.as_ref())?;
     let costs = std::mem::take(&mut run.costs);
-    let mut report = run.report(&trace, options, device.as_ref());
+    let gain = costs.without_waits().unwrap_or(1.0);
+    let mut report = run.report(&trace, options, device.as_ref(), gain);
     let number = device.as_ref().map(|device| device.number);
     let categories = Categories::of(&trace, number, zero, &host);
     report.profiler_trace = Some(ProfilerTrace {
@@ -486,7 +383,13 @@ impl Run {
         self.measuring.finish(self.lanes.infos())
     }
 
-    fn report(self, trace: &Trace, options: &AnalyzeOptions, device: Option<&Device>) -> Report {
+    fn report(
+        self,
+        trace: &Trace,
+        options: &AnalyzeOptions,
+        device: Option<&Device>,
+        gain: f64,
+    ) -> Report {
         let name = name_of(&options.trace);
         let config = json!({
             "trace": options.trace.display().to_string(),
@@ -517,7 +420,7 @@ impl Run {
         // Of threads and samples it has no more than that.
         report.workers.clear();
         report.slowest_samples.clear();
-        report.verdict = Some(verdict(&summary, &self.rows, self.rule.device_beside));
+        report.verdict = Some(verdict(&summary, &self.rows, self.rule.device_beside, gain));
         self.measuring.end_trace(&mut report);
         report
     }
@@ -564,8 +467,8 @@ impl Busy {
     }
 }
 
-/// The verdict; where the loader binds, what shows more of it.
-fn verdict(summary: &Summary, rows: &Rows, device_beside: bool) -> Verdict {
+/// The verdict; where the loader binds, what shows more of it. Without data wait the steps are `gain` times as fast.
+fn verdict(summary: &Summary, rows: &Rows, device_beside: bool, gain: f64) -> Verdict {
     // Nothing is known of workers and cores.
     let shape = shape(rows.pipeline, 0, 1, device_beside, 1.0);
     let mut verdict = Verdict::of(summary, &shape);
@@ -580,6 +483,8 @@ fn verdict(summary: &Summary, rows: &Rows, device_beside: bool) -> Verdict {
         };
         let rest = summary.time().0.saturating_sub(length.0).max(1);
         let at_most = summary.time().0 as f64 / rest as f64;
+        // Without waits the host launches further ahead, too.
+        let at_most = at_most.max(gain);
         let own = Suggestion::new(Change::Words(words.to_owned()), at_most);
         (own.at_most >= WORTH_TRYING).then_some(own)
     });

@@ -2,9 +2,10 @@
 //! give once more, of the steps that lie within the trace, with what its GPU did by the trace.
 
 use super::align::{AGREES, Aligned, align};
-use super::analysis::{AnalyzeError, AnalyzeOptions, lacks, profiler_trace};
+use super::analysis::{AnalyzeOptions, lacks, profiler_trace};
 use super::breakdown::Categories;
 use super::device::{Activities, Device, count, doubt};
+use super::error::AnalyzeError;
 use super::slices::Slices;
 use super::trace::{Host, Span, Trace};
 use crate::advice::predict;
@@ -15,12 +16,30 @@ use crate::translation::lanes::MAIN;
 use crate::translation::{Chunk, Translation, Wanted};
 use serde_json::json;
 use stallscope_core::ranks::{RankLog, STEP_LOG};
-use stallscope_core::report::{JoinedRun, ProfilerTrace, Report, TimelineSource, TorchReport};
+use stallscope_core::report::{JoinedRun, ProfilerTrace, Report, TimelineSource};
 use stallscope_core::timeline::{Interval, Nanos, Record, StageKind};
 use stallscope_core::tracing_feed::TracedSteps;
 use stallscope_device::cupti::Api;
+use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// A trace and a run of the same training.
+struct Pair<'a> {
+    options: &'a AnalyzeOptions,
+    trace: Trace,
+    host: Host,
+    device: Option<Device>,
+    /// The run's folder, and its report on all of it.
+    run: PathBuf,
+    recorded: Report,
+    clock: Aligned,
+    /// What is zero on the hooks' clock, as the trace has it.
+    zero: i64,
+    common: Common,
+    /// Steps of those that are not measured.
+    left_out: u64,
+}
 
 /// The report on the steps of a run that lie within the trace. The run is that in the folder `run`, or there the one of the
 /// trace's rank.
@@ -28,115 +47,233 @@ use std::path::Path;
 /// # Errors
 /// As of [`analyze`](super::analyze); a run that kept nothing, or is another one's.
 pub fn join(options: &AnalyzeOptions, run: &Path) -> Result<Report, AnalyzeError> {
-    let path = options.trace.display().to_string();
-    let mut trace = Trace::read(&mut options.open()?, &path, options.step.as_deref())?;
-    let of_rank = trace.world.or(options.rank);
-    let of_rank = of_rank.map(|(rank, _)| run.join(format!("rank-{rank}")));
-    let of_rank = of_rank.filter(|own| !run.join(EVENTS).exists() && own.is_dir());
-    let run = of_rank.as_deref().unwrap_or(run);
-    let heard = Heard::of(run)?;
-    let clock = heard.on_one_clock(&trace, &path, run)?;
-    let zero = -clock.shift;
-    let begins = Nanos(trace.zero().saturating_sub(zero).max(0) as u64);
-    let host = trace.host(zero);
-    let recording = Interval::new(begins, end_of(&trace, zero, &host).max(begins));
-    let no_step = |why: String| AnalyzeError::NoCommonStep {
-        path: path.clone(),
-        run: run.display().to_string(),
-        why,
-    };
-    let common = heard.steps_in(recording).ok_or_else(|| {
-        let length = recording.end - heard.until.max(recording.start);
-        no_step(match (heard.is_whole, recording.end > heard.until) {
-            (false, true) => format!(
-                ": what the run kept ends {length} before it, since only its first 64 MiB are kept"
-            ),
-            _ => String::new(),
-        })
-    })?;
-    let device = options.device_of(&trace)?;
-    // What the step before them still did on the GPU is not in the trace.
-    let left_out = options.warmup_steps + u64::from(device.is_some());
-    let warmup = common.first + left_out;
-    let measured = common.count.checked_sub(left_out);
-    let measured = measured.filter(|count| *count > 0);
-    let steps = measured.ok_or_else(|| AnalyzeError::TooFewSteps {
-        path: path.clone(),
-        steps: common.count as usize,
-        warmup: left_out,
-    })?;
-    let recorded = report_of(run)?;
-    let own = recorded.torch.as_ref().and_then(|torch| torch.session.rank);
-    let rank = options.rank.map(|(number, _)| own.unwrap_or(number));
-    let folder = options.made_folder(rank)?;
-    let header = match run.join(STEP_LOG).exists() {
-        true => Some(RankLog::read(run)?.header),
-        false => None,
-    };
-    let costs = recorded.torch.as_ref().map(|torch| &torch.costs);
-    let part = Part {
-        folder: folder.unwrap_or_else(|| run.to_owned()),
-        warmup_steps: warmup,
-        steps: Some(steps),
-        traced: TracedSteps {
-            first: common.first,
-            count: options.traced_steps.min(common.count),
-        },
-        cores: costs.map_or(1.0, |costs| costs.cores),
-        log_header: header.map(|mut header| {
-            header.warmup_steps = warmup;
-            header
-        }),
-    };
-    let mut account = retold(run, part, &trace, zero, device.as_ref())?;
+    let pair = Pair::of(options, run)?;
+    let mut account = pair.retold()?;
     let mut report = account.standing(true);
-    report.machine = recorded.machine;
-    report.recorder = recorded.recorder;
-    report.config = json!({
-        "trace": path,
-        "run": run.display().to_string(),
-        "warmup_steps": options.warmup_steps,
-    });
-    if let (Some(TorchReport { costs: own, .. }), Some(costs)) = (&mut report.torch, costs) {
-        own.pages = costs.pages;
+    pair.measured(&account, &mut report);
+    if let Some(measuring) = account.measuring.take() {
+        if let Some(own) = measuring.trace() {
+            let (path, window) = (options.name(), pair.common.interval);
+            let slices = Slices::read(&mut options.open()?, &path, pair.zero, window)?;
+            own.with(|own| slices.write(own, pair.trace.trainer()));
+        }
+        measuring.end_trace(&mut report);
     }
-    if let Some(summary) = account.summary() {
-        account.measured(&mut report, &summary);
+    let session = &account.translation.session;
+    report.profiler_trace = Some(ProfilerTrace {
+        rank: session.rank,
+        world_size: (session.world_size > 1).then_some(session.world_size),
+        ..pair.of_trace()
+    });
+    Ok(report)
+}
+
+impl<'a> Pair<'a> {
+    fn of(options: &'a AnalyzeOptions, run: &Path) -> Result<Pair<'a>, AnalyzeError> {
+        let mut trace = options.read(&mut options.open()?)?;
+        let of_rank = trace.world.or(options.rank);
+        let of_rank = of_rank.map(|(rank, _)| run.join(format!("rank-{rank}")));
+        let of_rank = of_rank.filter(|own| !run.join(EVENTS).exists() && own.is_dir());
+        let run = of_rank.unwrap_or_else(|| run.to_owned());
+        let heard = Heard::of(&run)?;
+        let recorded = report_of(&run)?;
+        options.are_of_one_rank(&trace, &recorded, &run)?;
+        let clock = heard.on_one_clock(&trace, options, &run)?;
+        let zero = -clock.shift;
+        let begins = Nanos(trace.zero().saturating_sub(zero).max(0) as u64);
+        let host = trace.host(zero);
+        let recording = Interval::new(begins, end_of(&trace, zero, &host).max(begins));
+        let device = options.device_of(&trace)?;
+        let no_step = || AnalyzeError::NoCommonStep {
+            path: options.name(),
+            run: run.display().to_string(),
+        };
+        let common = heard.steps_in(recording).ok_or_else(no_step)?;
+        // What the step before them still did on the GPU is not in the trace.
+        let left_out = options.warmup_steps + u64::from(device.is_some());
+        match common.steps.checked_sub(left_out) {
+            None | Some(0) if options.warmup_steps == 0 => return Err(no_step()),
+            None | Some(0) => {
+                return Err(AnalyzeError::TooFewSteps {
+                    path: options.name(),
+                    steps: common.steps as usize,
+                    warmup: options.warmup_steps,
+                });
+            }
+            Some(_) => {}
+        }
+        Ok(Pair {
+            options,
+            trace,
+            host,
+            device,
+            run,
+            recorded,
+            clock,
+            zero,
+            common,
+            left_out,
+        })
+    }
+
+    /// The first step that is measured, from zero, and how many.
+    fn steps(&self) -> (u64, u64) {
+        let Common { first, steps, .. } = self.common;
+        (first + self.left_out, steps - self.left_out)
+    }
+
+    /// Which part of the run is told again.
+    fn part(&self) -> Result<Part, AnalyzeError> {
+        let session = self.recorded.torch.as_ref().map(|torch| &torch.session);
+        let rank = session.and_then(|session| session.rank);
+        let rank = self.options.rank.map(|(number, _)| rank.unwrap_or(number));
+        let header = match self.run.join(STEP_LOG).exists() {
+            true => Some(RankLog::read(&self.run)?.header),
+            false => None,
+        };
+        let (warmup_steps, steps) = self.steps();
+        let costs = self.recorded.torch.as_ref().map(|torch| &torch.costs);
+        let device = self.recorded.device.as_ref();
+        let timeline = device.and_then(|own| own.timeline.as_ref());
+        Ok(Part {
+            folder: self.options.made_folder(rank)?,
+            warmup_steps,
+            steps: Some(steps),
+            traced: TracedSteps {
+                first: self.common.first_batch,
+                count: self.options.traced_steps.min(self.common.batches),
+            },
+            cores: costs.map_or(1.0, |costs| costs.cores),
+            // CUPTI's records are not kept.
+            without_device: timeline.is_some_and(|own| own.source == TimelineSource::Cupti),
+            log_header: header.map(|mut header| {
+                header.warmup_steps = warmup_steps;
+                header
+            }),
+        })
+    }
+
+    /// Tells an account what the run was told, and what its GPU did by the trace.
+    fn retold(&self) -> Result<Account<'_>, AnalyzeError> {
+        let (trace, zero) = (&self.trace, self.zero);
+        let mut log = LoggedEvents::open(&self.run)?;
+        let mut account = Account::new(self.part()?, log.main);
+        if let Some(device) = &self.device {
+            let mut activities = Activities::of(trace, zero, device);
+            let tells = move |at, gpu: &mut Gpu| {
+                activities.before(at, |activity, has_call| {
+                    gpu.take_activity(activity, has_call);
+                });
+                gpu.all_is_told_until(at, count(trace));
+            };
+            let timeline = json!({"source": "trace", "device": device.name(trace)});
+            account.device_is_told_by(&timeline, Box::new(tells));
+            let functions = &mut account.translation.names.functions;
+            for call in &trace.calls {
+                let number = call.name | u32::from(call.api == Api::Runtime) << 31;
+                let name = || trace.texts[call.name as usize].clone();
+                functions.entry(number).or_insert_with(name);
+            }
+        }
+        let (mut last, mut is_over) = (Nanos::ZERO, false);
+        while !account.translation.is_over()
+            && let Some(told) = log.next()
+        {
+            if let Told::Look { at, end, .. } = told {
+                (last, is_over) = (at, end.is_some());
+            }
+            account.tell(&told)?;
+        }
+        if !is_over {
+            account.tell(&Told::Look {
+                at: last,
+                unix: 0,
+                end: Some(true),
+            })?;
+        }
+        Ok(account)
+    }
+
+    /// Adds what was measured, and what only the run's own report has.
+    fn measured(&self, account: &Account<'_>, report: &mut Report) {
+        report.machine = self.recorded.machine.clone();
+        report.recorder = self.recorded.recorder.clone();
+        report.config = json!({
+            "trace": self.options.name(),
+            "run": self.run.display().to_string(),
+            "warmup_steps": self.options.warmup_steps,
+        });
+        if let (Some(own), Some(torch)) = (&mut report.torch, &self.recorded.torch) {
+            own.costs.pages = torch.costs.pages;
+            // Of others it is not known what the GPU did.
+            own.costs.keep_last(self.steps().1);
+        }
+        let Some(summary) = account.summary() else {
+            return;
+        };
+        account.measured(report, &summary);
         if let (Some(verdict), Some(torch)) = (&mut report.verdict, &report.torch) {
             predict(verdict, &torch.costs);
         }
         let timeline = report.device.as_mut().and_then(|own| own.timeline.as_mut());
         if let Some(timeline) = timeline.filter(|own| own.source == TimelineSource::Trace) {
-            timeline.doubt = doubt(timeline.kernels, &trace.losses);
+            timeline.doubt = doubt(timeline.kernels, &self.trace.losses);
         }
     }
-    if let Some(measuring) = account.measuring.take() {
-        let slices = Slices::read(&mut options.open()?, &path, zero, common.interval)?;
-        if let Some(own) = measuring.trace() {
-            own.with(|own| slices.write(own, trace.trainer()));
+
+    /// What is said of the trace itself.
+    fn of_trace(&self) -> ProfilerTrace {
+        let (trace, zero, clock) = (&self.trace, self.zero, self.clock);
+        let number = self.device.as_ref().map(|device| device.number);
+        let categories = Categories::of(trace, number, zero, &self.host);
+        ProfilerTrace {
+            lacks: match self.device {
+                Some(_) => lacks(trace, self.device.as_ref()),
+                None => Vec::new(),
+            },
+            joined: Some(JoinedRun {
+                path: self.run.display().to_string(),
+                first_step: self.steps().0 + 1,
+                waits: trace.nexts.len() as u64,
+                seen: clock.found as u64,
+                agree: clock.agree as u64,
+                furthest_ns: clock.furthest,
+            }),
+            ..profiler_trace(trace, self.options.name(), zero, number, &categories)
         }
-        measuring.end_trace(&mut report);
     }
-    let number = device.as_ref().map(|device| device.number);
-    let categories = Categories::of(&trace, number, zero, &host);
-    let session = &account.translation.session;
-    report.profiler_trace = Some(ProfilerTrace {
-        lacks: match device {
-            Some(_) => lacks(&trace, device.as_ref()),
-            None => Vec::new(),
-        },
-        joined: Some(JoinedRun {
-            path: run.display().to_string(),
-            first_step: warmup + 1,
-            waits: clock.found as u64,
-            agree: clock.agree as u64,
-            furthest_ns: clock.furthest,
-        }),
-        rank: session.rank,
-        world_size: (session.world_size > 1).then_some(session.world_size),
-        ..profiler_trace(&trace, path, zero, number, &categories)
-    });
-    Ok(report)
+}
+
+impl AnalyzeOptions {
+    /// Whether trace and run are of the same rank.
+    fn are_of_one_rank(
+        &self,
+        trace: &Trace,
+        recorded: &Report,
+        run: &Path,
+    ) -> Result<(), AnalyzeError> {
+        let session = recorded.torch.as_ref().map(|torch| &torch.session);
+        let own = session.filter(|session| session.world_size > 1);
+        let (own, theirs) = (own.and_then(|session| session.rank), trace.world);
+        let is_other = match (own, theirs) {
+            (Some(own), Some((theirs, _))) => own != theirs,
+            // Of several traces each has a rank's run.
+            (own, _) => own.is_none() && self.rank.is_some(),
+        };
+        if is_other {
+            let name = |rank: Option<u32>| match rank {
+                Some(rank) => format!("of rank {rank}"),
+                None => "of no rank".to_owned(),
+            };
+            return Err(AnalyzeError::OtherRank {
+                path: self.name(),
+                theirs: name(theirs.or(self.rank).map(|(rank, _)| rank)),
+                run: run.display().to_string(),
+                own: name(own),
+            });
+        }
+        Ok(())
+    }
 }
 
 /// The report on all of a run.
@@ -160,72 +297,30 @@ fn end_of(trace: &Trace, zero: i64, host: &Host) -> Nanos {
     last.unwrap_or_default()
 }
 
-/// Tells an account what the run was told, and what its GPU did by the trace.
-fn retold<'a>(
-    run: &Path,
-    part: Part,
-    trace: &'a Trace,
-    zero: i64,
-    device: Option<&'a Device>,
-) -> Result<Account<'a>, AnalyzeError> {
-    let mut log = LoggedEvents::open(run)?;
-    let mut account = Account::new(part, log.main);
-    if let Some(device) = device {
-        let mut activities = Activities::of(trace, zero, device);
-        let tells = move |at, gpu: &mut Gpu| {
-            activities.before(at, |activity, has_call| {
-                gpu.take_activity(activity, has_call);
-            });
-            gpu.all_is_told_until(at, count(trace));
-        };
-        let timeline = json!({"source": "trace", "device": device.name(trace)});
-        account.device_is_told_by(&timeline, Box::new(tells));
-        let functions = &mut account.translation.names.functions;
-        for call in &trace.calls {
-            let number = call.name | u32::from(call.api == Api::Runtime) << 31;
-            let name = || trace.texts[call.name as usize].clone();
-            functions.entry(number).or_insert_with(name);
-        }
-    }
-    let (mut last, mut is_over) = (Nanos::ZERO, false);
-    while !account.translation.is_over()
-        && let Some(told) = log.next()
-    {
-        if let Told::Look { at, end, .. } = told {
-            (last, is_over) = (at, end.is_some());
-        }
-        account.tell(&told)?;
-    }
-    if !is_over {
-        account.tell(&Told::Look {
-            at: last,
-            unix: 0,
-            end: Some(true),
-        })?;
-    }
-    Ok(account)
-}
-
 /// What the hooks told, before it is known which part of it is wanted.
 #[derive(Default)]
 struct Heard {
-    /// When the process that trains waited for batches, in order.
+    /// The process that trains.
+    main: u32,
+    /// When it waited for batches, in order.
     waits: Vec<Span>,
-    /// Training steps, in order: from the end of the one before, or of what was before the first.
-    steps: Vec<Interval>,
+    /// Training steps, in order, with the numbers of their batches: from the end of the one before, or of what was before the
+    /// first.
+    steps: Vec<(u64, Interval)>,
     /// The clock, and nanoseconds since 1970 at the same time.
     clocks: Vec<(u64, u64)>,
-    /// When the last look was.
-    until: Nanos,
-    /// It is all that was told.
-    is_whole: bool,
+    /// When the last look was, if there was no room for more.
+    full_since: Option<Nanos>,
 }
 
 /// Steps that a run and a trace have in common.
 struct Common {
-    /// The number of the first, from zero.
+    /// The number of the first, from zero, and how many.
     first: u64,
-    count: u64,
+    steps: u64,
+    /// The number of its batch, which may be another, and those until the last one's.
+    first_batch: u64,
+    batches: u64,
     interval: Interval,
 }
 
@@ -234,8 +329,12 @@ impl Heard {
         let mut log = LoggedEvents::open(run)?;
         let main = log.main;
         let mut translation = Translation::new(Wanted { main, steps: None });
-        let mut heard = Heard::default();
-        let mut open: Vec<(u32, Pass, u64)> = Vec::new();
+        let mut heard = Heard {
+            main,
+            ..Heard::default()
+        };
+        let (mut last, mut is_over) = (Nanos::ZERO, false);
+        let mut open: HashMap<(u32, Pass), u64> = HashMap::new();
         while let Some(told) = log.next() {
             match told {
                 Told::Event { pid, tid, words } => {
@@ -252,29 +351,29 @@ impl Heard {
                 } => translation.dropped(pid),
                 Told::Look { at, unix, end } => {
                     heard.clocks.push((at.0, unix));
-                    heard.until = at;
-                    heard.is_whole = end.is_some();
-                    let chunks = translation.translate(at.0, end.is_some());
+                    (last, is_over) = (at, end.is_some());
+                    let chunks = translation.translate(at.0, is_over);
                     heard.note_steps(chunks, &mut translation);
                 }
+                Told::Full => heard.full_since = Some(last),
                 _ => {}
             }
         }
-        if !heard.is_whole {
-            let chunks = translation.translate(heard.until.0, true);
+        if !is_over {
+            let chunks = translation.translate(last.0, true);
             heard.note_steps(chunks, &mut translation);
         }
         heard.waits.sort_unstable();
         Ok(heard)
     }
 
-    fn note_wait(&mut self, tid: u32, event: &Event, open: &mut Vec<(u32, Pass, u64)>) {
+    fn note_wait(&mut self, tid: u32, event: &Event, open: &mut HashMap<(u32, Pass), u64>) {
         match event {
-            Event::NextBegins { pass, at, .. } => open.push((tid, *pass, *at)),
+            Event::NextBegins { pass, at, .. } => {
+                open.insert((tid, *pass), *at);
+            }
             Event::NextEnds { batch, at, .. } => {
-                let of = |(own, pass, _): &(u32, Pass, u64)| *own == tid && *pass == batch.pass;
-                if let Some(place) = open.iter().rposition(of) {
-                    let (.., began) = open.remove(place);
+                if let Some(began) = open.remove(&(tid, batch.pass)) {
                     self.waits.push(Span {
                         start: began as i64,
                         end: *at as i64,
@@ -293,18 +392,23 @@ impl Heard {
                     && unit.stage.kind() == StageKind::Step
                     && !unit.skipped
                 {
-                    let before = self.steps.last().map(|step| step.end);
+                    let before = self.steps.last().map(|(_, step)| step.end);
                     let from = before.or(translation.begun()).unwrap_or(unit.start);
-                    self.steps
-                        .push(Interval::new(from.min(unit.start), unit.end));
+                    let step = Interval::new(from.min(unit.start), unit.end);
+                    self.steps.push((unit.item.batch, step));
                 }
             }
             translation.reuse(chunk);
         }
     }
 
-    /// Lays the trace at `path` on the clock of the hooks.
-    fn on_one_clock(&self, trace: &Trace, path: &str, run: &Path) -> Result<Aligned, AnalyzeError> {
+    /// Lays the trace on the clock of the hooks.
+    fn on_one_clock(
+        &self,
+        trace: &Trace,
+        options: &AnalyzeOptions,
+        run: &Path,
+    ) -> Result<Aligned, AnalyzeError> {
         let theirs: Vec<Span> = trace.nexts.iter().map(|next| next.span).collect();
         let begins = trace.zero();
         let unix = trace.unix(begins);
@@ -323,31 +427,48 @@ impl Heard {
             }),
             (_, by_clock) => align(&theirs, &self.waits, by_clock),
         };
-        let none = theirs.is_empty();
         let found = aligned.map_or(0, |own| own.found);
-        aligned
-            .filter(|own| none || own.found > 0)
-            .ok_or_else(|| AnalyzeError::OtherRun {
-                path: path.to_owned(),
-                run: run.display().to_string(),
+        let is_same = trace.trainer().is_some_and(|(pid, _)| pid == self.main);
+        // Ranks of one machine wait at the same times.
+        let enough = match (theirs.len(), is_same) {
+            (0, _) => true,
+            (_, true) => found > 0,
+            (waits, false) => 5 * found >= 4 * waits,
+        };
+        if let Some(own) = aligned.filter(|_| enough) {
+            return Ok(own);
+        }
+        let (path, run) = (options.name(), run.display().to_string());
+        let begun = by_clock.map(|shift| begins.saturating_add(shift));
+        let late = self.full_since.zip(begun);
+        let late = late.map(|(full, begun)| Nanos(begun.max(0) as u64) - full);
+        Err(match late.filter(|late| *late > Nanos::ZERO) {
+            Some(late) => AnalyzeError::LogFull { path, run, late },
+            None => AnalyzeError::OtherRun {
+                path,
+                run,
                 found,
                 waits: theirs.len(),
-            })
+            },
+        })
     }
 
     /// The steps that lie within `recording`, each with the wait for its batch.
     fn steps_in(&self, recording: Interval) -> Option<Common> {
         // The clocks are known no better.
         let near = Nanos(AGREES);
-        let begins = |step: &Interval| step.start + near >= recording.start;
-        let first = self.steps.iter().position(begins)?;
-        let own = self.steps[first..].iter();
-        let own = own.take_while(|step| step.end <= recording.end + near);
-        let last = own.clone().last()?;
+        let begins = |(_, step): &(u64, Interval)| step.start + near >= recording.start;
+        let place = self.steps.iter().position(begins)?;
+        let own = self.steps[place..].iter();
+        let own = own.take_while(|(_, step)| step.end <= recording.end + near);
+        let (first_batch, first) = self.steps[place];
+        let (last_batch, last) = own.clone().last()?;
         Some(Common {
-            first: first as u64,
-            count: own.count() as u64,
-            interval: Interval::new(self.steps[first].start, last.end),
+            first: place as u64,
+            steps: own.count() as u64,
+            first_batch,
+            batches: last_batch.saturating_sub(first_batch).saturating_add(1),
+            interval: Interval::new(first.start, last.end),
         })
     }
 }

@@ -11,6 +11,7 @@ mod align;
 mod analysis;
 mod breakdown;
 mod device;
+mod error;
 mod event;
 mod joined;
 mod reader;
@@ -20,6 +21,7 @@ mod steps;
 mod tests;
 mod trace;
 
-pub use analysis::{AnalyzeError, AnalyzeOptions, analyze, analyze_from, name_of};
+pub use analysis::{AnalyzeOptions, analyze, analyze_from, name_of};
+pub use error::AnalyzeError;
 pub use joined::join;
 pub use reader::ReadError;

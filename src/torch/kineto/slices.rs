@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// What a viewer shows quickly, and a hundred steps of a large model seldom have.
 const MOST: usize = 400_000;
+/// Lanes of a thread: more overlap in none.
+const MOST_LANES: usize = 16;
 /// Lanes of this process have numbers from here on, which no other lane has.
 const LANES: u32 = 1 << 20;
 
@@ -69,6 +71,7 @@ impl Slices {
         }
         trace.process(PROFILER, "torch.profiler", 5);
         let (mut lane, texts, zero) = (LANES, &self.texts, self.zero);
+        let mut left_out = self.left_out_from;
         let mut threads: Vec<(&Thread, &mut Vec<Slice>)> = self.threads.iter_mut().collect();
         threads.sort_by_key(|(thread, _)| Some(**thread) != main);
         for (thread, slices) in threads {
@@ -84,6 +87,11 @@ impl Slices {
                     ends.last().is_none_or(|end| slice.span.end <= *end)
                 };
                 let place = open.iter_mut().position(fits).unwrap_or(open.len());
+                if place == MOST_LANES {
+                    left_out.get_or_insert(slice.span);
+                    self.left_out += 1;
+                    continue;
+                }
                 if place == open.len() {
                     open.push(Vec::new());
                     let number = thread.1;
@@ -101,7 +109,7 @@ impl Slices {
                 trace.span(PROFILER, own, name, "torch.profiler", at.start, at.end, &[]);
             }
         }
-        if let Some(first) = self.left_out_from {
+        if let Some(first) = left_out {
             trace.leave_out(first.since(zero).start, self.left_out);
         }
     }

@@ -109,6 +109,9 @@ pub struct Profiler {
     /// The trace that the hooks had it write.
     #[serde(default)]
     pub trace: Option<PathBuf>,
+    /// The script used it.
+    #[serde(default)]
+    pub of_script: bool,
 }
 
 /// Which part of a training is looked at.
@@ -306,7 +309,10 @@ impl Translation {
             TextKind::Failed => self.failed = Some(text),
             TextKind::Timeline => self.timeline_is(&text),
             TextKind::Profiler => {
-                self.profiler = Some(serde_json::from_str(&text).unwrap_or_default());
+                let own: Profiler = serde_json::from_str(&text).unwrap_or_default();
+                let known = self.profiler.get_or_insert_default();
+                known.of_script |= own.of_script;
+                known.trace = own.trace.or(known.trace.take());
             }
             TextKind::Kernel => drop(self.names.kernels.insert(subject, text.into())),
             TextKind::Function => drop(self.names.functions.insert(subject, text.into())),

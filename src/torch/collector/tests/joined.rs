@@ -16,7 +16,7 @@ fn recorded(folder: &Path) -> u64 {
     let rings = Rings::create().unwrap();
     let mut writer = rings.claim().unwrap();
     let begun = training(&mut writer, 40);
-    texts(&mut writer, TextKind::Profiler, "{}");
+    texts(&mut writer, TextKind::Profiler, r#"{"of_script": true}"#);
     drop(writer);
     rings.finish();
     collect(&rings, options(folder), None).unwrap();
@@ -135,7 +135,8 @@ fn a_gpu_that_only_the_trace_shows_is_idle_for_what_only_the_hooks_saw() {
     // What the GPU still did of the step before the first is not in the trace.
     let steps = BATCHES - 1;
     assert_eq!((joined.first_step, report.steps), (FIRST + 2, steps));
-    assert_eq!((joined.waits, joined.agree), (BATCHES, BATCHES));
+    assert_eq!((joined.waits, joined.seen), (BATCHES, BATCHES));
+    assert_eq!(joined.agree, BATCHES);
     assert!(joined.furthest_ns < Nanos(50_000), "{joined:?}");
     let device = report.device.as_ref().unwrap();
     let timeline = device.timeline.as_ref().unwrap();
@@ -246,4 +247,69 @@ fn damaged_files_are_an_error_or_a_report() {
         reports += usize::from(join(&asked(folder.path()), &run).is_ok());
     }
     assert!(reports > 20, "{reports}");
+}
+
+/// A pass over the data in which `taken` of so many batches that were dealt are trained on; returns when the last was.
+fn pass(writer: &mut RingWriter, epoch: u32, dealt: u64, taken: u64, begun: u64) -> u64 {
+    let pass = Pass { iterator: 0, epoch };
+    let of = |number| Batch { pass, number };
+    let (grad, at) = (true, begun);
+    say(writer, &Event::PassBegins { pass, grad, at });
+    for number in 0..dealt {
+        say(
+            writer,
+            &Event::Dispatch {
+                batch: of(number),
+                worker: 0,
+                samples: 2,
+                sampler: Span { start: at, end: at },
+                put: at,
+                cpu: 0,
+            },
+        );
+    }
+    let used = Used::default();
+    for number in 0..taken {
+        let at = begun + number * (FETCH + STEP);
+        say(writer, &Event::NextBegins { pass, at, used });
+        batch_of(writer, pass, number, at);
+    }
+    let at = begun + taken * (FETCH + STEP);
+    let early = taken < dealt;
+    say(writer, &Event::PassEnds { pass, early, at });
+    at
+}
+
+#[test]
+fn batches_that_were_dealt_and_never_trained_on_move_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let rings = Rings::create().unwrap();
+    let mut writer = rings.claim().unwrap();
+    session(&mut writer, 40);
+    let begun = now() - 60 * (FETCH + STEP);
+    // Of the first epoch four batches are left.
+    let second = pass(&mut writer, 0, 12, 8, begun);
+    pass(&mut writer, 1, 40, 40, second);
+    texts(&mut writer, TextKind::Profiler, r#"{"of_script": true}"#);
+    drop(writer);
+    rings.finish();
+    let whole = CollectOptions {
+        steps: None,
+        ..options(folder.path())
+    };
+    let outcome = collect(&rings, whole, None).unwrap();
+    assert!(outcome.has_profiled);
+    let path = folder.path().join("kineto.json");
+    trace(&path, second, Some(unix_of(second)), true);
+    let report = join(&asked(folder.path()), &folder.path().join("run")).unwrap();
+    let joined = report.profiler_trace.as_ref().unwrap().joined.clone();
+    assert_eq!(joined.unwrap().first_step, 8 + FIRST + 2);
+    check(&report);
+    let all = slices(&report);
+    let of = |name: &str| all.iter().filter(|own| own.2 == name).count() as u64;
+    // The first is not measured, but shown.
+    assert_eq!((of("gemm"), of("step")), (BATCHES, BATCHES));
+    // What the GPU did and what the host did are two processes.
+    let pids = |name: &str| all.iter().find(|own| own.2 == name).unwrap().0;
+    assert_ne!(pids("gemm"), pids("aten::linear"));
 }

@@ -176,6 +176,9 @@ pub struct BatchCost {
     pub busy: u64,
 }
 
+/// A batch of which more samples are told is none.
+const LARGEST_BATCH: usize = 1 << 22;
+
 impl BatchCost {
     /// `count` samples that one call made in `cost`.
     pub fn fetched(&mut self, count: u32, cost: Cost) {
@@ -184,7 +187,9 @@ impl BatchCost {
             wall: each(cost.wall),
             cpu: each(cost.cpu),
         };
-        self.samples.extend((0..count).map(|_| one));
+        let room = LARGEST_BATCH.saturating_sub(self.samples.len());
+        let count = room.min(count as usize);
+        self.samples.extend(std::iter::repeat_n(one, count));
     }
 
     /// What fetching took in all: what is more than its samples took is spread over them.
@@ -346,6 +351,13 @@ impl Replay {
         let place = rows.len().checked_sub(later + 1);
         if let Some(row) = place.and_then(|place| rows.get_mut(place)) {
             row[15] = units(busy);
+        }
+    }
+
+    /// Forgets all but the last so many steps.
+    pub fn keep_last(&mut self, steps: u64) {
+        while self.batches.rows.len() as u64 > steps {
+            self.forget();
         }
     }
 
