@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def idles_for_a_part(report):
 def test_a_profiler_of_our_own_is_joined_at_the_end(tmp_path):
     path = script(tmp_path, LOOP)
     told = run([STALLSCOPE, "torch", "--with-kineto=8", "--run-dir", "run", path], tmp_path).stdout
-    assert "joined   " in told and "8 steps with torch.profiler's trace of them" in told, told
+    assert "joined   " in told and "8 of these steps, with torch.profiler" in told and "--join" not in told, told
     folder = tmp_path / "run"
     assert (folder / EVENTS).exists() and (folder / "kineto.json").exists()
     report = reports(folder / "kineto")
@@ -105,13 +106,17 @@ def test_a_profiler_of_the_script_is_joined_afterwards(tmp_path):
     assert not (tmp_path / "plain" / EVENTS).exists()
     refused = run([STALLSCOPE, "analyze", "own.json", "--join", "plain"], tmp_path, status=1)
     assert "--with-kineto" in refused.stderr, refused.stderr
+    # Nor is a report replaced by another.
+    refused = run([STALLSCOPE, "analyze", "own.json", "--join", "run", "--run-dir", "run"], tmp_path, status=1)
+    assert "another --run-dir" in refused.stderr, refused.stderr
 
 
-def test_a_profiler_of_the_script_comes_first(tmp_path):
-    path = script(tmp_path, PROFILED)
+@pytest.mark.parametrize("plan", ["wait=5, warmup=2, active=8", "wait=1, warmup=1, active=12"])
+def test_a_profiler_of_the_script_comes_first(tmp_path, plan):
+    path = script(tmp_path, PROFILED.replace("wait=5, warmup=2, active=8", plan))
     run([STALLSCOPE, "torch", "-q", "--with-kineto", "--run-dir", "run", path], tmp_path)
     assert (tmp_path / "own.json").exists()
-    assert "--join" in reports(tmp_path / "run")["error"]
+    assert "--join RUN" in reports(tmp_path / "run")["error"]
     run([STALLSCOPE, "analyze", "own.json", "--join", "run", "-q", "--run-dir", "joined"], tmp_path)
     agrees(tmp_path / "joined", 8)
 
@@ -120,6 +125,38 @@ def test_a_training_that_ends_at_once_says_that_nothing_was_profiled(tmp_path):
     path = script(tmp_path, "train(DataLoader(Numbers(8), batch_size=4))")
     run([STALLSCOPE, "torch", "-q", "--with-kineto", "--run-dir", "run", path], tmp_path)
     assert "before --with-kineto" in reports(tmp_path / "run")["error"]
+
+
+def test_a_step_with_batches_of_two_loaders_is_one(tmp_path):
+    both = "DataLoader(Numbers(96), batch_size=4, num_workers=1)"
+    path = script(tmp_path, f"train(torch.cat(two) for two in zip({both}, {both}))")
+    run([STALLSCOPE, "torch", "-q", "--with-kineto=6", "--run-dir", "run", path], tmp_path)
+    report = reports(tmp_path / "run/kineto")
+    assert (report["steps"], report["profiler_trace"]["joined"]["first_step"]) == (6, 4), report["profiler_trace"]["joined"]
+
+
+def test_what_was_profiled_outlives_a_script_that_does_not_end_properly(tmp_path):
+    leaves = "train(DataLoader(Numbers(96), batch_size=4, num_workers=1), lambda step: os._exit(3) if step == 18 else None)"
+    run([STALLSCOPE, "torch", "-q", "--with-kineto=4", "--run-dir", "run", script(tmp_path, leaves)], tmp_path, status=3)
+    # The collector goes on by itself.
+    until = time.monotonic() + DEADLINE
+    while not (tmp_path / "run/kineto/report.html").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert reports(tmp_path / "run/kineto")["steps"] == 4
+
+
+def test_a_failing_profiler_leaves_the_training_alone(tmp_path):
+    broken = """
+    import torch.profiler
+    def step(self):
+        raise ValueError("planted")
+    torch.profiler.profile.step = step
+    """.replace("\n    ", "\n")
+    path = script(tmp_path, broken + LOOP)
+    run([STALLSCOPE, "torch", "-q", "--with-kineto=4", "--run-dir", "run", path], tmp_path)
+    report = reports(tmp_path / "run")
+    assert "planted" in report["error"] and report["steps"] == 21
+    assert not (tmp_path / "run/kineto.json").exists()
 
 
 def test_two_ranks_wait_for_the_part_of_the_one_that_is_late(tmp_path):
@@ -137,5 +174,8 @@ def test_two_ranks_wait_for_the_part_of_the_one_that_is_late(tmp_path):
     charged = {(own["rank"], own["cause"]): own["ns"] for own in merged["charges"]}
     most = sorted(charged, key=charged.get)[-2:]
     assert sorted(most) == [(0, "augment capacity"), (1, "augment capacity")], charged
+    # The other's is refused.
+    wrong = run([STALLSCOPE, "analyze", traces[1], "--join", tmp_path / "run/rank-0"], tmp_path, status=1)
+    assert "rank 1" in wrong.stderr, wrong.stderr
     for rank in range(2):
         agrees(tmp_path / f"joined/rank-{rank}", 60)

@@ -146,8 +146,11 @@ def begin(folder: str) -> None:
 
 def forget() -> None:
     """Nothing is recorded any more; a profiler of the script that is on records what follows, too."""
-    torch: Any = sys.modules["torch"]
-    _Seen.script = bool(torch.autograd._profiler_enabled())
+    try:
+        torch: Any = sys.modules["torch"]
+        _Seen.script = bool(torch.autograd._profiler_enabled())
+    except Exception:
+        _Seen.script = False
 
 
 def _say(trace: Optional[str]) -> None:
