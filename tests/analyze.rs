@@ -87,6 +87,26 @@ fn a_profilers_trace_becomes_a_report_a_page_and_a_trace() {
     if let Some(engine) = engine::engine() {
         engine::takes_all(&engine, &latest.join("trace.json"));
     }
+    // The loop's own 50 ms are left, whatever the GPU takes.
+    for speedup in ["1", "4"] {
+        let words = ["predict", "traces/latest", "--json", "--device-speedup"];
+        let predicted = run(place.path(), &[&words[..], &[speedup]].concat());
+        let predicted: Value = serde_json::from_slice(&predicted.stdout).unwrap();
+        let rate = |name: &str| {
+            let own = &predicted["predictions"][name]["steps_per_second"];
+            own.as_f64().unwrap()
+        };
+        let found = [rate("measured"), rate("without_data_wait")];
+        assert!(
+            (found[0] - 10.0).abs() < 0.1 && (found[1] - 20.0).abs() < 0.4,
+            "{found:?}"
+        );
+    }
+    let larger = run(
+        place.path(),
+        &["predict", "traces/latest", "--set", "batch_size=64"],
+    );
+    assert!(said(&larger).contains("with that batch size"));
     let predicted = run(
         place.path(),
         &["predict", "traces/latest", "--set", "num_workers=4"],
