@@ -8,10 +8,8 @@ use super::run::default_run_dir;
 use super::{latest, out_folder, page};
 use crate::report::{Report, render_as, write_json};
 use crate::text::Look;
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use stallscope_torch::kineto::{self, AnalyzeOptions};
-use std::ffi::OsStr;
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,13 +27,9 @@ pub fn analyze(args: &AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
     };
     let run_dir = args.run_dir.clone();
     let run_dir = run_dir.unwrap_or_else(|| default_run_dir(&kineto::name_of(first)));
-    let run = args
-        .join
-        .as_deref()
-        .map(|run| of_all(run, &run_dir, args.traces.len()));
-    let run = run.transpose()?;
+    let run = args.join.as_deref();
     if others.is_empty() {
-        let (report, path, page) = analyzed(args, first, run.as_deref(), &run_dir, None)?;
+        let (report, path, page) = analyzed(args, first, run, &run_dir, None)?;
         // It stays the run that was joined.
         if run.is_none() {
             latest::point_to(&run_dir);
@@ -47,7 +41,7 @@ pub fn analyze(args: &AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
     // What another run has left there would pass for ranks of this one.
     out_folder::make_empty(&run_dir)?;
     for (place, trace) in (0..).zip(&args.traces) {
-        analyzed(args, trace, run.as_deref(), &run_dir, Some((place, of)))?;
+        analyzed(args, trace, run, &run_dir, Some((place, of)))?;
     }
     if run.is_none() {
         latest::point_to(&run_dir);
@@ -59,25 +53,6 @@ pub fn analyze(args: &AnalyzeArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
         shown: args.shown,
     };
     report(&merged, out)
-}
-
-/// The folder of the run that so many traces are joined with, which is not the one that is written to.
-fn of_all(run: &Path, run_dir: &Path, traces: usize) -> anyhow::Result<PathBuf> {
-    let real = fs::canonicalize(run);
-    let shown = run.display();
-    let mut real = real.with_context(|| {
-        format!("cannot read {shown}\n  try: the folder that `stallscope torch` printed last")
-    })?;
-    ensure!(
-        fs::canonicalize(run_dir).ok().as_ref() != Some(&real),
-        "the report would replace that of the run in {shown}\n  try: another --run-dir"
-    );
-    // `traces/latest` is the first rank's.
-    let is_rank = |name: &OsStr| name.to_string_lossy().starts_with("rank-");
-    if traces > 1 && real.file_name().is_some_and(is_rank) {
-        real.pop();
-    }
-    Ok(real)
 }
 
 /// The report on `trace`, joined with `run` where there is one, with where it and its page are; `rank` is its number among how

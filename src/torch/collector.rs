@@ -126,7 +126,7 @@ pub struct Outcome {
 /// Whether an event is kept: CUPTI's records are many, and torch's profiler, which a training is looked at with once more, has
 /// its own.
 fn is_kept(words: &[u64]) -> bool {
-    DeviceEvent::is_recorded(words).is_none_or(|by_cupti| !by_cupti)
+    !DeviceEvent::is_recorded(words)
 }
 
 struct Collector {

@@ -10,7 +10,7 @@ use stallscope_core::report::{TimelineReport, TimelineSource};
 use stallscope_core::timeline::{Nanos, Record};
 use stallscope_core::tracing_feed::TracingFeed;
 use stallscope_device::collected::CollectedSteps;
-use stallscope_device::cupti::{Activity, Api, ApiCall, RecordCount};
+use stallscope_device::cupti::{Api, ApiCall, RecordCount};
 use stallscope_device::gpu_steps::{GpuLanes, GpuSteps};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,9 +51,14 @@ impl Names {
         known.unwrap_or_else(|| "kernel".into())
     }
 
+    /// A function's number among those of both interfaces.
+    pub(crate) fn number(api: Api, function: u32) -> u32 {
+        function | u32::from(api == Api::Runtime) << 31
+    }
+
     fn function(&self, call: &ApiCall) -> Arc<str> {
-        let number = call.function | u32::from(call.api == Api::Runtime) << 31;
-        let known = self.functions.get(&number).cloned();
+        let known = self.functions.get(&Names::number(call.api, call.function));
+        let known = known.cloned();
         known.unwrap_or_else(|| "launch".into())
     }
 }
@@ -102,21 +107,16 @@ impl Gpu {
         }
     }
 
-    /// Takes what somebody else recorded, once the first steps are known; for work also whether its call is known, too.
-    pub(crate) fn take_activity(&mut self, activity: Activity, has_call: bool) {
-        match (&mut self.collected, activity) {
-            (Some(collected), Activity::Work(work)) if !has_call => {
-                collected.steps.take_without_call(work);
-            }
-            (Some(collected), activity) => collected.steps.take(activity),
-            (None, _) => {}
-        }
-    }
-
-    /// All calls that had returned by `at` were taken, of a recording with so many records.
-    pub(crate) fn all_is_told_until(&mut self, at: Nanos, count: RecordCount) {
+    /// Once the first steps are known: has somebody else, whose recording has so many records, `tell` all until `at`.
+    pub(crate) fn be_told(
+        &mut self,
+        at: Nanos,
+        count: RecordCount,
+        tell: impl FnOnce(&mut GpuSteps),
+    ) {
         self.count = count;
         if let Some(collected) = &mut self.collected {
+            tell(&mut collected.steps);
             collected.steps.calls_known_until(at);
         }
     }
@@ -192,7 +192,7 @@ impl Gpu {
             version: begun.version,
             // Events stand for no kernels, and all of them are there.
             doubt: own.doubt.filter(|_| {
-                begun.source != TimelineSource::Events && (changed.is_none() || own.kernels > 0)
+                begun.source == TimelineSource::Cupti && (changed.is_none() || own.kernels > 0)
             }),
             ..own
         }

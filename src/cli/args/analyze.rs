@@ -21,7 +21,7 @@ pub struct AnalyzeArgs {
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
 
-    /// The name of the range that begins each step, instead of ProfilerStep#N.
+    /// The name of the range that begins each step, instead of ProfilerStep#N; with --join, only in the table of categories.
     #[arg(long, value_name = "NAME")]
     pub step: Option<String>,
 

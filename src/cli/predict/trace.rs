@@ -16,7 +16,9 @@ pub(super) fn predict(
     trace: &ProfilerTrace,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    if args.set.iter().any(|set| set.to_string().contains("batch")) {
+    let key = |set: &String| set.split('=').next().unwrap_or_default().trim().to_owned();
+    let is_size = |set| ["batch_size", "batch.size"].contains(&key(set).as_str());
+    if args.set.iter().any(is_size) {
         bail!(
             "a profiler's trace says neither how many samples a step has, nor what a step takes with more of them\n  \
              try: profile a few steps with that batch size"
@@ -37,7 +39,7 @@ pub(super) fn predict(
     let changes = [
         ("measured", LoopChange::NOTHING),
         (
-            "faster device",
+            "other device",
             LoopChange {
                 waits: true,
                 device_speedup: speedup,
@@ -53,7 +55,7 @@ pub(super) fn predict(
     ];
     let changes = changes
         .into_iter()
-        .filter(|(name, _)| speedup != 1.0 || *name != "faster device");
+        .filter(|(name, _)| speedup != 1.0 || *name != "other device");
     let made = changes.filter_map(|(name, change)| Some((name, costs.forecast(change)?)));
     let made: Vec<_> = made.collect();
     if args.output.json {
@@ -94,7 +96,7 @@ pub(super) fn predict(
         return Ok(());
     }
     writeln!(out)?;
-    doubtful(out, 1.0 / bias)?;
+    doubtful(out, bias)?;
     let steps = costs.steps.len();
     say(
         out,

@@ -194,16 +194,10 @@ impl DeviceEvent {
         }
     }
 
-    /// Whether the event in `words`, where it is one of these, tells of a single piece of work or a call, as CUPTI records it;
-    /// others are few.
-    pub(crate) fn is_recorded(words: &[u64]) -> Option<bool> {
-        let (kind, detail, _) = parse_head(*words.first()?);
-        match kind {
-            WORK => Some(detail != Kind::Timed.number()),
-            CALL => Some(true),
-            TOLD => Some(false),
-            _ => None,
-        }
+    /// Whether the event in `words` tells of a single piece of work or a call, as CUPTI records it.
+    pub(crate) fn is_recorded(words: &[u64]) -> bool {
+        let (kind, detail, _) = parse_head(words.first().copied().unwrap_or(0));
+        kind == CALL || kind == WORK && detail != Kind::Timed.number()
     }
 
     /// What has been told at `at`, of `count` records.

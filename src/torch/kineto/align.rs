@@ -29,12 +29,18 @@ pub(super) struct Aligned {
     pub(super) furthest: Nanos,
 }
 
+impl Aligned {
+    /// Whether hardly any of so many waits was not found.
+    pub(super) fn has_most_of(&self, waits: usize) -> bool {
+        5 * self.found >= 4 * waits
+    }
+}
+
 /// Lays the waits of a trace upon `ours`, which are in order: by the clocks, which say `by_clock`, where these do, or else as
 /// many as can be.
 pub(super) fn align(theirs: &[Span], ours: &[Span], by_clock: Option<i64>) -> Option<Aligned> {
     let clock = by_clock.map(|shift| measure(theirs, ours, shift));
-    let enough = |own: &Aligned| 5 * own.found >= 4 * theirs.len();
-    if let Some(own) = clock.filter(enough) {
+    if let Some(own) = clock.filter(|own| own.has_most_of(theirs.len())) {
         return Some(own);
     }
     let each = theirs.len().div_ceil(SAMPLES).max(1);

@@ -22,7 +22,7 @@ use stallscope_core::report::{
 use stallscope_core::timeline::{Interval, Nanos, Record, StageKind};
 use stallscope_core::tracing_feed::TracedSteps;
 use stallscope_device::collected::CollectedSteps;
-use stallscope_device::cupti::{Activity, ApiCall};
+use stallscope_device::cupti::ApiCall;
 use stallscope_device::gpu_steps::GpuSteps;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -154,13 +154,13 @@ pub fn analyze_from(
     let mut run = Run::begin(options, &training, beside, of_rank, trace.unix(zero))?;
     run.steps(&trace, zero, &training, device.as_ref())?;
     let costs = std::mem::take(&mut run.costs);
-    let gain = costs.without_waits().unwrap_or(1.0);
+    let gain = costs.gain_without_waits();
     let mut report = run.report(&trace, options, device.as_ref(), gain);
     let number = device.as_ref().map(|device| device.number);
     let categories = Categories::of(&trace, number, zero, &host);
     report.profiler_trace = Some(ProfilerTrace {
         costs,
-        lacks: lacks(&trace, device.as_ref()),
+        lacks: lacks(&trace, device.as_ref(), false),
         rank: rank.or(world).map(|(rank, _)| rank),
         world_size: rank.or(world).map(|(_, of)| of),
         ..profiler_trace(&trace, path, zero, number, &categories)
@@ -192,11 +192,11 @@ fn ranges_of(trace: &Trace) -> String {
     }
 }
 
-/// What the trace lacks, and what that means for the report.
-pub(super) fn lacks(trace: &Trace, device: Option<&Device>) -> Vec<String> {
+/// What the trace lacks, and what that means for the report; where it `is_joined`, hooks know the rest.
+pub(super) fn lacks(trace: &Trace, device: Option<&Device>, is_joined: bool) -> Vec<String> {
     let trainer = trace.trainer();
     let expected = !trace.gpus.is_empty() || !trace.calls.is_empty();
-    let no_gpu = (device.is_none() && expected).then(|| {
+    let no_gpu = (device.is_none() && expected && !is_joined).then(|| {
         "no GPU activity is in it, so the device counts as busy from a step's first operator to its last; \
          record it with ProfilerActivity.CUDA"
             .to_owned()
@@ -212,7 +212,7 @@ pub(super) fn lacks(trace: &Trace, device: Option<&Device>) -> Vec<String> {
         format!("steps of {all} processes are in it; this is process {own}")
     });
     let own = trace.nexts.iter().any(|next| Some(next.thread) == trainer);
-    let elsewhere = (!own && !trace.nexts.is_empty()).then(|| {
+    let elsewhere = (!own && !trace.nexts.is_empty() && !is_joined).then(|| {
         "another thread asks the DataLoader, so how long the loop waited for it is not known"
             .to_owned()
     });
@@ -357,10 +357,7 @@ impl Run {
                 } else {
                     batch.until
                 };
-                activities.before(until, |activity, has_call| match (activity, has_call) {
-                    (Activity::Work(work), false) => gpu.steps.take_without_call(work),
-                    (activity, _) => gpu.steps.take(activity),
-                });
+                activities.before(until, &mut gpu.steps);
                 gpu.steps.calls_known_until(batch.until);
                 if is_last {
                     gpu.steps.host_is_over();

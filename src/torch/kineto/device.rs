@@ -4,6 +4,7 @@ use super::trace::{Call, Trace, Work, WorkWhat};
 use stallscope_core::report::TraceLosses;
 use stallscope_core::timeline::Nanos;
 use stallscope_device::cupti::{Activity, ApiCall, DeviceWork, RecordCount, WorkKind};
+use stallscope_device::gpu_steps::GpuSteps;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -92,8 +93,8 @@ impl<'a> Activities<'a> {
         }
     }
 
-    /// Hands on those that began before `until` and were not handed on yet; for work also whether its call is in the trace.
-    pub(super) fn before(&mut self, until: Nanos, mut take: impl FnMut(Activity, bool)) {
+    /// Hands those to `steps` that began before `until` and were not handed on yet.
+    pub(super) fn before(&mut self, until: Nanos, steps: &mut GpuSteps) {
         let (zero, launched) = (self.zero, &self.device.launched);
         while let [call, rest @ ..] = self.calls
             && call.span.since(zero).start < until
@@ -107,7 +108,7 @@ impl<'a> Activities<'a> {
                     thread: call.thread,
                     correlation: call.correlation,
                 };
-                take(Activity::Call(call), true);
+                steps.take(Activity::Call(call));
             }
         }
         while let [work, rest @ ..] = self.works
@@ -116,7 +117,10 @@ impl<'a> Activities<'a> {
             self.works = rest;
             if work.device == self.device.number {
                 let own = device_work(work, &self.trace.texts, zero);
-                take(Activity::Work(own), launched.contains(&work.correlation));
+                match launched.contains(&work.correlation) {
+                    true => steps.take(Activity::Work(own)),
+                    false => steps.take_without_call(own),
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ use crate::collector::CollectError;
 use stallscope_core::ranks::{LogError, LogUnwritten};
 use stallscope_core::timeline::{Nanos, StageNameError};
 use stallscope_core::trace::TraceError;
+use std::path::PathBuf;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -117,6 +118,9 @@ pub enum AnalyzeError {
         /// How long after.
         late: Nanos,
     },
+    /// The joined report would be written in the place of the run's.
+    #[error("the report would replace that of the run in {}\n  try: another --run-dir", .0.display())]
+    Replaces(PathBuf),
     /// Trace and run are of different ranks.
     #[error(
         "{path} is {theirs}, and the run in {run} is {own}\n  try: --join with the folder of all ranks"

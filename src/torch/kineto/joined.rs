@@ -9,9 +9,9 @@ use super::error::AnalyzeError;
 use super::slices::Slices;
 use super::trace::{Host, Span, Trace};
 use crate::advice::predict;
-use crate::collector::{Account, CollectError, EVENTS, LoggedEvents, Part, Told};
+use crate::collector::{Account, CollectError, LoggedEvents, Part, Told};
 use crate::event::{Event, Pass};
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Names};
 use crate::translation::lanes::MAIN;
 use crate::translation::{Chunk, Translation, Wanted};
 use serde_json::json;
@@ -19,8 +19,8 @@ use stallscope_core::ranks::{RankLog, STEP_LOG};
 use stallscope_core::report::{JoinedRun, ProfilerTrace, Report, TimelineSource};
 use stallscope_core::timeline::{Interval, Nanos, Record, StageKind};
 use stallscope_core::tracing_feed::TracedSteps;
-use stallscope_device::cupti::Api;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ pub fn join(options: &AnalyzeOptions, run: &Path) -> Result<Report, AnalyzeError
     pair.measured(&account, &mut report);
     if let Some(measuring) = account.measuring.take() {
         if let Some(own) = measuring.trace() {
-            let (path, window) = (options.name(), pair.common.interval);
+            let (path, window) = (options.name(), pair.common.shown);
             let slices = Slices::read(&mut options.open()?, &path, pair.zero, window)?;
             own.with(|own| slices.write(own, pair.trace.trainer()));
         }
@@ -71,10 +71,7 @@ pub fn join(options: &AnalyzeOptions, run: &Path) -> Result<Report, AnalyzeError
 impl<'a> Pair<'a> {
     fn of(options: &'a AnalyzeOptions, run: &Path) -> Result<Pair<'a>, AnalyzeError> {
         let mut trace = options.read(&mut options.open()?)?;
-        let of_rank = trace.world.or(options.rank);
-        let of_rank = of_rank.map(|(rank, _)| run.join(format!("rank-{rank}")));
-        let of_rank = of_rank.filter(|own| !run.join(EVENTS).exists() && own.is_dir());
-        let run = of_rank.unwrap_or_else(|| run.to_owned());
+        let run = options.run_of(&trace, run)?;
         let heard = Heard::of(&run)?;
         let recorded = report_of(&run)?;
         options.are_of_one_rank(&trace, &recorded, &run)?;
@@ -88,7 +85,11 @@ impl<'a> Pair<'a> {
             path: options.name(),
             run: run.display().to_string(),
         };
-        let common = heard.steps_in(recording).ok_or_else(no_step)?;
+        let common = heard.steps_in(recording, options.traced_steps);
+        let common = common.ok_or_else(|| {
+            let late = heard.late(recording.start);
+            late.map_or_else(no_step, |late| options.log_full(&run, late))
+        })?;
         // What the step before them still did on the GPU is not in the trace.
         let left_out = options.warmup_steps + u64::from(device.is_some());
         match common.steps.checked_sub(left_out) {
@@ -97,7 +98,7 @@ impl<'a> Pair<'a> {
                 return Err(AnalyzeError::TooFewSteps {
                     path: options.name(),
                     steps: common.steps as usize,
-                    warmup: options.warmup_steps,
+                    warmup: left_out,
                 });
             }
             Some(_) => {}
@@ -161,16 +162,13 @@ impl<'a> Pair<'a> {
         if let Some(device) = &self.device {
             let mut activities = Activities::of(trace, zero, device);
             let tells = move |at, gpu: &mut Gpu| {
-                activities.before(at, |activity, has_call| {
-                    gpu.take_activity(activity, has_call);
-                });
-                gpu.all_is_told_until(at, count(trace));
+                gpu.be_told(at, count(trace), |steps| activities.before(at, steps));
             };
             let timeline = json!({"source": "trace", "device": device.name(trace)});
             account.device_is_told_by(&timeline, Box::new(tells));
             let functions = &mut account.translation.names.functions;
             for call in &trace.calls {
-                let number = call.name | u32::from(call.api == Api::Runtime) << 31;
+                let number = Names::number(call.api, call.name);
                 let name = || trace.texts[call.name as usize].clone();
                 functions.entry(number).or_insert_with(name);
             }
@@ -227,10 +225,7 @@ impl<'a> Pair<'a> {
         let number = self.device.as_ref().map(|device| device.number);
         let categories = Categories::of(trace, number, zero, &self.host);
         ProfilerTrace {
-            lacks: match self.device {
-                Some(_) => lacks(trace, self.device.as_ref()),
-                None => Vec::new(),
-            },
+            lacks: lacks(trace, self.device.as_ref(), true),
             joined: Some(JoinedRun {
                 path: self.run.display().to_string(),
                 first_step: self.steps().0 + 1,
@@ -245,6 +240,39 @@ impl<'a> Pair<'a> {
 }
 
 impl AnalyzeOptions {
+    fn log_full(&self, run: &Path, late: Nanos) -> AnalyzeError {
+        AnalyzeError::LogFull {
+            path: self.name(),
+            run: run.display().to_string(),
+            late,
+        }
+    }
+
+    /// The folder of the trace's rank, where `run` is that of all ranks, or of another one.
+    fn run_of(&self, trace: &Trace, run: &Path) -> Result<PathBuf, AnalyzeError> {
+        let unread = |source| CollectError::Read {
+            path: run.to_owned(),
+            source,
+        };
+        // `traces/latest` may lead elsewhere later.
+        let real = fs::canonicalize(run).map_err(unread)?;
+        let is_rank = |name: &OsStr| name.to_string_lossy().starts_with("rank-");
+        let all = match (real.file_name().is_some_and(is_rank), real.parent()) {
+            (true, Some(all)) => all,
+            _ => &real,
+        };
+        let rank = trace.world.or(self.rank);
+        let own = rank.map(|(rank, _)| all.join(format!("rank-{rank}")));
+        let own = own
+            .filter(|own| own.is_dir())
+            .unwrap_or_else(|| real.clone());
+        let out = self.out.as_ref().map(fs::canonicalize);
+        match out {
+            Some(Ok(out)) if out == own || out == all => Err(AnalyzeError::Replaces(own)),
+            _ => Ok(own),
+        }
+    }
+
     /// Whether trace and run are of the same rank.
     fn are_of_one_rank(
         &self,
@@ -321,7 +349,8 @@ struct Common {
     /// The number of its batch, which may be another, and those until the last one's.
     first_batch: u64,
     batches: u64,
-    interval: Interval,
+    /// From the beginning of the first to the end of the last that is traced.
+    shown: Interval,
 }
 
 impl Heard {
@@ -433,28 +462,32 @@ impl Heard {
         let enough = match (theirs.len(), is_same) {
             (0, _) => true,
             (_, true) => found > 0,
-            (waits, false) => 5 * found >= 4 * waits,
+            (waits, false) => aligned.is_some_and(|own| own.has_most_of(waits)),
         };
         if let Some(own) = aligned.filter(|_| enough) {
             return Ok(own);
         }
-        let (path, run) = (options.name(), run.display().to_string());
         let begun = by_clock.map(|shift| begins.saturating_add(shift));
-        let late = self.full_since.zip(begun);
-        let late = late.map(|(full, begun)| Nanos(begun.max(0) as u64) - full);
-        Err(match late.filter(|late| *late > Nanos::ZERO) {
-            Some(late) => AnalyzeError::LogFull { path, run, late },
+        let late = begun.and_then(|begun| self.late(Nanos(begun.max(0) as u64)));
+        Err(match late {
+            Some(late) => options.log_full(run, late),
             None => AnalyzeError::OtherRun {
-                path,
-                run,
+                path: options.name(),
+                run: run.display().to_string(),
                 found,
                 waits: theirs.len(),
             },
         })
     }
 
-    /// The steps that lie within `recording`, each with the wait for its batch.
-    fn steps_in(&self, recording: Interval) -> Option<Common> {
+    /// How long before `begins` there was no room for more, if there was not.
+    fn late(&self, begins: Nanos) -> Option<Nanos> {
+        let late = begins - self.full_since?;
+        (late > Nanos::ZERO).then_some(late)
+    }
+
+    /// The steps that lie within `recording`, each with the wait for its batch; so many of them are traced.
+    fn steps_in(&self, recording: Interval, traced: u64) -> Option<Common> {
         // The clocks are known no better.
         let near = Nanos(AGREES);
         let begins = |(_, step): &(u64, Interval)| step.start + near >= recording.start;
@@ -463,12 +496,14 @@ impl Heard {
         let own = own.take_while(|(_, step)| step.end <= recording.end + near);
         let (first_batch, first) = self.steps[place];
         let (last_batch, last) = own.clone().last()?;
+        let is_traced = |(batch, _): &&(u64, Interval)| batch - first_batch < traced;
+        let shown = own.clone().take_while(is_traced).last();
         Some(Common {
             first: place as u64,
             steps: own.count() as u64,
             first_batch,
             batches: last_batch.saturating_sub(first_batch).saturating_add(1),
-            interval: Interval::new(first.start, last.end),
+            shown: Interval::new(first.start, shown.map_or(last.end, |(_, step)| step.end)),
         })
     }
 }

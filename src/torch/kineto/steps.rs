@@ -138,11 +138,17 @@ impl<'a> Loop<'a> {
     pub(super) fn costs(&self, number: usize) -> StepCosts {
         let batch = &self.batches[number];
         let step = batch.step();
-        let synchronized = self.synchronized.covered_in(step);
         let computes = match self.device_beside {
-            true => Nanos::ZERO,
-            false => self.computes(step).length(),
+            true => Interval::new(step.end, step.end),
+            false => self.computes(step),
         };
+        let waited = |part| self.synchronized.covered_in(part);
+        let around = [
+            Interval::new(step.start, computes.start),
+            Interval::new(computes.end, step.end),
+        ];
+        let synchronized = around.into_iter().map(waited).sum::<Nanos>();
+        let computes = computes.length();
         StepCosts {
             wait: batch.waited.length().0,
             host: (step.length() - synchronized - computes).0,

@@ -75,32 +75,32 @@ impl LoopCosts {
         host.max(device)
     }
 
-    /// The simulation of what was measured / what was measured; `None` without steps.
+    /// What the simulation makes of the measured steps: its rate over theirs; `None` without steps.
     pub fn bias(&self) -> Option<f64> {
         let simulated = self.simulate(LoopChange::NOTHING);
-        (self.took > 0 && simulated > 0.0).then(|| simulated / self.took as f64)
+        (self.took > 0 && simulated > 0.0).then(|| self.took as f64 / simulated)
     }
 
     /// What is expected with `change`: the measured time by the ratio of two simulations.
     pub fn forecast(&self, change: LoopChange) -> Option<LoopForecast> {
-        let took = self.simulate(change) / self.bias()?;
+        let took = self.simulate(change) * self.bias()?;
         let busy: u64 = self.steps.iter().map(|step| step.device).sum();
         (took > 0.0).then(|| LoopForecast {
             steps_per_second: self.steps.len() as f64 / took * 1e9,
             device_busy: (busy as f64 / change.device_speedup / took).min(1.0),
         })
     }
-}
 
-impl LoopCosts {
-    /// How many times as fast the steps are without waits; `None` without steps.
-    pub fn without_waits(&self) -> Option<f64> {
-        let without = LoopChange {
+    /// How many times as fast the steps are without waits; 1 without steps.
+    pub fn gain_without_waits(&self) -> f64 {
+        let without = self.simulate(LoopChange {
             waits: false,
             ..LoopChange::NOTHING
-        };
-        let without = self.forecast(without)?.steps_per_second;
-        Some(without / self.forecast(LoopChange::NOTHING)?.steps_per_second)
+        });
+        match without > 0.0 {
+            true => self.simulate(LoopChange::NOTHING) / without,
+            false => 1.0,
+        }
     }
 }
 
