@@ -22,7 +22,7 @@ from stallscope.torch import _collector
 
 class Keeps:
     def __init__(self, fd, options):
-        self.fd = os.dup(fd)
+        self.fd, self.folder = os.dup(fd), options.run_dir
 
     def wait(self):
         with open(os.environ["RECORDED"], "w") as file:
