@@ -1,6 +1,7 @@
 """torch's profiler beside the hooks: one timeline of its trace and of what the hooks told, for one process and for two ranks."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -174,8 +175,11 @@ def test_two_ranks_wait_for_the_part_of_the_one_that_is_late(tmp_path):
     charged = {(own["rank"], own["cause"]): own["ns"] for own in merged["charges"]}
     most = sorted(charged, key=charged.get)[-2:]
     assert sorted(most) == [(0, "augment capacity"), (1, "augment capacity")], charged
-    # The other's is refused.
-    wrong = run([STALLSCOPE, "analyze", traces[1], "--join", tmp_path / "run/rank-0"], tmp_path, status=1)
+    # Each finds its own beside the other's, and refuses the other's alone.
+    run([STALLSCOPE, "analyze", traces[1], "--join", tmp_path / "run/rank-0", "--run-dir", "one", "-q"], tmp_path)
+    assert reports(tmp_path / "one")["profiler_trace"]["joined"]["path"].endswith("rank-1")
+    shutil.copytree(tmp_path / "run/rank-0", tmp_path / "alone")
+    wrong = run([STALLSCOPE, "analyze", traces[1], "--join", tmp_path / "alone"], tmp_path, status=1)
     assert "rank 1" in wrong.stderr, wrong.stderr
     for rank in range(2):
         agrees(tmp_path / f"joined/rank-{rank}", 60)
