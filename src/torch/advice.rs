@@ -5,6 +5,7 @@ use stallscope_core::analysis::{
     Cause, Change, InputBound, LoaderShape, Setting, SettingValue, Suggestion, Verdict,
     WORTH_TRYING,
 };
+use stallscope_core::report::Report;
 use stallscope_core::timeline::{HostWork, Layout, Nanos, Pipeline, StageKind, StageKnobs};
 
 /// Puts into the verdict what helps against the longest of the `causes` in a window of `time`.
@@ -94,9 +95,16 @@ impl Computing {
 /// A simulation that is off by more than this on the training itself has missed what binds it.
 const MOST_BIAS: f64 = 0.3;
 
+/// Has the verdict of a training's `report` say what its suggestion gains.
+pub(crate) fn predict_gain(report: &mut Report) {
+    if let (Some(verdict), Some(torch)) = (&mut report.verdict, &report.torch) {
+        predict(verdict, &torch.costs);
+    }
+}
+
 /// Where other settings of the loader would help: the best ones, by simulating the training of these `costs` with them,
 /// or else what the suggested ones gain.
-pub(crate) fn predict(verdict: &mut Verdict, costs: &Replay) {
+fn predict(verdict: &mut Verdict, costs: &Replay) {
     let Some(own) = &mut verdict.suggestion else {
         return;
     };

@@ -6,7 +6,7 @@ mod account;
 mod log;
 mod standing;
 
-use crate::advice::predict;
+use crate::advice::predict_gain;
 use crate::clock::{RunDelay, now, unix_now};
 use crate::event::DeviceEvent;
 use crate::pages::page_costs;
@@ -123,12 +123,6 @@ pub struct Outcome {
     pub profiled: Option<PathBuf>,
 }
 
-/// Whether an event is kept: CUPTI's records are many, and torch's profiler, which a training is looked at with once more, has
-/// its own.
-fn is_kept(words: &[u64]) -> bool {
-    !DeviceEvent::is_recorded(words)
-}
-
 struct Collector {
     account: Account<'static>,
     log: Option<Log>,
@@ -231,26 +225,24 @@ pub fn collect(
 }
 
 impl Collector {
-    /// Keeps what was told, and takes it.
-    fn tell(&mut self, told: &Told<'_>) -> Result<(), CollectError> {
-        if let Some(log) = &mut self.log {
+    /// Takes what was told, and keeps it where that is wanted.
+    fn tell(&mut self, told: &Told<'_>, keeps: bool) -> Result<(), CollectError> {
+        if let Some(log) = self.log.as_mut().filter(|_| keeps) {
             log.write(told);
         }
         self.account.tell(told)
     }
 
     /// The same of what begins no trace.
-    fn note(&mut self, told: &Told<'_>) {
-        self.tell(told).ok();
+    fn note(&mut self, told: &Told<'_>, keeps: bool) {
+        self.tell(told, keeps).ok();
     }
 
     fn drain(&mut self, reader: &mut RingReader) {
         reader.drain(|_, pid, tid, words| {
-            let told = Told::Event { pid, tid, words };
-            match is_kept(words) {
-                true => self.note(&told),
-                false => drop(self.account.tell(&told)),
-            }
+            // CUPTI's records are many, and torch's profiler, whose trace may be joined, has its own.
+            let keeps = !DeviceEvent::is_recorded(words);
+            self.note(&Told::Event { pid, tid, words }, keeps);
         });
         let slots = reader.slots();
         // The training's process has one ring for what it does, and then one for what its GPU does.
@@ -263,11 +255,16 @@ impl Collector {
             let dropped = reader.dropped(slot.number);
             let before = self.dropped.insert(slot.number, dropped).unwrap_or(0);
             if dropped > before {
-                self.note(&Told::Dropped {
-                    pid: slot.pid,
-                    events: dropped - before,
-                    of_gpu: slot.pid == self.main && Some(slot.claim) != own,
-                });
+                let of_gpu = slot.pid == self.main && Some(slot.claim) != own;
+                let (pid, events) = (slot.pid, dropped - before);
+                self.note(
+                    &Told::Dropped {
+                        pid,
+                        events,
+                        of_gpu,
+                    },
+                    true,
+                );
             }
         }
     }
@@ -288,7 +285,7 @@ impl Collector {
         let delay = self.main_delay.as_ref().map_or(0, RunDelay::read);
         if delay > 0 {
             let delay = Nanos(delay);
-            self.note(&Told::RunDelay { at, delay });
+            self.note(&Told::RunDelay { at, delay }, true);
         }
         if !looks {
             return;
@@ -299,17 +296,13 @@ impl Collector {
             self.kept_at = at.0;
         }
         for (pid, tid, usage) in self.threads.read(&threads, at) {
-            let told = Told::Usage { pid, tid, usage };
-            match keeps {
-                true => self.note(&told),
-                false => drop(self.account.tell(&told)),
-            }
+            self.note(&Told::Usage { pid, tid, usage }, keeps);
         }
         let Some(cpu) = self.cpu_used() else { return };
-        self.note(&Told::Cpu(cpu));
+        self.note(&Told::Cpu(cpu), true);
         let own = cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
         if let Some(others) = self.others.read(cpu.at, cpu.used + own, last) {
-            self.note(&Told::Others(others));
+            self.note(&Told::Others(others), true);
         }
     }
 
@@ -330,7 +323,7 @@ impl Collector {
 
     fn look(&mut self, end: Option<bool>) -> Result<(), CollectError> {
         let (at, unix) = (Nanos(now()), unix_now());
-        self.tell(&Told::Look { at, unix, end })
+        self.tell(&Told::Look { at, unix, end }, true)
     }
 
     fn progress(&mut self) -> Progress {
@@ -380,9 +373,7 @@ impl Collector {
         if let Some(torch) = &mut report.torch {
             torch.costs.pages = page_costs(torch.costs.shared());
         }
-        if let (Some(verdict), Some(torch)) = (&mut report.verdict, &report.torch) {
-            predict(verdict, &torch.costs);
-        }
+        predict_gain(&mut report);
         if let Some(measuring) = &self.account.measuring {
             measuring.end_trace(&mut report);
         }

@@ -4,13 +4,28 @@ use stallscope_core::analysis::{Analysis, CpuReading, IdleSpan, WindowRule};
 use stallscope_core::loader::note_trace;
 use stallscope_core::ranks::{LogUnwritten, StepLog};
 use stallscope_core::report::{Report, TraceReport};
-use stallscope_core::timeline::{LaneInfo, Nanos, Record};
+use stallscope_core::timeline::{LaneInfo, Nanos, Record, StageKind};
 use stallscope_core::trace::{SharedTrace, TraceError, TraceOptions, TraceWriter};
 use stallscope_core::tracing_feed::{TracedSteps, TracingFeed};
 use std::path::Path;
 
 /// A trace may become as large.
 const MOST_TRACE_BYTES: u64 = 256 << 20;
+
+/// The steps of a device that `records` tell of, by their batches, with how long it was busy for each.
+pub(crate) fn device_steps(records: &[(u16, Record)]) -> impl Iterator<Item = (u64, Nanos)> {
+    let mut busy = Nanos::ZERO;
+    records.iter().filter_map(move |(_, record)| match record {
+        Record::Busy(span) => {
+            busy += span.end - span.start;
+            None
+        }
+        Record::Unit(unit) if unit.stage.kind() == StageKind::Device => {
+            Some((unit.item.batch, std::mem::take(&mut busy)))
+        }
+        _ => None,
+    })
+}
 
 /// From the first training pass on.
 pub(crate) struct Measuring {

@@ -8,10 +8,10 @@ use super::steps::{Loop, Rows};
 use super::trace::{Trace, WorkWhat};
 use crate::advice::shape;
 use crate::collector::CLAIMS;
-use crate::measuring::{Measuring, Traced};
+use crate::measuring::{Measuring, Traced, device_steps};
 use crate::translation::lanes::Lanes;
 use serde_json::json;
-use stallscope_core::analysis::predict::{LoopCosts, StepCosts};
+use stallscope_core::analysis::predict::LoopCosts;
 use stallscope_core::analysis::{
     Analysis, Cause, Change, Suggestion, Summary, Verdict, WORTH_TRYING, WindowRule,
 };
@@ -19,7 +19,7 @@ use stallscope_core::ranks::{LogHeader, LogUnwritten, RankOf, StepLog};
 use stallscope_core::report::{
     DeviceReport, ProfilerTrace, Report, Status, StepTime, TimelineReport, TimelineSource,
 };
-use stallscope_core::timeline::{Interval, Nanos, Record, StageKind};
+use stallscope_core::timeline::{Interval, Nanos, StageKind};
 use stallscope_core::tracing_feed::TracedSteps;
 use stallscope_device::collected::CollectedSteps;
 use stallscope_device::cupti::ApiCall;
@@ -343,7 +343,6 @@ impl Run {
         let names = &trace.texts;
         let mut activities = device.map(|device| Activities::of(trace, zero, device));
         let last = training.batches.len() - 1;
-        let mut busy = Busy::behind(self.rule.warmup_steps);
         for (number, batch) in training.batches.iter().enumerate() {
             let is_last = number == last;
             training.record(number, &self.rows, &mut self.lanes);
@@ -372,7 +371,13 @@ impl Run {
                 self.costs.steps.push(training.costs(number));
                 self.costs.took += took.0;
             }
-            busy.take(&records, &mut self.costs.steps);
+            for (step, busy) in device_steps(&records) {
+                let place = step.checked_sub(self.rule.warmup_steps);
+                let step = place.and_then(|place| self.costs.steps.get_mut(place as usize));
+                if let Some(step) = step {
+                    step.device = busy.0;
+                }
+            }
             let lanes = self.lanes.infos();
             self.measuring.absorb(&records, lanes, batch.until, 0, None);
             self.measuring.settle();
@@ -425,44 +430,6 @@ impl Run {
 
 /// Steps that predictions are made from.
 const MOST_COSTS: usize = 10_000;
-
-/// How long the device worked for each step, by its records: they come behind those of the host.
-struct Busy {
-    time: Nanos,
-    /// Steps that are not measured, and those that are known.
-    left_out: u64,
-    known: usize,
-}
-
-impl Busy {
-    fn behind(left_out: u64) -> Busy {
-        Busy {
-            time: Nanos::ZERO,
-            left_out,
-            known: 0,
-        }
-    }
-
-    fn take(&mut self, records: &[(u16, Record)], steps: &mut [StepCosts]) {
-        for (_, record) in records {
-            match record {
-                Record::Busy(span) => self.time += span.end - span.start,
-                Record::Unit(unit) if unit.stage.kind() == StageKind::Device => {
-                    let time = std::mem::take(&mut self.time);
-                    if self.left_out > 0 {
-                        self.left_out -= 1;
-                        continue;
-                    }
-                    if let Some(step) = steps.get_mut(self.known) {
-                        step.device = time.0;
-                    }
-                    self.known += 1;
-                }
-                _ => {}
-            }
-        }
-    }
-}
 
 /// The verdict; where the loader binds, what shows more of it. Without data wait the steps are `gain` times as fast.
 fn verdict(summary: &Summary, rows: &Rows, device_beside: bool, gain: f64) -> Verdict {

@@ -2,7 +2,7 @@
 //!
 //! `reader` takes Chrome JSON apart, `event` knows PyTorch's names in it, `trace` keeps what is needed, `breakdown` gives each
 //! step's time to PyTorch's own categories, `steps` makes records of the rest and `analysis` reports on them. `joined` puts a
-//! trace together with what hooks told of the same training: `align` finds the clock, `slices` what the joined trace shows.
+//! trace together with what hooks told of the same training: `heard` is what those told, `align` finds the clock, `slices` what the joined trace shows.
 //!
 //! Invariants: memory is bounded by what the file holds, and by far less than the file; whatever is in the file is used,
 //! counted as not used, or named as lost.
@@ -13,6 +13,7 @@ mod breakdown;
 mod device;
 mod error;
 mod event;
+mod heard;
 mod joined;
 mod reader;
 mod slices;

@@ -2,8 +2,9 @@
 
 use super::Translation;
 use crate::gpu::Timeline;
+use crate::measuring::device_steps;
 use stallscope_core::report::TimelineSource;
-use stallscope_core::timeline::{Nanos, Record, StageKind};
+use stallscope_core::timeline::{Nanos, Record};
 use stallscope_device::gpu_steps::GpuLanes;
 
 const LATE: &str = "the training first used the GPU after its first steps; profile it from its first step on the GPU";
@@ -40,19 +41,11 @@ impl Translation {
 
     /// Takes the device's records of steps: what predictions are made from gets its busy time.
     pub(crate) fn device_did(&mut self, records: &[(u16, Record)]) {
-        let mut busy = Nanos::ZERO;
-        for (_, record) in records {
-            match record {
-                Record::Busy(span) => busy += span.end - span.start,
-                Record::Unit(unit) if unit.stage.kind() == StageKind::Device => {
-                    let unknown = &mut self.busy_unknown;
-                    if let Some(place) = unknown.iter().position(|own| *own == unit.item.batch) {
-                        unknown.drain(..=place);
-                        self.replay.device_was_busy(unknown.len(), busy.0);
-                    }
-                    busy = Nanos::ZERO;
-                }
-                _ => {}
+        for (batch, busy) in device_steps(records) {
+            let unknown = &mut self.busy_unknown;
+            if let Some(place) = unknown.iter().position(|own| *own == batch) {
+                unknown.drain(..=place);
+                self.replay.device_was_busy(unknown.len(), busy.0);
             }
         }
     }
