@@ -14,7 +14,7 @@ mod stand_in;
 
 use stallscope::analysis::Cause;
 use stallscope::report::{CopyReport, Report, TimelineReport, TimelineSource};
-use stallscope::timeline::Nanos;
+use stallscope::timeline::{HostWork, Nanos};
 use stallscope_stand_in_gpu::check::Truth;
 use stallscope_stand_in_gpu::settings::{Fault, Settings};
 use stand_in::StandIn;
@@ -120,6 +120,26 @@ fn a_device_with_more_to_do_than_the_host_can_give_is_the_limit() {
     let (report, _) = gpu.report(&["steps=100", "gpu.run_ahead=64"]);
     let ahead = timeline(&report).most_ahead.unwrap();
     assert!((3..64).contains(&ahead), "{ahead}");
+}
+
+#[test]
+fn a_device_that_is_through_with_its_kernels_before_the_next_is_launched_is_host_bound() {
+    let settings = Settings {
+        launch_ns: 300_000,
+        ..Settings::default()
+    };
+    let Some(gpu) = StandIn::new(settings) else {
+        return;
+    };
+    let (report, _) = gpu.report(&["steps=40"]);
+    assert_eq!(
+        top(&report).0,
+        Cause::Host(HostWork::Launch),
+        "{:?}",
+        report.idle_causes
+    );
+    let verdict = report.verdict.as_ref().unwrap();
+    assert_eq!(verdict.title, "host-bound", "{verdict:?}");
 }
 
 /// What a slow stage before the GPU costs is charged to it.
