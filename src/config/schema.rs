@@ -261,7 +261,7 @@ pub(super) const EXPERIMENT: &[Key] = &[
         "Units of each hidden layer of a dense network, first to last.")
         .only_when(MODEL_IS_DENSE),
     Key::new("model.precision", Kind::Choice(&["f32", "bf16", "f16"]), Default::Toml("\"f32\""),
-        "Type that the model computes in, forward and backward; its weights, the loss and the optimizer stay f32 (mixed precision)."),
+        "Type that the model computes in, forward and backward; its weights, the loss and the optimizer stay f32 (mixed precision). With f32, matrix products on a GPU may round their factors to TF32."),
     Key::new("model.optimizer", Kind::Choice(&[SGD, "adam"]), Default::Toml("\"sgd\""),
         "How the weights are updated."),
     Key::new("model.momentum", Kind::Number(Span::Between(0.0, 1.0)), Default::Toml("0.0"),

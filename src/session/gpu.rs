@@ -8,7 +8,7 @@ use super::error::SessionError;
 use crate::analysis::{Analysis, WindowRule};
 use crate::config::{GpuConfig, GpuTimeline};
 use crate::device::collected::CollectedSteps;
-use crate::device::cupti::{self, ApiCall, Recording, Refusal};
+use crate::device::cupti::{self, Activity, ApiCall, Recording, Refusal};
 use crate::device::gpu_steps::{GpuLanes, GpuSteps};
 use crate::device::probe::CudaProbe;
 use crate::report::{TimelineReport, TimelineSource};
@@ -110,6 +110,7 @@ impl Timeline {
 
 /// A GPU that is ready to train.
 pub(super) struct GpuDevice {
+    ordinal: usize,
     pub(super) burn: BurnTrainer,
     pub(super) run_ahead: usize,
     /// `None` where each step is waited for, part by part.
@@ -124,6 +125,7 @@ pub(super) struct GpuDevice {
 
 impl GpuDevice {
     pub(super) fn new(
+        ordinal: usize,
         burn: BurnTrainer,
         timeline: Timeline,
         mut report: TimelineReport,
@@ -131,6 +133,7 @@ impl GpuDevice {
     ) -> GpuDevice {
         report.run_ahead = (report.source != TimelineSource::Host).then_some(run_ahead);
         GpuDevice {
+            ordinal,
             burn,
             run_ahead,
             lane: None,
@@ -158,6 +161,7 @@ impl GpuDevice {
             }
         };
         Some(TakenTimeline {
+            ordinal: self.ordinal,
             timeline,
             lanes,
             report: self.report.clone(),
@@ -190,6 +194,7 @@ impl Ending {
 
 /// A timeline on its way to the collector.
 pub(super) struct TakenTimeline {
+    ordinal: usize,
     timeline: Timeline,
     lanes: Option<GpuLanes>,
     report: TimelineReport,
@@ -209,6 +214,7 @@ impl TakenTimeline {
             return (None, report);
         };
         let collector = GpuCollector {
+            ordinal: self.ordinal,
             recording: Some(recording),
             collected: CollectedSteps::new(GpuSteps::new(lanes), rule, self.report),
             flushed: Instant::now(),
@@ -220,6 +226,8 @@ impl TakenTimeline {
 
 /// Collects CUPTI's records beside the recorder's.
 pub(super) struct GpuCollector {
+    /// Of the device that is trained on: of others, CUPTI's records are left out.
+    ordinal: usize,
     /// `None` once it is over.
     recording: Option<Box<Recording>>,
     collected: CollectedSteps,
@@ -255,16 +263,20 @@ impl GpuCollector {
         let Some(mut recording) = self.recording.take() else {
             return;
         };
-        let collected = &mut self.collected;
+        let (collected, ordinal) = (&mut self.collected, self.ordinal);
         collected.steps.host(records);
+        let mut take = |activity: Activity| match activity {
+            Activity::Work(work) if work.device as usize != ordinal => {}
+            activity => collected.steps.take(activity),
+        };
         if is_over {
-            recording.finish(|activity| collected.steps.take(activity));
+            recording.finish(&mut take);
         } else {
             let flush = self.flushed.elapsed() >= FLUSH_EVERY;
             if flush {
                 self.flushed = Instant::now();
             }
-            recording.poll(flush, |activity| collected.steps.take(activity));
+            recording.poll(flush, &mut take);
         }
         collected.report.version = Some(recording.version());
         let all_calls = recording.records_all_driver_calls();

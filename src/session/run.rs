@@ -315,6 +315,7 @@ impl Session {
         report.preparation_ns = self.clock.now() - began;
         report.kernels_kept = Some(kernels);
         Ok(Device::Gpu(GpuDevice::new(
+            ordinal,
             burn,
             timeline,
             report,

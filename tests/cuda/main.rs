@@ -18,6 +18,7 @@ use stallscope::timeline::{HostWork, Nanos};
 use stallscope_stand_in_gpu::check::Truth;
 use stallscope_stand_in_gpu::settings::{Fault, Settings};
 use stand_in::StandIn;
+use std::fs;
 
 fn timeline(report: &Report) -> &TimelineReport {
     report.device.as_ref().unwrap().timeline.as_ref().unwrap()
@@ -62,7 +63,16 @@ fn busy_and_idle_are_what_was_planted() {
         "causes {caused} ns, idle {:?}",
         device.idle_ns
     );
-    copied_from_locked_pages(&report, &truth);
+    let kept = timeline.kernels_kept.as_ref().unwrap();
+    assert!(kept.contains(gpu.cache().to_str().unwrap()), "{kept}");
+    let kernels = gpu.cache().join("stallscope/kernels");
+    assert_eq!(fs::read_dir(kernels).unwrap().count(), 1);
+    let mut threads = report.service_threads.iter();
+    assert!(
+        threads.any(|thread| thread.name.contains("CubeCL")),
+        "{report:?}"
+    );
+    copied_from_locked_pages(&report, &truth, 100);
     // From where the loader has them: its buffers are few, and locked once.
     let calls = |name: &str| truth.calls.get(name).copied().unwrap_or(0);
     let locked = calls("cuMemHostRegister_v2");
@@ -70,15 +80,34 @@ fn busy_and_idle_are_what_was_planted() {
     assert_eq!(calls("cuMemHostUnregister"), locked);
 }
 
+/// Each rank has a device of its own.
+#[test]
+fn the_second_device_is_trained_on() {
+    let settings = Settings {
+        devices: 2,
+        kernel_ns: 40_000,
+        ..Settings::default()
+    };
+    let Some(gpu) = StandIn::new(settings) else {
+        return;
+    };
+    let (report, truth) = gpu.report(&["steps=50", "device=cuda:1"]);
+    let timeline = timeline(&report);
+    assert_eq!((timeline.lost, timeline.late), (0, 0));
+    assert!(timeline.kernels >= 50 * 5, "{timeline:?}");
+    assert_eq!(timeline.kernel_ns, Nanos(timeline.kernels * 40_000));
+    copied_from_locked_pages(&report, &truth, 50);
+}
+
 /// 50 pictures of 28 x 28 floats each step, and 50 labels.
-fn copied_from_locked_pages(report: &Report, truth: &Truth) {
+fn copied_from_locked_pages(report: &Report, truth: &Truth, steps: u64) {
     let (images, labels) = (50 * 28 * 28 * 4, 50 * 4);
     let copies = copies(report);
-    assert_eq!(copies.count, 2 * 100);
-    let bytes = 100 * (images + labels);
+    assert_eq!(copies.count, 2 * steps);
+    let bytes = steps * (images + labels);
     assert_eq!((copies.bytes, copies.pinned_bytes), (bytes, bytes));
     let copied = truth.copies_in.iter().filter(|copy| copy.bytes == images);
-    assert!(copied.clone().count() >= 100 && copied.clone().all(|copy| copy.pinned));
+    assert!(copied.clone().count() as u64 >= steps && copied.clone().all(|copy| copy.pinned));
 }
 
 /// A driver that does not lock the loader's buffers gets batches by way of memory of its own.
@@ -97,7 +126,7 @@ fn buffers_that_cannot_be_locked_are_staged() {
         return;
     };
     let (report, truth) = gpu.report(&["steps=100"]);
-    copied_from_locked_pages(&report, &truth);
+    copied_from_locked_pages(&report, &truth, 100);
     assert_eq!(truth.calls["cuMemHostRegister_v2"], 1, "it is asked once");
 }
 

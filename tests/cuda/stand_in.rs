@@ -32,22 +32,16 @@ impl StandIn {
         };
         let program = Path::new(env!("CARGO_BIN_EXE_stallscope"));
         let installed = install(program, &place.path("lib"), &NAMES, &settings);
-        let stand_in = StandIn {
+        Some(StandIn {
             place,
             installed,
             toolkit,
-        };
-        stand_in.share_kernels(settings.capability);
-        Some(stand_in)
+        })
     }
 
-    /// Kernels that one test has compiled the others need not: for one GPU and compiler, they are the same.
-    fn share_kernels(&self, (major, minor): (i32, i32)) {
-        let cache = self.toolkit.join(format!("cache-{major}{minor}"));
-        let config = format!(
-            "[compilation]\ncache = {{ file = {cache:?} }}\n[autotune]\ncache = {{ file = {cache:?} }}\n"
-        );
-        fs::write(self.place.path("cubecl.toml"), config).unwrap();
+    /// Where programs keep what they compile: what one test has compiled the others need not.
+    pub fn cache(&self) -> PathBuf {
+        self.toolkit.join("cache")
     }
 
     /// `command` with the stand-in as its GPU.
@@ -56,6 +50,7 @@ impl StandIn {
         command
             .env("LD_LIBRARY_PATH", std::env::join_paths(libraries).unwrap())
             .env("CUDA_PATH", &self.toolkit)
+            .env("XDG_CACHE_HOME", self.cache())
             .env(VARIABLE, &self.installed)
             .current_dir(self.place.path(""));
         command

@@ -109,6 +109,20 @@ fn a_package_that_is_left_out_is_named_with_what_installs_it() {
     }
 }
 
+/// That a header is there does not say that it can be compiled.
+#[test]
+fn headers_that_do_not_compile_are_told() {
+    let Some(from) = fetched("12.9") else { return };
+    let machine = Machine::with(12_090, &from, Some("cuda_fp16.h"));
+    let broken = machine.folder.path().join("include/cuda_fp16.h");
+    fs::write(broken, "#error \"cut off\"\n").unwrap();
+    let [headers, device] = machine.says(["CUDA headers", "--device cuda:0"]);
+    let [status, finding, _] = headers;
+    assert_eq!(status, "missing", "{finding}");
+    assert!(finding.contains("cut off"), "{finding}");
+    assert_eq!(device[0], "missing");
+}
+
 #[test]
 fn a_compiler_newer_than_the_driver_is_no_compiler() {
     let Some(from) = fetched("12.9") else { return };

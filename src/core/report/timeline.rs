@@ -132,8 +132,13 @@ impl TimelineReport {
         let source = self.source.words().to_owned();
         let mut lines = vec![("timeline", joined([Some(source), kernels, prepared]))];
         if let (Some(most), Some(allowed)) = (self.most_ahead, self.run_ahead) {
-            let text =
-                format!("at most {most} steps ahead of the device; gpu.run_ahead allows {allowed}");
+            let fewer = match most < allowed {
+                true => ", burn's own queues may hold fewer",
+                false => "",
+            };
+            let text = format!(
+                "at most {most} steps ahead of the device; gpu.run_ahead allows {allowed}{fewer}"
+            );
             lines.push(("launched", text));
         }
         let copies = self.copies.iter().filter(|copies| copies.count > 0);
@@ -250,6 +255,8 @@ mod tests {
             other_calls: Some(7),
             preparation_ns: Nanos::from_millis(900),
             kernels_kept: Some("kept in /cache".to_owned()),
+            most_ahead: Some(14),
+            run_ahead: Some(64),
             ..TimelineReport::default()
         };
         let lines = report.lines();
@@ -260,5 +267,10 @@ mod tests {
         );
         assert!(text.contains("including 7 that launch nothing"), "{text}");
         assert!(text.contains("before the run, kept in /cache"), "{text}");
+        assert!(text.contains("at most 14 steps ahead"), "{text}");
+        assert!(
+            text.contains("allows 64, burn's own queues may hold fewer"),
+            "{text}"
+        );
     }
 }
