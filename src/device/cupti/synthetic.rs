@@ -32,13 +32,15 @@ pub const CUDA_13_5: Layout = Layout {
     set: 104,
 };
 const CALL: usize = 40;
-/// The device that all work is of.
+/// The device that work is of, unless a buffer says otherwise.
 pub const DEVICE: u32 = 1;
 
 /// A buffer being filled.
 pub struct Buffer {
     layout: Layout,
     pub bytes: Vec<u8>,
+    /// That the work is of.
+    pub device: u32,
     /// Kernels' names by the address that stands in their records.
     names: HashMap<u64, Arc<str>>,
     in_memory: bool,
@@ -49,6 +51,7 @@ impl Buffer {
         Buffer {
             layout,
             bytes: Vec::new(),
+            device: DEVICE,
             names: HashMap::new(),
             in_memory: false,
         }
@@ -83,9 +86,10 @@ impl Buffer {
 
     /// A kernel whose name lies at `address`.
     pub fn kernel_at(&mut self, address: u64, times: [u64; 2], stream: u32, correlation: u32) {
+        let device = self.device;
         let record = self.record(KIND_CONCURRENT_KERNEL, self.layout.kernel);
         put_times(record, 16, times);
-        put(record, 40, &DEVICE.to_ne_bytes());
+        put(record, 40, &device.to_ne_bytes());
         put(record, 48, &stream.to_ne_bytes());
         put(record, 92, &correlation.to_ne_bytes());
         put(record, 104, &address.to_ne_bytes());
@@ -100,20 +104,22 @@ impl Buffer {
         stream: u32,
         correlation: u32,
     ) {
+        let device = self.device;
         let record = self.record(KIND_MEMCPY, self.layout.copy);
         put(record, 4, &kinds);
         put(record, 8, &bytes.to_ne_bytes());
         put_times(record, 16, times);
-        put(record, 32, &DEVICE.to_ne_bytes());
+        put(record, 32, &device.to_ne_bytes());
         put(record, 40, &stream.to_ne_bytes());
         put(record, 44, &correlation.to_ne_bytes());
     }
 
     pub fn set(&mut self, bytes: u64, times: [u64; 2], stream: u32, correlation: u32) {
+        let device = self.device;
         let record = self.record(KIND_MEMSET, self.layout.set);
         put(record, 8, &bytes.to_ne_bytes());
         put_times(record, 16, times);
-        put(record, 32, &DEVICE.to_ne_bytes());
+        put(record, 32, &device.to_ne_bytes());
         put(record, 40, &stream.to_ne_bytes());
         put(record, 44, &correlation.to_ne_bytes());
     }

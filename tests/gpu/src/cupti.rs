@@ -73,7 +73,7 @@ impl Recorder {
     }
 
     /// Adds a record. `fill` writes it to the buffer that it is given.
-    fn add(&mut self, fill: impl FnOnce(&mut Buffer)) {
+    fn add(&mut self, device: u32, fill: impl FnOnce(&mut Buffer)) {
         let Some((request, _)) = self.callbacks else {
             return;
         };
@@ -83,6 +83,7 @@ impl Recorder {
             return;
         }
         let mut record = Buffer::new(CUDA_12_9);
+        record.device = device;
         fill(&mut record);
         let length = record.bytes.len().next_multiple_of(8);
         if self
@@ -148,15 +149,24 @@ fn record(kind: u32, fill: impl FnOnce(&mut Recorder)) {
     }
 }
 
-pub fn kernel(name: &str, (start, end): (u64, u64), stream: usize, correlation: u32) {
+/// Where work is done.
+#[derive(Copy, Clone)]
+pub struct Place {
+    pub device: u32,
+    pub stream: u32,
+}
+
+pub fn kernel(name: &str, (start, end): (u64, u64), place: Place, correlation: u32) {
     record(KERNEL, |recorder| {
         let times = [recorder.time(start), recorder.time(end)];
         let address = recorder.name(name);
-        recorder.add(|buffer| buffer.kernel_at(address, times, stream as u32, correlation));
+        recorder.add(place.device, |buffer| {
+            buffer.kernel_at(address, times, place.stream, correlation)
+        });
     });
 }
 
-pub fn copy(copy: &Copy, bytes: u64, (start, end): (u64, u64), stream: usize, correlation: u32) {
+pub fn copy(copy: &Copy, bytes: u64, (start, end): (u64, u64), place: Place, correlation: u32) {
     record(MEMCPY, |recorder| {
         let times = [recorder.time(start), recorder.time(end)];
         let host = if copy.pinned { 2 } else { 1 };
@@ -165,14 +175,18 @@ pub fn copy(copy: &Copy, bytes: u64, (start, end): (u64, u64), stream: usize, co
             Direction::ToHost => [2, 3, host],
             Direction::OnDevice => [8, 3, 3],
         };
-        recorder.add(|buffer| buffer.copy(kinds, bytes, times, stream as u32, correlation));
+        recorder.add(place.device, |buffer| {
+            buffer.copy(kinds, bytes, times, place.stream, correlation)
+        });
     });
 }
 
-pub fn set(bytes: u64, (start, end): (u64, u64), stream: usize, correlation: u32) {
+pub fn set(bytes: u64, (start, end): (u64, u64), place: Place, correlation: u32) {
     record(MEMSET, |recorder| {
         let times = [recorder.time(start), recorder.time(end)];
-        recorder.add(|buffer| buffer.set(bytes, times, stream as u32, correlation));
+        recorder.add(place.device, |buffer| {
+            buffer.set(bytes, times, place.stream, correlation)
+        });
     });
 }
 
@@ -193,7 +207,9 @@ pub fn call(name: &str, (start, end): (u64, u64), correlation: u32) {
         let times = [recorder.time(start), recorder.time(end)];
         // SAFETY: the call takes nothing.
         let thread = unsafe { libc::gettid() } as u32;
-        recorder.add(|buffer| buffer.call(function, times, thread, correlation));
+        recorder.add(0, |buffer| {
+            buffer.call(function, times, thread, correlation)
+        });
     }
 }
 

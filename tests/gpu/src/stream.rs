@@ -104,6 +104,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stream {
+    fn place(&self) -> cupti::Place {
+        cupti::Place {
+            device: self.device as u32,
+            stream: self.number as u32,
+        }
+    }
+
     /// Starts a stream.
     pub fn start(
         handle: usize,
@@ -234,7 +241,7 @@ impl Stream {
                 }
                 *done.kernels.entry(name.clone()).or_default() += 1;
                 drop(done);
-                cupti::kernel(&name, (start, end), self.number, work.correlation);
+                cupti::kernel(&name, (start, end), self.place(), work.correlation);
                 end
             }
             Kind::Copy(copy) => {
@@ -252,7 +259,7 @@ impl Stream {
                 sleep_until(end);
                 // SAFETY: the range was checked when this was asked for.
                 unsafe { std::ptr::write_bytes(address as *mut u8, value, bytes as usize) };
-                cupti::set(bytes, (start, end), self.number, work.correlation);
+                cupti::set(bytes, (start, end), self.place(), work.correlation);
                 end
             }
             Kind::Record(event, number) => {
@@ -325,7 +332,7 @@ impl Stream {
                 .state()
                 .copied(copy.direction == Direction::ToDevice, copied);
         }
-        cupti::copy(copy, bytes, (start, end), self.number, correlation);
+        cupti::copy(copy, bytes, (start, end), self.place(), correlation);
         end
     }
 }
