@@ -136,7 +136,7 @@ fn work(folder: &Path, kind: &str, name: &str, mode: &str, on: &str) -> Arc<Imag
         .unwrap()
         .pipeline;
     let catalog = Catalog::open(pipeline.source.kind, &path).unwrap();
-    Arc::new(ImageWork::new(catalog, &pipeline, Order::Random).unwrap())
+    Arc::new(ImageWork::new(catalog, &pipeline, Order::Random, None).unwrap())
 }
 
 /// What the decoder allocates for an image of the folder, by itself.

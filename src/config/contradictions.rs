@@ -5,7 +5,7 @@
 use super::error::Problem;
 use super::lookup::Lookup;
 use super::resolved::{
-    CacheConfig, Mode, OnError, RankConfig, ReadMode, Resolved, SourceKind, Spatial,
+    CacheConfig, Decoder, Mode, OnError, RankConfig, ReadMode, Resolved, SourceKind, Spatial,
 };
 
 /// Everything of that kind in `resolved`.
@@ -19,6 +19,7 @@ pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Proble
         a_step_takes_time,
         page_cache_is_used,
         gpu_is_sampled_at_a_sane_rate,
+        the_gpu_that_decodes_is_the_one_that_trains,
         rank_is_one_of_them,
         ranks_write_a_trace_each,
         ranks_share_the_page_cache,
@@ -239,6 +240,21 @@ fn ranks_share_the_page_cache(lookup: &Lookup, resolved: &Resolved) -> Vec<Probl
     let what = "each rank would drop what the others have read".to_owned();
     let problem = lookup.problem("page_cache", what);
     vec![problem.hint("leave it out, and drop the page cache before the launcher starts")]
+}
+
+fn the_gpu_that_decodes_is_the_one_that_trains(
+    lookup: &Lookup,
+    resolved: &Resolved,
+) -> Vec<Problem> {
+    if resolved.pipeline.decode.decoder != Decoder::Nvjpeg || resolved.gpu.is_some() {
+        return Vec::new();
+    }
+    let what = format!(
+        "`decode.decoder` = \"nvjpeg\" decodes on the GPU that trains, but {}",
+        lookup.cite("device")
+    );
+    let problem = lookup.problem("decode.decoder", what);
+    vec![problem.hint("`device = \"cuda:0\"`, or another decoder")]
 }
 
 fn gradients_are_averaged_on_the_cpu(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {

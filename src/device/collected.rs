@@ -60,6 +60,7 @@ impl CollectedSteps {
         self.report.records = count.read;
         self.report.lost = count.lost();
         self.report.late = self.steps.late();
+        (self.report.loader_kernels, self.report.loader_kernel_ns) = self.steps.left_out();
         if is_over {
             self.report.doubt = self.report.doubt_of(self.seen);
         }

@@ -150,6 +150,9 @@ pub struct GpuSteps {
     engine_units: u64,
     /// Work that came after its step had been put together.
     late: u64,
+    /// Threads of the loader that work on the device, their kernels since the first step, and the sum of their times.
+    loaders: HashSet<u32>,
+    loader_kernels: (u64, Nanos),
     /// Where the training is not ours.
     foreign: Option<foreign::Foreign>,
 }
@@ -166,6 +169,31 @@ impl GpuSteps {
     /// Work that came after its step had been put together, and is missing from it.
     pub fn late(&self) -> u64 {
         self.late
+    }
+
+    /// What these threads launch is the loader's and of no step; to be said before it is taken.
+    pub fn leave_out(&mut self, threads: impl IntoIterator<Item = u32>) {
+        self.loaders.extend(threads);
+    }
+
+    /// Kernels that were left out since the first step, and the sum of their times.
+    pub fn left_out(&self) -> (u64, Nanos) {
+        self.loader_kernels
+    }
+
+    /// Whether a thread of the loader launched it, which is counted.
+    fn is_of_loader(&mut self, launched: &LaunchedWork) -> bool {
+        let is = launched
+            .thread()
+            .is_some_and(|thread| self.loaders.contains(&thread));
+        let since = self
+            .began
+            .is_some_and(|began| launched.launched().start >= began);
+        if is && since && launched.work.kind.is_kernel() {
+            self.loader_kernels.0 += 1;
+            self.loader_kernels.1 += launched.work.interval.length();
+        }
+        is
     }
 
     /// Takes what the host recorded. Call it before the activities of the same pass.
@@ -251,7 +279,10 @@ impl GpuSteps {
         let known_until = last.max(self.foreign.as_ref().map(|own| own.host_until));
         // A step may launch more than is remembered: then it is told what it is, and not in which step.
         let too_many = self.foreign.is_some() && self.unplaced.len() > MOST_HELD;
-        let launched = std::mem::take(&mut self.unplaced);
+        let mut launched = std::mem::take(&mut self.unplaced);
+        if !self.loaders.is_empty() {
+            launched.retain(|one| !self.is_of_loader(one));
+        }
         for one in launched.iter().filter(|one| one.work.kind.is_kernel()) {
             self.launching.extend(one.thread());
         }

@@ -7,6 +7,8 @@ pub mod cupti;
 pub mod emulated;
 mod gpu_lanes;
 pub mod gpu_steps;
+#[cfg(feature = "cuda")]
+pub mod nvjpeg;
 pub mod nvml;
 pub mod nvtx;
 pub mod planted;

@@ -14,7 +14,7 @@
 
 mod compiler;
 mod headers;
-pub(super) mod libraries;
+pub(crate) mod libraries;
 mod loaded;
 mod packages;
 mod search;
@@ -40,6 +40,8 @@ pub struct CudaProbe {
     pub cupti: Result<Piece, Missing>,
     /// Where other CUPTIs lie, in the order to try once that one is refused. May name that one again.
     pub cupti_others: Vec<PathBuf>,
+    /// Decodes JPEG on the device, where that is asked for.
+    pub nvjpeg: Result<Piece, Missing>,
     /// Compiles burn's kernels.
     pub nvrtc: Result<Piece, Missing>,
     /// What they are compiled with.
@@ -142,7 +144,7 @@ impl CudaProbe {
 }
 
 impl Driver {
-    fn device(&self, ordinal: usize) -> Result<&Gpu, Missing> {
+    pub(crate) fn device(&self, ordinal: usize) -> Result<&Gpu, Missing> {
         let gpu = self.devices.get(ordinal);
         gpu.ok_or_else(|| self.no_such_device(ordinal))
     }
@@ -206,6 +208,7 @@ fn ask(compile: bool) -> CudaProbe {
     let (cupti, cupti_others) = libraries::cupti(version);
     CudaProbe {
         nvml: libraries::nvml(),
+        nvjpeg: libraries::nvjpeg(version).map(|(_, piece)| piece),
         cupti,
         cupti_others,
         nvrtc: compiler,

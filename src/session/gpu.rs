@@ -264,6 +264,8 @@ impl GpuCollector {
             return;
         };
         let (collected, ordinal) = (&mut self.collected, self.ordinal);
+        #[cfg(feature = "cuda")]
+        collected.steps.leave_out(crate::device::nvjpeg::threads());
         collected.steps.host(records);
         let mut take = |activity: Activity| match activity {
             Activity::Work(work) if work.device as usize != ordinal => {}

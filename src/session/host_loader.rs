@@ -185,7 +185,8 @@ impl HostLoader {
             config.mode = Mode::Normal;
         }
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
-        let source = Source::open(&config.pipeline, &clock, &StopSignal::new(clock.clone()));
+        let stop = StopSignal::new(clock.clone());
+        let source = Source::open(&config.pipeline, &config.device, &clock, &stop);
         let source = source.map_err(|error| match config.mode {
             Mode::Cached => error.of_cached(&config.pipeline.source.path),
             _ => error,

@@ -4,7 +4,9 @@ use super::catalog::Catalog;
 use super::error::SessionError;
 use crate::config::{PipelineConfig, Spatial as SpatialConfig};
 use crate::data::shard::Record;
-use crate::data::stages::decode::{DecodeOptions, Decoder, Input, Rgb, RgbBuffer, View};
+use crate::data::stages::decode::{
+    DecodeError, DecodeOptions, Decoder, DeviceDecoder, Input, Rgb, RgbBuffer, View,
+};
 use crate::data::stages::preprocess::{PreprocessError, PreprocessPlan, Preprocessor, Spatial};
 use crate::data::stages::reading::{Access, Encoded, Reader};
 use crate::data::stages::spare::Spare;
@@ -21,6 +23,8 @@ pub struct ImageWork {
     reader: Arc<Reader>,
     plan: PreprocessPlan,
     decode: DecodeOptions,
+    /// Makes decoders on the device, where that decodes.
+    on_device: Option<Arc<NewDecoder>>,
     /// Decode everything, whatever the crop needs.
     whole: bool,
     finish: Finish,
@@ -30,6 +34,9 @@ pub struct ImageWork {
     /// than usual, more are made.
     spare: Arc<Spare>,
 }
+
+/// Makes a decoder on a device for one worker.
+pub(super) type NewDecoder = dyn Fn() -> Result<Box<dyn DeviceDecoder>, DecodeError> + Send + Sync;
 
 /// What leaves the preprocess stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +59,7 @@ pub enum Pixels {
 /// A worker's own tools.
 pub struct Tools {
     /// `None` where there is nothing to decode.
-    decoder: Option<Decoder>,
+    decoder: Option<Result<Decoder, DecodeError>>,
     preprocessor: Preprocessor,
 }
 
@@ -69,6 +76,7 @@ impl ImageWork {
         catalog: Catalog,
         pipeline: &PipelineConfig,
         order: Order,
+        on_device: Option<Arc<NewDecoder>>,
     ) -> Result<ImageWork, SessionError> {
         let plan = plan(pipeline)?;
         Preprocessor::new(&plan)?;
@@ -77,7 +85,7 @@ impl ImageWork {
             exif_orientation: pipeline.decode.exif_orientation,
             ..DecodeOptions::default()
         };
-        if !catalog.is_raw() {
+        if !catalog.is_raw() && on_device.is_none() {
             Decoder::new(decode)?;
         }
         let access = match order {
@@ -103,6 +111,7 @@ impl ImageWork {
             reader: Arc::new(catalog.reader(pipeline.read.mode, access)?),
             plan,
             decode,
+            on_device,
             whole: pipeline.decode.whole,
             finish,
             checked: std::iter::repeat_with(AtomicU64::default)
@@ -200,6 +209,14 @@ impl ImageWork {
             compared.fetch_or(sample, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// A decoder for one worker.
+    fn decoder(&self) -> Result<Decoder, DecodeError> {
+        match &self.on_device {
+            Some(new) => Ok(Decoder::on_device(self.decode, new()?)),
+            None => Decoder::new(self.decode),
+        }
     }
 
     fn give_back(&self, buffer: RgbBuffer) {
@@ -342,7 +359,7 @@ impl SampleWork for ImageWork {
         Some(Tools {
             decoder: match self.catalog.is_raw() {
                 true => None,
-                false => Some(Decoder::new(self.decode).ok()?),
+                false => Some(self.decoder()),
             },
             preprocessor: Preprocessor::new(&self.plan).ok()?,
         })
@@ -367,7 +384,10 @@ impl SampleWork for ImageWork {
             return Ok(Pixels::Raw(encoded, record));
         }
         let decoder = tools.as_mut().and_then(|tools| tools.decoder.as_mut());
-        let decoder = decoder.ok_or("there is no decoder")?;
+        let decoder = match decoder.ok_or("there is no decoder")? {
+            Ok(decoder) => decoder,
+            Err(error) => return Err(error.to_string().into()),
+        };
         let decoded = self.decode_image(key, &encoded, decoder);
         self.reader.give_back(encoded);
         decoded.map(Pixels::Decoded)

@@ -10,6 +10,7 @@ mod collector;
 mod error;
 mod evaluation;
 mod gpu;
+mod gpu_decoding;
 mod gpu_watch;
 mod host_loader;
 mod images;

@@ -91,7 +91,7 @@ impl Session {
     pub fn open(config: Resolved, options: RunOptions) -> Result<Session, SessionError> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
         let stop = StopSignal::new(clock.clone());
-        let source = Source::open(&config.pipeline, &clock, &stop);
+        let source = Source::open(&config.pipeline, &config.device, &clock, &stop);
         let source = source.map_err(|error| match config.mode {
             Mode::Cached => error.of_cached(&config.pipeline.source.path),
             _ => error,

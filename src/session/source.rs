@@ -2,10 +2,14 @@
 
 use super::catalog::Catalog;
 use super::error::SessionError;
+use super::gpu_decoding::gpu_decoders;
 use super::images::ImageWork;
 use super::plan::{order, parts};
 use super::small::SmallWork;
-use crate::config::{OnError, PipelineConfig, Resolved, SourceConfig, SourceKind, StorageConfig};
+use crate::config::{
+    Decoder, DeviceConfig, OnError, PipelineConfig, Resolved, SourceConfig, SourceKind,
+    StorageConfig,
+};
 use crate::data::stages::reading::fit_in_memory;
 use crate::data::stages::storage::{EmulatedStorage, StorageSpec, Stored};
 use crate::data::{CifarKind, DataError, PublishedPart, SmallImages};
@@ -54,13 +58,14 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Opens the data set that `pipeline` names. An emulated disk takes its time on `clock`, until `stop`;
+    /// Opens the data set that `pipeline` names, whose pictures `device` may decode. An emulated disk takes its time on `clock`, until `stop`;
     /// all parts of the data set lie on the same one.
     ///
     /// # Errors
     /// Data or a preprocessing plan that cannot be used.
     pub(super) fn open(
         pipeline: &PipelineConfig,
+        device: &DeviceConfig,
         clock: &Arc<dyn Clock>,
         stop: &StopSignal,
     ) -> Result<Source, SessionError> {
@@ -70,7 +75,12 @@ impl Source {
         let kind = pipeline.source.kind;
         if let SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset = kind {
             let catalog = catalog(pipeline)?;
-            let work = Arc::new(ImageWork::new(catalog, pipeline, order(pipeline.order))?);
+            let on_device = match (pipeline.decode.decoder, device) {
+                (Decoder::Nvjpeg, DeviceConfig::Cuda(ordinal)) => Some(gpu_decoders(*ordinal)?),
+                _ => None,
+            };
+            let order = order(pipeline.order);
+            let work = Arc::new(ImageWork::new(catalog, pipeline, order, on_device)?);
             let work = Stored::new(work, storage, clock, stop);
             return Ok(Source::Images(Arc::new(work)));
         }

@@ -3,6 +3,7 @@
 
 #![cfg(feature = "cuda")]
 
+mod decoding;
 mod faults;
 #[allow(dead_code, reason = "runs are made with a GPU here")]
 #[path = "../place/mod.rs"]

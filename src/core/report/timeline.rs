@@ -60,6 +60,12 @@ pub struct TimelineReport {
     pub kernels: u64,
     /// Sum of the times of those kernels.
     pub kernel_ns: Nanos,
+    /// Kernels that threads of the loader launched since the first step, which belong to no step and are not in device busy.
+    #[serde(default)]
+    pub loader_kernels: u64,
+    /// Sum of the times of those kernels.
+    #[serde(default)]
+    pub loader_kernel_ns: Nanos,
     /// Copies of batches to the device in the measured steps.
     pub copies: Option<CopyReport>,
     /// Compiling and tuning the kernels, before the run.
@@ -140,6 +146,11 @@ impl TimelineReport {
                 "at most {most} steps ahead of the device; gpu.run_ahead allows {allowed}{fewer}"
             );
             lines.push(("launched", text));
+        }
+        if self.loader_kernels > 0 {
+            let (kernels, time) = (self.loader_kernels, self.loader_kernel_ns);
+            let text = format!("{kernels} kernels that decode took {time}, not counted as busy");
+            lines.push(("", text));
         }
         let copies = self.copies.iter().filter(|copies| copies.count > 0);
         lines.extend(copies.map(|copies| ("copies", copies.words())));

@@ -16,6 +16,7 @@
 //! May use: `stages::spare`, `config`, `timeline` for sizes.
 
 use std::io::Cursor;
+use std::ops::Range;
 
 use super::spare::Scratch;
 
@@ -47,6 +48,24 @@ pub enum DecoderKind {
     Image,
     /// libjpeg-turbo.
     Turbojpeg,
+    /// A device's own decoder, NVIDIA's nvJPEG.
+    Nvjpeg,
+}
+
+/// Decodes JPEG files on a device; each worker has its own.
+pub trait DeviceDecoder: Send {
+    /// Decodes the picture in `jpeg`, which is stored with this width and height, and brings its `rows` into `out`, as
+    /// interleaved 8-bit RGB. `false` where another decoder must.
+    ///
+    /// # Errors
+    /// The device fails, whatever the picture.
+    fn decode(
+        &mut self,
+        jpeg: &[u8],
+        size: (u32, u32),
+        rows: Range<u32>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, DecodeError>;
 }
 
 /// What an image may ask for before it is refused.
@@ -123,6 +142,8 @@ pub enum DecodeError {
     NoFrame,
     #[error("libjpeg-turbo cannot be used: {reason}; set decode.decoder = \"image\"")]
     Turbo { reason: String },
+    #[error("pictures cannot be decoded on the GPU: {reason}; choose another `decode.decoder`")]
+    Device { reason: String },
     #[error(
         "this stallscope was built without libjpeg-turbo; build it with `cargo build --release --features turbojpeg`, \
          or set decode.decoder = \"image\""
@@ -181,29 +202,47 @@ pub struct Decoder {
     copy: Scratch,
     #[cfg(feature = "turbojpeg")]
     turbo: Option<turbo::Turbo>,
+    device: Option<Box<dyn DeviceDecoder>>,
 }
 
 impl Decoder {
     /// A decoder with `options`.
     ///
     /// # Errors
-    /// A decoder that this was built without.
+    /// A decoder that this was built without, or one of a device.
     pub fn new(options: DecodeOptions) -> Result<Decoder, DecodeError> {
         #[cfg(not(feature = "turbojpeg"))]
         if options.decoder == DecoderKind::Turbojpeg {
             return Err(DecodeError::WithoutTurbo);
         }
+        if options.decoder == DecoderKind::Nvjpeg {
+            return Err(DecodeError::Device {
+                reason: "nothing trains on one here".to_owned(),
+            });
+        }
         #[cfg(feature = "turbojpeg")]
         let turbo = match options.decoder {
-            DecoderKind::Image => None,
             DecoderKind::Turbojpeg => Some(turbo::Turbo::new(&options.limits)?),
+            DecoderKind::Image | DecoderKind::Nvjpeg => None,
         };
         Ok(Decoder {
             options,
             copy: Scratch::default(),
             #[cfg(feature = "turbojpeg")]
             turbo,
+            device: None,
         })
+    }
+
+    /// A decoder on a device, and the `image` crate for what that does not take.
+    pub fn on_device(options: DecodeOptions, device: Box<dyn DeviceDecoder>) -> Decoder {
+        Decoder {
+            options,
+            copy: Scratch::default(),
+            #[cfg(feature = "turbojpeg")]
+            turbo: None,
+            device: Some(device),
+        }
     }
 
     /// Decodes `input` into `out`, whose allocation is kept and grown only when an image needs more than any
@@ -272,13 +311,27 @@ impl Decoder {
         out: &mut RgbBuffer,
     ) -> Result<(), DecodeError> {
         let bytes = input.bytes;
+        if let (Some(device), Some(frame)) = (&mut self.device, &header.frame)
+            && frame.width > 0
+            && frame.height > 0
+        {
+            let own = own_bytes(input, &mut self.copy);
+            let rows = needed.map_or(0..frame.height, |part| {
+                part.top..(part.top + part.height).min(frame.height)
+            });
+            let size = (frame.width, frame.height);
+            if device.decode(own, size, rows.clone(), &mut out.pixels)? {
+                (out.width, out.height) = (frame.width, rows.len() as u32);
+                out.view = View {
+                    top: rows.start,
+                    ..View::whole(frame.width, frame.height)
+                };
+                return Ok(());
+            }
+        }
         #[cfg(feature = "turbojpeg")]
         if let (Some(turbo), Some(frame)) = (&mut self.turbo, &header.frame) {
-            let bytes = if input.private {
-                bytes
-            } else {
-                copy_to(&mut self.copy, bytes)
-            };
+            let bytes = own_bytes(input, &mut self.copy);
             match turbo.decode(bytes, frame, needed, out)? {
                 turbo::Decoded::Rgb => return Ok(()),
                 turbo::Decoded::Not => {}
@@ -299,6 +352,14 @@ impl Decoder {
         }
         out.view.image_height = frame.height;
         Ok(())
+    }
+}
+
+/// The bytes, or a copy of them, that nobody else can change.
+fn own_bytes<'a>(input: Input<'a>, copy: &'a mut Scratch) -> &'a [u8] {
+    match input.private {
+        true => input.bytes,
+        false => copy_to(copy, input.bytes),
     }
 }
 

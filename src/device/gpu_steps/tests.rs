@@ -358,3 +358,31 @@ fn memory_does_not_grow_where_nothing_is_copied() {
         assert!(steps.unplaced.len() <= 4);
     }
 }
+
+/// A thread of the loader that decodes on the device works beside the steps.
+#[test]
+fn what_the_loader_launches_is_of_no_step() {
+    const DECODING: u32 = 300;
+    let settled = |with_loader: bool| {
+        let mut plan = Plan::new();
+        for n in 0..8 {
+            plan.step(n);
+            if with_loader {
+                let (at, id) = (1000 + 100 * n, 1000 + n as u32);
+                plan.buffer.call(307, [at + 10, at + 12], DECODING, id);
+                plan.buffer.kernel("decode", [at + 50, at + 60], 11, id);
+            }
+        }
+        let mut steps = GpuSteps::new(LANES);
+        steps.leave_out([DECODING]);
+        steps.host(&plan.records);
+        plan.tell(&mut steps);
+        let mut records = Vec::new();
+        let done = steps.settle(true, &mut records);
+        let busy: Vec<Nanos> = done.iter().map(|step| step.busy.length()).collect();
+        (busy, steps.left_out())
+    };
+    let (busy, left_out) = settled(true);
+    assert_eq!(settled(false), (busy, (0, Nanos::ZERO)));
+    assert_eq!(left_out, (8, Nanos(80)));
+}

@@ -22,7 +22,7 @@ pub(super) fn open(name: &Path) -> Result<&'static Library, libloading::Error> {
 }
 
 /// A function of a library, if it has it.
-pub(super) fn function<T: Copy>(library: &'static Library, name: &str) -> Option<T> {
+pub(crate) fn function<T: Copy>(library: &'static Library, name: &str) -> Option<T> {
     // SAFETY: each caller names a function of NVIDIA's stable C interface with the type that its
     // header declares.
     unsafe { library.get::<T>(name.as_bytes()) }
@@ -56,7 +56,7 @@ pub(super) const ABSENT: &str = "neither on the loader's path nor in a CUDA tool
 
 const DRIVER: &str = "NVIDIA driver (libcuda.so.1)";
 
-pub(super) fn driver() -> Result<Driver, Missing> {
+pub(crate) fn driver() -> Result<Driver, Missing> {
     let library = open(Path::new("libcuda.so.1")).map_err(|error| Missing {
         piece: DRIVER,
         detail: unopened(&error),
@@ -189,6 +189,39 @@ pub(super) fn nvml() -> Result<Piece, Missing> {
             missing(format!("it does not report the driver's version: {error}"))
         })?),
     })
+}
+
+pub(crate) const NVJPEG: &str = "nvJPEG (libnvjpeg.so)";
+const NVJPEG_NAMES: [&str; 3] = ["libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so"];
+
+/// nvJPEG for a driver that supports CUDA up to `driver`, opened.
+pub(crate) fn nvjpeg(driver: Option<CudaVersion>) -> Result<(&'static Library, Piece), Missing> {
+    let usual = by_fit(NVJPEG_NAMES.map(PathBuf::from).to_vec(), driver);
+    let on_disk = by_fit(search::libraries(&NVJPEG_NAMES), driver);
+    let mut candidates = usual.into_iter().chain(on_disk);
+    let opened = candidates.find_map(|path| open(&path).ok().map(|library| (library, path)));
+    let (library, path) = opened.ok_or_else(|| Missing {
+        piece: NVJPEG,
+        detail: ABSENT.to_owned(),
+        remedy: nvjpeg_remedy(driver.unwrap_or(super::ASSUMED_VERSION)),
+    })?;
+    let get: Option<unsafe extern "C" fn(c_int, *mut c_int) -> c_int> =
+        function(library, "nvjpegGetProperty");
+    // Of `libraryPropertyType`: major, minor and patch.
+    let part = |which| {
+        let mut number: c_int = 0;
+        // SAFETY: takes which number is asked for and a place for it.
+        let status = unsafe { get?(which, &mut number) };
+        (status == 0).then_some(number)
+    };
+    let version = part(0).zip(part(1)).zip(part(2));
+    let version = version.map(|((major, minor), patch)| format!("{major}.{minor}.{patch}"));
+    Ok((library, Piece { path, version }))
+}
+
+/// How to get nvJPEG for a driver that supports CUDA up to `version`.
+pub(crate) fn nvjpeg_remedy(version: CudaVersion) -> String {
+    install(&[Package::NvJpeg], version)
 }
 
 /// Newest first; those of the driver's own version are tried before.

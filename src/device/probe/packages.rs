@@ -47,6 +47,7 @@ pub enum Package {
     /// libcu++: `cuda/` and `nv/`.
     Cccl,
     Cupti,
+    NvJpeg,
 }
 
 impl Package {
@@ -67,6 +68,7 @@ impl Package {
             Package::Crt => "cuda-nvcc",
             Package::Cccl => "cuda-cccl",
             Package::Cupti => "cuda-cupti",
+            Package::NvJpeg => "libnvjpeg",
         };
         // The driver has a 12.7 that no toolkit goes with.
         let minor = match (version.major, version.minor) {
@@ -86,6 +88,7 @@ impl Package {
             Package::Crt => "nvidia-cuda-crt",
             Package::Cccl => "nvidia-cuda-cccl",
             Package::Cupti => "nvidia-cuda-cupti",
+            Package::NvJpeg => "nvidia-nvjpeg",
         };
         // From CUDA 13 on the names have no suffix.
         match major {

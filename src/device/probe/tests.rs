@@ -25,6 +25,7 @@ fn probe(driver: Result<Driver, Missing>) -> CudaProbe {
         nvml: piece(),
         cupti: piece(),
         cupti_others: Vec::new(),
+        nvjpeg: piece(),
         nvrtc: piece(),
         headers: piece(),
     }

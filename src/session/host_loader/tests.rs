@@ -113,7 +113,8 @@ fn of_a_run(settings: &Settings) -> Vec<Content> {
     }
     let config = settings.resolve().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::new());
-    let source = Source::open(&config.pipeline, &clock, &StopSignal::new(clock.clone())).unwrap();
+    let stop = StopSignal::new(clock.clone());
+    let source = Source::open(&config.pipeline, &config.device, &clock, &stop).unwrap();
     let training = parts(&config, source.samples()).unwrap().training;
     let plan = plan(&config, training, source.claim_size());
     match &source {

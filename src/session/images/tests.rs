@@ -97,7 +97,7 @@ impl Place {
     fn work(&self, kind: &str, name: &str, sets: &[&str]) -> Arc<ImageWork> {
         let pipeline = self.resolved(kind, name, sets).pipeline;
         let catalog = Catalog::open(pipeline.source.kind, &pipeline.source.path).unwrap();
-        Arc::new(ImageWork::new(catalog, &pipeline, Order::Sequential).unwrap())
+        Arc::new(ImageWork::new(catalog, &pipeline, Order::Sequential, None).unwrap())
     }
 }
 

@@ -5,12 +5,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// What the three libraries are called, by which the loader finds them.
-pub const NAMES: [&str; 4] = [
+/// What the libraries are called, by which the loader finds them.
+pub const NAMES: [&str; 5] = [
     "libcuda.so",
     "libcuda.so.1",
     "libcupti.so.12",
     "libnvidia-ml.so.1",
+    "libnvjpeg.so.12",
 ];
 
 /// Puts links to the stand-in into `folder` under `names`, and the settings in a file there, whose path is returned.

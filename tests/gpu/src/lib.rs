@@ -1,4 +1,4 @@
-//! Stands in for an NVIDIA GPU: `libcuda.so.1`, `libcupti.so.12` and `libnvidia-ml.so.1` in one library, whose
+//! Stands in for an NVIDIA GPU: `libcuda.so.1`, `libcupti.so.12`, `libnvidia-ml.so.1` and `libnvjpeg.so.12` in one library, whose
 //! functions speak for one timeline.
 //!
 //! Device memory is host memory. Streams are threads with queues of their own, so that calls are as asynchronous as
@@ -7,7 +7,7 @@
 //! that changes while a copy from it is queued. What is found goes to a file, one line each. Errors and delays can be
 //! planted by call.
 //!
-//! A test puts links to this library into an empty folder, under the three names, and names the folder in
+//! A test puts links to this library into an empty folder, under these names, and names the folder in
 //! `LD_LIBRARY_PATH`; [`settings::VARIABLE`] names the settings.
 //!
 //! Where a thing has a documented answer by NVIDIA's driver it is given here; where the program does what the driver
@@ -24,6 +24,7 @@ mod cupti;
 pub mod driver;
 pub mod install;
 mod memory;
+pub mod nvjpeg;
 mod nvml;
 mod order;
 mod ptx;

@@ -422,3 +422,66 @@ fn a_decoder_that_is_not_there_is_refused() {
 
 #[cfg(feature = "turbojpeg")]
 mod with_turbo;
+
+/// A device that decodes as the `image` crate does, but for pictures that are wider than high.
+struct Device {
+    takes_wide: bool,
+}
+
+impl DeviceDecoder for Device {
+    fn decode(
+        &mut self,
+        jpeg: &[u8],
+        size: (u32, u32),
+        rows: Range<u32>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, DecodeError> {
+        let image = decode(jpeg)?;
+        assert_eq!((image.width, image.height), size);
+        if !self.takes_wide && image.width > image.height {
+            return Ok(false);
+        }
+        let row = image.width as usize * 3;
+        out.resize(row * rows.len(), 0);
+        out.copy_from_slice(&image.pixels[row * rows.start as usize..row * rows.end as usize]);
+        Ok(true)
+    }
+}
+
+#[test]
+fn a_device_gives_the_rows_that_are_needed_and_leaves_the_rest_to_others() {
+    let (bytes, whole) = (jpeg(3), decode(&jpeg(3)).unwrap());
+    let part = Region {
+        left: 3,
+        top: 5,
+        width: 11,
+        height: 9,
+        shrink: 1,
+    };
+    for (takes_wide, rows) in [(true, 9), (false, HEIGHT)] {
+        let options = DecodeOptions {
+            decoder: DecoderKind::Nvjpeg,
+            ..DecodeOptions::default()
+        };
+        let mut decoder = Decoder::on_device(options, Box::new(Device { takes_wide }));
+        // One that others can change is copied first.
+        let input = Input {
+            bytes: &bytes,
+            private: false,
+        };
+        let mut out = RgbBuffer::default();
+        decoder.decode(input, |_, _| Some(part), &mut out).unwrap();
+        assert_eq!((out.width, out.height), (WIDTH, rows));
+        for y in part.top..part.top + part.height {
+            for x in part.left..part.left + part.width {
+                assert_eq!(pixel(&out, x, y), pixel(&whole, x, y), "{x}, {y}");
+            }
+        }
+    }
+    let refused = Decoder::new(DecodeOptions {
+        decoder: DecoderKind::Nvjpeg,
+        ..DecodeOptions::default()
+    });
+    let said = refused.err().unwrap().to_string();
+    assert!(said.contains("choose another `decode.decoder`"), "{said}");
+}
