@@ -52,8 +52,10 @@ fn pictures_are_decoded_on_the_gpu_and_not_counted_as_training() {
     );
     assert_eq!(gpu.violations(), "");
     let truth: Truth = serde_json::from_slice(&fs::read(gpu.place.path("truth")).unwrap()).unwrap();
+    assert!(truth.calls["nvjpegGetImageInfo"] >= STEPS * BATCH);
+    // Grey ones are not.
     let decoded = truth.kernels["nvjpeg_decode"];
-    assert!(decoded >= STEPS * BATCH, "{decoded}");
+    assert!(decoded >= STEPS * BATCH / 2, "{decoded}");
     let report: Report = gpu.place.last_report();
     let timeline = report.device.as_ref().unwrap().timeline.as_ref().unwrap();
     assert_eq!((timeline.lost, timeline.late), (0, 0));
