@@ -68,11 +68,6 @@ fn busy_and_idle_are_what_was_planted() {
     assert!(kept.contains(gpu.cache().to_str().unwrap()), "{kept}");
     let kernels = gpu.cache().join("stallscope/kernels");
     assert_eq!(fs::read_dir(kernels).unwrap().count(), 1);
-    let mut threads = report.service_threads.iter();
-    assert!(
-        threads.any(|thread| thread.name.contains("CubeCL")),
-        "{report:?}"
-    );
     copied_from_locked_pages(&report, &truth, 100);
     // From where the loader has them: its buffers are few, and locked once.
     let calls = |name: &str| truth.calls.get(name).copied().unwrap_or(0);
