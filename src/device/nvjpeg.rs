@@ -265,7 +265,7 @@ impl GpuDecoder {
                 self.stream,
             )
         };
-        let decoded = match NOT_TAKEN.contains(&status) {
+        let mut decoded = match NOT_TAKEN.contains(&status) {
             true => Ok(false),
             false => accepted("nvjpegDecode", status).map(|()| true),
         };
@@ -274,9 +274,10 @@ impl GpuDecoder {
             let from = self.pixels + (row_bytes * rows.start as usize) as u64;
             // SAFETY: the rows lie in the picture, for which `pixels` has room; `out` lives until the stream has been waited
             // for.
-            unsafe { result::memcpy_dtoh_async(out, from, self.stream) }
-                .map_err(driver("cuMemcpyDtoHAsync"))?;
+            let copied = unsafe { result::memcpy_dtoh_async(out, from, self.stream) };
+            decoded = copied.map_err(driver("cuMemcpyDtoHAsync")).map(|()| true);
         }
+        // Also after an error: until then the device may read the picture.
         // SAFETY: the stream is of the current context.
         unsafe { result::stream::synchronize(self.stream) }
             .map_err(driver("cuStreamSynchronize"))?;
