@@ -1,6 +1,6 @@
 //! JPEG decoded on a GPU, by NVIDIA's nvJPEG, into host memory.
 //!
-//! Types and numbers are those of NVIDIA's `nvjpeg.h`. The one place of it that is `unsafe`. Invariants: the library is never
+//! Types and numbers are those of NVIDIA's `nvjpeg.h`. `unsafe`, as it calls nvJPEG and the driver. Invariants: the library is never
 //! closed, and the device's primary context stays; a decoder's handles are used by one thread at a time, with that context
 //! current; the driver has answered before.
 //!
@@ -24,7 +24,7 @@ thread_local! {
     static IS_KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Threads that have decoded on a GPU, by the system's number of each: what they launch is no step's.
+/// Threads that have decoded on a GPU, by the system's number of each: their kernels belong to no step.
 pub fn threads() -> Vec<u32> {
     let threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
     threads.iter().copied().collect()
@@ -279,9 +279,10 @@ impl GpuDecoder {
         }
         // Also after an error: until then the device may read the picture.
         // SAFETY: the stream is of the current context.
-        unsafe { result::stream::synchronize(self.stream) }
-            .map_err(driver("cuStreamSynchronize"))?;
-        decoded
+        let waited = unsafe { result::stream::synchronize(self.stream) };
+        let is_decoded = decoded?;
+        waited.map_err(driver("cuStreamSynchronize"))?;
+        Ok(is_decoded)
     }
 
     /// Whether the picture has three components and the size that its header was read to have.

@@ -58,8 +58,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Opens the data set that `pipeline` names, whose pictures `device` may decode. An emulated disk takes its time on `clock`, until `stop`;
-    /// all parts of the data set lie on the same one.
+    /// Opens the data set that `pipeline` names, whose pictures `device` may decode. An emulated disk takes its time on
+    /// `clock`, until `stop`; all parts of the data set lie on the same one.
     ///
     /// # Errors
     /// Data or a preprocessing plan that cannot be used.
@@ -76,6 +76,8 @@ impl Source {
         if let SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset = kind {
             let catalog = catalog(pipeline)?;
             let on_device = match (pipeline.decode.decoder, device) {
+                // Where there is nothing to decode, nothing is needed for it.
+                _ if catalog.is_raw() => None,
                 (Decoder::Nvjpeg, DeviceConfig::Cuda(ordinal)) => Some(gpu_decoders(*ordinal)?),
                 _ => None,
             };

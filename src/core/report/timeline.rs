@@ -139,7 +139,7 @@ impl TimelineReport {
         let mut lines = vec![("timeline", joined([Some(source), kernels, prepared]))];
         if let (Some(most), Some(allowed)) = (self.most_ahead, self.run_ahead) {
             let fewer = match most < allowed {
-                true => ", burn's own queues may hold fewer",
+                true => "; burn's own queues may hold fewer",
                 false => "",
             };
             let text = format!(
@@ -149,7 +149,7 @@ impl TimelineReport {
         }
         if self.loader_kernels > 0 {
             let (kernels, time) = (self.loader_kernels, self.loader_kernel_ns);
-            let text = format!("{kernels} kernels that decode took {time}, not counted as busy");
+            let text = format!("decode ran {kernels} kernels for {time}, not counted as busy");
             lines.push(("", text));
         }
         let copies = self.copies.iter().filter(|copies| copies.count > 0);
@@ -280,7 +280,7 @@ mod tests {
         assert!(text.contains("before the run, kept in /cache"), "{text}");
         assert!(text.contains("at most 14 steps ahead"), "{text}");
         assert!(
-            text.contains("allows 64, burn's own queues may hold fewer"),
+            text.contains("allows 64; burn's own queues may hold fewer"),
             "{text}"
         );
     }
