@@ -131,7 +131,7 @@ impl NvJpeg {
     pub fn load(ordinal: usize) -> Result<Arc<NvJpeg>, Missing> {
         let driver = libraries::driver()?;
         driver.device(ordinal)?;
-        let (library, piece) = libraries::nvjpeg(Some(driver.cuda_version))?;
+        let (library, piece) = libraries::nvjpeg(driver.cuda_version)?;
         let path = piece.path.display().to_string();
         NvJpeg::of(library, &path, ordinal).map_err(|error| Missing {
             piece: libraries::NVJPEG,

@@ -40,8 +40,9 @@ pub struct CudaProbe {
     pub cupti: Result<Piece, Missing>,
     /// Where other CUPTIs lie, in the order to try once that one is refused. May name that one again.
     pub cupti_others: Vec<PathBuf>,
-    /// Decodes JPEG on the device, where that is asked for.
-    pub nvjpeg: Result<Piece, Missing>,
+    /// Decodes JPEG on the device. `None` unless kernels were compiled on a driver that answers: a run loads it only if it
+    /// is to decode there.
+    pub nvjpeg: Option<Result<Piece, Missing>>,
     /// Compiles burn's kernels.
     pub nvrtc: Result<Piece, Missing>,
     /// What they are compiled with.
@@ -208,7 +209,9 @@ fn ask(compile: bool) -> CudaProbe {
     let (cupti, cupti_others) = libraries::cupti(version);
     CudaProbe {
         nvml: libraries::nvml(),
-        nvjpeg: libraries::nvjpeg(version).map(|(_, piece)| piece),
+        nvjpeg: version
+            .filter(|_| compile)
+            .map(|version| libraries::nvjpeg(version).map(|(_, piece)| piece)),
         cupti,
         cupti_others,
         nvrtc: compiler,

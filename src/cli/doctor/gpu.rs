@@ -43,10 +43,10 @@ fn rows(probe: &CudaProbe, read: impl Fn(&Gpu) -> Option<GpuSample>) -> Vec<Row>
     }
     rows.push(nvml_row(probe, read));
     rows.push(cupti_row(probe));
-    if probe.driver.is_ok() {
+    rows.extend(probe.nvjpeg.iter().map(|nvjpeg| {
         let purpose = "decodes JPEG on the GPU, with decode.decoder = \"nvjpeg\"";
-        rows.push(piece("nvJPEG", &probe.nvjpeg, purpose));
-    }
+        piece("nvJPEG", nvjpeg, purpose)
+    }));
     rows.push(piece("NVRTC", &probe.nvrtc, "compiles kernels"));
     rows.push(piece(
         "CUDA headers",
@@ -203,7 +203,7 @@ mod tests {
                 "API 130000",
             ),
             cupti_others: Vec::new(),
-            nvjpeg: found("libnvjpeg.so.13", "13.0.0"),
+            nvjpeg: Some(found("libnvjpeg.so.13", "13.0.0")),
             nvrtc: found("libnvrtc.so", "13.0"),
             headers: found("/usr/local/cuda/include", "13.0"),
         };

@@ -195,15 +195,15 @@ pub(crate) const NVJPEG: &str = "nvJPEG (libnvjpeg.so)";
 const NVJPEG_NAMES: [&str; 3] = ["libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so"];
 
 /// nvJPEG for a driver that supports CUDA up to `driver`, opened.
-pub(crate) fn nvjpeg(driver: Option<CudaVersion>) -> Result<(&'static Library, Piece), Missing> {
-    let usual = by_fit(NVJPEG_NAMES.map(PathBuf::from).to_vec(), driver);
-    let on_disk = by_fit(search::libraries(&NVJPEG_NAMES), driver);
+pub(crate) fn nvjpeg(driver: CudaVersion) -> Result<(&'static Library, Piece), Missing> {
+    let usual = by_fit(NVJPEG_NAMES.map(PathBuf::from).to_vec(), Some(driver));
+    let on_disk = by_fit(search::libraries(&NVJPEG_NAMES), Some(driver));
     let mut candidates = usual.into_iter().chain(on_disk);
     let opened = candidates.find_map(|path| open(&path).ok().map(|library| (library, path)));
     let (library, path) = opened.ok_or_else(|| Missing {
         piece: NVJPEG,
         detail: ABSENT.to_owned(),
-        remedy: nvjpeg_remedy(driver.unwrap_or(super::ASSUMED_VERSION)),
+        remedy: nvjpeg_remedy(driver),
     })?;
     let get: Option<unsafe extern "C" fn(c_int, *mut c_int) -> c_int> =
         function(library, "nvjpegGetProperty");

@@ -25,7 +25,7 @@ fn probe(driver: Result<Driver, Missing>) -> CudaProbe {
         nvml: piece(),
         cupti: piece(),
         cupti_others: Vec::new(),
-        nvjpeg: piece(),
+        nvjpeg: None,
         nvrtc: piece(),
         headers: piece(),
     }
