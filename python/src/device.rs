@@ -79,6 +79,7 @@ pub fn device_step(when: (u64, u64), launched: u64) {
             stream: NO_STREAM,
             correlation,
             span: Span { start, end },
+            other: None,
         },
         DeviceEvent::Told {
             at: now(),

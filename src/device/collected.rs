@@ -1,11 +1,12 @@
 //! The steps that a GPU's timeline and the host's records are put together to, on their way to analysis, report and
 //! trace.
 //!
-//! May use: `cupti`'s types, `gpu_steps`, `gpu_lanes`; the core.
+//! May use: `cupti`'s types, `gpu_steps`, `gpu_lanes`, `other_gpus`; the core.
 
-use crate::cupti::{ApiCall, Direction, HostMemory, RecordCount, WorkKind};
+use crate::cupti::{ApiCall, DeviceWork, Direction, HostMemory, RecordCount, WorkKind};
 use crate::gpu_lanes::Lanes;
 use crate::gpu_steps::{GpuStep, GpuSteps, LaunchedWork};
+use crate::other_gpus::OtherGpus;
 use stallscope_core::analysis::{Analysis, WindowRule};
 use stallscope_core::report::{CopyReport, TimelineReport};
 use stallscope_core::timeline::{Nanos, Record};
@@ -20,6 +21,7 @@ pub struct CollectedSteps {
     seen: u64,
     pub report: TimelineReport,
     lanes: Lanes,
+    others: OtherGpus,
 }
 
 impl CollectedSteps {
@@ -31,7 +33,13 @@ impl CollectedSteps {
             seen: 0,
             report,
             lanes: Lanes::default(),
+            others: OtherGpus::default(),
         }
+    }
+
+    /// Takes what a device of this process did that is not the one whose steps these are.
+    pub fn take_other(&mut self, work: DeviceWork) {
+        self.others.take(work);
     }
 
     /// Hands on what is complete, everything where training `is_over`: units to `records`, the rest to `analysis`
@@ -57,6 +65,8 @@ impl CollectedSteps {
         if let Some(feed) = feed {
             self.lanes.write(feed, &done, name_of);
         }
+        self.others.trace(feed, &mut self.lanes);
+        self.report.other_gpus = self.others.report();
         self.report.records = count.read;
         self.report.lost = count.lost();
         self.report.late = self.steps.late();

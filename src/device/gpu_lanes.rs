@@ -19,7 +19,8 @@ const LONGEST_NAME: usize = 160;
 #[derive(Default)]
 pub struct Lanes {
     named: bool,
-    streams: HashMap<u32, Lane>,
+    /// By the device's number, where it is not the one that trains, and the stream's.
+    streams: HashMap<(Option<u32>, u32), Lane>,
     threads: HashMap<u32, Lane>,
 }
 
@@ -58,7 +59,7 @@ impl Lanes {
                     works.sort_by_key(|launched| launched.work.interval.start);
                     let ends: Vec<FlowPoint> = works
                         .iter()
-                        .map(|launched| lanes.work(trace, step.batch, &launched.work))
+                        .map(|launched| lanes.work(trace, Some(step.batch), &launched.work))
                         .collect();
                     let mut calls: Vec<(&ApiCall, FlowPoint)> = works
                         .iter()
@@ -91,13 +92,35 @@ impl Lanes {
 }
 
 impl Lanes {
-    /// A piece of the device's work on its stream's lane.
-    fn work(&mut self, trace: &mut TraceWriter, batch: u64, work: &DeviceWork) -> FlowPoint {
+    /// Writes `works`, by their starts, of devices other than the one that trains.
+    pub fn write_others(&mut self, feed: &TracingFeed, works: &[DeviceWork]) {
+        feed.with_trace(|trace, _| {
+            trace.group(|trace| {
+                for work in works {
+                    self.work(trace, None, work);
+                }
+            });
+        });
+    }
+
+    /// A piece of the work on its stream's lane, for a `batch` where the device is the one that trains.
+    fn work(
+        &mut self,
+        trace: &mut TraceWriter,
+        batch: Option<u64>,
+        work: &DeviceWork,
+    ) -> FlowPoint {
         self.name(trace);
         let number = self.streams.len() as u32;
-        let lane = self.streams.entry(work.stream).or_insert_with(|| {
+        let other = batch.is_none().then_some(work.device);
+        let lane = self.streams.entry((other, work.stream));
+        let lane = lane.or_insert_with(|| {
             let tid = FIRST_STREAM + number;
-            let name = format!("stream {}", work.stream);
+            let stream = work.stream;
+            let name = match other {
+                None => format!("stream {stream}"),
+                Some(device) => format!("cuda:{device}, stream {stream}"),
+            };
             trace.lane(GPU, tid, &name, number as i32);
             Lane {
                 tid,
@@ -106,10 +129,12 @@ impl Lanes {
         });
         let interval = lane.claim(work.interval);
         let mut args = vec![
-            ("batch", Arg::UInt(batch)),
             ("stream", Arg::UInt(work.stream.into())),
             ("correlation", Arg::UInt(work.correlation.into())),
         ];
+        if let Some(batch) = batch {
+            args.insert(0, ("batch", Arg::UInt(batch)));
+        }
         let (name, category) = match &work.kind {
             WorkKind::Kernel { name } => (short(name).to_owned(), "kernel"),
             WorkKind::Copy {

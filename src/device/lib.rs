@@ -11,5 +11,6 @@ pub mod gpu_steps;
 pub mod nvjpeg;
 pub mod nvml;
 pub mod nvtx;
+mod other_gpus;
 pub mod planted;
 pub mod probe;

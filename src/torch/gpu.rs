@@ -10,7 +10,7 @@ use stallscope_core::report::{TimelineReport, TimelineSource};
 use stallscope_core::timeline::{Nanos, Record};
 use stallscope_core::tracing_feed::TracingFeed;
 use stallscope_device::collected::CollectedSteps;
-use stallscope_device::cupti::{Api, ApiCall, RecordCount};
+use stallscope_device::cupti::{Activity, Api, ApiCall, RecordCount};
 use stallscope_device::gpu_steps::{GpuLanes, GpuSteps};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -102,8 +102,10 @@ impl Gpu {
             self.count.read = self.count.read.max(read);
             self.count.dropped = self.count.dropped.max(lost);
         }
-        if let Some(activity) = event.activity(|number| names.kernel(number)) {
-            collected.steps.take(activity);
+        match event.activity(|number| names.kernel(number)) {
+            Some(Activity::Work(work)) if event.is_of_other() => collected.take_other(work),
+            Some(activity) => collected.steps.take(activity),
+            None => {}
         }
     }
 

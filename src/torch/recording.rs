@@ -72,8 +72,8 @@ pub struct GpuRecording {
 }
 
 impl GpuRecording {
-    /// Starts recording what `device`, CUDA's number of it, does in this process, by the libcupti at `path`; CUDA must
-    /// have been used already.
+    /// Starts recording what GPUs do in this process, of which `device`, by CUDA's number, trains, by the libcupti at
+    /// `path`; CUDA must have been used already.
     ///
     /// # Errors
     /// What is wrong with CUPTI; nothing is recorded then.
@@ -171,8 +171,7 @@ impl Out {
         }
     }
 
-    /// Whose work it is that is wanted: where no kernel is of the device asked for, CUPTI has other numbers, and the first is
-    /// the right one.
+    /// Which device trains: where no kernel is of the one asked for, CUPTI has other numbers, and the first is the right one.
     fn choose_device(&mut self, activities: &[Activity]) {
         if self.is_known {
             return;
@@ -192,11 +191,10 @@ impl Out {
 
     fn activity(&mut self, activity: &Activity, recording: &mut Recording) {
         match activity {
-            Activity::Work(work) if work.device != self.device => return,
             Activity::Call(call) if !self.launches(call, recording) => return,
             _ => {}
         }
-        let event = DeviceEvent::of(activity, |name| self.number(name));
+        let event = DeviceEvent::of(activity, self.device, |name| self.number(name));
         self.write(&Event::Device(event));
     }
 

@@ -23,5 +23,5 @@ pub use nvml::NvmlReport;
 pub use page::{Axis, Grid, Predicted, page, write_page, write_page_to};
 pub use profiler_trace::{JoinedRun, ProfilerTrace, StepTime, TraceCategory, TraceLosses};
 pub use terminal::{percent, render, render_as};
-pub use timeline::{CopyReport, TimelineReport, TimelineSource};
+pub use timeline::{CopyReport, OtherGpu, TimelineReport, TimelineSource};
 pub use torch::{TorchLoader, TorchReport, TorchSession};

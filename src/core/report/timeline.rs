@@ -68,10 +68,28 @@ pub struct TimelineReport {
     pub loader_kernel_ns: Nanos,
     /// Copies of batches to the device in the measured steps.
     pub copies: Option<CopyReport>,
+    /// Other GPUs that this process worked on while it trained.
+    #[serde(default)]
+    pub other_gpus: Vec<OtherGpu>,
     /// Compiling and tuning the kernels, before the run.
     pub preparation_ns: Nanos,
     /// Where they are kept for the next run, or why they are not.
     pub kernels_kept: Option<String>,
+}
+
+/// What a process did on a GPU that is not the one whose steps are measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherGpu {
+    /// CUDA's number of it in the process.
+    pub device: u32,
+    /// Kernels.
+    pub kernels: u64,
+    /// Sum of their times.
+    pub kernel_ns: Nanos,
+    /// Copies, and memory that was set.
+    pub copies: u64,
+    /// Sum of their times.
+    pub copy_ns: Nanos,
 }
 
 /// Copies to a GPU, as it reports them itself.
@@ -154,6 +172,7 @@ impl TimelineReport {
         }
         let copies = self.copies.iter().filter(|copies| copies.count > 0);
         lines.extend(copies.map(|copies| ("copies", copies.words())));
+        lines.extend(self.other_gpus.iter().map(|gpu| ("", gpu.words())));
         lines.extend(self.remarks().map(|remark| ("", remark)));
         lines
     }
@@ -195,6 +214,15 @@ impl TimelineSource {
             TimelineSource::Host => "the host's, for each part of a step",
             TimelineSource::Trace => "the GPU's own, by the trace",
         }
+    }
+}
+
+impl OtherGpu {
+    fn words(&self) -> String {
+        format!(
+            "cuda:{} worked for this process, too: {} kernels for {}, {} copies for {}; no cause above is about it",
+            self.device, self.kernels, self.kernel_ns, self.copies, self.copy_ns
+        )
     }
 }
 

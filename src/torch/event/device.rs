@@ -24,6 +24,8 @@ pub enum DeviceEvent {
         correlation: u32,
         /// When.
         span: Span,
+        /// On which GPU, by CUDA's number of it, where it is not the one that trains.
+        other: Option<u32>,
     },
     /// CUDA was called.
     Call {
@@ -117,8 +119,8 @@ fn span_of(interval: Interval) -> Span {
 }
 
 impl DeviceEvent {
-    /// That of `activity`; `number` gives kernels' names their numbers.
-    pub fn of(activity: &Activity, number: impl FnOnce(&Arc<str>) -> u32) -> DeviceEvent {
+    /// That of `activity`; `number` gives kernels' names their numbers, and `own` is the GPU that trains.
+    pub fn of(activity: &Activity, own: u32, number: impl FnOnce(&Arc<str>) -> u32) -> DeviceEvent {
         match activity {
             Activity::Work(work) => {
                 let (kind, about) = match &work.kind {
@@ -137,6 +139,7 @@ impl DeviceEvent {
                     stream: work.stream,
                     correlation: work.correlation,
                     span: span_of(work.interval),
+                    other: (work.device != own).then_some(work.device),
                 }
             }
             Activity::Call(call) => DeviceEvent::Call {
@@ -159,6 +162,7 @@ impl DeviceEvent {
                 stream,
                 correlation,
                 span,
+                other,
             } => Some(Activity::Work(DeviceWork {
                 kind: match *kind {
                     Kind::Kernel => WorkKind::Kernel {
@@ -173,7 +177,7 @@ impl DeviceEvent {
                     },
                 },
                 interval: interval(span),
-                device: 0,
+                device: other.unwrap_or(0),
                 stream: *stream,
                 correlation: *correlation,
             })),
@@ -192,6 +196,11 @@ impl DeviceEvent {
             })),
             DeviceEvent::Told { .. } => None,
         }
+    }
+
+    /// Whether a GPU worked that is not the one that trains.
+    pub(crate) fn is_of_other(&self) -> bool {
+        matches!(self, DeviceEvent::Work { other: Some(_), .. })
     }
 
     /// Whether the event in `words` tells of a single piece of work or a call, as CUPTI records it.
@@ -218,8 +227,10 @@ impl DeviceEvent {
                 stream,
                 correlation,
                 span,
+                other,
             } => {
                 out.extend([pair(*stream, *correlation), span.start, span.end, *about]);
+                out.extend(other.map(u64::from));
                 (WORK, kind.number())
             }
             DeviceEvent::Call {
@@ -257,6 +268,7 @@ impl DeviceEvent {
                 correlation: first.1,
                 span: span(1)?,
                 about: at(3)?,
+                other: at(4).map(|device| device as u32),
             },
             CALL => DeviceEvent::Call {
                 api: match detail {

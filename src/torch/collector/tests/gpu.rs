@@ -5,7 +5,7 @@ use crate::event::{Api, DeviceEvent, Kind};
 use crate::gpu::Gpu;
 use crate::translation::{Translation, Wanted};
 use stallscope_core::analysis::{Analysis, Cause, WindowRule};
-use stallscope_core::report::TimelineSource;
+use stallscope_core::report::{OtherGpu, TimelineSource};
 use stallscope_core::timeline::{HostWork, Record, StageKind};
 
 const BATCHES: u64 = 40;
@@ -32,6 +32,7 @@ fn kernel(writer: &mut RingWriter, number: u64, at: u64, kind: Kind) {
             stream: 7,
             correlation,
             span: span(at + STARTS, at + STARTS + KERNEL),
+            other: None,
         },
     ];
     for event in events {
@@ -89,6 +90,18 @@ fn a_planted_gpu_is_busy_and_idle_as_planted() {
         for number in 0..BATCHES {
             let at = begun + number * (FETCH + STEP) + FETCH;
             kernel(&mut gpu, number, at, kind);
+            let beside = DeviceEvent::Work {
+                kind: Kind::Kernel,
+                about: 0,
+                stream: 7,
+                correlation: 1_000 + number as u32,
+                span: Span {
+                    start: at,
+                    end: at + MS,
+                },
+                other: Some(1),
+            };
+            say(&mut gpu, &Event::Device(beside));
         }
         told(&mut gpu, 0);
         drop((writer, gpu));
@@ -105,6 +118,15 @@ fn a_planted_gpu_is_busy_and_idle_as_planted() {
         let is_cupti = timeline.source == TimelineSource::Cupti;
         assert_eq!(is_cupti, source == "cupti");
         assert_eq!(timeline.kernels, if is_cupti { 20 } else { 0 });
+        let beside = OtherGpu {
+            device: 1,
+            kernels: BATCHES,
+            kernel_ns: Nanos(BATCHES * MS),
+            ..OtherGpu::default()
+        };
+        assert_eq!(timeline.other_gpus, [beside]);
+        let trace = std::fs::read_to_string(folder.path().join("run/trace.json")).unwrap();
+        assert!(trace.contains("cuda:1, stream 7"));
         let costs = report.torch.as_ref().unwrap().costs.batches();
         let busy = costs.iter().filter(|batch| batch.busy == KERNEL).count();
         assert_eq!((busy, costs.len()), (23, 23));
