@@ -150,8 +150,10 @@ pub struct GpuSteps {
     engine_units: u64,
     /// Work that came after its step had been put together.
     late: u64,
-    /// Threads of the loader that work on the device, their kernels since the first step, and the sum of their times.
+    /// Threads of the loader that work on the device, when their kernels were launched and how long those took, until it is
+    /// known when the first step began, and the number of those since then, with the sum of their times.
     loaders: HashSet<u32>,
+    loader_launches: Vec<(Nanos, Nanos)>,
     loader_kernels: (u64, Nanos),
     /// Where the training is not ours.
     foreign: Option<foreign::Foreign>,
@@ -181,19 +183,27 @@ impl GpuSteps {
         self.loader_kernels
     }
 
-    /// Whether a thread of the loader launched it, which is counted.
-    fn is_of_loader(&mut self, launched: &LaunchedWork) -> bool {
-        let is = launched
-            .thread()
-            .is_some_and(|thread| self.loaders.contains(&thread));
-        let since = self
-            .began
-            .is_some_and(|began| launched.launched().start >= began);
-        if is && since && launched.work.kind.is_kernel() {
+    /// Takes from `launched` what threads of the loader launched, and counts it.
+    fn leave_out_loader(&mut self, launched: &mut Vec<LaunchedWork>) {
+        let loaders = &self.loaders;
+        let is_own = |one: &LaunchedWork| !one.thread().is_some_and(|own| loaders.contains(&own));
+        let (own, of_loader) = std::mem::take(launched).into_iter().partition(is_own);
+        *launched = own;
+        let of_loader: Vec<LaunchedWork> = of_loader;
+        let kernels = of_loader.iter().filter(|one| one.work.kind.is_kernel());
+        let launches = kernels.map(|one| (one.launched().start, one.work.interval.length()));
+        self.loader_launches.extend(launches);
+        let Some(began) = self.began else {
+            return;
+        };
+        for (_, length) in self
+            .loader_launches
+            .drain(..)
+            .filter(|(at, _)| *at >= began)
+        {
             self.loader_kernels.0 += 1;
-            self.loader_kernels.1 += launched.work.interval.length();
+            self.loader_kernels.1 += length;
         }
-        is
     }
 
     /// Takes what the host recorded. Call it before the activities of the same pass.
@@ -281,7 +291,7 @@ impl GpuSteps {
         let too_many = self.foreign.is_some() && self.unplaced.len() > MOST_HELD;
         let mut launched = std::mem::take(&mut self.unplaced);
         if !self.loaders.is_empty() {
-            launched.retain(|one| !self.is_of_loader(one));
+            self.leave_out_loader(&mut launched);
         }
         for one in launched.iter().filter(|one| one.work.kind.is_kernel()) {
             self.launching.extend(one.thread());

@@ -80,10 +80,19 @@ type Decode = unsafe extern "C" fn(
 pub enum NvJpegError {
     #[error("{path} has no {name}: it is no nvJPEG, or too old")]
     Lacks { path: String, name: &'static str },
-    #[error("{call} failed with {status}")]
+    #[error("{call} failed with {status}{}", words(*.status))]
     Refused { call: &'static str, status: c_int },
     #[error("{call} failed: {reason}")]
     Driver { call: &'static str, reason: String },
+}
+
+/// Of what `nvjpegStatus_t` says, what tells a user what to do.
+fn words(status: c_int) -> &'static str {
+    match status {
+        5 => " (out of memory)",
+        7 => " (this nvJPEG does not support this GPU)",
+        _ => "",
+    }
 }
 
 fn accepted(call: &'static str, status: c_int) -> Result<(), NvJpegError> {

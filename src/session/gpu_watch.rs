@@ -141,6 +141,10 @@ impl GpuWatch {
                         window: window.length(),
                         mean_busy_interval,
                         busy_by: busy_by(&device),
+                        loader_works: device
+                            .timeline
+                            .as_ref()
+                            .is_some_and(|timeline| timeline.loader_kernels > 0),
                     });
                     Ok(NvmlReport {
                         pci_bus_id: found.pci_bus_id.clone(),

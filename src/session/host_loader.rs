@@ -7,7 +7,7 @@ use super::error::SessionError;
 use super::plan::{parts, plan, shape};
 use super::predict::predict_suggested;
 use super::source::{Source, storage_report};
-use crate::config::{DeviceConfig, Mode, Resolved, TypedKey};
+use crate::config::{Decoder, DeviceConfig, Mode, Resolved, TypedKey};
 use crate::loader::{Measurement, MeasurementError, MeasurementOptions, Standing};
 use crate::machine::usable_cores;
 use crate::pipeline::sampler::Share;
@@ -164,6 +164,11 @@ impl HostLoader {
             return refused(
                 "preprocess.on = \"device\" leaves pictures to be finished by stallscope's own trainer; \
                  leave it out, and batches are finished on the host",
+            );
+        }
+        if config.pipeline.decode.decoder == Decoder::Nvjpeg {
+            return refused(
+                "decode.decoder = \"nvjpeg\" decodes on the GPU of stallscope's own trainer; choose another decoder",
             );
         }
         if !config.pipeline.ordered {

@@ -11,7 +11,7 @@ use crate::data::stages::preprocess::{PreprocessError, PreprocessPlan, Preproces
 use crate::data::stages::reading::{Access, Encoded, Reader};
 use crate::data::stages::spare::Spare;
 use crate::pipeline::sampler::{Order, sample_rng};
-use crate::pipeline::{Claim, SampleError, SampleKey, SampleWork};
+use crate::pipeline::{Claim, SampleError, SampleKey, SampleWork, StageFailed};
 use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -247,7 +247,7 @@ impl ImageWork {
         // Zeros stood where the file had been, or the record is damaged: that is the reason, whatever the
         // decoder says.
         let sound = self.check(encoded, key.index as usize);
-        match sound.and(decoded.map_err(SampleError::from)) {
+        match sound.and(decoded.map_err(of_sample)) {
             Ok(()) => Ok(image),
             Err(error) => {
                 self.give_back(image);
@@ -280,6 +280,14 @@ impl ImageWork {
             }
         }
         Ok(())
+    }
+}
+
+/// A device that fails is no sample's fault.
+fn of_sample(error: DecodeError) -> SampleError {
+    match error {
+        DecodeError::Device { .. } => StageFailed(error.to_string()).into(),
+        _ => error.into(),
     }
 }
 
@@ -386,7 +394,7 @@ impl SampleWork for ImageWork {
         let decoder = tools.as_mut().and_then(|tools| tools.decoder.as_mut());
         let decoder = match decoder.ok_or("there is no decoder")? {
             Ok(decoder) => decoder,
-            Err(error) => return Err(error.to_string().into()),
+            Err(error) => return Err(StageFailed(error.to_string()).into()),
         };
         let decoded = self.decode_image(key, &encoded, decoder);
         self.reader.give_back(encoded);

@@ -15,6 +15,8 @@ use std::fmt;
 pub enum NoRoomFor {
     /// The model itself, before any batch.
     Model,
+    /// A stage of the loader that works on the device.
+    Stage,
     /// The copy of this batch.
     Copy(u64),
     /// This step.
@@ -85,6 +87,7 @@ impl fmt::Display for OutOfMemory {
         }
         match self.no_room_for {
             NoRoomFor::Model | NoRoomFor::Timed(_) => {}
+            NoRoomFor::Stage => write!(formatter, ", at decode")?,
             NoRoomFor::Copy(batch) => write!(formatter, ", at the copy of batch {batch}")?,
             NoRoomFor::Step(step) => write!(formatter, ", at step {step}")?,
             NoRoomFor::Evaluation => write!(formatter, ", at the evaluation")?,
@@ -159,6 +162,7 @@ impl TrainError {
             TrainError::Pipeline(PipelineError::Copy { batch, reason }) => {
                 (NoRoomFor::Copy(*batch), reason)
             }
+            TrainError::Pipeline(PipelineError::Stage { reason, .. }) => (NoRoomFor::Stage, reason),
             _ => return self,
         };
         if !says_out_of_memory(reason) {
@@ -211,6 +215,12 @@ mod tests {
         };
         let text = recognised(copy.into()).to_string();
         assert!(text.contains("at the copy of batch 7"), "{text}");
+        let decode = PipelineError::Stage {
+            stage: Stage::DECODE,
+            reason: "cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY".to_owned(),
+        };
+        let text = recognised(decode.into()).to_string();
+        assert!(text.contains("of cuda:0, at decode: cuMemAlloc"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::program::{stallscope, with_deadline};
 use crate::stand_in::StandIn;
-use stallscope::report::Report;
+use stallscope::report::{Report, Status};
 use stallscope_stand_in_gpu::check::Truth;
 use stallscope_stand_in_gpu::settings::{Fault, Planted, Settings};
 use std::fs;
@@ -25,11 +25,11 @@ fn settings(faults: &[Fault]) -> Settings {
     }
 }
 
-/// A run on JPEG pictures that are decoded on the device.
-fn run(gpu: &StandIn) -> Output {
+/// A run on JPEG pictures that are decoded on the device, with `also` in its configuration.
+fn run(gpu: &StandIn, also: &str) -> Output {
     let config = format!(
         "model.kind = \"linear\"\ndevice = \"cuda:0\"\nwarmup_steps = 0\nsteps = {STEPS}\nbatch.size = {BATCH}\n\
-         decode.decoder = \"nvjpeg\"\ndecode.workers = 2\npreprocess.size = 32\nsource.path = \"pictures\"\n\
+         decode.decoder = \"nvjpeg\"\n{also}\npreprocess.size = 32\nsource.path = \"pictures\"\n\
          generate.images = 64\ngenerate.classes = 2\ngenerate.format = \"jpeg\"\n"
     );
     fs::write(gpu.place.path("decoding.toml"), config).unwrap();
@@ -44,7 +44,7 @@ fn pictures_are_decoded_on_the_gpu_and_not_counted_as_training() {
     let Some(gpu) = StandIn::new(settings(&[])) else {
         return;
     };
-    let out = run(&gpu);
+    let out = run(&gpu, "decode.workers = 2");
     assert!(
         out.status.success(),
         "{}",
@@ -64,11 +64,63 @@ fn pictures_are_decoded_on_the_gpu_and_not_counted_as_training() {
     let (kernels, time) = (timeline.loader_kernels, timeline.loader_kernel_ns);
     assert!((1..=decoded).contains(&kernels), "{timeline:?}");
     assert_eq!(time.0, kernels * DECODE_NS);
-    // What is left is what each of the two workers made once.
-    assert_eq!(
-        truth.calls["nvjpegJpegStateCreate"],
-        truth.calls["nvjpegJpegStateDestroy"]
-    );
+    // Each of the two workers has one.
+    for call in ["nvjpegJpegStateCreate", "nvjpegJpegStateDestroy"] {
+        assert_eq!(truth.calls[call], 2, "{call}");
+    }
+}
+
+/// The trainer's own thread decodes, and what it trains is counted all the same.
+#[test]
+fn the_trainers_thread_may_decode() {
+    let Some(gpu) = StandIn::new(settings(&[])) else {
+        return;
+    };
+    let out = run(&gpu, "num_workers = 0");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    assert_eq!(gpu.violations(), "");
+    let report: Report = gpu.place.last_report();
+    let timeline = report.device.as_ref().unwrap().timeline.as_ref().unwrap();
+    assert!(timeline.kernels >= 8 * STEPS, "{timeline:?}");
+    assert_eq!(timeline.kernel_ns.0, timeline.kernels * 40_000);
+    let (kernels, time) = (timeline.loader_kernels, timeline.loader_kernel_ns);
+    assert!(kernels >= STEPS * BATCH / 2, "{timeline:?}");
+    assert_eq!(time.0, kernels * DECODE_NS);
+}
+
+/// No picture is at fault, so that none is skipped; and memory that runs out there has the exit status that it has anywhere.
+#[test]
+fn a_gpu_that_fails_while_it_decodes_ends_the_run() {
+    for (call, code, status, told) in [
+        (
+            "nvjpegDecode",
+            6,
+            1,
+            "decode failed: pictures cannot be decoded on the GPU",
+        ),
+        (
+            "cuMemAlloc_v2",
+            2,
+            3,
+            "does not fit in the 16.0 GiB of cuda:0, at decode: ",
+        ),
+    ] {
+        let fault = Fault {
+            call: call.to_owned(),
+            at: 1,
+            code,
+            ..Fault::default()
+        };
+        let Some(gpu) = StandIn::new(settings(&[fault])) else {
+            return;
+        };
+        let out = run(&gpu, "on_error = \"skip\"");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(status), "{call}: {said}");
+        assert!(said.contains(told), "{call}: {said}");
+        assert_eq!(gpu.place.last_report().status, Status::Failed);
+    }
 }
 
 #[test]
@@ -83,22 +135,24 @@ fn what_nvjpeg_does_not_take_another_decoder_does_and_what_fails_ends_the_run() 
     let Some(gpu) = StandIn::new(settings(&[fault(not_supported)])) else {
         return;
     };
-    let out = run(&gpu);
+    let out = run(&gpu, "");
     assert!(
         out.status.success(),
         "{}",
         String::from_utf8_lossy(&out.stderr)
     );
     assert_eq!(gpu.place.last_report().steps, STEPS);
+    let truth: Truth = serde_json::from_slice(&fs::read(gpu.place.path("truth")).unwrap()).unwrap();
+    assert!(truth.calls["nvjpegDecode"] >= 20);
     let execution_failed = 6;
     let gpu = StandIn::new(settings(&[fault(execution_failed)])).unwrap();
-    let out = run(&gpu);
+    let out = run(&gpu, "");
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{said}");
     assert!(said.contains("nvjpegDecode failed with 6"), "{said}");
     assert!(said.contains("choose another `decode.decoder`"), "{said}");
     fs::remove_file(gpu.place.path("lib/libnvjpeg.so.12")).unwrap();
-    let said = run(&gpu).stderr;
+    let said = run(&gpu, "").stderr;
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("nvidia-nvjpeg-cu12"), "{said}");
 }

@@ -15,6 +15,8 @@ pub struct UtilComparison {
     pub mean_busy_interval: Option<Nanos>,
     /// What `device_busy` is made of.
     pub busy_by: BusyBy,
+    /// Whether the loader, too, ran kernels there, which are not in `device_busy`.
+    pub loader_works: bool,
 }
 
 /// What device busy is made of.
@@ -61,7 +63,12 @@ impl UtilComparison {
         format!(
             "GPU-Util counts a whole sample as used wherever the driver's coarse sampling meets a kernel, so {short} read as \
              used throughout; it also lags by up to one of the driver's sample periods (1/6 s to 1 s), and the \
-             kernels of other processes count in it"
+             kernels of {}other processes count in it",
+            if self.loader_works {
+                "decode and of "
+            } else {
+                ""
+            }
         )
     }
 
@@ -99,6 +106,7 @@ mod tests {
             window: Nanos::from_millis(10_000),
             mean_busy_interval: None,
             busy_by: BusyBy::Kernels,
+            loader_works: false,
         }
     }
 
@@ -123,6 +131,12 @@ mod tests {
         both.mean_busy_interval = Some(Nanos::from_micros(210));
         let text = both.explanation().unwrap();
         assert!(text.contains("work of 210 us on average"), "{text}");
+        both.loader_works = true;
+        let text = both.explanation().unwrap();
+        assert!(
+            text.contains("kernels of decode and of other processes"),
+            "{text}"
+        );
     }
 
     #[test]

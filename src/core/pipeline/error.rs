@@ -19,6 +19,11 @@ pub type SampleError = Box<dyn std::error::Error + Send + Sync>;
 #[error("there are no more samples")]
 pub struct EndOfData;
 
+/// A stage cannot go on, whatever the sample: the run ends, also where samples that fail are skipped.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StageFailed(pub String);
+
 /// What to do about a sample of our own loader, which lies in a file.
 fn of_files(stage: Stage) -> &'static str {
     match stage.pipeline() == Pipeline::IMAGES {
@@ -50,6 +55,14 @@ pub enum PipelineError {
         /// Path or record.
         name: String,
         /// What the stage said.
+        reason: String,
+    },
+    /// A stage could not go on, whatever the sample.
+    #[error("{stage} failed: {reason}")]
+    Stage {
+        /// Which one.
+        stage: Stage,
+        /// What it said.
         reason: String,
     },
     /// What was made of samples could not be put together.
@@ -331,6 +344,10 @@ impl Control {
         error: &SampleError,
     ) {
         let reason = error_chain(error.as_ref());
+        if error.is::<StageFailed>() {
+            self.fail(PipelineError::Stage { stage, reason });
+            return;
+        }
         if self.policy == OnError::Fail {
             self.fail(PipelineError::Sample {
                 stage,

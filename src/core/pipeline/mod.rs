@@ -35,7 +35,8 @@ pub use beside::{DeviceQueues, Submitted, Work};
 pub use buffers::{HeldBuffer, KeptBuffer};
 pub use build::start;
 pub use error::{
-    EndOfData, PipelineError, SampleError, Skips, StopSignal, error_chain, panic_message,
+    EndOfData, PipelineError, SampleError, Skips, StageFailed, StopSignal, error_chain,
+    panic_message,
 };
 pub use feed::{Delivered, Feed};
 pub use item::HostBatch;

@@ -23,6 +23,8 @@ enum Fault {
     Name,
     Collate,
     On(Stage),
+    /// The decode stage says that it cannot go on.
+    Decoder,
 }
 
 struct Work {
@@ -74,7 +76,10 @@ impl SampleWork for Work {
         *changed = true;
         self.breaks(Fault::On(Stage::DECODE), claim.first().index);
         *changed = false;
-        Ok(())
+        match self.fault == Fault::Decoder && claim.first().index == BAD {
+            true => Err(StageFailed("its device is gone".to_owned()).into()),
+            false => Ok(()),
+        }
     }
     fn preprocess(
         &self,
@@ -196,6 +201,16 @@ fn a_worker_that_panics_outside_a_sample_fails_the_run() {
                     "{layout:?}, {fault:?}: {text}"
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn a_stage_that_cannot_go_on_fails_the_run() {
+    for layout in layouts() {
+        for on_error in [OnError::Fail, OnError::Skip] {
+            let error = run(&plan(layout.clone(), on_error), Fault::Decoder).unwrap_err();
+            assert_eq!(error.to_string(), "decode failed: its device is gone");
         }
     }
 }

@@ -200,7 +200,8 @@ pub trait StagedWork: Send + Sync + 'static {
     /// [`sample_bytes`](Self::sample_bytes) long each, and hands on nothing.
     ///
     /// # Errors
-    /// Why these samples cannot be had; [`EndOfData`](super::EndOfData) where there are no more.
+    /// Why these samples cannot be had; [`EndOfData`](super::EndOfData) where there are no more, and
+    /// [`StageFailed`](super::StageFailed) where it is none of theirs.
     fn serve(
         &self,
         stage: Stage,

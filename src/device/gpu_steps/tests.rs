@@ -363,8 +363,13 @@ fn memory_does_not_grow_where_nothing_is_copied() {
 #[test]
 fn what_the_loader_launches_is_of_no_step() {
     const DECODING: u32 = 300;
-    let settled = |with_loader: bool| {
+    let settled = |with_loader: bool, host_comes_late: bool| {
         let mut plan = Plan::new();
+        if with_loader {
+            // Before the first step.
+            plan.buffer.call(307, [900, 902], DECODING, 999);
+            plan.buffer.kernel("decode", [910, 990], 11, 999);
+        }
         for n in 0..8 {
             plan.step(n);
             if with_loader {
@@ -375,14 +380,22 @@ fn what_the_loader_launches_is_of_no_step() {
         }
         let mut steps = GpuSteps::new(LANES);
         steps.leave_out([DECODING]);
-        steps.host(&plan.records);
-        plan.tell(&mut steps);
         let mut records = Vec::new();
+        if host_comes_late {
+            plan.tell(&mut steps);
+            steps.settle(false, &mut records);
+            steps.host(&plan.records);
+        } else {
+            steps.host(&plan.records);
+            plan.tell(&mut steps);
+        }
         let done = steps.settle(true, &mut records);
         let busy: Vec<Nanos> = done.iter().map(|step| step.busy.length()).collect();
         (busy, steps.left_out())
     };
-    let (busy, left_out) = settled(true);
-    assert_eq!(settled(false), (busy, (0, Nanos::ZERO)));
-    assert_eq!(left_out, (8, Nanos(80)));
+    for late in [false, true] {
+        let (busy, left_out) = settled(true, late);
+        assert_eq!(settled(false, late), (busy, (0, Nanos::ZERO)));
+        assert_eq!(left_out, (8, Nanos(80)));
+    }
 }
