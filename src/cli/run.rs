@@ -99,7 +99,10 @@ pub(super) fn execute(
         evaluate: !args.trial || args.evaluate,
         on_hang: Some(Box::new(move |outcome| {
             hidden.finish();
-            match conclude(outcome, &given, &mut anstream::stdout()) {
+            let concluded = outcome
+                .map_err(anyhow::Error::from)
+                .and_then(|outcome| conclude(outcome, &given, &mut anstream::stdout()));
+            match concluded {
                 Ok(_) => end_at_once(INTERRUPTED),
                 Err(error) => {
                     messages::error(error_chain(error.as_ref()));

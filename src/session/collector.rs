@@ -21,7 +21,7 @@ use crate::report::{
 use crate::timeline::{Clock, Nanos, Recorder};
 use crate::trace::{HostSpans, SharedTrace};
 use crate::tracing_feed::TracingFeed;
-use crate::train::DeviceWait;
+use crate::train::{Awaited, DeviceWait};
 use nix::sys::resource::UsageWho;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -96,7 +96,7 @@ pub(super) struct Collector {
     /// For how long a GPU's step is waited for.
     pub(super) device_wait: Arc<DeviceWait>,
     /// The step that the device does not end, and how long it was waited for.
-    pub(super) hung: Option<(u64, Nanos)>,
+    pub(super) hung: Option<(Awaited, Nanos)>,
     pub(super) intake: Intake,
     /// Stops the run where nobody collects any more.
     pub(super) stop: StopSignal,

@@ -6,7 +6,7 @@ use crate::pipeline::sampler::{Batches, Order, Share};
 use crate::pipeline::{Plan, SampleWork, StopSignal, start};
 use crate::report::{Evaluation, Score};
 use crate::timeline::{Clock, Recorder};
-use crate::train::{BurnTrainer, DevicePreprocess, TrainError};
+use crate::train::{BurnTrainer, DevicePreprocess, DeviceWait, TrainError};
 use std::sync::Arc;
 
 /// Samples that the model has not learned from, and how an evaluation loads them.
@@ -22,7 +22,7 @@ pub(super) struct HeldOut<W> {
 
 impl<W: SampleWork> HeldOut<W> {
     /// Evaluates `trainer` on all of them, loaded in order with the workers of `plan`. `None` where `stop` was
-    /// given.
+    /// given. Whoever sees `wait` is told how long a batch takes.
     ///
     /// # Errors
     /// A sample that cannot be loaded, or a device that refuses a batch.
@@ -32,6 +32,7 @@ impl<W: SampleWork> HeldOut<W> {
         trainer: &mut BurnTrainer,
         clock: &Arc<dyn Clock>,
         stop: &StopSignal,
+        wait: &DeviceWait,
     ) -> Result<Option<Evaluation>, SessionError> {
         let batches = Batches::new(self.samples.len(), plan.batch_size, false);
         let plan = Plan {
@@ -51,7 +52,7 @@ impl<W: SampleWork> HeldOut<W> {
         let mut score = Score::default();
         while let Some(delivered) = feed.next().map_err(TrainError::from)? {
             let samples = delivered.samples as u64;
-            let learned = trainer.evaluate(delivered.batch)?;
+            let learned = wait.evaluating(&**clock, || trainer.evaluate(delivered.batch))?;
             score.add(samples, learned.loss, learned.correct);
         }
         feed.shut_down();

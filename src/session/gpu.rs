@@ -12,7 +12,7 @@ use crate::device::cupti::{self, Activity, ApiCall, Recording, Refusal};
 use crate::device::gpu_steps::{GpuLanes, GpuSteps};
 use crate::device::probe::CudaProbe;
 use crate::report::{TimelineReport, TimelineSource};
-use crate::timeline::{Clock, LaneKind, LaneRecorder, Record, Recorder};
+use crate::timeline::{Clock, LaneKind, LaneRecorder, Nanos, Record, Recorder};
 use crate::tracing_feed::TracingFeed;
 use crate::train::BurnTrainer;
 use crossbeam_channel::{RecvTimeoutError, unbounded};
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 
 /// How often CUPTI is asked for what it holds back.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
+
+/// While kernels are compiled and tuned, something is launched more often: NVIDIA's compiler takes seconds for a kernel.
+const QUIET_WHILE_PREPARED: Duration = Duration::from_secs(60);
 
 /// Who says when the GPU worked.
 pub(super) enum Timeline {
@@ -68,16 +71,25 @@ impl Timeline {
     }
 
     /// Runs `body`, the preparation, and forgets what is recorded of it and what is lost: kernels that are tried while
-    /// they are tuned are many, so that their records are read as they come.
-    pub(super) fn forgetting<T>(&mut self, body: impl FnOnce() -> T) -> T {
+    /// they are tuned are many, so that their records are read as they come. Tells `hung` where for too long none comes.
+    pub(super) fn forgetting<T>(
+        &mut self,
+        body: impl FnOnce() -> T,
+        hung: impl Fn(Nanos) + Sync,
+    ) -> T {
         let Timeline::Cupti(recording, _) = self else {
             return body();
         };
         let (preparing, is_over) = unbounded::<()>();
         let done = std::thread::scope(|scope| {
             scope.spawn(|| {
+                let mut last = Instant::now();
                 while is_over.recv_timeout(FLUSH_EVERY) == Err(RecvTimeoutError::Timeout) {
-                    recording.poll(true, |_| {});
+                    recording.poll(true, |_| last = Instant::now());
+                    let quiet = last.elapsed();
+                    if quiet > QUIET_WHILE_PREPARED {
+                        hung(Nanos(quiet.as_nanos() as u64));
+                    }
                 }
             });
             // Dropped when the body is over, however it ends.
@@ -226,7 +238,7 @@ impl TakenTimeline {
 
 /// Collects CUPTI's records beside the recorder's.
 pub(super) struct GpuCollector {
-    /// Of the device that is trained on: of others, CUPTI's records are left out.
+    /// Of the device that is trained on.
     ordinal: usize,
     /// `None` once it is over.
     recording: Option<Box<Recording>>,
@@ -268,7 +280,7 @@ impl GpuCollector {
         collected.steps.leave_out(crate::device::nvjpeg::threads());
         collected.steps.host(records);
         let mut take = |activity: Activity| match activity {
-            Activity::Work(work) if work.device as usize != ordinal => {}
+            Activity::Work(work) if work.device as usize != ordinal => collected.take_other(work),
             activity => collected.steps.take(activity),
         };
         if is_over {

@@ -27,14 +27,15 @@ use crate::trace::{
 };
 use crate::tracing_feed::{TracedSteps, TracingFeed};
 use crate::train::{
-    CopyOptions, DevicePreprocess, ModelSpec, Together, TrainError, keep_kernels, on_cpu, on_cuda,
+    Awaited, CopyOptions, DevicePreprocess, ModelSpec, Together, TrainError, keep_kernels, on_cpu,
+    on_cuda,
 };
 use nix::sys::resource::UsageWho;
 use std::convert::Infallible;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How long a rank waits for others to start, which may have to bring up a device first.
@@ -49,12 +50,13 @@ pub struct RunOptions {
     pub settings: Vec<TypedKey>,
     /// Whether the model is evaluated on what was held out, after the training.
     pub evaluate: bool,
-    /// Ends the process with what there is of a run that hangs after it was stopped. Without it such a run hangs on.
+    /// Ends the process with what there is of a run that hangs, or with what it hangs in before it starts. Without it such a
+    /// run hangs on.
     pub on_hang: Option<OnHang>,
 }
 
 /// Called on the collector's thread.
-pub type OnHang = Box<dyn FnOnce(Outcome) -> Infallible + Send + Sync>;
+pub type OnHang = Box<dyn FnOnce(Result<Outcome, SessionError>) -> Infallible + Send + Sync>;
 
 /// How a run ended; trace and report are on disk.
 pub struct Outcome {
@@ -134,7 +136,10 @@ impl Session {
     pub fn run(mut self) -> Result<Outcome, SessionError> {
         let plan = self.plan()?;
         // Compiling kernels and making contexts is no part of the run.
-        let mut device = self.device().map_err(|error| self.recognised(error))?;
+        let on_hang = self.options.on_hang.take();
+        let on_hang = Mutex::new(on_hang);
+        let device = self.device(&on_hang);
+        let mut device = device.map_err(|error| self.recognised(error))?;
         device.in_step_with(self.together()?)?;
         let mut warnings = self.source.warnings();
         let nvtx = self.config.trace.nvtx.then(nvtx::attached).flatten();
@@ -158,8 +163,8 @@ impl Session {
         collector.host_spans = host_spans;
         collector.warnings.extend(warnings);
         let device_wait = collector.device_wait.clone();
-        let on_hang = self.options.on_hang.take();
         let session = Arc::new(self);
+        let on_hang = on_hang.into_inner().unwrap_or_else(PoisonError::into_inner);
         let on_hang = on_hang.map(|on_hang| session.clone().on_hang(on_hang));
         let collector = collector.start(on_hang).map_err(SessionError::Collector)?;
         let trainee = Trainee {
@@ -184,13 +189,9 @@ impl Session {
     fn on_hang(self: Arc<Self>, end: OnHang) -> OnCollectorHang {
         Box::new(move |mut collector| {
             let hung = collector.hung.filter(|_| !collector.stop.is_stopped());
-            if let Some((step, waited)) = hung {
-                let hangs = TrainError::Hangs {
-                    device: self.config.device.to_string(),
-                    step,
-                    seconds: waited.seconds(),
-                };
-                return end(self.conclude(collector, Ended::of(Err(hangs.into()))));
+            if let Some((work, waited)) = hung {
+                let hangs = self.hangs(work, waited).into();
+                return end(Ok(self.conclude(collector, Ended::of(Err(hangs)))));
             }
             collector.warnings.push(format!(
                 "the run did not end within {} s after it was stopped (a read or a step takes longer); the report is of what was \
@@ -199,8 +200,16 @@ impl Session {
             ));
             let mut interrupted = Ended::of(Ok(collector.report.training.steps));
             interrupted.stopped = true;
-            end(self.conclude(collector, interrupted))
+            end(Ok(self.conclude(collector, interrupted)))
         })
+    }
+
+    fn hangs(&self, work: Awaited, waited: Nanos) -> TrainError {
+        TrainError::Hangs {
+            device: self.config.device.to_string(),
+            work,
+            seconds: waited.seconds(),
+        }
     }
 
     /// Trace and report of a run that `ended`, from what the `collector` has.
@@ -265,8 +274,8 @@ impl Session {
         Ok(plan)
     }
 
-    /// Brings the device up.
-    fn device(&self) -> Result<Device, SessionError> {
+    /// Brings the device up; ends with `on_hang` where it hangs.
+    fn device(&self, on_hang: &Mutex<Option<OnHang>>) -> Result<Device, SessionError> {
         if self.config.mode == Mode::LoaderOnly {
             return Ok(Device::None);
         }
@@ -281,7 +290,9 @@ impl Session {
             });
         }
         match (self.config.device, &self.config.gpu) {
-            (DeviceConfig::Cuda(ordinal), Some(gpu)) => self.gpu(ordinal, gpu, &spec, pixels),
+            (DeviceConfig::Cuda(ordinal), Some(gpu)) => {
+                self.gpu((ordinal, gpu), &spec, pixels, on_hang)
+            }
             _ => Ok(Device::Burn(on_cpu(&spec, pixels)?)),
         }
     }
@@ -289,10 +300,10 @@ impl Session {
     /// Brings a GPU up, with its timeline, and has its kernels compiled and tuned.
     fn gpu(
         &self,
-        ordinal: usize,
-        gpu: &GpuConfig,
+        (ordinal, gpu): (usize, &GpuConfig),
         spec: &ModelSpec,
         pixels: Option<DevicePreprocess>,
+        on_hang: &Mutex<Option<OnHang>>,
     ) -> Result<Device, SessionError> {
         let name = self.config.device.to_string();
         TrainError::require_built(&name)?;
@@ -310,7 +321,16 @@ impl Session {
         let began = self.clock.now();
         let samples = self.config.share_of(self.parts.training.len());
         let samples = self.config.pipeline.batch.size.min(samples).max(1);
-        timeline.forgetting(|| burn.prepare(samples, spec.input))?;
+        let hung = |waited| {
+            let end = on_hang
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            if let Some(end) = end {
+                match end(Err(self.hangs(Awaited::Preparation, waited).into())) {}
+            }
+        };
+        timeline.forgetting(|| burn.prepare(samples, spec.input), hung)?;
         let mut report = timeline.report();
         report.preparation_ns = self.clock.now() - began;
         report.kernels_kept = Some(kernels);

@@ -209,7 +209,7 @@ impl Trainee<'_> {
             if ended.result.is_err() || ended.stopped {
                 break;
             }
-            match part.evaluate(self.plan, trainer, clock, stop) {
+            match part.evaluate(self.plan, trainer, clock, stop, &self.device_wait) {
                 Ok(evaluation) => self.training().evaluations.extend(evaluation),
                 Err(error) => ended.result = Err(error),
             }

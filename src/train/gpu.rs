@@ -7,7 +7,7 @@
 
 use super::burning::{checked, guarded};
 use super::memory::DeviceMemory;
-use super::step::{TrainError, TrainStep};
+use super::step::{Awaited, TrainError, TrainStep};
 use crate::pipeline::{Delivered, DeviceQueues, Logbook, Submitted, Work};
 use crate::timeline::{Clock, HostWork, LaneRecorder, Nanos, UnitRef};
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -48,8 +48,20 @@ pub struct DeviceWait {
 const LONGEST_STEP: Nanos = Nanos::from_millis(10_000);
 /// And none takes as many times as long as another.
 const TIMES_LONGEST: u64 = 20;
+/// Some kernels of an evaluation are compiled in it.
+const LONGEST_EVALUATED: Nanos = Nanos::from_millis(60_000);
+/// In the place of a step's number: the evaluation.
+const EVALUATION: u64 = u64::MAX;
 
 impl DeviceWait {
+    /// Runs `body`, which evaluates a batch, as something that is waited for.
+    pub fn evaluating<T>(&self, clock: &dyn Clock, body: impl FnOnce() -> T) -> T {
+        self.begin(EVALUATION, clock.now());
+        let done = body();
+        self.since.store(0, Ordering::Release);
+        done
+    }
+
     fn begin(&self, step: u64, now: Nanos) {
         self.step.store(step, Ordering::Relaxed);
         self.since.store(now.0.max(1), Ordering::Release);
@@ -66,13 +78,17 @@ impl DeviceWait {
         self.most_ahead.load(Ordering::Relaxed)
     }
 
-    /// The step that the device does not end, and how long it has been waited for.
-    pub fn hangs(&self, now: Nanos) -> Option<(u64, Nanos)> {
+    /// What the device does not end, and how long it has been waited for.
+    pub fn hangs(&self, now: Nanos) -> Option<(Awaited, Nanos)> {
         let since = self.since.load(Ordering::Acquire);
         let waited = Nanos(now.0.saturating_sub(since));
         let longest = self.longest.load(Ordering::Relaxed);
-        let bound = LONGEST_STEP.max(Nanos(longest.saturating_mul(TIMES_LONGEST)));
-        (since > 0 && waited > bound).then(|| (self.step.load(Ordering::Relaxed), waited))
+        let (work, least) = match self.step.load(Ordering::Relaxed) {
+            EVALUATION => (Awaited::Evaluation, LONGEST_EVALUATED),
+            step => (Awaited::Step(step), LONGEST_STEP),
+        };
+        let bound = least.max(Nanos(longest.saturating_mul(TIMES_LONGEST)));
+        (since > 0 && waited > bound).then_some((work, waited))
     }
 }
 

@@ -22,6 +22,6 @@ pub use gpu::{DeviceWait, GpuTrainer, Launch};
 pub use kernel_cache::keep_kernels;
 pub use memory::{DeviceMemory, NoRoomFor, OutOfMemory, TimedWork};
 pub use panics::{FIRST_PANIC, serves_device};
-pub use step::{Outcome, StepDone, TrainError, TrainStep, backends, train};
+pub use step::{Awaited, Outcome, StepDone, TrainError, TrainStep, backends, train};
 pub use timing::{Kernels, PassTimes, Timed, TimedDevice, Times, time_passes, time_products};
 pub use together::Together;

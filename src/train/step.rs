@@ -7,6 +7,7 @@ use crate::pipeline::{Delivered, Feed, HostToDevice, Logbook, PipelineError, Sam
 use crate::timeline::{HostWork, Nanos, UnitRef};
 use stallscope_trainer::Learned;
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::ControlFlow;
 
 /// Why training stopped.
@@ -17,14 +18,14 @@ pub enum TrainError {
     /// The model or the device refused a step.
     #[error("training step {step} failed: {reason}")]
     Step { step: u64, reason: String },
-    /// The device does not end a step.
+    /// The device does not end what it was given.
     #[error(
-        "{device} has not finished training step {step} after {seconds:.0} s; a kernel may be hung: check nvidia-smi and the \
-         system log (`dmesg`, lines with NVRM), and run again with gpu.run_ahead = 0 to find the exact step"
+        "{device} has not finished {work} after {seconds:.0} s; a kernel may be hung: check nvidia-smi and the system log \
+         (`dmesg`, lines with NVRM){}", work.advice()
     )]
     Hangs {
         device: String,
-        step: u64,
+        work: Awaited,
         seconds: f64,
     },
     /// Ranks that were to average their gradients do not.
@@ -48,6 +49,36 @@ pub enum TrainError {
     /// The device's memory is too small for the batch or the model.
     #[error("{0}")]
     OutOfMemory(Box<OutOfMemory>),
+}
+
+/// What a device is waited for to end.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// What compiles and tunes its kernels.
+    Preparation,
+    /// The training step of that number.
+    Step(u64),
+    /// A batch that is held out.
+    Evaluation,
+}
+
+impl Awaited {
+    fn advice(self) -> &'static str {
+        match self {
+            Awaited::Step(_) => ", and run again with gpu.run_ahead = 0 to find the exact step",
+            Awaited::Preparation | Awaited::Evaluation => "",
+        }
+    }
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Awaited::Preparation => formatter.write_str("the kernel that is being tuned"),
+            Awaited::Step(step) => write!(formatter, "training step {step}"),
+            Awaited::Evaluation => formatter.write_str("a batch of the evaluation"),
+        }
+    }
 }
 
 /// The backends that this build may lack: the device that needs each, and what to do where it is not there.

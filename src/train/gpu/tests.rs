@@ -1,3 +1,4 @@
+use super::super::step::Awaited;
 use super::*;
 use crate::timeline::{DevicePhase, LaneKind, MonotonicClock, Record, Recorder, Stage, UnitRecord};
 use std::thread::sleep;
@@ -378,7 +379,20 @@ fn a_step_that_takes_far_longer_than_any_other_hangs() {
         None,
         "20 s are not 20 times the longest"
     );
-    assert_eq!(wait.hangs(at(24_000)), Some((1, at(21_000))));
+    let hung = Some((Awaited::Step(1), at(21_000)));
+    assert_eq!(wait.hangs(at(24_000)), hung);
     wait.end(at(24_000));
     assert_eq!(wait.hangs(at(24_000)), None);
+}
+
+#[test]
+fn an_evaluated_batch_that_does_not_end_hangs() {
+    let (wait, clock) = (DeviceWait::default(), MonotonicClock::new());
+    let at = |millis| clock.now() + Nanos::from_millis(millis);
+    wait.evaluating(&clock, || {
+        assert_eq!(wait.hangs(at(59_000)), None, "its kernels may be compiled");
+        let hung = wait.hangs(at(61_000)).map(|(work, _)| work);
+        assert_eq!(hung, Some(Awaited::Evaluation));
+    });
+    assert_eq!(wait.hangs(at(900_000)), None);
 }

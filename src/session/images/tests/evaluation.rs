@@ -7,7 +7,7 @@ use crate::session::evaluation::HeldOut;
 use crate::session::run::{RunOptions, Session};
 use crate::session::trainee::{Ended, Trainee};
 use crate::timeline::Nanos;
-use crate::train::BurnTrainer;
+use crate::train::{BurnTrainer, DeviceWait};
 use fast_image_resize::images::Image;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
@@ -158,7 +158,13 @@ fn evaluation(work: &Arc<ImageWork>, seed: u64) -> Evaluation {
         on_error: OnError::Skip,
         ..plan_of(Order::Random)
     };
-    let evaluated = held_out(work).evaluate(&plan, &mut trainer(work), &clock, &stop);
+    let evaluated = held_out(work).evaluate(
+        &plan,
+        &mut trainer(work),
+        &clock,
+        &stop,
+        &DeviceWait::default(),
+    );
     evaluated.unwrap().unwrap()
 }
 
