@@ -2,6 +2,7 @@
 
 use crate::program::{stallscope, with_deadline};
 use crate::stand_in::StandIn;
+use crate::top;
 use stallscope::report::{Report, Status};
 use stallscope_stand_in_gpu::check::Truth;
 use stallscope_stand_in_gpu::settings::{Fault, Planted, Settings};
@@ -27,9 +28,14 @@ fn settings(faults: &[Fault]) -> Settings {
 
 /// A run on JPEG pictures that are decoded on the device, with `also` in its configuration.
 fn run(gpu: &StandIn, also: &str) -> Output {
+    run_with(gpu, &format!("decode.decoder = \"nvjpeg\"\n{also}"))
+}
+
+/// A run on JPEG pictures, with `sets` in its configuration.
+fn run_with(gpu: &StandIn, sets: &str) -> Output {
     let config = format!(
         "model.kind = \"linear\"\ndevice = \"cuda:0\"\nwarmup_steps = 0\nsteps = {STEPS}\nbatch.size = {BATCH}\n\
-         decode.decoder = \"nvjpeg\"\n{also}\npreprocess.size = 32\nsource.path = \"pictures\"\n\
+         {sets}\npreprocess.size = 32\nsource.path = \"pictures\"\n\
          generate.images = 64\ngenerate.classes = 2\ngenerate.format = \"jpeg\"\n"
     );
     fs::write(gpu.place.path("decoding.toml"), config).unwrap();
@@ -155,4 +161,19 @@ fn what_nvjpeg_does_not_take_another_decoder_does_and_what_fails_ends_the_run() 
     let said = run(&gpu, "").stderr;
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("nvidia-nvjpeg-cu12"), "{said}");
+}
+
+#[test]
+fn a_device_that_one_worker_cannot_feed_names_decode() {
+    let Some(gpu) = StandIn::new(settings(&[])) else {
+        return;
+    };
+    let out = run_with(&gpu, "decode.decoder = \"image\"\ndecode.workers = 1");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    let report: Report = gpu.place.last_report();
+    let stage = top(&report).1;
+    assert_eq!(stage.as_deref(), Some("decode"), "{:?}", report.idle_causes);
+    let verdict = report.verdict.as_ref().unwrap();
+    assert_eq!(verdict.title, "loader-bound", "{verdict:?}");
 }
