@@ -58,8 +58,8 @@ pub enum Pixels {
 
 /// A worker's own tools.
 pub struct Tools {
-    /// `None` where there is nothing to decode.
-    decoder: Option<Result<Decoder, DecodeError>>,
+    /// `None` until something is decoded.
+    decoder: Option<Decoder>,
     preprocessor: Preprocessor,
 }
 
@@ -365,10 +365,7 @@ impl SampleWork for ImageWork {
 
     fn scratch(&self) -> Option<Tools> {
         Some(Tools {
-            decoder: match self.catalog.is_raw() {
-                true => None,
-                false => Some(self.decoder()),
-            },
+            decoder: None,
             preprocessor: Preprocessor::new(&self.plan).ok()?,
         })
     }
@@ -391,10 +388,13 @@ impl SampleWork for ImageWork {
             self.check(&encoded, key.index as usize)?;
             return Ok(Pixels::Raw(encoded, record));
         }
-        let decoder = tools.as_mut().and_then(|tools| tools.decoder.as_mut());
-        let decoder = match decoder.ok_or("there is no decoder")? {
-            Ok(decoder) => decoder,
-            Err(error) => return Err(StageFailed(error.to_string()).into()),
+        let own = &mut tools.as_mut().ok_or("there are no tools")?.decoder;
+        let decoder = match own {
+            Some(decoder) => decoder,
+            None => {
+                let new = self.decoder();
+                own.insert(new.map_err(|error| StageFailed(error.to_string()))?)
+            }
         };
         let decoded = self.decode_image(key, &encoded, decoder);
         self.reader.give_back(encoded);

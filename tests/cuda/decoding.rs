@@ -28,14 +28,9 @@ fn settings(faults: &[Fault]) -> Settings {
 
 /// A run on JPEG pictures that are decoded on the device, with `also` in its configuration.
 fn run(gpu: &StandIn, also: &str) -> Output {
-    run_with(gpu, &format!("decode.decoder = \"nvjpeg\"\n{also}"))
-}
-
-/// A run on JPEG pictures, with `sets` in its configuration.
-fn run_with(gpu: &StandIn, sets: &str) -> Output {
     let config = format!(
         "model.kind = \"linear\"\ndevice = \"cuda:0\"\nwarmup_steps = 0\nsteps = {STEPS}\nbatch.size = {BATCH}\n\
-         {sets}\npreprocess.size = 32\nsource.path = \"pictures\"\n\
+         decode.decoder = \"nvjpeg\"\n{also}\npreprocess.size = 32\nsource.path = \"pictures\"\n\
          generate.images = 64\ngenerate.classes = 2\ngenerate.format = \"jpeg\"\n"
     );
     fs::write(gpu.place.path("decoding.toml"), config).unwrap();
@@ -165,10 +160,12 @@ fn what_nvjpeg_does_not_take_another_decoder_does_and_what_fails_ends_the_run() 
 
 #[test]
 fn a_device_that_one_worker_cannot_feed_names_decode() {
-    let Some(gpu) = StandIn::new(settings(&[])) else {
+    let mut slow = settings(&[]);
+    slow.kernels[0].ns = 5_000_000;
+    let Some(gpu) = StandIn::new(slow) else {
         return;
     };
-    let out = run_with(&gpu, "decode.decoder = \"image\"\ndecode.workers = 1");
+    let out = run(&gpu, "decode.workers = 1");
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{said}");
     let report: Report = gpu.place.last_report();
