@@ -13,6 +13,7 @@ use serde_json::Value;
 use stallscope::data::{GenerateOptions, generate};
 use stallscope::report::{Report, Status};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -487,6 +488,25 @@ fn traces_of_two_machines_are_one_on_one_clock() {
     if let Some(engine) = engine::engine() {
         engine::takes_all(&engine, &trace);
     }
+}
+
+#[test]
+fn a_rank_that_is_waited_for_is_told_of() {
+    let place = Place::with_images(200);
+    let sets = [&DEVICE[..], &["rank.all_reduce=true", "steps=10"]].concat();
+    let start = |rank: usize| {
+        let mut command = place.command(&sets);
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2");
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        piped.spawn().unwrap()
+    };
+    let mut early = start(1);
+    let mut said = BufReader::new(early.stderr.take().unwrap()).lines();
+    let waits = said.find(|line| line.as_ref().is_ok_and(|line| line.contains("waits")));
+    let waits = waits.expect("it waits").unwrap();
+    assert_eq!(waits, "rank 1 waits for rank 0 to start");
+    ended(vec![start(0)]);
+    assert!(early.wait().unwrap().success());
 }
 
 #[test]

@@ -182,6 +182,7 @@ fn samples_per_second(config: Resolved) -> anyhow::Result<f64> {
     let options = RunOptions {
         run_dir: folder.path().to_owned(),
         on_progress: Box::new(|_, _| {}),
+        on_wait: Box::new(|_| {}),
         settings: Vec::new(),
         evaluate: false,
         on_hang: None,

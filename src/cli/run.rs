@@ -95,6 +95,10 @@ pub(super) fn execute(
     let options = RunOptions {
         run_dir: run_dir.clone(),
         on_progress: Box::new(move |progress, report| shown.show(progress, report)),
+        on_wait: Box::new(move |other| {
+            let own = rank.index;
+            progress::say(format!("rank {own} waits for rank {other} to start"));
+        }),
         settings: settings.typed_keys(),
         evaluate: !args.trial || args.evaluate,
         on_hang: Some(Box::new(move |outcome| {

@@ -214,6 +214,7 @@ impl Reader<'_> {
                     true => ReadMode::Ram,
                     false => self.choice("read.method"),
                 },
+                ahead: self.size("read.ahead"),
             },
             decode: DecodeConfig {
                 stage: self.stage("decode.workers", "decode.prefetch"),

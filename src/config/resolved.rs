@@ -209,6 +209,8 @@ pub struct ReadConfig {
     #[serde(flatten)]
     pub stage: StageConfig,
     pub mode: ReadMode,
+    /// Samples.
+    pub ahead: usize,
 }
 
 /// What is done to the data's pages in the page cache before the run.

@@ -200,6 +200,10 @@ pub(super) const PIPELINE: &[Key] = &[
          core that runs another thread of the process.")
         .default_when(&[(SOURCE_HAS_PARTS, "\"mmap\"")])
         .only_when(SOURCE_HAS_PHOTOS),
+    Key::new("read.ahead", Kind::Whole { least: 0, most: 1024 }, Default::Toml("16"),
+        "Following samples of the batch that the kernel is asked to read into the page cache beforehand, so that a thread waits \
+         for many of them at once; 0 for none. Nothing is asked with `direct` and `ram`.")
+        .only_when(SOURCE_HAS_PHOTOS),
     workers("decode.workers", "Threads that decode images."),
     prefetch("decode.prefetch", "16", "Capacity of the queue after decode, in samples."),
     Key::new("decode.decoder", Kind::Choice(&["image", TURBOJPEG, "nvjpeg"]), Default::Unset("`turbojpeg` if it is built in, else `image`"),

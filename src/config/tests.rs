@@ -86,6 +86,7 @@ fn defaults_fill_everything_but_the_source() {
                 prefetch: 16
             },
             mode: ReadMode::Pread,
+            ahead: 16,
         }
     );
     assert_eq!(

@@ -64,8 +64,18 @@ pub fn residency(path: &Path, most_pages: usize) -> io::Result<Residency> {
 
 /// Asks the kernel to put a file out of the page cache. Pages not yet written stay.
 pub fn drop_cached(file: &File) -> io::Result<()> {
+    advise(file, 0, 0, libc::POSIX_FADV_DONTNEED)
+}
+
+/// Asks the kernel to read a part of a file into the page cache, and does not wait for it; 0 `bytes` are all to the end.
+pub fn read_ahead(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    advise(file, offset, bytes, libc::POSIX_FADV_WILLNEED)
+}
+
+fn advise(file: &File, offset: u64, bytes: u64, advice: libc::c_int) -> io::Result<()> {
+    let [offset, bytes] = [offset, bytes].map(|count| count as libc::off_t);
     // SAFETY: the descriptor is open for as long as `file` is borrowed; length 0 is "to the end".
-    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, advice) } {
         0 => Ok(()),
         code => Err(io::Error::from_raw_os_error(code)),
     }
@@ -96,6 +106,8 @@ fn ask(mapping: &Mmap, offset: usize, pages: &mut [u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread::sleep;
+    use std::time::{Duration, Instant};
 
     const ALL: usize = 1 << 20;
 
@@ -115,6 +127,12 @@ mod tests {
         file.sync_all().unwrap();
         drop_cached(&file).unwrap();
         assert_eq!(residency(&path, ALL).unwrap().resident_bytes, 0);
+        read_ahead(&file, 0, 0).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while residency(&path, ALL).unwrap() != full {
+            assert!(Instant::now() < until, "it is not read");
+            sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]

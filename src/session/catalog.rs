@@ -210,6 +210,12 @@ impl Catalog {
         (file as usize, path, Some(Extent { offset, bytes }))
     }
 
+    /// Asks for the bytes of sample `i`, which is read soon.
+    pub(super) fn read_ahead(&self, reader: &Reader, i: usize) {
+        let (file, path, extent) = self.place(i);
+        reader.read_ahead(file, path, extent);
+    }
+
     /// Reads sample `i`.
     ///
     /// # Errors

@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct ImageWork {
     catalog: Arc<Catalog>,
     reader: Arc<Reader>,
+    /// Samples.
+    read_ahead: usize,
     plan: PreprocessPlan,
     decode: DecodeOptions,
     /// Makes decoders on the device, where that decodes.
@@ -109,6 +111,7 @@ impl ImageWork {
         let words = catalog.len().div_ceil(64);
         Ok(ImageWork {
             reader: Arc::new(catalog.reader(pipeline.read.mode, access)?),
+            read_ahead: pipeline.read.ahead,
             plan,
             decode,
             on_device,
@@ -371,6 +374,9 @@ impl SampleWork for ImageWork {
     }
 
     fn read(&self, claim: &Claim) -> Result<Encoded, SampleError> {
+        for &later in claim.ahead(self.read_ahead) {
+            self.catalog.read_ahead(&self.reader, later as usize);
+        }
         let sample = claim.first().index as usize;
         Ok(self.catalog.read(&self.reader, sample)?)
     }

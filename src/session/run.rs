@@ -46,6 +46,8 @@ pub struct RunOptions {
     /// The folder for the report, and for the trace unless the configuration names another place.
     pub run_dir: PathBuf,
     pub on_progress: OnProgress,
+    /// Called with the number of another rank that has not come after some seconds.
+    pub on_wait: Box<dyn Fn(u32) + Send + Sync>,
     /// The keys of the configuration that were given a value, for the report.
     pub settings: Vec<TypedKey>,
     /// Whether the model is evaluated on what was held out, after the training.
@@ -353,7 +355,8 @@ impl Session {
         let stop = self.stop.clone();
         let is_stopped = Arc::new(move || stop.is_stopped());
         let (index, of) = (rank.index as u32, rank.world_size as u32);
-        let ring = Ring::join(run, index, of, RANKS_COME_WITHIN, is_stopped)?;
+        let waits = &*self.options.on_wait;
+        let ring = Ring::join(run, index, of, RANKS_COME_WITHIN, is_stopped, waits)?;
         Ok(ring.map(Together::new))
     }
 

@@ -58,6 +58,18 @@ impl Claim {
         &self.order[self.places.clone()]
     }
 
+    /// Indices of the batch's samples that come up to `distance` behind these; of a claim that is not the batch's first, only
+    /// those that no earlier one has named.
+    pub fn ahead(&self, distance: usize) -> &[u32] {
+        let last = self.order.len();
+        let until = (self.places.end + distance).min(last);
+        let from = match self.places.start {
+            0 => self.places.end,
+            start => (start + distance).max(self.places.end),
+        };
+        &self.order[from.min(until)..until]
+    }
+
     /// With all samples of the batch from its first on.
     pub(super) fn take_the_rest(&mut self) {
         self.places.end = self.order.len();
@@ -381,6 +393,27 @@ mod tests {
         assert_eq!(counts(Some(3), 0..6), (3, 2));
         assert_eq!(counts(Some(4), 0..6), (3, 3), "the same sample again");
         assert_eq!(counts(Some(u32::MAX), 0..1), (1, 1));
+    }
+
+    /// Each once, in their order, and none that is further away.
+    #[test]
+    fn samples_ahead_are_named_once() {
+        let order: Arc<[u32]> = (100..110).collect();
+        for (size, distance) in [(1, 0), (1, 3), (1, 20), (3, 2), (3, 5), (20, 3)] {
+            let mut named = Vec::new();
+            for start in (0..10).step_by(size) {
+                let places = start..(start + size).min(10);
+                let claim = Claim::new(0, 0, None, order.clone(), places.clone());
+                named.extend_from_slice(claim.ahead(distance));
+                let until = 100 + (places.end + distance) as u32;
+                assert!(named.iter().all(|sample| *sample < until));
+            }
+            let expected: Vec<u32> = match distance {
+                0 => Vec::new(),
+                _ => (100 + size as u32..110).collect(),
+            };
+            assert_eq!(named, expected, "{size} and {distance}");
+        }
     }
 
     /// However a batch is cut into claims, it pays the same seeks.

@@ -82,7 +82,8 @@ pub struct Ring {
 
 impl Ring {
     /// Meets the other ranks of the run in `folder`, which has a folder `rank-N` for each and is shared by all; this is number
-    /// `rank` of `of`, two or more. Nobody is waited for longer than `patience`, or once the run is stopped: `None` then.
+    /// `rank` of `of`, two or more. Nobody is waited for longer than `patience`, or once the run is stopped: `None` then. A rank
+    /// that has not come after some seconds is told to `waits`, once.
     ///
     /// # Errors
     /// A rank that does not come; a folder that cannot be written.
@@ -92,9 +93,10 @@ impl Ring {
         of: u32,
         patience: Duration,
         is_stopped: IsStopped,
+        waits: &dyn Fn(u32),
     ) -> Result<Option<Ring>, RingError> {
         let place = Place { folder, rank, of };
-        let Some((next, before)) = meet(&place, patience, &is_stopped)? else {
+        let Some((next, before)) = meet(&place, patience, &is_stopped, waits)? else {
             return Ok(None);
         };
         for stream in [&next, &before] {

@@ -136,6 +136,16 @@ impl MappedFile {
         }
     }
 
+    /// Asks the kernel to read a part of the file, and does not wait for it.
+    pub fn read_ahead(&self, part: Range<usize>) {
+        if let Backing::Guarded { map, .. } = &self.backing
+            && part.end <= map.len()
+        {
+            map.advise_range(Advice::WillNeed, part.start, part.len())
+                .ok();
+        }
+    }
+
     /// Faults the pages of a part in, which lies inside the file, so that the caller's stage pays for the disk and not
     /// whoever reads the bytes next.
     pub fn touch_part(&self, part: Range<usize>, access: Access) {

@@ -3,10 +3,11 @@
 //! Samples are files of their own, or parts of a few large ones. Invariants: buffers are used again, so that a
 //! steady state allocates nothing; what a sample needs is in memory when it is handed on, so that the read stage pays
 //! for the disk and nobody else does. A file that cannot be opened, and bytes that cannot be read, cost the samples that
-//! lie there and no others. May use: `stages::{mapping, spare}`, `config`.
+//! lie there and no others. May use: `stages::{mapping, spare}`, `page_cache`.
 
 use super::mapping::{MapError, MappedFile};
 use super::spare::Spare;
+use crate::page_cache;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use stallscope_core::timeline::Bytes;
 use std::fs::{self, File, OpenOptions};
@@ -248,6 +249,31 @@ impl Reader {
             true => Ok(Encoded::Part { file, range }),
             false => Err(short(path, extent)),
         }
+    }
+
+    /// Asks the kernel for the bytes of a sample that is read soon, the file number `file` at `path` or its part `extent`,
+    /// and does not wait for them. What cannot be had costs nothing here.
+    pub fn read_ahead(&self, file: usize, path: &Path, extent: Option<Extent>) {
+        let Extent { offset, bytes } = extent.unwrap_or(Extent {
+            offset: 0,
+            bytes: 0,
+        });
+        let asked = match (&self.opened, self.mode) {
+            (Opened::Memory(_), _) | (_, ReadMode::Direct) => Ok(()),
+            (Opened::Maps(maps), _) => {
+                if let Some(map) = maps.get(file).and_then(Option::as_ref) {
+                    map.read_ahead(offset as usize..(offset + bytes) as usize);
+                }
+                Ok(())
+            }
+            (Opened::Files(files), _) => match files.get(file).and_then(Option::as_ref) {
+                Some(opened) => page_cache::read_ahead(opened, offset, bytes),
+                None => File::open(path)
+                    .and_then(|opened| page_cache::read_ahead(&opened, offset, bytes)),
+            },
+        };
+        // Whoever reads it finds out what is wrong with it.
+        asked.ok();
     }
 
     /// Whether all files were read into memory.

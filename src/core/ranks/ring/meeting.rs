@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// How long connecting to a rank may take.
 const ANSWER: Duration = Duration::from_secs(2);
+/// A rank that is waited for longer is told of.
+const TOLD_AFTER: Duration = Duration::from_secs(5);
 /// In the folder of each rank while it waits for the one before it.
 pub(super) const ADDRESS: &str = "ring.json";
 
@@ -40,11 +42,13 @@ fn hello(token: u64, rank: u32, of: u32) -> [u8; 16] {
 
 const ACCEPTED: u8 = 1;
 
-/// The connections to the rank after the one at `place`, and from the one before it; `None` where the run is stopped.
+/// The connections to the rank after the one at `place`, and from the one before it; `None` where the run is stopped. `waits`
+/// is told of one that does not come soon.
 pub(super) fn meet(
     place: &Place<'_>,
     patience: Duration,
     is_stopped: &IsStopped,
+    waits: &dyn Fn(u32),
 ) -> Result<Option<(TcpStream, TcpStream)>, RingError> {
     let begun = Instant::now();
     let door = Door::open(place)?;
@@ -52,14 +56,23 @@ pub(super) fn meet(
     let mut tried: Option<Knock> = None;
     let mut knocked = None;
     let mut reason = String::new();
+    let mut is_told = false;
     while next.is_none() || before.is_none() {
         if is_stopped() {
             return Ok(None);
         }
+        let awaited = match &next {
+            None => place.next(),
+            Some(_) => place.before(),
+        };
+        if begun.elapsed() > TOLD_AFTER && !is_told {
+            is_told = true;
+            waits(awaited);
+        }
         if begun.elapsed() > patience {
             let (rank, reason) = match &next {
-                None => (place.next(), reason),
-                Some(_) => (place.before(), "it has not connected".to_owned()),
+                None => (awaited, reason),
+                Some(_) => (awaited, "it has not connected".to_owned()),
             };
             return Err(RingError::Missing {
                 rank,

@@ -22,7 +22,7 @@ fn start<R: Send + 'static>(
     let start = |rank| {
         let (folder, work) = (folder.path().to_owned(), work.clone());
         thread::spawn(move || {
-            let ring = Ring::join(&folder, rank, of, PATIENCE, never());
+            let ring = Ring::join(&folder, rank, of, PATIENCE, never(), &|_| ());
             work(rank, ring.unwrap().unwrap())
         })
     };
@@ -108,13 +108,13 @@ fn ranks_that_train_different_models_are_told_so() {
 fn a_stop_ends_waiting() {
     let folder = tempdir().unwrap();
     let path = folder.path().to_owned();
-    let stopped = Ring::join(&path, 0, 2, PATIENCE, Arc::new(|| true));
+    let stopped = Ring::join(&path, 0, 2, PATIENCE, Arc::new(|| true), &|_| ());
     assert!(stopped.unwrap().is_none());
-    let other = thread::spawn(move || Ring::join(&path, 1, 2, PATIENCE, never()));
+    let other = thread::spawn(move || Ring::join(&path, 1, 2, PATIENCE, never(), &|_| ()));
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     let is_stopped: IsStopped = Arc::new(move || asked.load(Ordering::SeqCst));
-    let mut ring = { Ring::join(folder.path(), 0, 2, PATIENCE, is_stopped) }
+    let mut ring = { Ring::join(folder.path(), 0, 2, PATIENCE, is_stopped, &|_| ()) }
         .unwrap()
         .unwrap();
     let _silent = other.join().unwrap();
@@ -152,7 +152,14 @@ fn what_an_earlier_run_has_left_is_no_rank() {
 #[test]
 fn a_rank_that_does_not_come_is_named() {
     let folder = tempdir().unwrap();
-    let missing = Ring::join(folder.path(), 0, 2, Duration::from_millis(50), never());
+    let missing = Ring::join(
+        folder.path(),
+        0,
+        2,
+        Duration::from_millis(50),
+        never(),
+        &|_| (),
+    );
     let error = missing.err().unwrap().to_string();
     assert!(
         error.starts_with("rank 1 was not there after 0 s"),

@@ -204,6 +204,7 @@ fn a_stop_in_the_evaluation_interrupts_the_run() {
     let options = RunOptions {
         run_dir: place.path("run"),
         on_progress: Box::new(|_, _| {}),
+        on_wait: Box::new(|_| {}),
         settings: Vec::new(),
         evaluate: true,
         on_hang: None,
