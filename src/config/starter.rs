@@ -80,18 +80,11 @@ impl Starter<'_> {
         text.0
     }
 
-    fn has_photos(&self) -> bool {
-        matches!(
-            self.kind,
-            SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset
-        )
-    }
-
     /// Keys of the loader as a whole.
     fn loader(&self, text: &mut Text) {
         match self.kind {
             SourceKind::ImageFolder => text.key("shuffle", "true", "Visit the samples in a new random order every epoch."),
-            SourceKind::Shard | SourceKind::WebDataset => text.key(
+            SourceKind::Shard | SourceKind::WebDataset | SourceKind::Tfrecord | SourceKind::Mds => text.key(
                 "shuffle",
                 "\"block\"",
                 "Shuffle blocks of neighbouring samples, which are read front to back; true shuffles single samples.",
@@ -110,7 +103,7 @@ impl Starter<'_> {
 
     /// Keys of the stages, where they have workers of their own.
     fn stages(&self, text: &mut Text, on_cpu: bool) {
-        if !self.has_photos() {
+        if !self.kind.has_photos() {
             return;
         }
         text.table("read");
