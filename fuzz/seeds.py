@@ -154,6 +154,16 @@ def mds_seeds():
     yield "bad-cut", mds_shard(two, usual)[:-1]
 
 
+def parquet_seeds():
+    """Files that pyarrow wrote."""
+    formats = Path(__file__).parent.parent / "src/data/tests/formats"
+    for path in sorted(formats.glob("parquet-*/train-00000-*.parquet")):
+        data = path.read_bytes()
+        yield path.parent.name, data
+        yield f"{path.parent.name}-bad-cut", data[:-9] + data[-8:]
+    yield "bad-empty", b"PAR1" + bytes(4) + b"PAR1"
+
+
 def padded(data):
     return data + bytes(-len(data) % 64)
 
@@ -241,6 +251,7 @@ SEEDS = {
     "tar": tar_seeds,
     "tfrecord": tfrecord_seeds,
     "mds": mds_seeds,
+    "parquet": parquet_seeds,
     "shard_raw": shard_seeds,
     "shard_sealed": shard_seeds,
     "kineto": kineto_seeds,

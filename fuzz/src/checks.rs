@@ -16,7 +16,7 @@ use crate::data::cifar::CifarKind;
 use crate::data::shard::{HEADER_BYTES, RECORD_ALIGNMENT, RecordKind, Shard};
 use crate::data::small::SmallImages;
 use crate::data::tar::index_bytes;
-use crate::data::{SampleIndex, mds, tfrecord};
+use crate::data::{SampleIndex, mds, parquet, tfrecord};
 use crate::memory::measure;
 use stallscope_core::timeline::Nanos;
 use stallscope_torch::kineto::{AnalyzeOptions, analyze_from};
@@ -280,6 +280,26 @@ pub fn mds(bytes: &[u8]) -> bool {
             }
             Err(error) => accepted |= check_message(&error, 10 * bytes.len() + SMALL),
         }
+    }
+    accepted
+}
+
+/// A Parquet file: its rows are no more than its bytes, and each has a picture or says why it has none. Pages may unpack to
+/// more than the file has, so memory is left to libFuzzer's limits.
+pub fn parquet(bytes: &[u8]) -> bool {
+    let index = match parquet::open_bytes(bytes) {
+        Ok(index) => index,
+        Err(error) => return check_message(&error, 16 * (bytes.len() + SMALL)),
+    };
+    assert!(!index.is_empty() && index.len() <= bytes.len());
+    let Some(tables) = index.tables() else {
+        return false;
+    };
+    let mut accepted = true;
+    for row in 0..index.len() {
+        assert_eq!(index.location(row).offset, row as u64);
+        assert!((index.label(row) as usize) < index.classes());
+        accepted &= tables.picture(0, row).is_ok();
     }
     accepted
 }

@@ -63,6 +63,7 @@ fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
             PackFrom::Webdataset => SourceKind::WebDataset,
             PackFrom::Tfrecord => SourceKind::Tfrecord,
             PackFrom::Mds => SourceKind::Mds,
+            PackFrom::Parquet => SourceKind::Parquet,
         }),
         target: &args.out,
         raw: args.raw,

@@ -5,11 +5,13 @@
 //! then as they lie in them; all samples have a label or none has. All names live in one byte arena, as the paths of
 //! `data::folder` do. Memory is bounded by the size of the files: an entry for each picture, and its name.
 //!
-//! May use: `data::{error, unpacking}`.
+//! May use: `data::{error, parquet::tables, unpacking}`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::DataError;
+use super::parquet::Tables;
 use super::unpacking::Unpacked;
 
 /// A label is an output of the model: a larger one is the number of a picture, and no class.
@@ -37,6 +39,8 @@ pub struct SampleIndex {
     pub(crate) left_out: LeftOut,
     /// Why files are not indexed to their end.
     pub(crate) broken: Vec<DataError>,
+    /// Where the pictures are that do not lie in the files as they are: then an offset is the number of a row.
+    pub(crate) tables: Option<Arc<Tables>>,
     /// Copies of compressed files.
     pub(crate) unpacked: Unpacked,
     /// Why the first of the damaged records is left out.
@@ -242,6 +246,11 @@ impl SampleIndex {
     /// Why files are not indexed to their end, where they are skipped for that.
     pub fn broken(&self) -> &[DataError] {
         &self.broken
+    }
+
+    /// Where the pictures of Parquet files are: the offset of a location is then the number of the row.
+    pub fn tables(&self) -> Option<&Arc<Tables>> {
+        self.tables.as_ref()
     }
 
     /// Copies of the files that are compressed.

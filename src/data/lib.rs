@@ -20,6 +20,7 @@ mod lock;
 pub mod mds;
 pub mod page_cache;
 mod painting;
+pub mod parquet;
 mod png_folder;
 pub mod recognition;
 pub mod shard;

@@ -3,7 +3,7 @@
 //! Invariant: only names are looked at, and of image folders no more than it takes to find one picture, so that a folder
 //! of a million pictures is recognised at once. Opening the data says what is wrong inside of it.
 //!
-//! May use: `data::{cifar, error, folder, mds, tar, tfrecord}`.
+//! May use: `data::{cifar, error, folder, mds, parquet, tar, tfrecord}`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::DataError;
 use super::cifar::CifarKind;
 use super::folder::{is_image_name, some_image};
 use super::small::PublishedPart;
-use super::{mds, tar, tfrecord};
+use super::{mds, parquet, tar, tfrecord};
 
 /// How data lies on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub enum SourceKind {
     Tfrecord,
     /// MDS shards of MosaicML Streaming.
     Mds,
+    /// Parquet files with pictures.
+    Parquet,
     /// MNIST's IDX files.
     #[serde(alias = "idx")]
     Mnist,
@@ -56,6 +58,7 @@ impl SourceKind {
             SourceKind::Shard => "shards of `stallscope data pack`",
             SourceKind::WebDataset => "WebDataset tar files",
             SourceKind::Tfrecord => "TFRecord files",
+            SourceKind::Parquet => "Parquet files with pictures",
             SourceKind::Mds => "MDS shards (MosaicML Streaming)",
             SourceKind::Mnist => "files in MNIST's format",
             SourceKind::Cifar10 => "files in CIFAR-10's binary format",
@@ -96,6 +99,7 @@ pub fn recognise(path: &Path) -> Result<SourceKind, DataError> {
 fn of_file_name(path: &Path) -> Option<SourceKind> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("shard") => Some(SourceKind::Shard),
+        _ if parquet::is_name(name_of(path)) => Some(SourceKind::Parquet),
         _ if mds::is_name(name_of(path)) => Some(SourceKind::Mds),
         _ if tar::is_name(name_of(path)) => Some(SourceKind::WebDataset),
         _ => tfrecord::is_name(name_of(path)).then_some(SourceKind::Tfrecord),

@@ -1,19 +1,21 @@
 //! Data sets of photographs, wherever each picture lies: in a file of its own, or in a part of a large one.
 
 use crate::config::{ReadMode, SourceKind};
+use crate::data::parquet::MOST_GROUPS;
 use crate::data::shard::{Record, RecordFault, check_record};
 use crate::data::stages::reading::{Access, Encoded, Extent, ReadError, Reader};
 use crate::data::unpacking::Unpacked;
 use crate::data::{
-    DataError, ImageFolder, LeftOut, RecordKind, SampleIndex, ShardSet, mds, tar, tfrecord,
+    DataError, ImageFolder, LeftOut, RecordKind, SampleIndex, ShardSet, mds, parquet, tar, tfrecord,
 };
+use crate::pipeline::sampler::Order;
 use crate::timeline::Bytes;
 use std::path::{Path, PathBuf};
 
 /// Samples, their labels and where their bytes lie.
 pub enum Catalog {
     Folder(ImageFolder),
-    /// Parts of a few files: tar files, TFRecord files, MDS shards.
+    /// Parts of a few files: tar files, TFRecord files, MDS shards, Parquet files.
     Indexed(SampleIndex),
     Shards(ShardSet),
 }
@@ -40,6 +42,7 @@ impl Catalog {
             SourceKind::WebDataset => Catalog::Indexed(tar::open(path, skip_broken)?),
             SourceKind::Tfrecord => Catalog::Indexed(tfrecord::open(path, skip_broken)?),
             SourceKind::Mds => Catalog::Indexed(mds::open(path, skip_broken)?),
+            SourceKind::Parquet => Catalog::Indexed(parquet::open(path, skip_broken)?),
             SourceKind::Shard => Catalog::Shards(ShardSet::open(path)?),
             _ => Catalog::Folder(ImageFolder::open(path)?),
         })
@@ -163,6 +166,26 @@ impl Catalog {
         warnings
     }
 
+    /// What a user should know of reading samples in this order.
+    pub(super) fn order_warning(&self, order: Order) -> Option<String> {
+        let Catalog::Indexed(index) = self else {
+            return None;
+        };
+        let (groups, rows) = index.tables()?.groups();
+        let mixed = match order {
+            Order::Sequential => 0,
+            Order::Random => usize::MAX,
+            Order::Block { window, .. } => window.div_ceil(rows.max(1)),
+        };
+        (groups > MOST_GROUPS && mixed > MOST_GROUPS).then(|| {
+            format!(
+                "samples in this order have a row group of up to {rows} rows decoded for nearly every picture; \
+                 set shuffle = \"block\", shuffle_block = {rows} and shuffle_window = {}",
+                4 * rows
+            )
+        })
+    }
+
     /// The record of sample `i`, where it is one of a shard.
     pub(super) fn record(&self, i: usize) -> Option<Record> {
         match self {
@@ -213,7 +236,11 @@ impl Catalog {
             Catalog::Folder(folder) => {
                 Reader::of_files(mode, (0..folder.len()).map(|i| folder.path(i)))
             }
-            _ => Reader::of_parts(mode, access, &self.files()),
+            Catalog::Indexed(index) => match index.tables() {
+                Some(tables) => Reader::of_rows(mode, tables, index.files()),
+                None => Reader::of_parts(mode, access, index.files()),
+            },
+            Catalog::Shards(_) => Reader::of_parts(mode, access, &self.files()),
         }
     }
 

@@ -162,7 +162,7 @@ impl Source {
     /// What a user should know of the data before trusting a run on it.
     pub(super) fn warnings(&self) -> Vec<String> {
         match self {
-            Source::Images(work) => work.inner().catalog().warnings(),
+            Source::Images(work) => work.inner().warnings(),
             Source::Small { .. } => Vec::new(),
         }
     }

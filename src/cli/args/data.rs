@@ -182,6 +182,8 @@ pub enum PackFrom {
     Tfrecord,
     /// MDS shards of MosaicML Streaming.
     Mds,
+    /// Parquet files with pictures.
+    Parquet,
 }
 
 #[derive(Debug, Args)]

@@ -5,7 +5,9 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use stallscope_data::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer, image_size};
 use stallscope_data::stages::reading::{Access, Extent, ReadMode, Reader};
-use stallscope_data::{ImageFolder, SampleIndex, SourceKind, mds, recognise, tar, tfrecord};
+use stallscope_data::{
+    ImageFolder, SampleIndex, SourceKind, mds, parquet, recognise, tar, tfrecord,
+};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ fn index(path: &Path) -> SampleIndex {
         SourceKind::WebDataset => tar::open(path, false),
         SourceKind::Tfrecord => tfrecord::open(path, false),
         SourceKind::Mds => mds::open(path, false),
+        SourceKind::Parquet => parquet::open(path, false),
         kind => panic!("{kind:?}"),
     };
     opened.unwrap()
@@ -41,7 +44,11 @@ fn read(path: &Path, mode: ReadMode) -> Vec<(u32, Vec<u8>)> {
         return read.collect();
     }
     let index = index(path);
-    let reader = Reader::of_parts(mode, Access::Random, index.files()).unwrap();
+    let reader = match index.tables() {
+        Some(tables) => Reader::of_rows(mode, tables, index.files()),
+        None => Reader::of_parts(mode, Access::Random, index.files()),
+    };
+    let reader = reader.unwrap();
     let sample = |i| {
         let at = index.location(i);
         let (offset, bytes) = (at.offset, at.bytes);
@@ -111,7 +118,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Folders with fixtures.
-const DATA_SETS: usize = 9;
+const DATA_SETS: usize = 12;
 
 fn decodes(bytes: &[u8]) {
     let mut decoder = Decoder::new(DecodeOptions::default()).unwrap();
