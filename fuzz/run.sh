@@ -27,6 +27,9 @@ fuzz() {
 # README.md says why these.
 fuzz idx 512 2
 fuzz tar 10240 1
+fuzz tfrecord 2048 1
+fuzz mds 2048 1
+fuzz parquet 8192 64
 fuzz shard_sealed 2048 1
 fuzz shard_raw 2048 1
 fuzz cifar 6148 1

@@ -88,6 +88,82 @@ def tar_seeds():
     yield "bad-cut", tar_file(tarfile.GNU_FORMAT, long_samples)[:1024]
 
 
+def varint(number):
+    out = b""
+    while number > 0x7F:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+def field(number, content):
+    return bytes([number << 3 | 2]) + varint(len(content)) + content
+
+
+def tf_example(*features):
+    """Features are (key, bytes or number)."""
+    entries = b""
+    for key, value in features:
+        packed = field(1, field(1, value)) if isinstance(value, bytes) else field(3, field(1, varint(value)))
+        entries += field(1, field(1, key.encode()) + field(2, packed))
+    return field(1, entries)
+
+
+def tf_record(data):
+    """The check makes the CRCs right."""
+    return struct.pack("<Q4x", len(data)) + data + bytes(4)
+
+
+def tfrecord_seeds():
+    imagenet = [tf_example(("image/encoded", b"\xff\xd8" * 9), ("image/class/label", 3), ("image/filename", b"x")),
+                tf_example(("image/filename", b"y" * 40), ("image/encoded", b""), ("image/class/label", 0))]
+    yield "imagenet", b"".join(map(tf_record, imagenet))
+    yield "plain", tf_record(tf_example(("label", 300), ("image", b"\x89PNG")))
+    yield "unlabelled", tf_record(tf_example(("image", b"x"))) * 2
+    yield "no-picture-too", tf_record(imagenet[0]) + tf_record(tf_example(("a", 1)))
+    yield "bad-labels", tf_record(tf_example(("image", b"x"))) + tf_record(imagenet[0])
+    yield "bad-no-picture", tf_record(tf_example(("label", 3)))
+    yield "bad-gzip", gzip.compress(tf_record(imagenet[0]), mtime=0)
+    yield "bad-cut", tf_record(imagenet[0])[:-1]
+
+
+def mds_shard(samples, columns):
+    """`columns` are (name, encoding, size or None), `samples` tuples of bytes."""
+    head = 4 * (len(samples) + 2)
+    data, offsets = b"", [head]
+    for sample in samples:
+        sizes = [len(value) for value, (_, _, size) in zip(sample, columns) if size is None]
+        data += struct.pack(f"<{len(sizes)}I", *sizes) + b"".join(sample)
+        offsets.append(head + len(data))
+    shard = struct.pack(f"<{len(offsets) + 1}I", len(samples), *offsets) + data
+    names, encodings, widths = (list(part) for part in zip(*columns))
+    entry = {"format": "mds", "column_names": names, "column_encodings": encodings, "column_sizes": widths,
+             "samples": len(samples), "raw_data": {"basename": "s.mds", "bytes": len(shard)}, "zip_data": None}
+    listing = json.dumps({"version": 2, "shards": [entry]}).encode()
+    return struct.pack("<H", len(listing)) + listing + shard
+
+
+def mds_seeds():
+    usual = [("image", "jpeg", None), ("label", "int", 8)]
+    two = [(b"\xff\xd8" * 5, struct.pack("<q", 4)), (b"", struct.pack("<q", 0))]
+    yield "usual", mds_shard(two, usual)
+    yield "label-first", mds_shard([(b"\7", b"id", b"x")], [("class", "uint8", 1), ("id", "str", None), ("x", "bytes", None)])
+    yield "unlabelled", mds_shard([(b"x",)], [("image", "png", None)])
+    yield "bad-pil", mds_shard([(b"x",)], [("image", "pil", None)])
+    yield "bad-label", mds_shard([(b"x", b"\xff" * 4)], [("image", "png", None), ("label", "uint32", 4)])
+    yield "bad-cut", mds_shard(two, usual)[:-1]
+
+
+def parquet_seeds():
+    """Files that pyarrow wrote."""
+    formats = Path(__file__).parent.parent / "src/data/tests/formats"
+    for path in sorted(formats.glob("parquet-*/train-00000-*.parquet")):
+        data = path.read_bytes()
+        yield path.parent.name, data
+        yield f"{path.parent.name}-bad-cut", data[:-9] + data[-8:]
+    yield "bad-empty", b"PAR1" + bytes(4) + b"PAR1"
+
+
 def padded(data):
     return data + bytes(-len(data) % 64)
 
@@ -173,6 +249,9 @@ SEEDS = {
     "idx": idx_seeds,
     "cifar": cifar_seeds,
     "tar": tar_seeds,
+    "tfrecord": tfrecord_seeds,
+    "mds": mds_seeds,
+    "parquet": parquet_seeds,
     "shard_raw": shard_seeds,
     "shard_sealed": shard_seeds,
     "kineto": kineto_seeds,

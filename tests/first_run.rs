@@ -143,7 +143,7 @@ fn a_folder_of_pictures_is_profiled_as_it_is() {
     let said = place.says(&[&["run", "photos"][..], &SHORT].concat());
     let parts = [
         "verdict  ",
-        "photos: JPEG or PNG files",
+        "photos: JPEG, PNG or WebP files",
         "stallscope init photos",
     ];
     assert_says(&said, &parts);

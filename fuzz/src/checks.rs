@@ -16,6 +16,7 @@ use crate::data::cifar::CifarKind;
 use crate::data::shard::{HEADER_BYTES, RECORD_ALIGNMENT, RecordKind, Shard};
 use crate::data::small::SmallImages;
 use crate::data::tar::index_bytes;
+use crate::data::{SampleIndex, mds, parquet, tfrecord};
 use crate::memory::measure;
 use stallscope_core::timeline::Nanos;
 use stallscope_torch::kineto::{AnalyzeOptions, analyze_from};
@@ -191,6 +192,116 @@ pub fn tar(bytes: &[u8]) -> bool {
         assert!(shards.name(i).len() <= 3 * bytes.len() + " of (bytes)".len());
     }
     true
+}
+
+/// A TFRecord file, once its CRCs are made right: pictures lie within it, one behind the other, and match their CRCs as
+/// long as the record does.
+pub fn tfrecord(bytes: &[u8]) -> bool {
+    let mut bytes = bytes.to_vec();
+    seal_records(&mut bytes);
+    let mut accepted = false;
+    for skip in [false, true] {
+        let (indexed, used) = measure(|| tfrecord::index_bytes(&bytes, skip));
+        // A label and a picture of no bytes take 45 with their frame, and an entry and its checksum 40 in memory that doubles.
+        used.check(2 * bytes.len() + SMALL, 4 * bytes.len() + 2 * SMALL);
+        match indexed {
+            Ok(index) => {
+                check_extents(&index, bytes.len());
+                for i in 0..index.len() {
+                    let at = index.location(i);
+                    let picture = &bytes[at.offset as usize..][..at.bytes as usize];
+                    assert!(index.is_sound(i, picture));
+                }
+                accepted |= !skip;
+            }
+            Err(error) => accepted |= check_message(&error, 3 * SMALL),
+        }
+    }
+    accepted
+}
+
+/// Makes the CRCs right of records whose lengths are.
+fn seal_records(bytes: &mut [u8]) {
+    let mask = |crc: u32| crc.rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+    let mut rest = bytes;
+    while let Some((length, tail)) = rest.split_first_chunk_mut::<8>() {
+        let Some((crc, tail)) = tail.split_first_chunk_mut::<4>() else {
+            return;
+        };
+        *crc = mask(crc32c::crc32c(length));
+        let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let Some((data, tail)) = tail.split_at_mut_checked(length) else {
+            return;
+        };
+        let Some((crc, tail)) = tail.split_first_chunk_mut::<4>() else {
+            return;
+        };
+        *crc = mask(crc32c::crc32c(data));
+        rest = tail;
+    }
+}
+
+/// Samples of one file lie within its `length` bytes, in order, with labels below the number of classes.
+fn check_extents(index: &SampleIndex, length: usize) {
+    assert!(!index.is_empty() && index.files().len() == 1);
+    let mut end = 0;
+    for i in 0..index.len() {
+        let at = index.location(i);
+        assert!(at.file == 0 && at.offset >= end);
+        end = at.offset + at.bytes;
+        assert!(end <= length as u64);
+        assert!((index.label(i) as usize) < index.classes());
+        assert!(index.name(i).ends_with(" of (bytes)"));
+    }
+}
+
+/// A list of MDS shards and its first shard, behind the length of the list: pictures lie within the shard.
+pub fn mds(bytes: &[u8]) -> bool {
+    let Some((length, rest)) = bytes.split_first_chunk::<2>() else {
+        return false;
+    };
+    let length = usize::from(u16::from_le_bytes(*length)).min(rest.len());
+    let (list, shard) = rest.split_at(length);
+    let mut accepted = false;
+    for skip in [false, true] {
+        let (indexed, used) = measure(|| mds::index_bytes(list, shard, skip));
+        // An offset takes 4 bytes of a shard, and an entry 32 in memory that doubles; a column 3 of the list and up to 40.
+        let most = 32 * bytes.len() + 2 * SMALL;
+        used.check(most, most);
+        match indexed {
+            Ok(index) => {
+                assert!(!index.is_empty() && index.len() <= shard.len() / 4);
+                for i in 0..index.len() {
+                    let at = index.location(i);
+                    assert!(at.offset + at.bytes <= shard.len() as u64);
+                    assert!((index.label(i) as usize) < index.classes());
+                }
+                accepted |= !skip;
+            }
+            Err(error) => accepted |= check_message(&error, 10 * bytes.len() + SMALL),
+        }
+    }
+    accepted
+}
+
+/// A Parquet file: its rows are no more than its bytes, and each has a picture or says why it has none. Pages may unpack to
+/// more than the file has, so memory is left to libFuzzer's limits.
+pub fn parquet(bytes: &[u8]) -> bool {
+    let index = match parquet::open_bytes(bytes) {
+        Ok(index) => index,
+        Err(error) => return check_message(&error, 16 * (bytes.len() + SMALL)),
+    };
+    assert!(!index.is_empty() && index.len() <= bytes.len());
+    let Some(tables) = index.tables() else {
+        return false;
+    };
+    let mut accepted = true;
+    for row in 0..index.len() {
+        assert_eq!(index.location(row).offset, row as u64);
+        assert!((index.label(row) as usize) < index.classes());
+        accepted &= tables.picture(0, row).is_ok();
+    }
+    accepted
 }
 
 /// What an analysis has whatever the trace: a buffer to read into, and histograms of waits, steps and stages.

@@ -16,11 +16,14 @@ fn seeds_are_accepted_or_bad() {
         .arg(folder.path())
         .status();
     assert!(made.unwrap().success());
-    let targets: [(&str, Check); 6] = [
+    let targets: [(&str, Check); 9] = [
         ("kineto", checks::kineto),
         ("idx", checks::idx),
         ("cifar", checks::cifar),
         ("tar", checks::tar),
+        ("tfrecord", checks::tfrecord),
+        ("mds", checks::mds),
+        ("parquet", checks::parquet),
         ("shard_raw", checks::shard),
         ("shard_sealed", checks::shard_sealed),
     ];

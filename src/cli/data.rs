@@ -61,6 +61,9 @@ fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         kind: args.from.map(|from| match from {
             PackFrom::ImageFolder => SourceKind::ImageFolder,
             PackFrom::Webdataset => SourceKind::WebDataset,
+            PackFrom::Tfrecord => SourceKind::Tfrecord,
+            PackFrom::Mds => SourceKind::Mds,
+            PackFrom::Parquet => SourceKind::Parquet,
         }),
         target: &args.out,
         raw: args.raw,

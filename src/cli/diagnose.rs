@@ -15,7 +15,7 @@ use super::args::DiagnoseArgs;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::run::{provide_data, require_device, trial_steps};
 use super::{messages, out_folder, progress};
-use crate::config::{Mode, ReadMode, Resolved, Settings, SourceKind, key_of};
+use crate::config::{Mode, ReadMode, Resolved, Settings, key_of};
 use crate::report::page::document_page;
 use crate::session::{SessionError, fits_in_memory};
 use crate::text::Look;
@@ -106,10 +106,7 @@ fn modes(config: &Resolved) -> Result<(Vec<Mode>, Option<LeftOut>), SessionError
 /// Whether a normal run has its data in memory: a cached one would be the same.
 fn reads_nothing(config: &Resolved) -> bool {
     let pipeline = &config.pipeline;
-    let files = matches!(
-        pipeline.source.kind,
-        SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset
-    );
+    let files = pipeline.source.kind.has_photos();
     pipeline.storage.is_none() && (!files || pipeline.read.mode == ReadMode::Ram)
 }
 

@@ -80,6 +80,9 @@ pub(super) const CENTER: &str = "center";
 pub(super) const IMAGE_FOLDER: &str = "image-folder";
 pub(super) const SHARD: &str = "shard";
 pub(super) const WEBDATASET: &str = "webdataset";
+pub(super) const TFRECORD: &str = "tfrecord";
+pub(super) const PARQUET: &str = "parquet";
+pub(super) const MDS: &str = "mds";
 pub(super) const MNIST: &str = "mnist";
 pub(super) const CIFAR10: &str = "cifar10";
 pub(super) const CIFAR100: &str = "cifar100";
@@ -122,7 +125,7 @@ pub(super) const CROPS_THE_CENTER: Condition = Condition::word(
 
 pub(super) const SOURCE_HAS_PHOTOS: Condition = Condition {
     selector: "source.kind",
-    accepts: Accepts::OneOf(&[IMAGE_FOLDER, SHARD, WEBDATASET]),
+    accepts: Accepts::OneOf(&[IMAGE_FOLDER, SHARD, WEBDATASET, TFRECORD, MDS, PARQUET]),
     because: "MNIST's and CIFAR's images are small and not compressed: they are loaded into memory and used at \
               their own size",
     remedy: None,
@@ -130,7 +133,7 @@ pub(super) const SOURCE_HAS_PHOTOS: Condition = Condition {
 
 pub(super) const SOURCE_HAS_PARTS: Condition = Condition {
     selector: "source.kind",
-    accepts: Accepts::OneOf(&[SHARD, WEBDATASET]),
+    accepts: Accepts::OneOf(&[SHARD, WEBDATASET, TFRECORD, MDS]),
     because: "each file is one picture",
     remedy: None,
 };

@@ -17,6 +17,7 @@ pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Proble
         classes,
         enough_images,
         a_step_takes_time,
+        rows_are_not_mapped,
         page_cache_is_used,
         gpu_is_sampled_at_a_sane_rate,
         the_gpu_that_decodes_is_the_one_that_trains,
@@ -142,6 +143,20 @@ fn a_step_takes_time(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
     let what = format!("a step of `device = \"{}\"` takes no time", resolved.device);
     let hint = "set emulated.step_base or emulated.step_per_sample, for example to 5ms";
     vec![lookup.problem("device", what).hint(hint)]
+}
+
+fn rows_are_not_mapped(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let pipeline = &resolved.pipeline;
+    let decoded = pipeline.source.kind == SourceKind::Parquet;
+    if !decoded || matches!(pipeline.read.mode, ReadMode::Pread | ReadMode::Ram) {
+        return Vec::new();
+    }
+    let what = format!(
+        "`read.method` has no effect with {}: row groups are read into memory and decoded there",
+        lookup.cite("source.kind")
+    );
+    let hint = "set read.method to \"pread\" or \"ram\"";
+    vec![lookup.problem("read.method", what).hint(hint)]
 }
 
 fn page_cache_is_used(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {

@@ -8,9 +8,10 @@
 use super::condition::{
     BLOCK, CENTER, CIFAR10, CIFAR100, CROPS_AT_RANDOM, CROPS_THE_CENTER, Condition, DENSE,
     DEVICE_CAN_DO_WITHOUT, DEVICE_HAS_MEMORY, DEVICE_IS_CUDA, DEVICE_IS_EMULATED, IMAGE_FOLDER,
-    MNIST, MODEL_IS_DENSE, NOT_EMULATED, OPTIMIZER_IS_SGD, PER_STAGE, RANDOM_RESIZED, SGD, SHARD,
-    SHUFFLES_BLOCKS, SOURCE_HAS_PARTS, SOURCE_HAS_PHOTOS, SOURCE_IS_CIFAR, SOURCE_IS_MNIST,
-    STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED, WEBDATASET, WORKERS_MAKE_BATCHES,
+    MDS, MNIST, MODEL_IS_DENSE, NOT_EMULATED, OPTIMIZER_IS_SGD, PARQUET, PER_STAGE, RANDOM_RESIZED,
+    SGD, SHARD, SHUFFLES_BLOCKS, SOURCE_HAS_PARTS, SOURCE_HAS_PHOTOS, SOURCE_IS_CIFAR,
+    SOURCE_IS_MNIST, STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED, TFRECORD, WEBDATASET,
+    WORKERS_MAKE_BATCHES,
 };
 use super::kind::{Kind, Span};
 use super::presets::CUSTOM;
@@ -155,8 +156,8 @@ const fn emulated(name: &'static str, kind: Kind, condition: Condition, doc: &'s
 /// Keys of `pipelines/*.toml`; an experiment file may set them too.
 #[rustfmt::skip]
 pub(super) const PIPELINE: &[Key] = &[
-    Key::new("source.kind", Kind::Choice(&[IMAGE_FOLDER, SHARD, WEBDATASET, MNIST, CIFAR10, CIFAR100]), Default::Toml("\"image-folder\""),
-        "How the data lies on disk: one folder a class with JPEG or PNG files inside; shards of `stallscope data pack`; WebDataset's tar files; MNIST's files, plain or .gz; CIFAR's binary files."),
+    Key::new("source.kind", Kind::Choice(&[IMAGE_FOLDER, SHARD, WEBDATASET, TFRECORD, MDS, PARQUET, MNIST, CIFAR10, CIFAR100]), Default::Toml("\"image-folder\""),
+        "How the data lies on disk: one folder a class with JPEG, PNG or WebP files inside; shards of `stallscope data pack`; WebDataset's tar files; TFRecord files of `tf.train.Example`; MDS shards of MosaicML Streaming; Parquet files with pictures; MNIST's files, plain or .gz; CIFAR's binary files."),
     Key::new("source.path", Kind::Path, Default::Required,
         "Where the data lies, relative to the current directory."),
     Key::new("storage.emulate", Kind::Choice(&[NOT_EMULATED, "hdd", "sata-ssd", "nvme", "network", CUSTOM]), Default::Toml("\"none\""),

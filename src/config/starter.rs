@@ -1,14 +1,18 @@
 //! The configuration to begin with: what `stallscope init` writes, and what a folder of data is run with.
 //!
-//! Invariant: every key stands below a line that explains it, and the text resolves as it is. May use: `resolved`.
+//! Invariant: every key stands below a line that explains it, and the text resolves as it is. May use: `resolved`, `data`.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use super::resolved::SourceKind;
+use crate::data::parquet::rows_together;
 
 /// Pictures that are generated where there is no data yet.
 const GENERATED_IMAGES: usize = 400;
+
+/// Rows of a row group as Hugging Face writes pictures.
+const USUAL_ROWS: usize = 100;
 
 /// What a configuration is written for.
 #[derive(Debug, Clone, Copy)]
@@ -80,22 +84,16 @@ impl Starter<'_> {
         text.0
     }
 
-    fn has_photos(&self) -> bool {
-        matches!(
-            self.kind,
-            SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset
-        )
-    }
-
     /// Keys of the loader as a whole.
     fn loader(&self, text: &mut Text) {
         match self.kind {
             SourceKind::ImageFolder => text.key("shuffle", "true", "Visit the samples in a new random order every epoch."),
-            SourceKind::Shard | SourceKind::WebDataset => text.key(
+            SourceKind::Shard | SourceKind::WebDataset | SourceKind::Tfrecord | SourceKind::Mds => text.key(
                 "shuffle",
                 "\"block\"",
                 "Shuffle blocks of neighbouring samples, which are read front to back; true shuffles single samples.",
             ),
+            SourceKind::Parquet => self.row_groups(text),
             SourceKind::Mnist | SourceKind::Cifar10 | SourceKind::Cifar100 => {
                 let workers = "Workers that each assemble whole batches, as PyTorch's DataLoader has them.";
                 text.key("num_workers", "2", workers);
@@ -108,9 +106,30 @@ impl Starter<'_> {
         );
     }
 
+    /// The order of rows that are decoded together.
+    fn row_groups(&self, text: &mut Text) {
+        let rows = rows_together(self.path).unwrap_or(USUAL_ROWS).max(1);
+        let keys = [
+            (
+                "shuffle",
+                "\"block\"".to_owned(),
+                "Shuffle row groups, which are decoded as a whole; true shuffles single rows.",
+            ),
+            ("shuffle_block", rows.to_string(), "Rows of a row group."),
+            (
+                "shuffle_window",
+                (4 * rows).to_string(),
+                "Rows that are mixed among themselves: those of four row groups.",
+            ),
+        ];
+        for (key, value, explained) in keys {
+            text.key(key, &value, explained);
+        }
+    }
+
     /// Keys of the stages, where they have workers of their own.
     fn stages(&self, text: &mut Text, on_cpu: bool) {
-        if !self.has_photos() {
+        if !self.kind.has_photos() {
             return;
         }
         text.table("read");

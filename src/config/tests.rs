@@ -321,6 +321,17 @@ fn contradictions_say_why() {
 }
 
 #[test]
+fn row_groups_are_not_mapped() {
+    let files = experiment("source.kind = \"parquet\"\nread.method = \"mmap\"");
+    let error = files.error(&[]);
+    assert!(
+        error.contains("read.method") && error.contains("ram"),
+        "{error}"
+    );
+    assert!(files.resolve(&["read.method=ram"]).is_ok());
+}
+
+#[test]
 fn a_gpu_is_sampled_at_a_sane_rate_or_not_at_all() {
     let sampled = |period: &str| {
         let set = format!("gpu.sample_period={period}");

@@ -15,8 +15,8 @@ pub enum DataError {
     )]
     NothingThere { path: PathBuf },
     #[error(
-        "the folder {path} holds no data that stallscope reads: no .jpg, .jpeg or .png in a folder per class, no .tar or \
-         .shard, no file of MNIST or CIFAR\n  try: the folder that holds the class folders or tar files directly"
+        "the folder {path} holds no data that stallscope reads: no .jpg, .jpeg, .png or .webp in a folder per class, and no \
+         file of another format that it reads\n  try: the folder that holds the class folders or tar files directly"
     )]
     NothingKnown { path: PathBuf },
     #[error("the folder {path} holds no data directly\n  try: {inner}")]
@@ -33,7 +33,7 @@ pub enum DataError {
     #[error("{path} is not a folder; give the folder that holds one sub-folder per class")]
     NotAFolder { path: PathBuf },
     #[error(
-        "data folder {path} is empty; fill it with one sub-folder of .jpg/.png images per class, \
+        "data folder {path} is empty; fill it with one sub-folder of .jpg, .png or .webp images per class, \
          or make one elsewhere with `stallscope data generate`"
     )]
     EmptyFolder { path: PathBuf },
@@ -43,7 +43,7 @@ pub enum DataError {
     )]
     NoClassFolders { path: PathBuf, images: u64 },
     #[error(
-        "class folder {path} holds no .jpg, .jpeg or .png image; remove it or add images \
+        "class folder {path} holds no .jpg, .jpeg, .png or .webp image; remove it or add images \
          (`stallscope data generate` makes a complete folder)"
     )]
     EmptyClass { path: PathBuf },
@@ -68,35 +68,38 @@ pub enum DataError {
         kind: &'static str,
         what: String,
     },
+    #[error("{path} is not there; source.path must name {want}, or a folder of them")]
+    MissingFiles { path: PathBuf, want: &'static str },
+    #[error("{path} is not a regular file; source.path must name a data file, or a folder of them")]
+    NotAFile { path: PathBuf },
     #[error(
-        "{path} is not there; source.path must name a .tar file in the WebDataset layout, or a folder of them"
+        "folder {path} holds no file to read; source.path must name {want}, or the folder that holds them directly"
     )]
-    MissingShards { path: PathBuf },
+    NoFiles { path: PathBuf, want: &'static str },
     #[error(
-        "{path} is not a tar file that can be read in place; source.path must name a .tar file, or a folder of them"
+        "{path} is not usable as {format}: at byte {offset}, {what}; fetch it again, or write it again"
     )]
-    NotATarFile { path: PathBuf },
-    #[error(
-        "folder {path} holds no .tar file; source.path must name a .tar file in the WebDataset layout, or the folder \
-         that holds them directly (compressed ones must be unpacked first)"
-    )]
-    NoShards { path: PathBuf },
-    #[error(
-        "{path} is not usable as a WebDataset shard: at byte {offset}, {what}; fetch it again, or write it again"
-    )]
-    BrokenTar {
+    BrokenFile {
         path: PathBuf,
+        format: &'static str,
         offset: u64,
         what: String,
     },
+    #[error("{path} holds no sample with a picture; {want}")]
+    NoPictures { path: PathBuf, want: String },
     #[error(
-        "{path} holds no sample with an image; a sample's image must be a member called KEY.jpg, KEY.jpeg or KEY.png"
-    )]
-    NoTarImages { path: PathBuf },
-    #[error(
-        "sample {sample} of {path} has no .cls member, though others have one; write one for every sample, or for none"
+        "{sample} of {path} has no label, though other samples have one; write one for every sample, or for none"
     )]
     UnlabelledSample { path: PathBuf, sample: String },
+    #[error(
+        "cannot unpack {path} into {folder}: {source}; fetch the file again if it is damaged, or unpack it yourself \
+         (`gunzip --keep`, `unzstd`)"
+    )]
+    Unpack {
+        path: PathBuf,
+        folder: PathBuf,
+        source: io::Error,
+    },
     #[error("cannot {action} {path}: {source}")]
     Io {
         action: &'static str,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::DataError;
 
-const EXTENSIONS: [&str; 3] = ["jpg", "jpeg", "png"];
+const EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 const MAX_DEPTH: usize = 32;
 
 /// An opened image folder: classes, and for each sample its path and label.
@@ -30,7 +30,7 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists `root`: every sub-folder is a class, every .jpg/.jpeg/.png at any depth below it is a sample.
+    /// Lists `root`: every sub-folder is a class, every .jpg/.jpeg/.png/.webp at any depth below it is a sample.
     pub fn open(root: &Path) -> Result<ImageFolder, DataError> {
         let class_names = class_names(root)?;
         let mut folder = ImageFolder {

@@ -10,13 +10,17 @@
 pub mod cifar;
 pub mod error;
 pub mod fetch;
+mod files;
 pub mod folder;
 pub mod generate;
 mod huge;
 pub mod idx;
+pub mod index;
 mod lock;
+pub mod mds;
 pub mod page_cache;
 mod painting;
+pub mod parquet;
 mod png_folder;
 pub mod recognition;
 pub mod shard;
@@ -25,8 +29,10 @@ pub mod split;
 pub mod stages;
 pub mod stand_in;
 pub mod tar;
+pub mod tfrecord;
+pub mod unpacking;
+mod window;
 
-pub use self::tar::{LeftOut, TarShards};
 pub use cifar::CifarKind;
 pub use error::DataError;
 pub use fetch::{Provenance, PublishedSet, provenance};
@@ -35,6 +41,7 @@ pub use generate::{
     GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, MANIFEST_NAME, generate,
     generate_until, made_otherwise,
 };
+pub use index::{LeftOut, SampleIndex};
 pub use png_folder::write_png_folder;
 pub use recognition::{SourceKind, is_data, recognise};
 pub use shard::{RecordKind, ShardSet};

@@ -3,7 +3,7 @@
 //! Invariant: only names are looked at, and of image folders no more than it takes to find one picture, so that a folder
 //! of a million pictures is recognised at once. Opening the data says what is wrong inside of it.
 //!
-//! May use: `data::{cifar, error, folder}`.
+//! May use: `data::{cifar, error, folder, mds, parquet, tar, tfrecord}`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use super::DataError;
 use super::cifar::CifarKind;
 use super::folder::{is_image_name, some_image};
 use super::small::PublishedPart;
+use super::{mds, parquet, tar, tfrecord};
 
 /// How data lies on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -27,6 +28,12 @@ pub enum SourceKind {
     /// Tar files in WebDataset's layout.
     #[serde(alias = "webdataset")]
     WebDataset,
+    /// TFRecord files of `tf.train.Example`.
+    Tfrecord,
+    /// MDS shards of MosaicML Streaming.
+    Mds,
+    /// Parquet files with pictures.
+    Parquet,
     /// MNIST's IDX files.
     #[serde(alias = "idx")]
     Mnist,
@@ -36,12 +43,23 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
+    /// Whether samples are photographs, which are decoded and cropped, and not small images in memory.
+    pub fn has_photos(self) -> bool {
+        !matches!(
+            self,
+            SourceKind::Mnist | SourceKind::Cifar10 | SourceKind::Cifar100
+        )
+    }
+
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
-            SourceKind::ImageFolder => "JPEG or PNG files, one folder per class",
+            SourceKind::ImageFolder => "JPEG, PNG or WebP files, one folder per class",
             SourceKind::Shard => "shards of `stallscope data pack`",
             SourceKind::WebDataset => "WebDataset tar files",
+            SourceKind::Tfrecord => "TFRecord files",
+            SourceKind::Parquet => "Parquet files with pictures",
+            SourceKind::Mds => "MDS shards (MosaicML Streaming)",
             SourceKind::Mnist => "files in MNIST's format",
             SourceKind::Cifar10 => "files in CIFAR-10's binary format",
             SourceKind::Cifar100 => "files in CIFAR-100's binary format",
@@ -49,7 +67,7 @@ impl SourceKind {
     }
 }
 
-/// Whether `path` is data rather than a configuration file: a folder, a tar file or a shard.
+/// Whether `path` is data rather than a configuration file: a folder, or a file whose name says so.
 pub fn is_data(path: &Path) -> bool {
     path.is_dir() || path.is_file() && of_file_name(path).is_some()
 }
@@ -79,10 +97,12 @@ pub fn recognise(path: &Path) -> Result<SourceKind, DataError> {
 }
 
 fn of_file_name(path: &Path) -> Option<SourceKind> {
-    match path.extension()?.to_str()? {
-        "tar" => Some(SourceKind::WebDataset),
-        "shard" => Some(SourceKind::Shard),
-        _ => None,
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("shard") => Some(SourceKind::Shard),
+        _ if parquet::is_name(name_of(path)) => Some(SourceKind::Parquet),
+        _ if mds::is_name(name_of(path)) => Some(SourceKind::Mds),
+        _ if tar::is_name(name_of(path)) => Some(SourceKind::WebDataset),
+        _ => tfrecord::is_name(name_of(path)).then_some(SourceKind::Tfrecord),
     }
 }
 
@@ -230,6 +250,8 @@ mod tests {
             kind(&["0.tar", "1.tar", "list.txt"]),
             Ok(SourceKind::WebDataset)
         );
+        let records = ["x-train.tfrecord-00000-of-00002", "dataset_info.json"];
+        assert_eq!(kind(&records), Ok(SourceKind::Tfrecord));
         assert_eq!(kind(&["data-00000-of-00001.shard"]), Ok(SourceKind::Shard));
         let mnist = ["train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte"];
         assert_eq!(kind(&mnist), Ok(SourceKind::Mnist));
@@ -253,7 +275,7 @@ mod tests {
     fn a_folder_that_cannot_be_used_says_why_and_what_to_try() {
         for (files, parts) in [
             (&[][..], &["is empty", "stallscope demo"][..]),
-            (&["a.txt", "b/c.txt"], &["no data", ".jpg", ".tar"]),
+            (&["a.txt", "b/c.txt"], &["no data", ".jpg", "tar files"]),
             (&["a.jpg", "b.png"], &["2 images directly", "sub-folder"]),
             (
                 &["a/b.jpg", "c.tar"],

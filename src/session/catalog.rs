@@ -1,15 +1,22 @@
 //! Data sets of photographs, wherever each picture lies: in a file of its own, or in a part of a large one.
 
 use crate::config::{ReadMode, SourceKind};
+use crate::data::parquet::MOST_GROUPS;
 use crate::data::shard::{Record, RecordFault, check_record};
 use crate::data::stages::reading::{Access, Encoded, Extent, ReadError, Reader};
-use crate::data::{DataError, ImageFolder, LeftOut, RecordKind, ShardSet, TarShards};
+use crate::data::unpacking::Unpacked;
+use crate::data::{
+    DataError, ImageFolder, LeftOut, RecordKind, SampleIndex, ShardSet, mds, parquet, tar, tfrecord,
+};
+use crate::pipeline::sampler::Order;
+use crate::timeline::Bytes;
 use std::path::{Path, PathBuf};
 
 /// Samples, their labels and where their bytes lie.
 pub enum Catalog {
     Folder(ImageFolder),
-    WebDataset(TarShards),
+    /// Parts of a few files: tar files, TFRecord files, MDS shards, Parquet files.
+    Indexed(SampleIndex),
     Shards(ShardSet),
 }
 
@@ -22,7 +29,7 @@ impl Catalog {
         Catalog::open_with(kind, path, false)
     }
 
-    /// The same; with `skip_broken` a tar file that is broken is read up to where it is.
+    /// The same; with `skip_broken` a file that is broken is read up to where it is.
     ///
     /// # Errors
     /// As of [`open`](Self::open).
@@ -32,7 +39,10 @@ impl Catalog {
         skip_broken: bool,
     ) -> Result<Catalog, DataError> {
         Ok(match kind {
-            SourceKind::WebDataset => Catalog::WebDataset(TarShards::open(path, skip_broken)?),
+            SourceKind::WebDataset => Catalog::Indexed(tar::open(path, skip_broken)?),
+            SourceKind::Tfrecord => Catalog::Indexed(tfrecord::open(path, skip_broken)?),
+            SourceKind::Mds => Catalog::Indexed(mds::open(path, skip_broken)?),
+            SourceKind::Parquet => Catalog::Indexed(parquet::open(path, skip_broken)?),
             SourceKind::Shard => Catalog::Shards(ShardSet::open(path)?),
             _ => Catalog::Folder(ImageFolder::open(path)?),
         })
@@ -42,7 +52,7 @@ impl Catalog {
     pub fn len(&self) -> usize {
         match self {
             Catalog::Folder(folder) => folder.len(),
-            Catalog::WebDataset(shards) => shards.len(),
+            Catalog::Indexed(index) => index.len(),
             Catalog::Shards(shards) => shards.len(),
         }
     }
@@ -56,7 +66,7 @@ impl Catalog {
     pub fn classes(&self) -> usize {
         match self {
             Catalog::Folder(folder) => folder.classes().len(),
-            Catalog::WebDataset(shards) => shards.classes(),
+            Catalog::Indexed(index) => index.classes(),
             Catalog::Shards(shards) => shards.classes(),
         }
     }
@@ -65,7 +75,7 @@ impl Catalog {
     pub fn label(&self, i: usize) -> u32 {
         match self {
             Catalog::Folder(folder) => folder.label(i),
-            Catalog::WebDataset(shards) => shards.label(i),
+            Catalog::Indexed(index) => index.label(i),
             Catalog::Shards(shards) => shards.record(i).entry.label,
         }
     }
@@ -74,7 +84,7 @@ impl Catalog {
     pub fn name(&self, i: usize) -> String {
         match self {
             Catalog::Folder(folder) => folder.path(i).display().to_string(),
-            Catalog::WebDataset(shards) => shards.name(i),
+            Catalog::Indexed(index) => index.name(i),
             Catalog::Shards(shards) => shards.name(i),
         }
     }
@@ -82,10 +92,10 @@ impl Catalog {
     /// The name of sample `i` within its data set, wherever that lies.
     pub(super) fn short_name(&self, i: usize) -> String {
         match self {
-            Catalog::WebDataset(shards) => {
-                let file = &shards.files()[shards.location(i).file as usize];
+            Catalog::Indexed(index) => {
+                let file = &index.files()[index.location(i).file as usize];
                 let file = file.file_name().unwrap_or_default();
-                format!("{}/{}", file.display(), shards.member(i))
+                format!("{}/{}", file.display(), index.member(i))
             }
             other => other.name(i),
         }
@@ -93,10 +103,10 @@ impl Catalog {
 
     /// Files that are skipped from some place on, and why.
     pub(super) fn broken(&self) -> Vec<String> {
-        let Catalog::WebDataset(shards) = self else {
+        let Catalog::Indexed(index) = self else {
             return Vec::new();
         };
-        let broken = shards.broken().iter();
+        let broken = index.broken().iter();
         broken
             .map(|error| format!("{error}; the rest of the file is skipped"))
             .collect()
@@ -104,7 +114,7 @@ impl Catalog {
 
     /// What a user should know of the data before trusting a run on it.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let Catalog::WebDataset(shards) = self else {
+        let Catalog::Indexed(index) = self else {
             return Vec::new();
         };
         let mut warnings = self.broken();
@@ -112,10 +122,31 @@ impl Catalog {
             images,
             samples,
             links,
-        } = shards.left_out();
+            files,
+            damaged,
+        } = index.left_out();
+        if files > 0 {
+            warnings.push(format!(
+                "{files} files for validation or test are left out; to use one of them, name it in source.path"
+            ));
+        }
+        let Unpacked { folder, bytes } = index.unpacked();
+        if *bytes > 0 {
+            warnings.push(format!(
+                "compressed files are read from unpacked copies in {}, which take {}; delete the folder when you no \
+                 longer need it",
+                folder.display(),
+                Bytes(*bytes)
+            ));
+        }
+        if let Some(first) = index.first_damage() {
+            warnings.push(format!(
+                "{damaged} damaged records are left out; the first: {first}"
+            ));
+        }
         if samples > 0 {
             warnings.push(format!(
-                "{samples} samples of the tar files have no .jpg, .jpeg or .png member and are left out"
+                "{samples} samples have no picture and are left out"
             ));
         }
         if images > 0 {
@@ -129,13 +160,30 @@ impl Catalog {
                  tar's --dereference and --hard-dereference"
             ));
         }
-        if shards.classes() == 1 {
-            warnings.push(
-                "every sample is of class 0: labels come from .cls members, and no others are read"
-                    .to_owned(),
-            );
+        if index.classes() == 1 {
+            warnings.push(ONE_CLASS.to_owned());
         }
         warnings
+    }
+
+    /// What a user should know of reading samples in this order.
+    pub(super) fn order_warning(&self, order: Order) -> Option<String> {
+        let Catalog::Indexed(index) = self else {
+            return None;
+        };
+        let (groups, rows) = index.tables()?.groups();
+        let mixed = match order {
+            Order::Sequential => 0,
+            Order::Random => usize::MAX,
+            Order::Block { window, .. } => window.div_ceil(rows.max(1)),
+        };
+        (groups > MOST_GROUPS && mixed > MOST_GROUPS).then(|| {
+            format!(
+                "samples in this order have a row group of up to {rows} rows decoded for nearly every picture; \
+                 set shuffle = \"block\", shuffle_block = {rows} and shuffle_window = {}",
+                4 * rows
+            )
+        })
     }
 
     /// The record of sample `i`, where it is one of a shard.
@@ -171,7 +219,7 @@ impl Catalog {
             Catalog::Folder(folder) => (0..folder.len())
                 .map(|i| folder.path(i).to_path_buf())
                 .collect(),
-            Catalog::WebDataset(shards) => shards.files().to_vec(),
+            Catalog::Indexed(index) => index.files().to_vec(),
             Catalog::Shards(shards) => {
                 let files = shards.files().iter();
                 files.map(|file| file.path().to_path_buf()).collect()
@@ -188,7 +236,11 @@ impl Catalog {
             Catalog::Folder(folder) => {
                 Reader::of_files(mode, (0..folder.len()).map(|i| folder.path(i)))
             }
-            _ => Reader::of_parts(mode, access, &self.files()),
+            Catalog::Indexed(index) => match index.tables() {
+                Some(tables) => Reader::of_rows(mode, tables, index.files()),
+                None => Reader::of_parts(mode, access, index.files()),
+            },
+            Catalog::Shards(_) => Reader::of_parts(mode, access, &self.files()),
         }
     }
 
@@ -196,9 +248,9 @@ impl Catalog {
     fn place(&self, i: usize) -> (usize, &Path, Option<Extent>) {
         let (file, path, offset, bytes) = match self {
             Catalog::Folder(folder) => return (i, folder.path(i), None),
-            Catalog::WebDataset(shards) => {
-                let place = shards.location(i);
-                let path = shards.files()[place.file as usize].as_path();
+            Catalog::Indexed(index) => {
+                let place = index.location(i);
+                let path = index.files()[place.file as usize].as_path();
                 (place.file, path, place.offset, place.bytes)
             }
             Catalog::Shards(shards) => {
@@ -227,8 +279,8 @@ impl Catalog {
         }
     }
 
-    /// Whether the bytes of sample `i` could be read, and are what they were when it was packed: shards know from their
-    /// checksums, which are `due` once a run.
+    /// Whether the bytes of sample `i` could be read, and are what they were when it was packed: shards and TFRecord files
+    /// know from their checksums, which are `due` once a run.
     ///
     /// # Errors
     /// What is wrong with them.
@@ -244,9 +296,19 @@ impl Catalog {
         if let Some(record) = self.record(i).filter(|_| due) {
             check_record(&record.entry, reader.bytes(encoded))?;
         }
+        if let Catalog::Indexed(index) = self
+            && due
+            && !index.is_sound(i, reader.bytes(encoded))
+        {
+            return Err(BadBytes::Sum);
+        }
         Ok(())
     }
 }
+
+/// Said of samples without labels, or with one.
+const ONE_CLASS: &str = "every sample is of class 0: labels are read from .cls members of tar files, or under one of the \
+                         usual keys (label, class, cls, target)";
 
 /// A sample's bytes that are not what they should be.
 #[derive(Debug, thiserror::Error)]
@@ -255,4 +317,6 @@ pub enum BadBytes {
     Read(#[from] ReadError),
     #[error("the record is damaged: {0}; `stallscope data verify` lists all that are")]
     Record(#[from] RecordFault),
+    #[error("the record is damaged: it does not match its checksum; copy the file here again")]
+    Sum,
 }

@@ -21,10 +21,6 @@ pub enum SessionError {
     AllHeldOut { samples: usize },
     #[error(transparent)]
     Data(#[from] DataError),
-    #[error(
-        "{path} holds tar files beside folders; say which to pack: --from webdataset or --from image-folder"
-    )]
-    AmbiguousSource { path: PathBuf },
     #[error(transparent)]
     Read(#[from] ReadError),
     /// `mode = "cached"` and more data than memory.

@@ -30,6 +30,7 @@ pub struct ImageWork {
     /// Decode everything, whatever the crop needs.
     whole: bool,
     finish: Finish,
+    order: Order,
     /// A bit for each sample whose checksum has been compared.
     checked: Arc<[AtomicU64]>,
     /// Pixels that the preprocess stage has given back to the decode stage. When the queue between the two gets deeper
@@ -115,6 +116,7 @@ impl ImageWork {
             plan,
             decode,
             on_device,
+            order,
             whole: pipeline.decode.whole,
             finish,
             checked: std::iter::repeat_with(AtomicU64::default)
@@ -123,6 +125,13 @@ impl ImageWork {
             spare: Arc::new(Spare::with(buffers_in_use(pipeline))),
             catalog: Arc::new(catalog),
         })
+    }
+
+    /// What a user should know of the data before trusting a run on it.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.catalog.warnings();
+        warnings.extend(self.catalog.order_warning(self.order));
+        warnings
     }
 
     /// The same photographs as an evaluation takes them: without random crops and flips.

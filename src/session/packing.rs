@@ -7,7 +7,7 @@ use crate::data::shard::{PackOptions, PackSummary, RecordSize, RecordSource, pac
 use crate::data::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer, image_size};
 use crate::data::stages::fitting::Fitter;
 use crate::data::stages::reading::{Access, Reader};
-use crate::data::{DataError, RecordKind};
+use crate::data::{DataError, RecordKind, is_data, recognise};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use std::time::UNIX_EPOCH;
 
 /// How to pack a data set.
 pub struct PackRequest<'a> {
-    /// An image folder, or a tar file or folder of tar files in WebDataset's layout.
+    /// An image folder, or a file or folder of another format of photographs.
     pub source: &'a Path,
     /// Which of them; `None` looks.
     pub kind: Option<SourceKind>,
@@ -42,7 +42,9 @@ impl PackRequest<'_> {
     ) -> Result<(PackSummary, Vec<String>), SessionError> {
         let kind = match self.kind {
             Some(kind) => kind,
-            None => kind_of(self.source)?,
+            // What is not there has a better message as a folder.
+            None if !is_data(self.source) => SourceKind::ImageFolder,
+            None => recognise(self.source)?,
         };
         let catalog = Catalog::open_with(kind, self.source, self.skip_bad)?;
         let warnings = catalog.warnings();
@@ -65,32 +67,6 @@ impl PackRequest<'_> {
         };
         let summary = pack(&source, self.target, &options, progress, stop)?;
         Ok((summary, warnings))
-    }
-}
-
-/// Whether `path` is a tar file or a folder of them, or an image folder.
-fn kind_of(path: &Path) -> Result<SourceKind, SessionError> {
-    let is_tar = |path: &Path| path.extension().is_some_and(|extension| extension == "tar");
-    let Ok(entries) = fs::read_dir(path) else {
-        return Ok(match is_tar(path) {
-            true => SourceKind::WebDataset,
-            false => SourceKind::ImageFolder,
-        });
-    };
-    let (mut tars, mut folders) = (false, false);
-    for entry in entries.flatten() {
-        if entry.file_name().as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        tars |= is_tar(&entry.path());
-        folders |= entry.path().is_dir();
-    }
-    match (tars, folders) {
-        (true, true) => Err(SessionError::AmbiguousSource {
-            path: path.to_path_buf(),
-        }),
-        (true, false) => Ok(SourceKind::WebDataset),
-        (false, _) => Ok(SourceKind::ImageFolder),
     }
 }
 
@@ -169,6 +145,7 @@ impl RecordSource for Packing<'_> {
         out: &mut Vec<u8>,
     ) -> Result<RecordSize, Box<dyn Error + Send + Sync>> {
         let encoded = self.catalog.read(&self.reader, sample)?;
+        self.catalog.check(&self.reader, &encoded, sample, true)?;
         let bytes = self.reader.bytes(&encoded);
         let size = match self.raw {
             None => {

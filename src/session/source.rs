@@ -40,9 +40,9 @@ pub fn training_samples(config: &Resolved) -> Result<usize, SessionError> {
 /// [`SessionError::TooLargeToCache`], or data that cannot be used.
 pub fn fits_in_memory(config: &Resolved) -> Result<(), SessionError> {
     let SourceConfig { kind, path } = &config.pipeline.source;
-    let (SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset) = kind else {
+    if !kind.has_photos() {
         return Ok(());
-    };
+    }
     let files = catalog(&config.pipeline)?.files();
     fit_in_memory(&files).map_err(|error| SessionError::from(error).of_cached(path))
 }
@@ -73,7 +73,7 @@ impl Source {
         let storage = pipeline.storage.as_ref().map(storage_spec);
         let storage = storage.map(|spec| Arc::new(EmulatedStorage::new(spec)));
         let kind = pipeline.source.kind;
-        if let SourceKind::ImageFolder | SourceKind::Shard | SourceKind::WebDataset = kind {
+        if kind.has_photos() {
             let catalog = catalog(pipeline)?;
             let on_device = match (pipeline.decode.decoder, device) {
                 // Where there is nothing to decode, nothing is needed for it.
@@ -162,7 +162,7 @@ impl Source {
     /// What a user should know of the data before trusting a run on it.
     pub(super) fn warnings(&self) -> Vec<String> {
         match self {
-            Source::Images(work) => work.inner().catalog().warnings(),
+            Source::Images(work) => work.inner().warnings(),
             Source::Small { .. } => Vec::new(),
         }
     }

@@ -14,7 +14,7 @@ pub enum DataCommand {
     Fetch(FetchArgs),
     /// Make an image folder (one folder a class) to measure with, or files in the format of MNIST or CIFAR.
     Generate(GenerateArgs),
-    /// Pack an image folder, or WebDataset's tar files, into shards that are read without seeking.
+    /// Pack an image folder, or files of another format, into shards that are read without seeking.
     Pack(PackArgs),
     /// Read shards to their last byte and list every damaged record.
     Verify(VerifyArgs),
@@ -174,10 +174,16 @@ pub struct PackArgs {
 /// What is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PackFrom {
-    /// One folder a class, JPEG or PNG files inside.
+    /// One folder a class, JPEG, PNG or WebP files inside.
     ImageFolder,
     /// Tar files in WebDataset's layout.
     Webdataset,
+    /// TFRecord files of `tf.train.Example`.
+    Tfrecord,
+    /// MDS shards of MosaicML Streaming.
+    Mds,
+    /// Parquet files with pictures.
+    Parquet,
 }
 
 #[derive(Debug, Args)]

@@ -32,7 +32,7 @@ pub struct DemoArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  stallscope init photos                   (one folder per class, JPEG or PNG files inside)
+  stallscope init photos                   (one folder per class, JPEG, PNG or WebP files inside)
   stallscope init shards --out tars.toml   (WebDataset's tar files)
   stallscope init                          (no data yet: the first run generates some)
   stallscope run stallscope.toml           (runs what was written)")]

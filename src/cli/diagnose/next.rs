@@ -100,7 +100,7 @@ impl Next<'_> {
         let source = &self.resolved.pipeline.source;
         let seeks = change == Some(&Change::ReadInOrder);
         match source.kind {
-            SourceKind::ImageFolder | SourceKind::WebDataset => self.pack("-shards", ""),
+            kind if kind.has_photos() && kind != SourceKind::Shard => self.pack("-shards", ""),
             _ if seeks => self.run_with("shuffle=block"),
             _ => format!("stallscope doctor --data {}", word(&source.path)),
         }
@@ -109,7 +109,9 @@ impl Next<'_> {
     fn against_preparation(&self) -> String {
         let pipeline = &self.resolved.pipeline;
         match pipeline.source.kind {
-            SourceKind::ImageFolder | SourceKind::WebDataset => self.pack("-raw", " --raw 256"),
+            kind if kind.has_photos() && kind != SourceKind::Shard => {
+                self.pack("-raw", " --raw 256")
+            }
             _ if !pipeline.preprocess.on_device => self.run_with("preprocess.on=device"),
             _ => self.run_with("mode=loader-only"),
         }

@@ -85,7 +85,7 @@ pub(super) const VERSION: u32 = 1;
 /// What the bytes of a record are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordKind {
-    /// The bytes of an image file, JPEG or PNG.
+    /// The bytes of an image file: JPEG, PNG or WebP.
     Encoded,
     /// Interleaved 8-bit RGB, rows from top to bottom.
     Rgb,

@@ -24,6 +24,7 @@ use stallscope_core::timeline::Bytes;
 
 use image::codecs::jpeg::JpegDecoder;
 use image::codecs::png::PngDecoder;
+use image::codecs::webp::WebPDecoder;
 use image::{ColorType, ImageDecoder, ImageError, Limits};
 
 use header::{Frame, JpegHeader};
@@ -90,7 +91,7 @@ impl Default for DecodeLimits {
 /// How images are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeOptions {
-    /// What decodes JPEG files; PNG files are the `image` crate's in any case.
+    /// What decodes JPEG files; PNG and WebP files are the `image` crate's in any case.
     pub decoder: DecoderKind,
     pub limits: DecodeLimits,
     /// Turn images upright as their EXIF block says.
@@ -111,7 +112,7 @@ impl Default for DecodeOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     #[error(
-        "neither JPEG nor PNG (starts with {start}); convert it or remove it from the data set"
+        "neither JPEG, PNG nor WebP (starts with {start}); convert it or remove it from the data set"
     )]
     UnknownFormat { start: String },
     #[error(
@@ -125,10 +126,11 @@ pub enum DecodeError {
         pixel_bytes: u64,
         most: u64,
     },
-    #[error(
-        "the JPEG is truncated after {len_bytes} bytes (no end-of-image marker); fetch it again"
-    )]
-    Truncated { len_bytes: usize },
+    #[error("the {format} is truncated after {len_bytes} bytes; fetch it again")]
+    Truncated {
+        format: &'static str,
+        len_bytes: usize,
+    },
     #[error(
         "the {format} is corrupt or of an unsupported kind: {source}; fetch it again or convert it"
     )]
@@ -161,6 +163,9 @@ pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
         let frame = header.frame.ok_or(DecodeError::NoFrame)?;
         return Ok((frame.width, frame.height));
     }
+    if is_webp(bytes) {
+        return Ok(webp_decoder(bytes)?.dimensions());
+    }
     let size = (big_endian_at(bytes, 16), big_endian_at(bytes, 20));
     match size {
         (Some(width), Some(height)) if bytes.starts_with(PNG_SIGNATURE) => Ok((width, height)),
@@ -175,6 +180,7 @@ fn complete_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
         return Ok(header);
     }
     Err(DecodeError::Truncated {
+        format: "JPEG",
         len_bytes: bytes.len(),
     })
 }
@@ -263,6 +269,8 @@ impl Decoder {
             self.decode_jpeg(input, region, out)
         } else if bytes.starts_with(PNG_SIGNATURE) {
             decode_png(bytes, &self.options, out)
+        } else if is_webp(bytes) {
+            decode_webp(bytes, &self.options, out)
         } else {
             Err(unknown_format(bytes))
         };
@@ -413,9 +421,53 @@ fn decode_png(
     }
     let mut decoder_limits = Limits::no_limits();
     decoder_limits.max_alloc = Some(limits.max_ancillary_bytes);
-    let mut decoder =
-        PngDecoder::with_limits(Cursor::new(bytes), decoder_limits).map_err(corrupt)?;
-    check_decoded(&decoder, limits)?;
+    let decoder = PngDecoder::with_limits(Cursor::new(bytes), decoder_limits).map_err(corrupt)?;
+    read_turned(decoder, "PNG", options, out)
+}
+
+fn decode_webp(
+    bytes: &[u8],
+    options: &DecodeOptions,
+    out: &mut RgbBuffer,
+) -> Result<(), DecodeError> {
+    read_turned(webp_decoder(bytes)?, WEBP, options, out)
+}
+
+fn webp_decoder(bytes: &[u8]) -> Result<WebPDecoder<Cursor<&[u8]>>, DecodeError> {
+    let size = bytes.get(4..).and_then(|size| size.first_chunk());
+    let size = size.map_or(0, |size| u32::from_le_bytes(*size));
+    // What is beyond the end may be no more than the orientation, which would be lost silently.
+    // The last byte may be padding, which some writers leave out.
+    if size.saturating_sub(1) as usize > bytes.len().saturating_sub(RIFF_HEADER) {
+        return Err(DecodeError::Truncated {
+            format: WEBP,
+            len_bytes: bytes.len(),
+        });
+    }
+    WebPDecoder::new(Cursor::new(bytes)).map_err(|source| DecodeError::Corrupt {
+        format: WEBP,
+        source,
+    })
+}
+
+const WEBP: &str = "WebP";
+/// Bytes before those that the size of a RIFF file counts.
+const RIFF_HEADER: usize = 8;
+
+/// What a RIFF file of this kind begins with.
+fn is_webp(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP")
+}
+
+/// All pixels of a format that tells its orientation before them.
+fn read_turned(
+    mut decoder: impl ImageDecoder,
+    format: &'static str,
+    options: &DecodeOptions,
+    out: &mut RgbBuffer,
+) -> Result<(), DecodeError> {
+    let corrupt = |source| DecodeError::Corrupt { format, source };
+    check_decoded(&decoder, &options.limits)?;
     let turned = options.exif_orientation.then(|| decoder.orientation());
     let orientation = turned.transpose().map_err(corrupt)?;
     read_pixels(decoder, out).map_err(corrupt)?;

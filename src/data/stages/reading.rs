@@ -3,11 +3,12 @@
 //! Samples are files of their own, or parts of a few large ones. Invariants: buffers are used again, so that a
 //! steady state allocates nothing; what a sample needs is in memory when it is handed on, so that the read stage pays
 //! for the disk and nobody else does. A file that cannot be opened, and bytes that cannot be read, cost the samples that
-//! lie there and no others. May use: `stages::{mapping, spare}`, `page_cache`.
+//! lie there and no others. May use: `stages::{mapping, spare}`, `page_cache`, `parquet`.
 
 use super::mapping::{MapError, MappedFile};
 use super::spare::Spare;
 use crate::page_cache;
+use crate::parquet::{Row, Tables};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use stallscope_core::timeline::Bytes;
 use std::fs::{self, File, OpenOptions};
@@ -15,6 +16,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 mod memory;
 
@@ -55,6 +57,12 @@ pub enum ReadError {
         Bytes(MOST_FILE_BYTES)
     )]
     TooLong { path: PathBuf, bytes: u64 },
+    #[error("cannot read row {row} of {path}: {what}; fetch the file again, or write it again")]
+    Row {
+        path: PathBuf,
+        row: u64,
+        what: String,
+    },
     #[error("{path} shrank while it was being read; leave the data set alone during a run")]
     Shrank { path: PathBuf },
     #[error(
@@ -103,6 +111,10 @@ enum Opened {
     Maps(Vec<Option<MappedFile>>),
     Files(Vec<Option<File>>),
     Memory(Vec<Vec<u8>>),
+    Tables {
+        tables: Arc<Tables>,
+        in_memory: bool,
+    },
 }
 
 /// A sample's bytes, until they are given back.
@@ -112,6 +124,8 @@ pub enum Encoded {
     Mapped(MappedFile),
     /// A part of a file that is mapped, or of one in memory.
     Part { file: usize, range: Range<usize> },
+    /// In a page of a table.
+    Row(Row),
     /// In a buffer.
     Buffer {
         buffer: Vec<u8>,
@@ -172,6 +186,28 @@ impl Reader {
             }
         };
         Ok(Reader::new(mode, access, opened))
+    }
+
+    /// A reader of samples that are rows of `tables`, whose files are `paths`. What is not in memory is read as by
+    /// `ReadMode::Pread`.
+    ///
+    /// # Errors
+    /// Files that cannot be read into memory.
+    pub fn of_rows(
+        mode: ReadMode,
+        tables: &Arc<Tables>,
+        paths: &[PathBuf],
+    ) -> Result<Reader, ReadError> {
+        let in_memory = mode == ReadMode::Ram;
+        let tables = match in_memory {
+            true => {
+                let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+                Arc::new(tables.in_memory(memory::load(&paths)?))
+            }
+            false => tables.clone(),
+        };
+        let opened = Opened::Tables { tables, in_memory };
+        Ok(Reader::new(mode, Access::Sequential, opened))
     }
 
     fn new(mode: ReadMode, access: Access, opened: Opened) -> Reader {
@@ -238,6 +274,14 @@ impl Reader {
                 None => return self.mapped(MappedFile::open_part(path, extent)?, path),
             },
             Opened::Memory(files) => files.get(file).map_or(0, Vec::len),
+            Opened::Tables { tables, .. } => {
+                let picture = tables.picture(file, extent.offset as usize);
+                return picture.map(Encoded::Row).map_err(|what| ReadError::Row {
+                    path: path.to_path_buf(),
+                    row: extent.offset,
+                    what,
+                });
+            }
             Opened::Files(files) => {
                 return match files.get(file).and_then(Option::as_ref) {
                     Some(opened) => self.fill(opened, path, extent),
@@ -259,7 +303,7 @@ impl Reader {
             bytes: 0,
         });
         let asked = match (&self.opened, self.mode) {
-            (Opened::Memory(_), _) | (_, ReadMode::Direct) => Ok(()),
+            (Opened::Memory(_) | Opened::Tables { .. }, _) | (_, ReadMode::Direct) => Ok(()),
             (Opened::Maps(maps), _) => {
                 if let Some(map) = maps.get(file).and_then(Option::as_ref) {
                     map.read_ahead(offset as usize..(offset + bytes) as usize);
@@ -278,13 +322,18 @@ impl Reader {
 
     /// Whether all files were read into memory.
     pub fn is_in_memory(&self) -> bool {
-        matches!(self.opened, Opened::Memory(_))
+        match &self.opened {
+            Opened::Memory(_) => true,
+            Opened::Tables { in_memory, .. } => *in_memory,
+            Opened::Maps(_) | Opened::Files(_) => false,
+        }
     }
 
     /// The bytes of a sample.
     pub fn bytes<'a>(&'a self, encoded: &'a Encoded) -> &'a [u8] {
         match (encoded, &self.opened) {
             (Encoded::Mapped(mapped), _) => mapped.bytes(),
+            (Encoded::Row(row), _) => row.bytes(),
             (Encoded::Buffer { buffer, range }, _) => &buffer[range.clone()],
             (Encoded::Part { file, range }, Opened::Maps(maps)) => {
                 let map = maps.get(*file).and_then(Option::as_ref);
@@ -299,7 +348,7 @@ impl Reader {
     pub fn is_private(&self, encoded: &Encoded) -> bool {
         match encoded {
             Encoded::Mapped(mapped) => !mapped.is_mapped(),
-            Encoded::Buffer { .. } => true,
+            Encoded::Buffer { .. } | Encoded::Row(_) => true,
             Encoded::Part { .. } => !matches!(self.opened, Opened::Maps(_)),
         }
     }

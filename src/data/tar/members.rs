@@ -4,15 +4,15 @@
 //! `MOST_NAME` bytes. Nothing is allocated for what a header claims before the source is known to hold it. Every step
 //! moves forward by at least a block, so that there is an end.
 //!
-//! May use: `data::error`, `data::tar::{headers, pax, source}`.
+//! May use: `data::error`, `data::window`, `data::tar::{headers, pax}`.
 
 use std::io;
 use std::path::Path;
 
 use super::headers::{BLOCK, Header, Kind, until_nul};
 use super::pax::{Records, SPARSE};
-use super::source::Source;
 use crate::DataError;
+use crate::window::Source;
 
 /// Longer than any path of any operating system.
 const MOST_NAME: u64 = 64 << 10;
@@ -221,8 +221,9 @@ impl<'a, S: Source> Members<'a, S> {
     }
 
     pub(super) fn broken(&self, offset: u64, what: String) -> DataError {
-        DataError::BrokenTar {
+        DataError::BrokenFile {
             path: self.path.to_path_buf(),
+            format: "a WebDataset shard",
             offset,
             what,
         }

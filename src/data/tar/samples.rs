@@ -1,61 +1,26 @@
-//! Groups the members of tar files into samples, and keeps what is needed of each.
+//! Groups the members of tar files into samples, and tells the index of each that has an image.
 //!
-//! Invariants: every sample has an image; all samples have a label in their shard or none has. All names live in one
-//! byte arena, as the paths of `data::folder` do.
-//!
-//! May use: `data::error`, `data::tar::{members, pax, source}`.
+//! May use: `data::{error, index, window}`, `data::tar::{labels, members}`.
 
+use super::labels::{LabelKind, label};
 use super::members::{Member, Members};
-use super::pax::decimal;
-use super::source::Source;
 use crate::DataError;
+use crate::index::{LARGEST_LABEL, Sample, SampleIndex};
+use crate::window::Source;
 
 /// Image extensions, first the one that is taken if there are several.
-const EXTENSIONS: [&[u8]; 3] = [b"jpg", b"jpeg", b"png"];
+const EXTENSIONS: [&[u8]; 4] = [b"jpg", b"jpeg", b"png", b"webp"];
 
-/// A label is an output of the model: a larger one is the number of a picture, and no class.
-const LARGEST_LABEL: u32 = (1 << 20) - 1;
 /// Room for any label with blanks around it.
 const MOST_LABEL_BYTES: u64 = 64;
-
-/// What shards hold and their index does not; worth a warning where it is not zero.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut {
-    /// Images in a sample besides the one that was taken.
-    pub images: u64,
-    /// Samples without an image.
-    pub samples: u64,
-    /// Hard and symbolic links, whose content lies elsewhere.
-    pub links: u64,
-}
-
-/// All samples so far, in order.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Samples {
-    pub(super) entries: Vec<Entry>,
-    name_bytes: Vec<u8>,
-    pub(super) left_out: LeftOut,
-    pub(super) largest_label: u32,
-    /// The first sample with a label, and the first without.
-    labelled: Option<usize>,
-    unlabelled: Option<usize>,
-}
-
-/// Where the image of a sample is, and its label.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) offset: u64,
-    pub(super) bytes: u64,
-    /// One past the last byte of its name in `name_bytes`.
-    name_end: u64,
-    pub(super) label: u32,
-}
+/// A longer `.json` member is more than what is known of one picture.
+const MOST_JSON_BYTES: u64 = 64 << 10;
 
 /// The sample whose members are coming.
 struct Group {
     key: Vec<u8>,
     image: Option<Image>,
-    label: Option<u32>,
+    label: Option<(LabelKind, u32)>,
 }
 
 struct Image {
@@ -63,15 +28,18 @@ struct Image {
     extension: Vec<u8>,
 }
 
-impl Samples {
+/// The samples of all shards so far.
+pub(super) struct Samples<'a>(pub &'a mut SampleIndex);
+
+impl Samples<'_> {
     /// Adds those of one shard; after an error, those before it.
     pub(super) fn add_all<S: Source>(&mut self, members: &mut Members<S>) -> Result<(), DataError> {
         let mut last = None;
         let read = self.add_groups(members, &mut last);
-        self.left_out.links += members.links;
+        self.0.left_out.links += members.links;
         // A label may have been lost with what follows.
         let last =
-            last.filter(|group| read.is_ok() || group.label.is_some() || self.unlabelled.is_some());
+            last.filter(|group| read.is_ok() || group.label.is_some() || self.0.has_unlabelled());
         self.add(last, members)?;
         read
     }
@@ -93,11 +61,11 @@ impl Samples {
                     Group::new(key)
                 }
             };
-            if extension == b"cls" {
-                current.take_label(&member, members)?;
+            if let Some(kind) = LabelKind::of(&extension) {
+                current.take_label(kind, &member, members)?;
             } else if rank(&extension).is_some() {
                 let image = Image { member, extension };
-                self.left_out.images += u64::from(current.take_image(image, members)?);
+                self.0.left_out.images += u64::from(current.take_image(image, members)?);
             }
             *group = Some(current);
         }
@@ -113,50 +81,20 @@ impl Samples {
             return Ok(());
         };
         let Some(Image { member, .. }) = group.image else {
-            self.left_out.samples += 1;
+            self.0.left_out.samples += 1;
             return Ok(());
         };
-        let i = self.entries.len();
-        // What orders samples counts them in 32 bits.
-        if i >= u32::MAX as usize {
-            return Err(DataError::TooManyImages {
-                path: members.path.to_path_buf(),
-                max: u32::MAX,
-            });
-        }
-        match group.label {
-            Some(_) => self.labelled.get_or_insert(i),
-            None => self.unlabelled.get_or_insert(i),
-        };
-        let label = group.label.unwrap_or(0);
-        self.largest_label = self.largest_label.max(label);
-        self.name_bytes.extend_from_slice(&member.name);
-        self.entries.push(Entry {
+        let sample = Sample {
             offset: member.offset,
             bytes: member.bytes,
-            name_end: self.name_bytes.len() as u64,
-            label,
-        });
-        Ok(())
-    }
-
-    /// The first sample without a label, if another has one.
-    pub(super) fn lacking_label(&self) -> Option<usize> {
-        self.labelled.and(self.unlabelled)
-    }
-
-    pub(super) fn shrink(&mut self) {
-        self.entries.shrink_to_fit();
-        self.name_bytes.shrink_to_fit();
-    }
-
-    /// The name of the member that is the image.
-    pub(super) fn name(&self, i: usize) -> &[u8] {
-        let start = match i {
-            0 => 0,
-            _ => self.entries[i - 1].name_end,
+            label: group.label.map(|(_, label)| label),
+            is_label_a_guess: group
+                .label
+                .is_some_and(|(kind, _)| kind != LabelKind::Class),
+            name: &member.name,
+            sum: None,
         };
-        &self.name_bytes[start as usize..self.entries[i].name_end as usize]
+        self.0.add(&sample, members.path)
     }
 }
 
@@ -169,25 +107,32 @@ impl Group {
         }
     }
 
+    /// Keeps the label of `member`, unless a better one is there.
     fn take_label<S: Source>(
         &mut self,
+        kind: LabelKind,
         member: &Member,
         members: &mut Members<S>,
     ) -> Result<(), DataError> {
-        if self.label.is_some() {
-            return Err(twice(member, members));
+        match self.label {
+            Some((present, _)) if present == kind => return Err(twice(member, members)),
+            Some((present, _)) if present < kind => return Ok(()),
+            _ => {}
         }
-        let text = members.content(member, MOST_LABEL_BYTES)?;
-        let label = text
-            .and_then(|text| decimal(text.trim_ascii()))
-            .and_then(|label| u32::try_from(label).ok())
-            .filter(|label| *label <= LARGEST_LABEL);
-        let Some(label) = label else {
-            let name = String::from_utf8_lossy(&member.name);
-            let what = format!("the label {name} is no whole number from 0 to {LARGEST_LABEL}");
-            return Err(members.broken(member.header, what));
+        let most = match kind {
+            LabelKind::Json => MOST_JSON_BYTES,
+            LabelKind::Class | LabelKind::Text => MOST_LABEL_BYTES,
         };
-        self.label = Some(label);
+        let text = members.content(member, most)?;
+        match text.and_then(|text| label(kind, &text)) {
+            Some(label) => self.label = Some((kind, label)),
+            None if kind == LabelKind::Class => {
+                let name = String::from_utf8_lossy(&member.name);
+                let what = format!("the label {name} is no whole number from 0 to {LARGEST_LABEL}");
+                return Err(members.broken(member.header, what));
+            }
+            None => {}
+        }
         Ok(())
     }
 
@@ -269,6 +214,7 @@ mod tests {
             &b"jpg"[..],
             b"jpeg",
             b"png",
+            b"webp",
             b"a.jpg",
             b"a.png",
             b"jpg.txt",
@@ -280,7 +226,8 @@ mod tests {
             Some(1),
             Some(2),
             Some(3),
-            Some(3),
+            Some(4),
+            Some(4),
             None,
             None,
             None,

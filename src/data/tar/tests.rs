@@ -4,11 +4,13 @@ pub(super) mod building;
 
 use super::headers::BLOCK;
 use super::*;
+use crate::index::{LeftOut, Location};
 use building::*;
 use proptest::prelude::*;
+use std::fs;
 
 /// What an index says of its samples: name, label, image bytes.
-fn listed(shards: &TarShards, bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
+fn listed(shards: &SampleIndex, bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
     let image = |i| {
         let Location {
             offset,
@@ -139,6 +141,7 @@ fn what_is_no_image_or_label_is_passed_over() {
         images: 0,
         samples: 1,
         links: 1,
+        ..LeftOut::default()
     };
     assert_eq!((shards.left_out(), shards.classes()), (want, 1));
 }
@@ -191,10 +194,7 @@ fn labels_are_numbers_that_all_samples_have_or_none() {
         [&with[..], &without].concat(),
         [&without[..], &with].concat(),
     ] {
-        refused(
-            &tar(&pieces),
-            &["sample b.jpg of (bytes) has no .cls member"],
-        );
+        refused(&tar(&pieces), &["b.jpg of (bytes) has no label"]);
     }
     // A label without an image is no sample.
     let bytes = tar(&[&without[..], &[file("c.cls", b"2")]].concat());
@@ -212,8 +212,8 @@ fn what_cannot_be_read_in_place_is_refused() {
     refused(&zipped, &["gunzip"]);
     refused(&[5; 600], &["checksum", "at byte 0"]);
     refused(&[], &["cut short"]);
-    refused(&tar(&[file("a.txt", b"")]), &["no sample with an image"]);
-    refused(&tar(&[]), &["no sample with an image"]);
+    refused(&tar(&[file("a.txt", b"")]), &["no sample with a picture"]);
+    refused(&tar(&[]), &["no sample with a picture"]);
 }
 
 #[test]
@@ -280,9 +280,9 @@ fn a_folder_is_read_in_the_order_of_its_names() {
         &tar(&[file("k.cls", b"0"), file("k.jpg", b"10")]),
     );
     write("s-1.tar", &tar(&[]));
-    write("s-3.tar.gz", b"not looked at");
+    write("s-3.tar.xz", b"not looked at");
     write(".s-0.tar", b"not looked at");
-    let shards = TarShards::open(folder.path(), false).unwrap();
+    let shards = open(folder.path(), false).unwrap();
     let path = |name: &str| folder.path().join(name);
     assert_eq!(shards.files(), ["s-1.tar", "s-10.tar", "s-2.tar"].map(path));
     assert_eq!((shards.len(), shards.classes()), (2, 2));
@@ -292,22 +292,18 @@ fn a_folder_is_read_in_the_order_of_its_names() {
         shards.name(1),
         format!("k.jpg of {}", path("s-2.tar").display())
     );
-    let one = TarShards::open(&path("s-2.tar"), false).unwrap();
+    let one = open(&path("s-2.tar"), false).unwrap();
     assert_eq!((one.len(), one.location(0).file), (1, 0));
     write("s-4.tar", &three_samples()[..700]);
-    let error = TarShards::open(folder.path(), false)
-        .unwrap_err()
-        .to_string();
+    let error = open(folder.path(), false).unwrap_err().to_string();
     assert!(
         error.contains("s-4.tar is not usable") && error.contains("cut short"),
         "{error}"
     );
     write("s-4.tar", &tar(&[file("u.jpg", b"")]));
-    let error = TarShards::open(folder.path(), false)
-        .unwrap_err()
-        .to_string();
+    let error = open(folder.path(), false).unwrap_err().to_string();
     assert!(
-        error.contains("sample u.jpg of") && error.contains("s-4.tar"),
+        error.contains("u.jpg of") && error.contains("s-4.tar"),
         "{error}"
     );
 }
@@ -324,9 +320,9 @@ fn of_a_broken_file_what_comes_before_is_kept() {
     write("s-1.tar", &damaged);
     write("s-2.tar", b"no tar file at all");
     write("s-3.tar", &three_samples());
-    let refused = TarShards::open(folder.path(), false).unwrap_err();
+    let refused = open(folder.path(), false).unwrap_err();
     assert!(refused.to_string().contains("s-1.tar"), "{refused}");
-    let shards = TarShards::open(folder.path(), true).unwrap();
+    let shards = open(folder.path(), true).unwrap();
     let files: Vec<u32> = (0..shards.len()).map(|i| shards.location(i).file).collect();
     assert_eq!(files, [0, 0, 0, 1, 1, 3, 3, 3]);
     let broken: Vec<String> = shards.broken().iter().map(DataError::to_string).collect();
@@ -338,7 +334,7 @@ fn of_a_broken_file_what_comes_before_is_kept() {
     for name in ["s-0.tar", "s-1.tar", "s-3.tar"] {
         fs::remove_file(folder.path().join(name)).unwrap();
     }
-    let nothing = TarShards::open(folder.path(), true).unwrap_err();
+    let nothing = open(folder.path(), true).unwrap_err();
     assert!(
         nothing.to_string().contains("s-2.tar is not usable"),
         "{nothing}"
@@ -348,18 +344,14 @@ fn of_a_broken_file_what_comes_before_is_kept() {
 #[test]
 fn a_path_without_shards_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let error = TarShards::open(folder.path(), false)
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("holds no .tar file"), "{error}");
-    let error = TarShards::open(Path::new("/nowhere/s.tar"), false)
+    let error = open(folder.path(), false).unwrap_err().to_string();
+    assert!(error.contains("holds no file to read"), "{error}");
+    let error = open(Path::new("/nowhere/s.tar"), false)
         .unwrap_err()
         .to_string();
     assert!(error.contains("/nowhere/s.tar is not there"), "{error}");
-    let error = TarShards::open(Path::new("/dev/null"), false)
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("is not a tar file"), "{error}");
+    let error = open(Path::new("/dev/null"), false).unwrap_err().to_string();
+    assert!(error.contains("is not a regular file"), "{error}");
 }
 
 #[test]
@@ -396,7 +388,7 @@ fn what_tar_writes_is_read() {
             return;
         }
         let path = folder.path().join("s.tar");
-        let shards = TarShards::open(&path, false).unwrap();
+        let shards = open(&path, false).unwrap();
         assert_eq!(shards.left_out().links, 1 + u64::from(format != "v7"));
         let found = listed(&shards, &fs::read(&path).unwrap());
         let name = |member: &str| format!("{member} of {}", path.display());

@@ -15,17 +15,15 @@ fn pictures() -> Vec<(PathBuf, Vec<u8>)> {
     let mut pictures = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        let stem = path.file_stem().unwrap().to_str().unwrap();
         let reference = match path.extension().and_then(|extension| extension.to_str()) {
             Some("jpg") => path.with_extension("rgb"),
-            Some("png") => path.with_file_name(format!(
-                "{}-png.rgb",
-                path.file_stem().unwrap().to_str().unwrap()
-            )),
+            Some(other @ ("png" | "webp")) => path.with_file_name(format!("{stem}-{other}.rgb")),
             _ => continue,
         };
         pictures.push((path, fs::read(reference).unwrap()));
     }
-    assert_eq!(pictures.len(), 13);
+    assert_eq!(pictures.len(), 16);
     pictures
 }
 
@@ -124,7 +122,7 @@ fn orientation_is_left_alone_where_asked() {
         exif_orientation: false,
         ..DecodeOptions::default()
     };
-    for name in ["exif-6.jpg", "exif-6.png"] {
+    for name in ["exif-6.jpg", "exif-6.png", "exif-6.webp"] {
         let bytes = fs::read(folder.join(name)).unwrap();
         let input = Input {
             bytes: &bytes,
@@ -134,5 +132,24 @@ fn orientation_is_left_alone_where_asked() {
         let mut decoder = Decoder::new(options).unwrap();
         decoder.decode(input, |_, _| None, &mut image).unwrap();
         assert_eq!(image.view.upright(), (48, 32), "{name}");
+    }
+}
+
+#[test]
+fn a_webp_that_is_cut_is_an_error() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images");
+    for name in ["alpha.webp", "lossless.webp", "exif-6.webp"] {
+        let whole = fs::read(folder.join(name)).unwrap();
+        let mut decoder = Decoder::new(DecodeOptions::default()).unwrap();
+        for cut in (12..whole.len() - 2).step_by(7) {
+            let input = Input {
+                bytes: &whole[..cut],
+                private: true,
+            };
+            let mut image = RgbBuffer::default();
+            let decoded = decoder.decode(input, |_, _| None, &mut image);
+            assert!(decoded.is_err(), "{name}, {cut} of {} bytes", whole.len());
+            assert!(image.pixels.is_empty());
+        }
     }
 }

@@ -187,7 +187,7 @@ fn damage_never_panics() {
     }
     let message = decode(b"GIF89a..").unwrap_err().to_string();
     assert!(
-        message.contains("neither JPEG nor PNG (starts with 47 49 46"),
+        message.contains("neither JPEG, PNG nor WebP (starts with 47 49 46"),
         "{message}"
     );
     assert!(decode(&[]).is_err());

@@ -1,7 +1,7 @@
-//! What tar files are read from: files, a piece at a time, or bytes in memory.
+//! What indexes are made from: files, a piece at a time, or bytes in memory.
 //!
-//! Invariants: nothing is read before or beyond what is asked for by more than a small window, so that indexing shards
-//! neither costs reading them nor brings their images into the page cache.
+//! Invariants: nothing is read before or beyond what is asked for by more than a small window, so that indexing a file
+//! neither costs reading it nor brings its pictures into the page cache.
 //!
 //! May use: `data::error`.
 
@@ -12,12 +12,19 @@ use std::path::Path;
 use crate::DataError;
 
 /// Bytes that can be read from any offset.
-pub(super) trait Source {
+pub(crate) trait Source {
     /// How many there are.
     fn size(&self) -> u64;
 
     /// Fills `into` with those at `offset`.
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// `N` bytes at `offset`.
+    fn array_at<const N: usize>(&mut self, offset: u64) -> io::Result<[u8; N]> {
+        let mut array = [0; N];
+        self.read_at(offset, &mut array)?;
+        Ok(array)
+    }
 }
 
 impl Source for &[u8] {
@@ -40,37 +47,48 @@ impl Source for &[u8] {
 const WINDOW: usize = 4096;
 
 /// One file, through a window that is moved to where it is needed.
-pub(super) struct ShardFile {
+pub(crate) struct WindowedFile {
     window: BufReader<File>,
+    /// Where the next byte of the window lies; asking the system each time would take longer than reading.
+    at: u64,
     size: u64,
 }
 
-impl ShardFile {
-    pub(super) fn open(path: &Path) -> Result<ShardFile, DataError> {
+impl WindowedFile {
+    pub(crate) fn open(path: &Path) -> Result<WindowedFile, DataError> {
         // Asked before it is opened, because opening a pipe would wait for its other end.
         let metadata = fs::metadata(path).map_err(DataError::io("open", path))?;
         if !metadata.is_file() {
             let path = path.to_path_buf();
-            return Err(DataError::NotATarFile { path });
+            return Err(DataError::NotAFile { path });
         }
         let file = File::open(path).map_err(DataError::io("open", path))?;
         let size = file.metadata().map_err(DataError::io("stat", path))?.len();
         let window = BufReader::with_capacity(WINDOW, file);
-        Ok(ShardFile { window, size })
+        Ok(WindowedFile {
+            window,
+            at: 0,
+            size,
+        })
     }
 }
 
-impl Source for ShardFile {
+impl Source for WindowedFile {
     fn size(&self) -> u64 {
         self.size
     }
 
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let ahead = i128::from(offset) - i128::from(self.window.stream_position()?);
+        let ahead = i128::from(offset) - i128::from(self.at);
         let ahead = i64::try_from(ahead).map_err(|_| io::ErrorKind::UnexpectedEof)?;
         // Keeps what is in the window.
-        self.window.seek_relative(ahead)?;
-        self.window.read_exact(into)
+        let read = self.window.seek_relative(ahead);
+        let read = read.and_then(|()| self.window.read_exact(into));
+        self.at = match read {
+            Ok(()) => offset + into.len() as u64,
+            Err(_) => self.window.stream_position()?,
+        };
+        read
     }
 }
 
@@ -84,7 +102,7 @@ mod tests {
         let path = folder.path().join("a");
         let bytes: Vec<u8> = (0..20_000u32).map(|at| (at * at / 7) as u8).collect();
         fs::write(&path, &bytes).unwrap();
-        let mut file = ShardFile::open(&path).unwrap();
+        let mut file = WindowedFile::open(&path).unwrap();
         let mut memory = bytes.as_slice();
         assert_eq!((file.size(), memory.size()), (20_000, 20_000));
         for (offset, count) in [
@@ -108,7 +126,11 @@ mod tests {
 
     #[test]
     fn what_is_no_file_is_refused() {
-        let error = ShardFile::open(Path::new("/dev/null")).err().unwrap();
-        assert!(error.to_string().contains("/dev/null is not a tar file"));
+        let error = WindowedFile::open(Path::new("/dev/null")).err().unwrap();
+        assert!(
+            error
+                .to_string()
+                .contains("/dev/null is not a regular file")
+        );
     }
 }

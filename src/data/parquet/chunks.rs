@@ -1,0 +1,207 @@
+//! Bytes of a Parquet file for the `parquet` crate, and values of a column from it.
+//!
+//! Invariants: a range that is not in the file is refused before there is memory for it; readers of several threads do
+//! not share a place in the file; a dictionary has no more values than its page has room for; a decoder that panics is
+//! an error. May use: `data::error`.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use parquet::basic::Encoding;
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::column::reader::ColumnReaderImpl;
+use parquet::data_type::DataType;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::schema::types::ColumnDescPtr;
+
+use super::text;
+use crate::DataError;
+
+/// Where the bytes of a file are. A clone names the same.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    File(Arc<File>, u64),
+    Memory(Bytes),
+}
+
+impl Place {
+    pub(super) fn open(path: &Path) -> std::result::Result<Place, DataError> {
+        let metadata = std::fs::metadata(path).map_err(DataError::io("open", path))?;
+        if !metadata.is_file() {
+            let path = path.to_path_buf();
+            return Err(DataError::NotAFile { path });
+        }
+        let file = File::open(path).map_err(DataError::io("open", path))?;
+        Ok(Place::File(Arc::new(file), metadata.len()))
+    }
+
+    fn check(&self, start: u64, length: u64) -> Result<()> {
+        match start
+            .checked_add(length)
+            .is_some_and(|end| end <= self.len())
+        {
+            true => Ok(()),
+            false => Err(ParquetError::EOF(format!(
+                "{length} bytes should lie at byte {start}, but there are only {}",
+                self.len()
+            ))),
+        }
+    }
+}
+
+impl Length for Place {
+    fn len(&self) -> u64 {
+        match self {
+            Place::File(_, size) => *size,
+            Place::Memory(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+impl ChunkReader for Place {
+    type T = Box<dyn Read + Send>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T> {
+        self.check(start, 0)?;
+        Ok(match self {
+            Place::File(file, _) => Box::new(BufReader::new(From(file.clone(), start))),
+            Place::Memory(bytes) => Box::new(bytes.slice(start as usize..).reader()),
+        })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
+        self.check(start, length as u64)?;
+        match self {
+            Place::File(file, _) => {
+                let mut bytes = vec![0; length];
+                file.read_exact_at(&mut bytes, start)?;
+                Ok(bytes.into())
+            }
+            Place::Memory(bytes) => Ok(bytes.slice(start as usize..start as usize + length)),
+        }
+    }
+}
+
+/// Reads a file from a place of its own.
+struct From(Arc<File>, u64);
+
+impl Read for From {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read_at(into, self.1)?;
+        self.1 += count as u64;
+        Ok(count)
+    }
+}
+
+/// Does `work` of the crate's; a panic in it is an error.
+pub(super) fn guarded<T>(
+    work: impl FnOnce() -> std::result::Result<T, String>,
+) -> std::result::Result<T, String> {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    done.unwrap_or_else(|_| Err("it is damaged: decoding it failed".to_owned()))
+}
+
+/// Rows whose levels are in memory beside their values.
+const ROWS_AT_A_TIME: usize = 1024;
+
+/// The column `number` of a row group, `None` where it has no value.
+pub(super) fn column<D: DataType>(
+    place: &Place,
+    group: &RowGroupMetaData,
+    number: usize,
+) -> std::result::Result<Vec<Option<D::T>>, String> {
+    let chunk = group.column(number);
+    let rows = usize::try_from(group.num_rows()).map_err(|error| error.to_string())?;
+    let pages = SerializedPageReader::new(Arc::new(place.clone()), chunk, rows, None);
+    let pages = Box::new(CheckedPages(pages.map_err(text)?));
+    let descriptor: ColumnDescPtr = chunk.column_descr_ptr();
+    let present = descriptor.max_def_level();
+    let mut reader = ColumnReaderImpl::<D>::new(descriptor, pages);
+    let mut column = Vec::new();
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    while column.len() < rows {
+        values.clear();
+        levels.clear();
+        let wanted = ROWS_AT_A_TIME.min(rows - column.len());
+        let read = reader.read_records(wanted, Some(&mut levels), None, &mut values);
+        let (records, ..) = read.map_err(text)?;
+        if records == 0 {
+            return Err(format!(
+                "a row group ends after {} of its {rows} rows",
+                column.len()
+            ));
+        }
+        let mut values = values.drain(..);
+        match present {
+            0 => column.extend(values.map(Some)),
+            _ => column.extend(
+                levels
+                    .iter()
+                    .map(|level| (*level == present).then(|| values.next()).flatten()),
+            ),
+        }
+    }
+    Ok(column)
+}
+
+/// Pages whose claims are checked before anything is allocated for them.
+struct CheckedPages(SerializedPageReader<Place>);
+
+/// Bytes of a length, or of the smallest integer.
+const LEAST_VALUE_BYTES: usize = 4;
+
+fn checked(page: Page) -> Result<Page> {
+    let plain = matches!(
+        page.encoding(),
+        Encoding::PLAIN | Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY
+    );
+    if !plain {
+        let encoding = page.encoding();
+        let what = format!(
+            "its pictures or labels have encoding {encoding}; write them with PLAIN or a dictionary"
+        );
+        return Err(ParquetError::NYI(what));
+    }
+    if let Page::DictionaryPage {
+        buf, num_values, ..
+    } = &page
+        && *num_values as usize > buf.len() / LEAST_VALUE_BYTES
+    {
+        let what = format!(
+            "a dictionary of {} bytes should hold {num_values} values",
+            buf.len()
+        );
+        return Err(ParquetError::General(what));
+    }
+    Ok(page)
+}
+
+impl Iterator for CheckedPages {
+    type Item = Result<Page>;
+
+    fn next(&mut self) -> Option<Result<Page>> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for CheckedPages {
+    fn get_next_page(&mut self) -> Result<Option<Page>> {
+        self.0.get_next_page()?.map(checked).transpose()
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
+        self.0.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> Result<()> {
+        self.0.skip_next_page()
+    }
+}

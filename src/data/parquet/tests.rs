@@ -1,0 +1,140 @@
+//! Parquet files that the `parquet` crate writes, whole and damaged. Those that pyarrow wrote are in `tests/formats.rs`.
+
+use super::*;
+use ::parquet::basic::{Compression, Encoding};
+use ::parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::writer::SerializedFileWriter;
+use ::parquet::schema::parser::parse_message_type;
+use proptest::prelude::*;
+
+/// Rows of (picture or null, label), in groups of `group` rows.
+fn file(schema: &str, rows: &[(Option<&[u8]>, i64)], group: usize, plain: bool) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+    if plain {
+        properties = properties
+            .set_dictionary_enabled(false)
+            .set_encoding(Encoding::PLAIN);
+    }
+    let mut writer =
+        SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build())).unwrap();
+    for rows in rows.chunks(group) {
+        let mut group = writer.next_row_group().unwrap();
+        let mut pictures = group.next_column().unwrap().unwrap();
+        let values = rows.iter().filter_map(|(picture, _)| *picture);
+        let values: Vec<ByteArray> = values.map(|picture| picture.to_vec().into()).collect();
+        let levels: Vec<i16> = rows
+            .iter()
+            .map(|(picture, _)| 2 * i16::from(picture.is_some()))
+            .collect();
+        pictures
+            .typed::<ByteArrayType>()
+            .write_batch(&values, Some(&levels), None)
+            .unwrap();
+        pictures.close().unwrap();
+        let mut labels = group.next_column().unwrap().unwrap();
+        let values: Vec<i64> = rows.iter().map(|(_, label)| *label).collect();
+        labels
+            .typed::<Int64Type>()
+            .write_batch(&values, None, None)
+            .unwrap();
+        labels.close().unwrap();
+        group.close().unwrap();
+    }
+    writer.into_inner().unwrap()
+}
+
+const HUGGING_FACE: &str =
+    "message m { optional group image { optional binary bytes; } required int64 label; }";
+
+fn five(plain: bool) -> Vec<u8> {
+    let rows: [(Option<&[u8]>, i64); 5] = [
+        (Some(b"first"), 3),
+        (Some(b"second"), 0),
+        (None, 1),
+        (Some(b"first"), 2),
+        (Some(b""), 0),
+    ];
+    file(HUGGING_FACE, &rows, 2, plain)
+}
+
+fn pictures(index: &SampleIndex) -> Vec<Option<Vec<u8>>> {
+    let tables = index.tables().unwrap();
+    let picture = |row| tables.picture(0, row).ok().map(|row| row.bytes().to_vec());
+    (0..index.len()).map(picture).collect()
+}
+
+#[test]
+fn pictures_and_labels_are_those_of_the_rows() {
+    for plain in [false, true] {
+        let index = open_bytes(&five(plain)).unwrap();
+        let labels: Vec<u32> = (0..5).map(|i| index.label(i)).collect();
+        assert_eq!((labels, index.classes()), (vec![3, 0, 1, 2, 0], 4));
+        let want = [
+            Some(&b"first"[..]),
+            Some(b"second"),
+            None,
+            Some(b"first"),
+            Some(b""),
+        ];
+        assert_eq!(
+            pictures(&index),
+            want.map(|picture| picture.map(<[u8]>::to_vec))
+        );
+        let error = index.tables().unwrap().picture(0, 2).unwrap_err();
+        assert!(error.contains("no picture"), "{error}");
+        assert_eq!(
+            (index.name(4), index.tables().unwrap().groups()),
+            ("sample 4 of (bytes)".to_owned(), (3, 2))
+        );
+    }
+}
+
+#[test]
+fn only_some_row_groups_are_kept() {
+    let rows: Vec<(Option<&[u8]>, i64)> = (0..40).map(|i| (Some(&b"picture"[..]), i)).collect();
+    let index = open_bytes(&file(HUGGING_FACE, &rows, 1, true)).unwrap();
+    let read = pictures(&index);
+    assert!(read.iter().all(Option::is_some));
+    assert_eq!(index.tables().unwrap().kept(), MOST_GROUPS);
+}
+
+#[test]
+fn files_without_pictures_say_which_columns_there_are() {
+    let text =
+        "message m { optional group cover { optional binary name (UTF8); } required int64 label; }";
+    let error = open_bytes(&file(text, &[(Some(b"x"), 1)], 1, true))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("cover.name, label"), "{error}");
+    let error = open_bytes(b"PAR1 no footer PAR1").unwrap_err().to_string();
+    assert!(error.contains("(bytes)"), "{error}");
+}
+
+#[test]
+fn a_folder_tells_its_row_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("train-00000-of-00001.parquet");
+    std::fs::write(&path, five(true)).unwrap();
+    assert_eq!(rows_together(folder.path()), Some(2));
+    let index = open(folder.path(), false).unwrap();
+    assert_eq!(pictures(&index)[1], Some(b"second".to_vec()));
+    std::fs::write(folder.path().join("train-1.parquet"), b"PAR1").unwrap();
+    assert!(open(folder.path(), false).is_err());
+    assert_eq!(open(folder.path(), true).unwrap().len(), 5);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_refused_or_read(at in 0usize..900, to: u8, cut in 0usize..2000, plain: bool) {
+        let mut bytes = five(plain);
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte = to;
+        }
+        bytes.truncate(cut.max(bytes.len().saturating_sub(cut)));
+        if let Ok(index) = open_bytes(&bytes) {
+            pictures(&index);
+        }
+    }
+}
