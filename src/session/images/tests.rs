@@ -321,9 +321,7 @@ fn a_lost_page_costs_the_samples_on_it_and_no_others() {
         let work = place.work(kind, name, &["read.method=mmap"]);
         let extents: Vec<(u64, u64)> = (0..12)
             .map(|i| match work.catalog() {
-                Catalog::WebDataset(shards) => {
-                    (shards.location(i).offset, shards.location(i).bytes)
-                }
+                Catalog::Indexed(index) => (index.location(i).offset, index.location(i).bytes),
                 other => {
                     let entry = other.record(i).unwrap().entry;
                     (entry.offset, entry.bytes.into())
