@@ -23,7 +23,7 @@ pub enum DataError {
     DataFurtherDown { path: PathBuf, inner: PathBuf },
     #[error(
         "the folder {path} holds data of several kinds: {kinds}\n  try: a folder with one of them, or name the kind to \
-         use, for example --set source.kind=webdataset"
+         use, for example --set source.kind=webdataset (`data pack`: --from webdataset)"
     )]
     SeveralKinds { path: PathBuf, kinds: String },
     #[error(

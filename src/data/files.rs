@@ -71,7 +71,8 @@ impl DataFiles {
         };
         if self.paths.iter().any(|path| has_word(path, &["train"])) {
             let all = self.paths.len();
-            self.paths.retain(|path| !has_word(path, &HELD_OUT));
+            self.paths
+                .retain(|path| has_word(path, &["train"]) || !has_word(path, &HELD_OUT));
             self.of_other_parts = (all - self.paths.len()) as u64;
         }
     }
@@ -108,6 +109,10 @@ mod tests {
                 "more.tar"
             ]),
             ["more.tar", "x-train-0.tar", "x-train-1.tar"]
+        );
+        assert_eq!(
+            named(&["train-test-0.tar", "train-test-1.tar"]),
+            ["train-test-0.tar", "train-test-1.tar"]
         );
         assert_eq!(
             named(&["test-0.tar", "contest.tar"]),

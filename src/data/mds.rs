@@ -34,7 +34,7 @@ const WANT: &str = "a folder with an index.json of MDS shards";
 /// No `index.json`, one of another format, no picture column; shards that are missing or damaged.
 pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
     let folder = match path.file_name() {
-        Some(name) if name == INDEX_NAME => path.parent().unwrap_or(Path::new("")),
+        Some(_) if path.is_file() => path.parent().unwrap_or(Path::new("")),
         _ => path,
     };
     let list = folder.join(INDEX_NAME);
@@ -72,7 +72,13 @@ fn add_file(
 ) -> Result<(), DataError> {
     let mut path = folder.join(&entry.raw_data.basename);
     if let Some(zip) = entry.zip_data.as_ref().filter(|_| !path.exists()) {
-        path = index.unpacked.plain(&folder.join(&zip.basename))?;
+        path = folder.join(&zip.basename);
+        if unpacked_name(&zip.basename).is_none() {
+            let what = "it is compressed in a way that is not read here, only gz and zstd are; write the data set with \
+                        compression=\"zstd\" or None";
+            return Err(broken(&path, 0, what.to_owned()));
+        }
+        path = index.unpacked.plain(&path)?;
     }
     let source = WindowedFile::open(&path)?;
     add(index, entry, source, path, skip_broken)

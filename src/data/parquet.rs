@@ -6,7 +6,7 @@
 //! The format: <https://parquet.apache.org/docs/file-format/>.
 //!
 //! Invariants: those of `data::index`, where the offset of a location is the number of the row and its bytes are zero.
-//! A file has no more rows than bytes. May use: `data::{error, files, index}`.
+//! A file has no more rows than bytes. May use: `data::{error, files, index, stages::reading}`.
 
 mod chunks;
 mod columns;
@@ -20,6 +20,7 @@ use parquet::errors::ParquetError;
 use super::DataError;
 use super::files::data_files;
 use super::index::{Sample, SampleIndex, label_of};
+use super::stages::reading::allow_open_files;
 use chunks::{Place, guarded};
 use tables::Table;
 
@@ -39,20 +40,28 @@ pub fn is_name(name: &str) -> bool {
 /// Nothing there, no column of pictures, labels that only some rows have, and what is damaged.
 pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
     let files = data_files(path, is_name, WANT)?;
+    // Each stays open.
+    allow_open_files(files.paths.len());
     let mut index = SampleIndex::default();
     index.left_out.files = files.of_other_parts;
     let mut tables = Vec::new();
     for file in files.paths {
-        let added = Place::open(&file).and_then(|place| add(&mut index, place, file));
+        let added = Place::open(&file).and_then(|place| add(&mut index, &mut tables, place, file));
         match added {
             Err(error) if skip_broken => index.broken.push(error),
-            added => tables.push(added?),
+            added => added?,
         }
     }
     finish(index, tables, path)
 }
 
-fn add(index: &mut SampleIndex, place: Place, path: PathBuf) -> Result<Table, DataError> {
+/// Adds all rows of a file, or none.
+fn add(
+    index: &mut SampleIndex,
+    tables: &mut Vec<Table>,
+    place: Place,
+    path: PathBuf,
+) -> Result<(), DataError> {
     let broken = |what| DataError::BrokenFile {
         path: path.clone(),
         format: "a Parquet file with pictures",
@@ -61,18 +70,22 @@ fn add(index: &mut SampleIndex, place: Place, path: PathBuf) -> Result<Table, Da
     };
     let table = guarded(|| Table::open(place)).map_err(broken)?;
     let labels = guarded(|| table.labels()).map_err(broken)?;
-    for row in 0..table.rows() {
-        let label = labels.get(row).copied().flatten();
-        let label = label.map(label_of).transpose().map_err(broken)?;
+    let labels = labels
+        .into_iter()
+        .map(|label| label.map(label_of).transpose().map(Option::flatten));
+    let labels: Vec<Option<u32>> = labels.collect::<Result<_, _>>().map_err(broken)?;
+    let mut rows = 0..table.rows();
+    let added = rows.try_for_each(|row| {
         let sample = Sample {
             offset: row as u64,
-            label: label.flatten(),
+            label: labels.get(row).copied().flatten(),
             ..Sample::default()
         };
-        index.add(&sample, &path)?;
-    }
-    index.end_file(path);
-    Ok(table)
+        index.add(&sample, &path)
+    });
+    index.end_file(path.clone());
+    tables.push(table);
+    added
 }
 
 fn finish(
@@ -92,8 +105,9 @@ pub fn open_bytes(bytes: &[u8]) -> Result<SampleIndex, DataError> {
     let path = PathBuf::from("(bytes)");
     let mut index = SampleIndex::default();
     let place = Place::Memory(bytes::Bytes::copy_from_slice(bytes));
-    let table = add(&mut index, place, path.clone())?;
-    finish(index, vec![table], &path)
+    let mut tables = Vec::new();
+    add(&mut index, &mut tables, place, path.clone())?;
+    finish(index, tables, &path)
 }
 
 /// Rows of the first row group at `path`, whose pictures are decoded together.

@@ -14,6 +14,7 @@ use super::DataError;
 use super::cifar::CifarKind;
 use super::folder::{is_image_name, some_image};
 use super::small::PublishedPart;
+use super::unpacking::unpacked_name;
 use super::{mds, parquet, tar, tfrecord};
 
 /// How data lies on disk.
@@ -106,6 +107,18 @@ fn of_file_name(path: &Path) -> Option<SourceKind> {
     }
 }
 
+/// Files that are data only where nothing else is: archives that were unpacked here, tables about the pictures, and names that
+/// TFRecord files have without an ending of their own.
+fn may_lie_beside(path: &Path) -> bool {
+    let name = name_of(path);
+    match of_file(path) {
+        Some(SourceKind::WebDataset | SourceKind::Mds) => unpacked_name(name).is_some(),
+        Some(SourceKind::Parquet) => true,
+        Some(SourceKind::Tfrecord) => !name.contains(".tfrecord"),
+        _ => false,
+    }
+}
+
 /// Sub-folders that are parts of one data set rather than classes.
 const SPLITS: [&str; 6] = ["train", "training", "val", "valid", "validation", "test"];
 
@@ -138,8 +151,9 @@ impl Names {
 
     /// Every kind of data that is there, each once.
     fn kinds(&self) -> Result<Vec<SourceKind>, DataError> {
-        let mut kinds: Vec<SourceKind> =
-            self.files.iter().filter_map(|file| of_file(file)).collect();
+        let (beside, own): (Vec<_>, Vec<_>) =
+            self.files.iter().partition(|file| may_lie_beside(file));
+        let mut kinds: Vec<SourceKind> = own.iter().filter_map(|file| of_file(file)).collect();
         let mut pictures = false;
         for folder in &self.folders {
             match name_of(folder) {
@@ -150,6 +164,9 @@ impl Names {
             }
         }
         kinds.extend(pictures.then_some(SourceKind::ImageFolder));
+        if kinds.is_empty() {
+            kinds.extend(beside.iter().filter_map(|file| of_file(file)));
+        }
         kinds.sort();
         kinds.dedup();
         Ok(kinds)
@@ -263,6 +280,18 @@ mod tests {
             kind(&["cifar-100-binary/train.bin"]),
             Ok(SourceKind::Cifar100)
         );
+        // What lies beside data is none.
+        let beside = ["00000.tar", "00000.parquet", "00000_stats.json"];
+        assert_eq!(kind(&beside), Ok(SourceKind::WebDataset));
+        let beside = ["cat/1.jpg", "pictures.tgz", "metadata.parquet"];
+        assert_eq!(kind(&beside), Ok(SourceKind::ImageFolder));
+        let beside = [
+            "cifar-10-batches-bin/data_batch_1.bin",
+            "cifar-10-binary.tar.gz",
+        ];
+        assert_eq!(kind(&beside), Ok(SourceKind::Cifar10));
+        assert_eq!(kind(&["a.tar.gz"]), Ok(SourceKind::WebDataset));
+        assert_eq!(kind(&["a.parquet"]), Ok(SourceKind::Parquet));
         let tar = place(&["a.tar", "a.toml"]);
         assert_eq!(
             recognise(&tar.path().join("a.tar")).unwrap(),

@@ -18,6 +18,7 @@ mod members;
 mod pax;
 mod samples;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
@@ -39,7 +40,13 @@ const WANT: &str = "a .tar file in the WebDataset layout";
 /// Nothing there, labels that only some samples have, no image at all; files that are broken: not whole tar files, or
 /// with what cannot be read in place (sparse members), or with labels that are no numbers.
 pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
-    let files = data_files(path, is_name, WANT)?;
+    let mut files = data_files(path, is_name, WANT)?;
+    // Of a file that somebody has unpacked beside it.
+    let there: BTreeSet<PathBuf> = files.paths.iter().cloned().collect();
+    files.paths.retain(|file| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        !unpacked_name(&name).is_some_and(|plain| there.contains(&file.with_file_name(plain)))
+    });
     let mut index = SampleIndex::default();
     index.left_out.files = files.of_other_parts;
     for file in files.paths {

@@ -42,10 +42,12 @@ impl Unpacked {
             return Ok(path.to_path_buf());
         };
         let folder = path.parent().unwrap_or(Path::new("")).join(FOLDER);
-        let copy = folder.join(plain);
+        // All of its name, so that `a.tgz` and `a.tar.gz` have a copy each.
+        let ending = Path::new(&plain).extension().unwrap_or_default();
+        let copy = folder.join(format!("{name}.{}", ending.display()));
         let bytes = match up_to_date(path, &copy) {
             Some(bytes) => bytes,
-            None => unpack(path, &copy, &folder).map_err(|source| DataError::Unpack {
+            None => unpacked(path, &copy, &folder).map_err(|source| DataError::Unpack {
                 path: path.to_path_buf(),
                 folder: folder.clone(),
                 source,
@@ -63,11 +65,37 @@ fn up_to_date(path: &Path, copy: &Path) -> Option<u64> {
     (from.modified().ok()? == to.modified().ok()?).then_some(to.len())
 }
 
+/// Unpacks the file, or waits for another process that does.
+fn unpacked(path: &Path, copy: &Path, folder: &Path) -> io::Result<u64> {
+    fs::create_dir_all(folder)?;
+    // The folder itself, which needs no file that would be left.
+    let lock = File::open(folder)?;
+    lock.lock()?;
+    let bytes = match up_to_date(path, copy) {
+        Some(bytes) => Ok(bytes),
+        None => unpack(path, copy, folder),
+    };
+    lock.unlock()?;
+    bytes
+}
+
+/// Removes what unpackings have left that were killed.
+fn remove_partial(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "partial") {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
 fn unpack(path: &Path, copy: &Path, folder: &Path) -> io::Result<u64> {
     let file = File::open(path)?;
-    let changed = file.metadata()?.modified()?;
-    fs::create_dir_all(folder)?;
-    let mut target = tempfile::NamedTempFile::new_in(folder)?;
+    let metadata = file.metadata()?;
+    remove_partial(folder)?;
+    let mut target = tempfile::Builder::new();
+    let mut target = target.suffix(".partial").tempfile_in(folder)?;
     let file = BufReader::new(file);
     let name = path.to_string_lossy();
     let mut plain: Box<dyn Read> = match name.ends_with("gz") {
@@ -75,7 +103,10 @@ fn unpack(path: &Path, copy: &Path, folder: &Path) -> io::Result<u64> {
         false => Box::new(zstd::Decoder::with_buffer(file)?),
     };
     let bytes = io::copy(&mut plain, &mut target)?;
-    target.as_file().set_modified(changed)?;
+    // Whoever may read the file may read its copy.
+    target.as_file().set_permissions(metadata.permissions())?;
+    target.as_file().set_modified(metadata.modified()?)?;
+    target.as_file().sync_all()?;
     target.persist(copy)?;
     Ok(bytes)
 }
@@ -110,7 +141,7 @@ mod tests {
             (fs::read(&a).unwrap(), fs::read(&b).unwrap()),
             (b"first".to_vec(), b"second".to_vec())
         );
-        assert!(a.ends_with(".stallscope-unpacked/a.tar") && b.ends_with("b.tar"));
+        assert!(a.ends_with(".stallscope-unpacked/a.tgz.tar") && b.ends_with("b.tar.zst.tar"));
         assert_eq!(unpacked.bytes, 11);
         fs::write(&a, b"FIRST").unwrap();
         let changed = fs::metadata(at("a.tgz")).unwrap().modified().unwrap();

@@ -1,7 +1,6 @@
 //! Data sets of photographs, wherever each picture lies: in a file of its own, or in a part of a large one.
 
 use crate::config::{ReadMode, SourceKind};
-use crate::data::parquet::MOST_GROUPS;
 use crate::data::shard::{Record, RecordFault, check_record};
 use crate::data::stages::reading::{Access, Encoded, Extent, ReadError, Reader};
 use crate::data::unpacking::Unpacked;
@@ -171,17 +170,17 @@ impl Catalog {
         let Catalog::Indexed(index) = self else {
             return None;
         };
-        let (groups, rows) = index.tables()?.groups();
+        let (groups, rows, kept) = index.tables()?.groups();
         let mixed = match order {
             Order::Sequential => 0,
             Order::Random => usize::MAX,
             Order::Block { window, .. } => window.div_ceil(rows.max(1)),
         };
-        (groups > MOST_GROUPS && mixed > MOST_GROUPS).then(|| {
+        (groups > kept && mixed > kept).then(|| {
             format!(
                 "samples in this order have a row group of up to {rows} rows decoded for nearly every picture; \
                  set shuffle = \"block\", shuffle_block = {rows} and shuffle_window = {}",
-                4 * rows
+                rows * kept.min(4)
             )
         })
     }

@@ -83,8 +83,13 @@ impl Timeline {
         let (preparing, is_over) = unbounded::<()>();
         let done = std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut last = Instant::now();
+                let (mut last, mut looked) = (Instant::now(), Instant::now());
                 while is_over.recv_timeout(FLUSH_EVERY) == Err(RecvTimeoutError::Timeout) {
+                    // This process was stopped meanwhile.
+                    if looked.elapsed() > 10 * FLUSH_EVERY {
+                        last = Instant::now();
+                    }
+                    looked = Instant::now();
                     recording.poll(true, |_| last = Instant::now());
                     let quiet = last.elapsed();
                     if quiet > QUIET_WHILE_PREPARED {

@@ -205,11 +205,17 @@ impl Trainee<'_> {
         }
         let cpu = || cpu_of(UsageWho::RUSAGE_SELF).unwrap_or_default();
         let before = cpu();
+        // A CPU may take its time.
+        let unwatched = DeviceWait::default();
+        let wait = match self.session.config().gpu.is_some() {
+            true => &*self.device_wait,
+            false => &unwatched,
+        };
         for part in held_out {
             if ended.result.is_err() || ended.stopped {
                 break;
             }
-            match part.evaluate(self.plan, trainer, clock, stop, &self.device_wait) {
+            match part.evaluate(self.plan, trainer, clock, stop, wait) {
                 Ok(evaluation) => self.training().evaluations.extend(evaluation),
                 Err(error) => ended.result = Err(error),
             }

@@ -191,6 +191,8 @@ impl Out {
 
     fn activity(&mut self, activity: &Activity, recording: &mut Recording) {
         match activity {
+            // CUPTI may have other numbers.
+            Activity::Work(work) if work.device != self.device && !self.is_known => return,
             Activity::Call(call) if !self.launches(call, recording) => return,
             _ => {}
         }

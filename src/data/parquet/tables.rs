@@ -18,6 +18,8 @@ use super::text;
 
 /// Row groups that are kept.
 pub const MOST_GROUPS: usize = 16;
+/// Bytes of pictures in one, as its file says: more does not fit beside others.
+const MOST_GROUP_BYTES: i64 = 4 << 30;
 /// Bytes of pictures in them.
 const MOST_BYTES: usize = 1 << 30;
 
@@ -86,6 +88,13 @@ impl Table {
                 ));
             }
             ends.push(end as usize);
+            let bytes = group.column(columns.picture).uncompressed_size();
+            if bytes > MOST_GROUP_BYTES {
+                return Err(format!(
+                    "a row group has pictures of {bytes} bytes, which are decoded together; write the file with fewer rows in a \
+                     group (pyarrow: row_group_size=1000)"
+                ));
+            }
         }
         Ok(Table {
             place,
@@ -153,14 +162,20 @@ impl Tables {
         Tables::new(tables.collect())
     }
 
-    /// Row groups of all files, and rows of the largest.
-    pub fn groups(&self) -> (usize, usize) {
+    /// Row groups of all files, rows of the largest, and how many of the largest are kept.
+    pub fn groups(&self) -> (usize, usize, usize) {
         let groups = self.tables.iter().map(|table| table.ends.len()).sum();
-        let sizes = self.tables.iter().flat_map(|table| {
-            let groups = table.metadata.row_groups().iter();
-            groups.map(|group| usize::try_from(group.num_rows()).unwrap_or(0))
-        });
-        (groups, sizes.max().unwrap_or(0))
+        let all = || {
+            self.tables.iter().flat_map(|table| {
+                let groups = table.metadata.row_groups().iter();
+                groups.map(|group| (group, group.column(table.columns.picture)))
+            })
+        };
+        let rows = all().map(|(group, _)| usize::try_from(group.num_rows()).unwrap_or(0));
+        let bytes =
+            all().map(|(_, column)| usize::try_from(column.uncompressed_size()).unwrap_or(0));
+        let fit = MOST_BYTES / bytes.max().unwrap_or(0).max(1);
+        (groups, rows.max().unwrap_or(0), fit.clamp(1, MOST_GROUPS))
     }
 
     #[cfg(test)]
@@ -178,7 +193,11 @@ impl Tables {
         let first = group.checked_sub(1).map_or(0, |before| table.ends[before]);
         let slot = self.slot((file, group));
         let pictures = slot.get_or_init(|| guarded(|| table.pictures(group)));
-        let pictures = pictures.as_ref().map_err(String::clone)?;
+        let pictures = pictures.as_ref().map_err(|error| {
+            // The next one tries again.
+            self.forget(&slot);
+            error.clone()
+        })?;
         let picture = pictures
             .rows
             .get(row - first)
@@ -188,6 +207,12 @@ impl Tables {
             .ok_or_else(|| "the row has no picture (null)".to_owned())
     }
 
+    fn forget(&self, slot: &Slot) {
+        let kept = self.kept.lock();
+        let mut kept = kept.unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(_, other)| !Arc::ptr_eq(other, slot));
+    }
+
     /// Where the row group `key` is or will be, which is now the one used last.
     fn slot(&self, key: GroupKey) -> Slot {
         let kept = self.kept.lock();
@@ -195,10 +220,12 @@ impl Tables {
         let known = kept.iter().position(|(other, _)| *other == key);
         let known = known.and_then(|at| kept.remove(at));
         let slot = known.map_or_else(Arc::default, |(_, slot)| slot);
-        let mut bytes: usize = kept.iter().map(|(_, slot)| bytes_of(slot)).sum();
-        while kept.len() >= MOST_GROUPS || bytes > MOST_BYTES {
-            let oldest = kept.pop_front();
-            bytes -= oldest.map_or(0, |(_, slot)| bytes_of(&slot));
+        // Others decode meanwhile, so that sums change.
+        let bytes = |kept: &VecDeque<(GroupKey, Slot)>| -> usize {
+            kept.iter().map(|(_, slot)| bytes_of(slot)).sum()
+        };
+        while kept.len() >= MOST_GROUPS || !kept.is_empty() && bytes(&kept) > MOST_BYTES {
+            kept.pop_front();
         }
         kept.push_back((key, slot.clone()));
         slot

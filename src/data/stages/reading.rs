@@ -298,15 +298,21 @@ impl Reader {
     /// Asks the kernel for the bytes of a sample that is read soon, the file number `file` at `path` or its part `extent`,
     /// and does not wait for them. What cannot be had costs nothing here.
     pub fn read_ahead(&self, file: usize, path: &Path, extent: Option<Extent>) {
-        let Extent { offset, bytes } = extent.unwrap_or(Extent {
+        // No bytes are all to the end.
+        let whole = Extent {
             offset: 0,
             bytes: 0,
-        });
+        };
+        let sane = extent.is_none_or(|part| (1..=MOST_FILE_BYTES).contains(&part.bytes));
+        let Extent { offset, bytes } = extent.unwrap_or(whole);
+        if !sane {
+            return;
+        }
         let asked = match (&self.opened, self.mode) {
             (Opened::Memory(_) | Opened::Tables { .. }, _) | (_, ReadMode::Direct) => Ok(()),
             (Opened::Maps(maps), _) => {
                 if let Some(map) = maps.get(file).and_then(Option::as_ref) {
-                    map.read_ahead(offset as usize..(offset + bytes) as usize);
+                    map.read_ahead(offset as usize..offset.saturating_add(bytes) as usize);
                 }
                 Ok(())
             }
@@ -479,7 +485,7 @@ fn open_first<T>(
 
 /// Lets the process have this many files open beside its others, as far as the system allows it; returns how many those
 /// are.
-fn allow_open_files(files: usize) -> usize {
+pub(crate) fn allow_open_files(files: usize) -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return 0;
     };

@@ -477,7 +477,7 @@ fn a_folder_that_could_be_either_is_not_guessed() {
     };
     let refused = request.pack(&|_, _| {}, &|| false).err().unwrap();
     assert!(
-        refused.to_string().contains("--from image-folder"),
+        refused.to_string().contains("--from webdataset"),
         "{refused}"
     );
     let folder = PackRequest {
