@@ -12,11 +12,14 @@ use program::stallscope;
 use serde_json::Value;
 use stallscope::data::{GenerateOptions, generate};
 use stallscope::report::{Report, Status};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -183,8 +186,10 @@ fn ranks_that_average_gradients_train_one_model() {
     assert_ne!(both[0], both[1]);
 }
 
-/// Other programs may use the cores meanwhile, so `run` has three tries.
+/// Other programs may use the cores meanwhile, so `run` has three tries; not beside another one.
 fn in_three_tries(run: impl Fn() -> Result<(), String>) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let off: Vec<String> = (0..3).map_while(|_| run().err()).collect();
     assert!(off.len() < 3, "{off:#?}");
 }
@@ -208,6 +213,20 @@ fn rate(merged: &Value) -> f64 {
         .sum()
 }
 
+/// Ranks and stages that others wait for, by the time. What only a core is lacking for is of no stage.
+fn charged(merged: &Value) -> Vec<(u64, String)> {
+    let mut times: BTreeMap<(u64, String), u64> = BTreeMap::new();
+    for charge in merged["charges"].as_array().unwrap() {
+        if let Some(stage) = charge["stage"].as_str() {
+            let of = (charge["rank"].as_u64().unwrap(), stage.to_owned());
+            *times.entry(of).or_default() += charge["ns"].as_u64().unwrap();
+        }
+    }
+    let mut charged: Vec<_> = times.into_iter().collect();
+    charged.sort_by_key(|(_, time)| Reverse(*time));
+    charged.into_iter().map(|(of, _)| of).collect()
+}
+
 /// Four ranks with `sets`, of which rank 2 has `slow`, too, and is held up in `stage`, against four without.
 fn straggle(sets: &[&str], slow: &[&str], stage: &str) -> Result<(), String> {
     let even = Place::with_images(2000);
@@ -217,9 +236,7 @@ fn straggle(sets: &[&str], slow: &[&str], stage: &str) -> Result<(), String> {
     let merged = [&even, &place].map(merged);
     let [even, late] = merged.each_ref().map(rate);
     let [_, merged] = merged;
-    let charge = &merged["charges"][0];
-    assert_eq!(charge["rank"], 2, "{merged}");
-    assert_eq!(charge["stage"], stage, "{merged}");
+    assert_eq!(charged(&merged)[0], (2, stage.to_owned()), "{merged}");
     assert_eq!(merged["mended"]["straggler"]["rank"], 2, "{merged}");
     // The reports of the others say how long they wait.
     let waited = |rank: usize| {
@@ -360,15 +377,13 @@ fn change_stragglers() -> Result<(), String> {
         assert!(first.abs_diff(TURN * rank) <= 10, "{stretches:?}");
     }
     assert_eq!(merged["mended"]["straggler"], "changing");
-    let mut charged: Vec<u64> = (0..4)
-        .map(|place| {
-            let charge = &merged["charges"][place];
-            assert_eq!(charge["stage"], "decode", "{}", merged["charges"]);
-            number(charge, "rank")
-        })
-        .collect();
-    charged.sort_unstable();
-    assert_eq!(charged, [0, 1, 2, 3], "{}", merged["charges"]);
+    let mut most = charged(&merged);
+    most.truncate(4);
+    most.sort();
+    let decode = [0, 1, 2, 3].map(|rank| (rank, "decode".to_owned()));
+    if most != decode {
+        return Err(merged["charges"].to_string());
+    }
     let (gain, gave) = (
         merged["mended"]["gain"]["value"].as_f64().unwrap(),
         rate(&even) / rate(&merged),

@@ -42,6 +42,11 @@ impl CollectedSteps {
         self.others.take(work);
     }
 
+    /// Once the traced part of the run is known: writes what other devices did in it.
+    pub fn trace_others(&mut self, feed: &TracingFeed) {
+        self.others.trace(Some(feed), &mut self.lanes);
+    }
+
     /// Hands on what is complete, everything where training `is_over`: units to `records`, the rest to `analysis`
     /// and `feed`, with the names that `name_of` gives to calls. `count` is of the activities so far.
     pub fn settle(

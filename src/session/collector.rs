@@ -385,6 +385,9 @@ impl Collector {
             if let Some(feed) = &mut collector.feed {
                 feed.finish();
                 collector.gpu.drain(Some(feed));
+                if let Some(gpu) = &mut collector.gpu_timeline {
+                    gpu.trace_others(feed);
+                }
             }
             let spans = collector.analysis.finish();
             collector.idle(&spans);

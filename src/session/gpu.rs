@@ -268,6 +268,11 @@ impl GpuCollector {
         &self.collected.report
     }
 
+    /// Writes what is left for the trace, once its part of the run is known.
+    pub(super) fn trace_others(&mut self, feed: &TracingFeed) {
+        self.collected.trace_others(feed);
+    }
+
     /// Adds the device's records to those of the host, which are one pass of the collector. All that is left
     /// where training `is_over`.
     pub(super) fn collect(

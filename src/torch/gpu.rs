@@ -175,6 +175,13 @@ impl Gpu {
         records
     }
 
+    /// Writes what is left for the trace of `feed`, once its part of the run is known.
+    pub(crate) fn trace_others(&mut self, feed: Option<&TracingFeed>) {
+        if let Some((collected, feed)) = self.collected.as_mut().zip(feed) {
+            collected.trace_others(feed);
+        }
+    }
+
     /// What the report says of it, where the timeline was `begun` with and then `changed`, before the step of that number.
     pub(crate) fn report(
         &self,

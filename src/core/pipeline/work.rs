@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn samples_ahead_are_named_once() {
         let order: Arc<[u32]> = (100..110).collect();
-        for (size, distance) in [(1, 0), (1, 3), (1, 20), (3, 2), (3, 5), (20, 3)] {
+        for (size, distance) in [(1, 0), (1, 3), (1, 20), (3, 3), (3, 5), (20, 3)] {
             let mut named = Vec::new();
             for start in (0..10).step_by(size) {
                 let places = start..(start + size).min(10);
@@ -410,7 +410,7 @@ mod tests {
             }
             let expected: Vec<u32> = match distance {
                 0 => Vec::new(),
-                _ => (100 + size as u32..110).collect(),
+                _ => (100 + size.min(10) as u32..110).collect(),
             };
             assert_eq!(named, expected, "{size} and {distance}");
         }

@@ -166,6 +166,7 @@ impl<'a> Account<'a> {
             let unwritten = measuring.finish(self.translation.lanes()).err();
             let unwritten = unwritten.map(|error| error.to_string());
             self.translation.problems.extend(unwritten);
+            self.gpu.trace_others(measuring.device().1);
         }
         Ok(())
     }
