@@ -27,11 +27,11 @@ use tempfile::TempDir;
 const RANKS: usize = 3;
 const DEVICE: [&str; 2] = ["device=emulated:custom", "emulated.step_base=1ms"];
 
-/// `command` as the launcher that sets `variables` (of the rank, of their number) starts it as `rank`.
-fn started(mut command: Command, variables: [&str; 2], rank: usize) -> Child {
+/// `command` as the launcher that sets `variables` (of the rank, of their number) starts it as `rank` of `of`.
+fn started(mut command: Command, variables: [&str; 2], rank: usize, of: usize) -> Child {
     command
         .env(variables[0], rank.to_string())
-        .env(variables[1], RANKS.to_string());
+        .env(variables[1], of.to_string());
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     piped.spawn().unwrap()
 }
@@ -64,7 +64,7 @@ fn ranks_share_an_epoch_and_one_of_them_prints() {
         // 334 each of 1,000, of which one rank's last is the epoch's first again: 6 full batches and the rest.
         let place = Place::with_images(1000);
         let sets = [&DEVICE[..], &["epochs=1", "warmup_steps=0"]].concat();
-        let start = |rank| started(place.command(&sets), variables, rank);
+        let start = |rank| started(place.command(&sets), variables, rank, RANKS);
         let ended = ended((0..RANKS).map(start).collect());
         let printed: Vec<bool> = ended.iter().map(|out| !out.stdout.is_empty()).collect();
         assert_eq!(printed, [true, false, false], "{variables:?}");
@@ -92,7 +92,7 @@ fn ranks_find_one_folder_and_make_the_data_once() {
         command
             .args(["run", "run.toml", "--json"])
             .current_dir(place.path());
-        started(command, ["RANK", "WORLD_SIZE"], rank)
+        started(command, ["RANK", "WORLD_SIZE"], rank, RANKS)
     };
     let ended = ended((0..RANKS).map(start).collect());
     let shown: serde_json::Value = serde_json::from_slice(&ended[0].stdout).unwrap();
@@ -126,6 +126,7 @@ fn keys_win_over_the_launcher() {
         place.command(&sets),
         ["RANK", "WORLD_SIZE"],
         0,
+        RANKS,
     )]);
     assert_eq!(report(&place.path("out"), 2).samples, 100);
 }
@@ -137,12 +138,12 @@ const ALIKE: &[&str] = &[];
 fn start_all(place: &Place, sets: &[&str], sets_of: &[&[&str]]) -> Vec<Child> {
     let ranks = sets_of.iter().enumerate().map(|(rank, own)| {
         let sets = [sets, &["rank.all_reduce=true"], own].concat();
-        let mut command = place.command(&sets);
-        command
-            .env("RANK", rank.to_string())
-            .env("WORLD_SIZE", sets_of.len().to_string());
-        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        piped.spawn().unwrap()
+        started(
+            place.command(&sets),
+            ["RANK", "WORLD_SIZE"],
+            rank,
+            sets_of.len(),
+        )
     });
     ranks.collect()
 }
@@ -509,12 +510,7 @@ fn traces_of_two_machines_are_one_on_one_clock() {
 fn a_rank_that_is_waited_for_is_told_of() {
     let place = Place::with_images(200);
     let sets = [&DEVICE[..], &["rank.all_reduce=true", "steps=10"]].concat();
-    let start = |rank: usize| {
-        let mut command = place.command(&sets);
-        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2");
-        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        piped.spawn().unwrap()
-    };
+    let start = |rank| started(place.command(&sets), ["RANK", "WORLD_SIZE"], rank, 2);
     let mut early = start(1);
     let mut said = BufReader::new(early.stderr.take().unwrap()).lines();
     let waits = said.find(|line| line.as_ref().is_ok_and(|line| line.contains("waits")));

@@ -27,6 +27,12 @@ pub(crate) fn unpacked_name(name: &str) -> Option<String> {
     })
 }
 
+/// Whether a file called `name` has this `ending`, or one that is compressed.
+pub(crate) fn is_packed_or(name: &str, ending: &str) -> bool {
+    let plain = unpacked_name(name);
+    plain.as_deref().unwrap_or(name).ends_with(ending)
+}
+
 /// Copies of compressed files: where they are, and their bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unpacked {

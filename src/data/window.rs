@@ -54,16 +54,22 @@ pub(crate) struct WindowedFile {
     size: u64,
 }
 
+/// A regular file, and its size.
+pub(crate) fn open_regular(path: &Path) -> Result<(File, u64), DataError> {
+    // Asked before it is opened, because opening a pipe would wait for its other end.
+    let metadata = fs::metadata(path).map_err(DataError::io("open", path))?;
+    if !metadata.is_file() {
+        let path = path.to_path_buf();
+        return Err(DataError::NotAFile { path });
+    }
+    let file = File::open(path).map_err(DataError::io("open", path))?;
+    let size = file.metadata().map_err(DataError::io("stat", path))?.len();
+    Ok((file, size))
+}
+
 impl WindowedFile {
     pub(crate) fn open(path: &Path) -> Result<WindowedFile, DataError> {
-        // Asked before it is opened, because opening a pipe would wait for its other end.
-        let metadata = fs::metadata(path).map_err(DataError::io("open", path))?;
-        if !metadata.is_file() {
-            let path = path.to_path_buf();
-            return Err(DataError::NotAFile { path });
-        }
-        let file = File::open(path).map_err(DataError::io("open", path))?;
-        let size = file.metadata().map_err(DataError::io("stat", path))?.len();
+        let (file, size) = open_regular(path)?;
         let window = BufReader::with_capacity(WINDOW, file);
         Ok(WindowedFile {
             window,

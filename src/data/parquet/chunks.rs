@@ -2,7 +2,7 @@
 //!
 //! Invariants: a range that is not in the file is refused before there is memory for it; readers of several threads do
 //! not share a place in the file; a dictionary has no more values than its page has room for; a decoder that panics is
-//! an error. May use: `data::error`.
+//! an error. May use: `data::{error, window}`.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -24,6 +24,7 @@ use parquet::schema::types::ColumnDescPtr;
 
 use super::text;
 use crate::DataError;
+use crate::window::open_regular;
 
 /// Where the bytes of a file are. A clone names the same.
 #[derive(Clone, Debug)]
@@ -34,13 +35,8 @@ pub(super) enum Place {
 
 impl Place {
     pub(super) fn open(path: &Path) -> std::result::Result<Place, DataError> {
-        let metadata = std::fs::metadata(path).map_err(DataError::io("open", path))?;
-        if !metadata.is_file() {
-            let path = path.to_path_buf();
-            return Err(DataError::NotAFile { path });
-        }
-        let file = File::open(path).map_err(DataError::io("open", path))?;
-        Ok(Place::File(Arc::new(file), metadata.len()))
+        let (file, size) = open_regular(path)?;
+        Ok(Place::File(Arc::new(file), size))
     }
 
     fn check(&self, start: u64, length: u64) -> Result<()> {

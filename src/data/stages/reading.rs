@@ -298,16 +298,12 @@ impl Reader {
     /// Asks the kernel for the bytes of a sample that is read soon, the file number `file` at `path` or its part `extent`,
     /// and does not wait for them. What cannot be had costs nothing here.
     pub fn read_ahead(&self, file: usize, path: &Path, extent: Option<Extent>) {
-        // No bytes are all to the end.
-        let whole = Extent {
-            offset: 0,
-            bytes: 0,
+        let (offset, bytes) = match extent {
+            // All to the end.
+            None => (0, 0),
+            Some(part) if (1..=MOST_FILE_BYTES).contains(&part.bytes) => (part.offset, part.bytes),
+            Some(_) => return,
         };
-        let sane = extent.is_none_or(|part| (1..=MOST_FILE_BYTES).contains(&part.bytes));
-        let Extent { offset, bytes } = extent.unwrap_or(whole);
-        if !sane {
-            return;
-        }
         let asked = match (&self.opened, self.mode) {
             (Opened::Memory(_) | Opened::Tables { .. }, _) | (_, ReadMode::Direct) => Ok(()),
             (Opened::Maps(maps), _) => {
