@@ -202,8 +202,8 @@ pub(super) const PIPELINE: &[Key] = &[
         .default_when(&[(SOURCE_HAS_PARTS, "\"mmap\"")])
         .only_when(SOURCE_HAS_PHOTOS),
     Key::new("read.ahead", Kind::Whole { least: 0, most: 1024 }, Default::Toml("16"),
-        "Following samples of the batch that the kernel is asked to read into the page cache beforehand, so that a thread waits \
-         for many of them at once; 0 for none. Nothing is asked with `direct` and `ram`.")
+        "How many upcoming samples of the batch the kernel is asked to read into the page cache, so that a thread waits for \
+         many reads at once; 0 for none. Ignored with `direct` and `ram`.")
         .only_when(SOURCE_HAS_PHOTOS),
     workers("decode.workers", "Threads that decode images."),
     prefetch("decode.prefetch", "16", "Capacity of the queue after decode, in samples."),

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use super::DataError;
 use super::index::SampleIndex;
-use super::unpacking::unpacked_name;
+use super::unpacking::{is_packed_or, unpacked_name};
 use super::window::{Source, WindowedFile};
 use listing::{Listing, ShardEntry};
 use shard::Shard;
@@ -33,9 +33,9 @@ const WANT: &str = "a folder with an index.json of MDS shards";
 /// # Errors
 /// No `index.json`, one of another format, no picture column; shards that are missing or damaged.
 pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
-    let folder = match path.file_name() {
-        Some(_) if path.is_file() => path.parent().unwrap_or(Path::new("")),
-        _ => path,
+    let folder = match path.is_file() {
+        true => path.parent().unwrap_or(Path::new("")),
+        false => path,
     };
     let list = folder.join(INDEX_NAME);
     let text = match fs::read(&list) {
@@ -58,10 +58,7 @@ pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
 
 /// Whether a file of this name is a shard, compressed or not.
 pub fn is_name(name: &str) -> bool {
-    unpacked_name(name)
-        .as_deref()
-        .unwrap_or(name)
-        .ends_with(".mds")
+    is_packed_or(name, ".mds")
 }
 
 fn add_file(
@@ -74,7 +71,7 @@ fn add_file(
     if let Some(zip) = entry.zip_data.as_ref().filter(|_| !path.exists()) {
         path = folder.join(&zip.basename);
         if unpacked_name(&zip.basename).is_none() {
-            let what = "it is compressed in a way that is not read here, only gz and zstd are; write the data set with \
+            let what = "its compression is not supported (only gz and zstd are); write the data set with \
                         compression=\"zstd\" or None";
             return Err(broken(&path, 0, what.to_owned()));
         }
@@ -126,7 +123,7 @@ fn broken(path: &Path, offset: u64, what: String) -> DataError {
 }
 
 fn wanted() -> String {
-    "it must be a column with encoding jpeg, png or bytes".to_owned()
+    "the picture must be in a column with encoding jpeg, png or bytes".to_owned()
 }
 
 /// Indexes one shard that is in memory, as the first that `list` names: the entry for fuzzing and tests.

@@ -94,7 +94,9 @@ fn finish(
     path: &Path,
 ) -> Result<SampleIndex, DataError> {
     index.tables = Some(Arc::new(Tables::new(tables)));
-    index.finish(path, || "it must be a row of a table".to_owned())
+    index.finish(path, || {
+        "the picture must be in a row of a table".to_owned()
+    })
 }
 
 /// Opens a file that is in memory: the entry for fuzzing and tests.

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use super::DataError;
 use super::files::data_files;
 use super::index::SampleIndex;
-use super::unpacking::unpacked_name;
+use super::unpacking::{is_packed_or, unpacked_name};
 use super::window::{Source, WindowedFile};
 use members::Members;
 use samples::Samples;
@@ -64,10 +64,7 @@ pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
 
 /// Whether a file of this name is a tar file, compressed or not.
 pub fn is_name(name: &str) -> bool {
-    unpacked_name(name)
-        .as_deref()
-        .unwrap_or(name)
-        .ends_with(".tar")
+    is_packed_or(name, ".tar")
 }
 
 fn add(index: &mut SampleIndex, file: PathBuf, source: impl Source) -> Result<(), DataError> {
@@ -78,7 +75,7 @@ fn add(index: &mut SampleIndex, file: PathBuf, source: impl Source) -> Result<()
 
 fn finish(index: SampleIndex, path: &Path) -> Result<SampleIndex, DataError> {
     index.finish(path, || {
-        "it must be a member called KEY.jpg, KEY.jpeg, KEY.png or KEY.webp".to_owned()
+        "the picture must be a member called KEY.jpg, KEY.jpeg, KEY.png or KEY.webp".to_owned()
     })
 }
 

@@ -97,7 +97,7 @@ pub fn index_bytes(bytes: &[u8], skip_broken: bool) -> Result<SampleIndex, DataE
 fn wanted(keys: &[String]) -> String {
     let keys = keys.join(", ");
     format!(
-        "it must be the feature image/encoded or image of a tf.train.Example; the first record has: {keys}"
+        "the picture must be the feature image/encoded or image of a tf.train.Example; the first record has: {keys}"
     )
 }
 

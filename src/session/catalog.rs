@@ -178,7 +178,7 @@ impl Catalog {
         };
         (groups > kept && mixed > kept).then(|| {
             format!(
-                "samples in this order have a row group of up to {rows} rows decoded for nearly every picture; \
+                "in this order, nearly every picture requires decoding a whole row group (up to {rows} rows); \
                  set shuffle = \"block\", shuffle_block = {rows} and shuffle_window = {}",
                 rows * kept.min(4)
             )
@@ -306,8 +306,8 @@ impl Catalog {
 }
 
 /// Said of samples without labels, or with one.
-const ONE_CLASS: &str = "every sample is of class 0: labels are read from .cls members of tar files, or under one of the \
-                         usual keys (label, class, cls, target)";
+const ONE_CLASS: &str = "every sample is of class 0: labels are read from .cls or .txt members of tar files, or from a field \
+                         named label, class, cls or target";
 
 /// A sample's bytes that are not what they should be.
 #[derive(Debug, thiserror::Error)]

@@ -220,7 +220,7 @@ impl TimelineSource {
 impl OtherGpu {
     fn words(&self) -> String {
         format!(
-            "cuda:{} worked for this process, too: {} kernels for {}, {} copies for {}; no cause above is about it",
+            "this process also used cuda:{}: {} kernels taking {}, {} copies taking {}; not included in the causes above",
             self.device, self.kernels, self.kernel_ns, self.copies, self.copy_ns
         )
     }

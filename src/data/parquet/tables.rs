@@ -79,11 +79,11 @@ impl Table {
         let mut end = 0u64;
         for group in metadata.row_groups() {
             let rows = u64::try_from(group.num_rows())
-                .map_err(|_| "a row group has less than no rows".to_owned())?;
+                .map_err(|_| "a row group has a negative number of rows".to_owned())?;
             end = end.saturating_add(rows);
             if end > place.len() {
                 return Err(format!(
-                    "it has {} bytes and claims to have {end} rows or more",
+                    "it has only {} bytes and claims at least {end} rows",
                     place.len()
                 ));
             }
