@@ -10,6 +10,7 @@ use super::interruption::{FAILED, INTERRUPTED, end_at_once, on_interrupt};
 use super::report::print_json;
 use super::{latest, launcher, messages, page, progress};
 use crate::config::{DeviceConfig, Mode, Resolved, Settings};
+use crate::data::objects::is_url;
 use crate::data::{DataError, GenerateOutcome, is_data, made_otherwise};
 use crate::device::probe::{self, Missing};
 use crate::live::give_back;
@@ -259,6 +260,9 @@ pub(super) fn provide_data(config: &Resolved) -> anyhow::Result<()> {
         return Ok(());
     };
     let options = generate_options(generate, path);
+    if is_url(path) {
+        return Ok(());
+    }
     if path.exists() {
         if let Some(otherwise) = made_otherwise(&options).filter(|_| config.rank.index == 0) {
             messages::warn(format!("{otherwise}; they are used as they are"));

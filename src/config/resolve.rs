@@ -215,6 +215,7 @@ impl Reader<'_> {
                     false => self.choice("read.method"),
                 },
                 ahead: self.size("read.ahead"),
+                requests: self.size("read.requests"),
             },
             decode: DecodeConfig {
                 stage: self.stage("decode.workers", "decode.prefetch"),

@@ -211,6 +211,8 @@ pub struct ReadConfig {
     pub mode: ReadMode,
     /// Samples.
     pub ahead: usize,
+    /// To object storage, of each thread that reads.
+    pub requests: usize,
 }
 
 /// What is done to the data's pages in the page cache before the run.

@@ -159,7 +159,7 @@ pub(super) const PIPELINE: &[Key] = &[
     Key::new("source.kind", Kind::Choice(&[IMAGE_FOLDER, SHARD, WEBDATASET, TFRECORD, MDS, PARQUET, MNIST, CIFAR10, CIFAR100]), Default::Toml("\"image-folder\""),
         "How the data lies on disk: one folder a class with JPEG, PNG or WebP files inside; shards of `stallscope data pack`; WebDataset's tar files; TFRecord files of `tf.train.Example`; MDS shards of MosaicML Streaming; Parquet files with pictures; MNIST's files, plain or .gz; CIFAR's binary files."),
     Key::new("source.path", Kind::Path, Default::Required,
-        "Where the data lies, relative to the current directory."),
+        "Where the data lies, relative to the current directory; or a URL: `s3://`, `gs://`, `az://`, `https://`."),
     Key::new("storage.emulate", Kind::Choice(&[NOT_EMULATED, "hdd", "sata-ssd", "nvme", "network", CUSTOM]), Default::Toml("\"none\""),
         "A disk or store to wait for at every read, beside the real one: `hdd`, `sata-ssd`, `nvme` and `network` have figures of a product."),
     emulated("storage.latency", Kind::Time, STORAGE_IS_EMULATED,
@@ -203,7 +203,11 @@ pub(super) const PIPELINE: &[Key] = &[
         .only_when(SOURCE_HAS_PHOTOS),
     Key::new("read.ahead", Kind::Whole { least: 0, most: 1024 }, Default::Toml("16"),
         "How many upcoming samples of the batch the kernel is asked to read into the page cache, so that a thread waits for \
-         many reads at once; 0 for none. Ignored with `direct` and `ram`.")
+         many reads at once; 0 for none. Ignored with `direct`, `ram` and object storage.")
+        .only_when(SOURCE_HAS_PHOTOS),
+    Key::new("read.requests", Kind::Whole { least: 1, most: 1024 }, Default::Toml("64"),
+        "Requests to object storage that each thread which reads has under way: neighbours share one. It also bounds the \
+         samples that wait to be decoded. Ignored for files.")
         .only_when(SOURCE_HAS_PHOTOS),
     workers("decode.workers", "Threads that decode images."),
     prefetch("decode.prefetch", "16", "Capacity of the queue after decode, in samples."),

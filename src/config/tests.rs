@@ -87,6 +87,7 @@ fn defaults_fill_everything_but_the_source() {
             },
             mode: ReadMode::Pread,
             ahead: 16,
+            requests: 64,
         }
     );
     assert_eq!(

@@ -1,12 +1,14 @@
 //! The files of a data set that keeps many samples in each of a few files.
 //!
-//! Invariant: they are in the order of their names' bytes. May use: `data::error`.
+//! Invariant: they are in the order of their names' bytes. May use: `data::{error, objects}`.
 
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
+use super::objects::{self, is_url};
 
 /// Files of a data set, and how many of the folder's are of another part of it.
 pub(crate) struct DataFiles {
@@ -22,22 +24,36 @@ pub(crate) fn data_files(
     is_data: impl Fn(&str) -> bool,
     want: &'static str,
 ) -> Result<DataFiles, DataError> {
+    let mut files = DataFiles {
+        paths: Vec::new(),
+        of_other_parts: 0,
+    };
+    if is_url(path) {
+        if objects::find(path)?.is_some() {
+            files.paths.push(path.to_path_buf());
+            return Ok(files);
+        }
+        let listed = objects::list(path, false)?.into_iter();
+        let data = listed.filter(|listed| {
+            !listed.is_folder && !listed.key.starts_with('.') && is_data(&listed.key)
+        });
+        files
+            .paths
+            .extend(data.map(|listed| objects::below(path, &listed.key)));
+        return files.chosen(path, want);
+    }
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let path = path.to_path_buf();
             return Err(DataError::MissingFiles { path, want });
         }
         Err(error) => return Err(DataError::io("open", path)(error)),
     };
-    let mut files = DataFiles {
-        paths: vec![path.to_path_buf()],
-        of_other_parts: 0,
-    };
     if !metadata.is_dir() {
+        files.paths.push(path.to_path_buf());
         return Ok(files);
     }
-    files.paths.clear();
     for entry in fs::read_dir(path).map_err(DataError::io("list", path))? {
         let entry = entry.map_err(DataError::io("list", path))?;
         let name = entry.file_name();
@@ -46,21 +62,44 @@ pub(crate) fn data_files(
             files.paths.push(entry.path());
         }
     }
-    if files.paths.is_empty() {
-        let path = path.to_path_buf();
-        return Err(DataError::NoFiles { path, want });
+    files.chosen(path, want)
+}
+
+/// All of the file at `path`, which is small.
+pub(crate) fn read_small(path: &Path) -> io::Result<Vec<u8>> {
+    if !is_url(path) {
+        return fs::read(path);
     }
-    let by_bytes =
-        |a: &PathBuf, b: &PathBuf| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes());
-    files.paths.sort_unstable_by(by_bytes);
-    files.keep_training();
-    Ok(files)
+    let object = objects::find(path).map_err(io::Error::other)?;
+    let object = object.ok_or(io::ErrorKind::NotFound)?;
+    Ok(object.read(0..object.size())?.into())
+}
+
+/// Whether something is at `path`.
+pub(crate) fn is_there(path: &Path) -> bool {
+    match is_url(path) {
+        true => objects::find(path).is_ok_and(|found| found.is_some()),
+        false => path.exists(),
+    }
 }
 
 /// Words in the names of files that are not for training.
 const HELD_OUT: [&str; 6] = ["val", "valid", "validation", "dev", "test", "eval"];
 
 impl DataFiles {
+    /// Those of `path` that are trained on, in their order.
+    fn chosen(mut self, path: &Path, want: &'static str) -> Result<DataFiles, DataError> {
+        if self.paths.is_empty() {
+            let path = path.to_path_buf();
+            return Err(DataError::NoFiles { path, want });
+        }
+        let by_bytes =
+            |a: &PathBuf, b: &PathBuf| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes());
+        self.paths.sort_unstable_by(by_bytes);
+        self.keep_training();
+        Ok(self)
+    }
+
     /// Drops files for validation and test, where there are others for training: TensorFlow Datasets and Hugging Face
     /// keep them in one folder.
     fn keep_training(&mut self) {

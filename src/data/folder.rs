@@ -5,14 +5,16 @@
 //! (`.DS_Store`, `._IMG.jpg`, `.ipynb_checkpoints`). All paths live in one byte arena: 1.3 million paths cost their
 //! own bytes plus eight, not an allocation each.
 //!
-//! May use: `data::error`.
+//! May use: `data::{error, objects}`.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
+use super::objects::{self, is_url};
 
 const EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 const MAX_DEPTH: usize = 32;
@@ -32,7 +34,10 @@ pub struct ImageFolder {
 impl ImageFolder {
     /// Lists `root`: every sub-folder is a class, every .jpg/.jpeg/.png/.webp at any depth below it is a sample.
     pub fn open(root: &Path) -> Result<ImageFolder, DataError> {
-        let class_names = class_names(root)?;
+        let (class_names, listed) = match is_url(root) {
+            true => listed_classes(root)?,
+            false => (class_names(root)?, BTreeMap::new()),
+        };
         let mut folder = ImageFolder {
             root: root.to_path_buf(),
             classes: Vec::with_capacity(class_names.len()),
@@ -41,17 +46,20 @@ impl ImageFolder {
             path_ends: Vec::new(),
         };
         for name in class_names {
-            folder.add_class(&name)?;
+            folder.add_class(&name, listed.get(&name))?;
         }
         folder.path_bytes.shrink_to_fit();
         folder.path_ends.shrink_to_fit();
         Ok(folder)
     }
 
-    fn add_class(&mut self, name: &OsStr) -> Result<(), DataError> {
+    /// Adds the images of a class: those that were `listed`, or all below its folder.
+    fn add_class(&mut self, name: &OsStr, listed: Option<&Vec<PathBuf>>) -> Result<(), DataError> {
         let path = self.root.join(name);
-        let mut images = Vec::new();
-        collect_images(&path, 0, &mut images)?;
+        let mut images = listed.cloned().unwrap_or_default();
+        if listed.is_none() {
+            collect_images(&path, 0, &mut images)?;
+        }
         if images.is_empty() {
             return Err(DataError::EmptyClass { path });
         }
@@ -114,6 +122,35 @@ impl ImageFolder {
     }
 }
 
+/// The classes below the URL `root`, and the images of each, from one listing.
+#[expect(clippy::type_complexity, reason = "used once")]
+fn listed_classes(
+    root: &Path,
+) -> Result<(Vec<OsString>, BTreeMap<OsString, Vec<PathBuf>>), DataError> {
+    let mut classes: BTreeMap<OsString, Vec<PathBuf>> = BTreeMap::new();
+    let mut loose = 0;
+    for listed in objects::list(root, true)? {
+        let is_hidden = listed.key.split('/').any(|part| part.starts_with('.'));
+        let Some((class, _)) = listed.key.split_once('/').filter(|_| !is_hidden) else {
+            loose += u64::from(is_image_name(OsStr::new(&listed.key)));
+            continue;
+        };
+        let images = classes.entry(class.into()).or_default();
+        if is_image_name(OsStr::new(&listed.key)) {
+            images.push(objects::below(root, &listed.key));
+        }
+    }
+    let path = root.to_path_buf();
+    match classes.is_empty() {
+        true if loose > 0 => Err(DataError::NoClassFolders {
+            path,
+            images: loose,
+        }),
+        true => Err(DataError::EmptyFolder { path }),
+        false => Ok((classes.keys().cloned().collect(), classes)),
+    }
+}
+
 /// Sorted names of the sub-folders of `root`.
 fn class_names(root: &Path) -> Result<Vec<OsString>, DataError> {
     let path = root.to_path_buf();
@@ -164,6 +201,12 @@ fn collect_images(folder: &Path, depth: usize, images: &mut Vec<PathBuf>) -> Res
 
 /// Whether any image lies in `folder`, at any depth.
 pub(super) fn some_image(folder: &Path) -> Result<bool, DataError> {
+    if is_url(folder) {
+        let listed = objects::list(folder, true)?;
+        return Ok(listed
+            .iter()
+            .any(|listed| is_image_name(OsStr::new(&listed.key))));
+    }
     some_image_below(folder, 0)
 }
 

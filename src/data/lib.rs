@@ -18,6 +18,7 @@ pub mod idx;
 pub mod index;
 mod lock;
 pub mod mds;
+pub mod objects;
 pub mod page_cache;
 mod painting;
 pub mod parquet;

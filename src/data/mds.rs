@@ -7,15 +7,15 @@
 //! <https://docs.mosaicml.com/projects/streaming/en/stable/preparing_datasets/dataset_format.html>.
 //!
 //! Invariants: those of `data::index`. Pictures are not read, so hashes of whole shards are not compared.
-//! May use: `data::{error, index, unpacking, window}`.
+//! May use: `data::{error, files, index, unpacking, window}`.
 
 mod listing;
 mod shard;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
+use super::files::{is_there, read_small};
 use super::index::SampleIndex;
 use super::unpacking::{is_packed_or, unpacked_name};
 use super::window::{Source, WindowedFile};
@@ -33,12 +33,12 @@ const WANT: &str = "a folder with an index.json of MDS shards";
 /// # Errors
 /// No `index.json`, one of another format, no picture column; shards that are missing or damaged.
 pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
-    let folder = match path.is_file() {
+    let folder = match path.ends_with(INDEX_NAME) || path.is_file() {
         true => path.parent().unwrap_or(Path::new("")),
         false => path,
     };
     let list = folder.join(INDEX_NAME);
-    let text = match fs::read(&list) {
+    let text = match read_small(&list) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let path = list;
             return Err(DataError::MissingFiles { path, want: WANT });
@@ -68,7 +68,7 @@ fn add_file(
     skip_broken: bool,
 ) -> Result<(), DataError> {
     let mut path = folder.join(&entry.raw_data.basename);
-    if let Some(zip) = entry.zip_data.as_ref().filter(|_| !path.exists()) {
+    if let Some(zip) = entry.zip_data.as_ref().filter(|_| !is_there(&path)) {
         path = folder.join(&zip.basename);
         if unpacked_name(&zip.basename).is_none() {
             let what = "its compression is not supported (only gz and zstd are); write the data set with \

@@ -3,7 +3,7 @@
 //! Invariant: only names are looked at, and of image folders no more than it takes to find one picture, so that a folder
 //! of a million pictures is recognised at once. Opening the data says what is wrong inside of it.
 //!
-//! May use: `data::{cifar, error, folder, mds, parquet, tar, tfrecord}`.
+//! May use: `data::{cifar, error, folder, mds, objects, parquet, tar, tfrecord}`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::DataError;
 use super::cifar::CifarKind;
 use super::folder::{is_image_name, some_image};
+use super::objects::{self, is_url};
 use super::small::PublishedPart;
 use super::unpacking::unpacked_name;
 use super::{mds, parquet, tar, tfrecord};
@@ -68,9 +69,9 @@ impl SourceKind {
     }
 }
 
-/// Whether `path` is data rather than a configuration file: a folder, or a file whose name says so.
+/// Whether `path` is data rather than a configuration file: a URL, a folder, or a file whose name says so.
 pub fn is_data(path: &Path) -> bool {
-    path.is_dir() || path.is_file() && of_file_name(path).is_some()
+    is_url(path) || path.is_dir() || path.is_file() && of_file_name(path).is_some()
 }
 
 /// The kind of the data at `path`, which [`is_data`].
@@ -78,7 +79,8 @@ pub fn is_data(path: &Path) -> bool {
 /// # Errors
 /// A folder without data, or with data of several kinds.
 pub fn recognise(path: &Path) -> Result<SourceKind, DataError> {
-    if let Some(kind) = of_file_name(path).filter(|_| path.is_file()) {
+    // No folder in a store has a name with such an ending.
+    if let Some(kind) = of_file_name(path).filter(|_| is_url(path) || path.is_file()) {
         return Ok(kind);
     }
     let names = Names::read(path)?;
@@ -134,6 +136,17 @@ impl Names {
             files: Vec::new(),
             folders: Vec::new(),
         };
+        if is_url(folder) {
+            for listed in objects::list(folder, false)? {
+                let path = objects::below(folder, &listed.key);
+                match (listed.key.starts_with('.'), listed.is_folder) {
+                    (true, _) => {}
+                    (false, true) => names.folders.push(path),
+                    (false, false) => names.files.push(path),
+                }
+            }
+            return Ok(names);
+        }
         for entry in fs::read_dir(folder).map_err(DataError::io("list", folder))? {
             let path = entry.map_err(DataError::io("list", folder))?.path();
             let hidden = path

@@ -3,7 +3,7 @@
 //! Invariants: a copy is there as a whole or not at all, and has its file's time of change, so that a changed file is
 //! unpacked again. Unpacking takes a buffer of memory and the disk that the copy needs.
 //!
-//! May use: `data::error`.
+//! May use: `data::{error, objects}`.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 
 use super::DataError;
+use super::objects::is_url;
 
 /// The folder of the copies, beside the files.
 const FOLDER: &str = ".stallscope-unpacked";
@@ -47,6 +48,16 @@ impl Unpacked {
         let Some(plain) = unpacked_name(&name) else {
             return Ok(path.to_path_buf());
         };
+        if is_url(path) {
+            let source = io::Error::other("compressed files are not read from object storage");
+            let folder = PathBuf::from("a local folder");
+            let path = path.to_path_buf();
+            return Err(DataError::Unpack {
+                path,
+                folder,
+                source,
+            });
+        }
         let folder = path.parent().unwrap_or(Path::new("")).join(FOLDER);
         // All of its name, so that `a.tgz` and `a.tar.gz` have a copy each.
         let ending = Path::new(&plain).extension().unwrap_or_default();

@@ -3,13 +3,18 @@
 //! Invariants: nothing is read before or beyond what is asked for by more than a small window, so that indexing a file
 //! neither costs reading it nor brings its pictures into the page cache.
 //!
-//! May use: `data::error`.
+//! May use: `data::{error, objects}`.
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
 
 use crate::DataError;
+use crate::objects::{Object, Request, is_url};
 
 /// Bytes that can be read from any offset.
 pub(crate) trait Source {
@@ -46,12 +51,80 @@ impl Source for &[u8] {
 /// The header of an image, its label and the header of the next one often fit.
 const WINDOW: usize = 4096;
 
+/// Blocks of an object that are asked for before they are needed, as long as it is read forward.
+const BLOCKS_AHEAD: usize = 8;
+const BLOCK: u64 = 1 << 20;
+
 /// One file, through a window that is moved to where it is needed.
 pub(crate) struct WindowedFile {
-    window: BufReader<File>,
+    window: Window,
     /// Where the next byte of the window lies; asking the system each time would take longer than reading.
     at: u64,
     size: u64,
+}
+
+enum Window {
+    File(BufReader<File>),
+    Object(Blocks),
+}
+
+/// An object, a block at a time.
+struct Blocks {
+    object: Object,
+    /// The number of the block that is here, and its bytes.
+    here: Option<(u64, Bytes)>,
+    /// Those that were asked for, with the number of the first.
+    asked: VecDeque<Arc<Request>>,
+    first: u64,
+}
+
+impl Blocks {
+    /// The bytes of block `number`.
+    fn block(&mut self, number: u64) -> io::Result<&Bytes> {
+        if self.here.as_ref().is_none_or(|(here, _)| *here != number) {
+            // What was asked for and is passed over comes all the same.
+            let passed = number.checked_sub(self.first);
+            match passed.filter(|passed| *passed <= self.asked.len() as u64) {
+                Some(passed) => drop(self.asked.drain(..passed as usize)),
+                None => self.asked.clear(),
+            }
+            self.first = number;
+            let (object, size) = (&self.object, self.object.size());
+            let start = |number: u64| {
+                let start = number * BLOCK;
+                (start < size).then(|| object.start(start..size.min(start + BLOCK)))
+            };
+            while self.asked.len() <= BLOCKS_AHEAD {
+                match start(number + self.asked.len() as u64) {
+                    Some(request) => self.asked.push_back(request),
+                    None => break,
+                }
+            }
+            let request = self.asked.pop_front();
+            self.first = number + 1;
+            let bytes = request.ok_or(io::ErrorKind::UnexpectedEof)?.wait()?;
+            self.here = Some((number, bytes));
+        }
+        match &self.here {
+            Some((_, bytes)) => Ok(bytes),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn read_at(&mut self, mut offset: u64, mut into: &mut [u8]) -> io::Result<()> {
+        while !into.is_empty() {
+            let block = self.block(offset / BLOCK)?;
+            let rest = block.get((offset % BLOCK) as usize..).unwrap_or_default();
+            let count = rest.len().min(into.len());
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let (now, later) = into.split_at_mut(count);
+            now.copy_from_slice(&rest[..count]);
+            (offset, into) = (offset + count as u64, later);
+        }
+        Ok(())
+    }
 }
 
 /// A regular file, and its size.
@@ -69,8 +142,21 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, u64), DataError> {
 
 impl WindowedFile {
     pub(crate) fn open(path: &Path) -> Result<WindowedFile, DataError> {
-        let (file, size) = open_regular(path)?;
-        let window = BufReader::with_capacity(WINDOW, file);
+        let (window, size) = if is_url(path) {
+            let object = Object::open(path)?;
+            let size = object.size();
+            let blocks = Blocks {
+                object,
+                here: None,
+                asked: VecDeque::new(),
+                first: 0,
+            };
+            (Window::Object(blocks), size)
+        } else {
+            let (file, size) = open_regular(path)?;
+            let window = BufReader::with_capacity(WINDOW, file);
+            (Window::File(window), size)
+        };
         Ok(WindowedFile {
             window,
             at: 0,
@@ -85,14 +171,18 @@ impl Source for WindowedFile {
     }
 
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let window = match &mut self.window {
+            Window::File(window) => window,
+            Window::Object(blocks) => return blocks.read_at(offset, into),
+        };
         let ahead = i128::from(offset) - i128::from(self.at);
         let ahead = i64::try_from(ahead).map_err(|_| io::ErrorKind::UnexpectedEof)?;
         // Keeps what is in the window.
-        let read = self.window.seek_relative(ahead);
-        let read = read.and_then(|()| self.window.read_exact(into));
+        let read = window.seek_relative(ahead);
+        let read = read.and_then(|()| window.read_exact(into));
         self.at = match read {
             Ok(()) => offset + into.len() as u64,
-            Err(_) => self.window.stream_position()?,
+            Err(_) => window.stream_position()?,
         };
         read
     }

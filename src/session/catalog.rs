@@ -267,6 +267,11 @@ impl Catalog {
         reader.read_ahead(file, path, extent);
     }
 
+    /// Asks a store for the `samples`, in their order, which are read soon.
+    pub(super) fn ask(&self, reader: &Reader, samples: &[usize]) {
+        reader.ask(samples.iter().map(|i| self.place(*i)));
+    }
+
     /// Reads sample `i`.
     ///
     /// # Errors

@@ -392,6 +392,7 @@ impl HostLoader {
             samples: self.training.len(),
             sample_bytes: self.source.sample_bytes(),
             claim_samples: self.source.claim_size(),
+            store: self.source.store(),
         };
         report.storage = self.config.pipeline.storage.as_ref().map(storage_report);
         report.skipped.broken_files = self.source.broken_files();

@@ -111,7 +111,11 @@ impl ImageWork {
         };
         let words = catalog.len().div_ceil(64);
         Ok(ImageWork {
-            reader: Arc::new(catalog.reader(pipeline.read.mode, access)?),
+            reader: Arc::new(
+                catalog
+                    .reader(pipeline.read.mode, access)?
+                    .with_requests(requests(pipeline)),
+            ),
             read_ahead: pipeline.read.ahead,
             plan,
             decode,
@@ -136,8 +140,10 @@ impl ImageWork {
 
     /// The same photographs as an evaluation takes them: without random crops and flips.
     pub(super) fn for_evaluation(&self) -> ImageWork {
+        let reader = self.reader.for_another_order().map(Arc::new);
         ImageWork {
             plan: self.plan.for_evaluation(),
+            reader: reader.unwrap_or_else(|| self.reader.clone()),
             ..self.clone()
         }
     }
@@ -151,6 +157,11 @@ impl ImageWork {
     /// Whether all files were read into memory.
     pub(super) fn is_in_memory(&self) -> bool {
         self.reader.is_in_memory()
+    }
+
+    /// Whether each sample is fetched from object storage.
+    pub(super) fn reads_from_store(&self) -> bool {
+        self.reader.room_for_requests().is_some()
     }
 
     /// The data set.
@@ -340,6 +351,12 @@ fn channels(option: &'static str, list: &[f32]) -> Result<[f32; 3], PreprocessEr
     })
 }
 
+/// Requests to a store that all threads that read have under way.
+fn requests(pipeline: &PipelineConfig) -> usize {
+    let threads = pipeline.num_workers.unwrap_or(pipeline.read.stage.workers);
+    pipeline.read.requests * threads.max(1)
+}
+
 /// Decoded images in use at a time, as a rule: one for each worker of decode and preprocess, and two on
 /// their way.
 fn buffers_in_use(pipeline: &PipelineConfig) -> usize {
@@ -383,10 +400,18 @@ impl SampleWork for ImageWork {
     }
 
     fn read(&self, claim: &Claim) -> Result<Encoded, SampleError> {
-        for &later in claim.ahead(self.read_ahead) {
-            self.catalog.read_ahead(&self.reader, later as usize);
-        }
         let sample = claim.first().index as usize;
+        match self.reader.room_for_requests() {
+            None => claim.ahead(self.read_ahead, usize::MAX, |later| {
+                self.catalog.read_ahead(&self.reader, later as usize);
+            }),
+            Some((distance, room)) => {
+                // Its own first.
+                let mut soon = vec![sample];
+                claim.ahead(distance, room, |later| soon.push(later as usize));
+                self.catalog.ask(&self.reader, &soon);
+            }
+        }
         Ok(self.catalog.read(&self.reader, sample)?)
     }
 

@@ -3,6 +3,7 @@
 use super::catalog::Catalog;
 use super::error::SessionError;
 use crate::config::{ReadMode, SourceKind};
+use crate::data::objects::{is_url, version};
 use crate::data::shard::{PackOptions, PackSummary, RecordSize, RecordSource, pack};
 use crate::data::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer, image_size};
 use crate::data::stages::fitting::Fitter;
@@ -75,6 +76,10 @@ fn fingerprint(catalog: &Catalog, raw: Option<u32>) -> Result<Vec<String>, DataE
     let bound = raw.map_or_else(|| "as encoded".to_owned(), |side| format!("raw {side}"));
     let mut lines = vec![bound];
     for path in catalog.files() {
+        if is_url(&path) {
+            lines.push(version(&path)?);
+            continue;
+        }
         let metadata = fs::metadata(&path).map_err(DataError::io("stat", &path))?;
         let changed = metadata.modified().map_err(DataError::io("stat", &path))?;
         let since = changed.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -381,6 +381,12 @@ impl Session {
             .map_or_else(Skipped::default, Skips::so_far);
         skipped.broken_files = self.source.broken_files();
         report.skipped = skipped;
+        report.data.store = self.source.store();
+        let troubles = report.data.store.and_then(|store| store.troubles());
+        let troubles = troubles.map(|troubles| {
+            format!("{troubles}; they were tried again, which takes time that reads wait")
+        });
+        collector.warnings.extend(troubles);
         for slow in &mut report.slowest_samples {
             slow.name = Some(self.source.name(slow.index));
         }
@@ -409,6 +415,7 @@ impl Session {
             samples: self.parts.training.len(),
             sample_bytes: self.source.sample_bytes(),
             claim_samples: self.source.claim_size(),
+            store: self.source.store(),
         };
         report.storage = self.config.pipeline.storage.as_ref().map(storage_report);
         report.cache = self.cache.as_ref().map(|cache| cache.report.clone());

@@ -10,11 +10,12 @@ use crate::config::{
     Decoder, DeviceConfig, OnError, PipelineConfig, Resolved, SourceConfig, SourceKind,
     StorageConfig,
 };
+use crate::data::objects::{self, is_url};
 use crate::data::stages::reading::fit_in_memory;
 use crate::data::stages::storage::{EmulatedStorage, StorageSpec, Stored};
 use crate::data::{CifarKind, DataError, PublishedPart, SmallImages};
 use crate::pipeline::{SampleWork, StopSignal};
-use crate::report::StorageReport;
+use crate::report::{StorageReport, StoreReport};
 use crate::timeline::{Clock, Nanos};
 use crate::train::DevicePreprocess;
 use std::path::{Path, PathBuf};
@@ -83,6 +84,7 @@ impl Source {
             };
             let order = order(pipeline.order);
             let work = Arc::new(ImageWork::new(catalog, pipeline, order, on_device)?);
+            objects::forget_counts();
             let work = Stored::new(work, storage, clock, stop);
             return Ok(Source::Images(Arc::new(work)));
         }
@@ -178,9 +180,34 @@ impl Source {
     /// The files that samples are read from during the run; none where they are in memory.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         match self {
-            Source::Images(work) if !work.inner().is_in_memory() => work.inner().catalog().files(),
+            Source::Images(work) if !work.inner().is_in_memory() => {
+                let mut files = work.inner().catalog().files();
+                files.retain(|file| !is_url(file));
+                files
+            }
             _ => Vec::new(),
         }
+    }
+
+    /// What reading from object storage has taken so far; `None` where the data lies elsewhere.
+    pub(super) fn store(&self) -> Option<StoreReport> {
+        let Source::Images(work) = self else {
+            return None;
+        };
+        work.inner().reads_from_store().then(|| {
+            let counts = objects::counts();
+            StoreReport {
+                samples: counts.samples,
+                reads: counts.reads,
+                bytes: counts.bytes,
+                requests: counts.requests,
+                throttled: counts.throttled,
+                server_errors: counts.server_errors,
+                cut_off: counts.cut_off,
+                mean_ns: Nanos(counts.mean_ns),
+                p95_ns: Nanos(counts.p95_ns),
+            }
+        })
     }
 }
 

@@ -24,6 +24,7 @@ fn predictor(case: &Case, outcome: &Outcome) -> Predictor {
         samples: SAMPLES,
         sample_bytes: SAMPLE_BYTES,
         claim_samples: case.run.claim_size,
+        ..DataReport::default()
     };
     let measured = MeasuredRun {
         samples_per_second: summary.samples_per_second(),

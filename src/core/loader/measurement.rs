@@ -166,6 +166,7 @@ impl Measurement {
             samples: standing.samples,
             sample_bytes: 0,
             claim_samples: 1,
+            ..DataReport::default()
         };
         report.pipeline = self.shape.pipeline;
         report.skipped = standing.skipped;

@@ -6,6 +6,7 @@
 
 use super::buffers::Buffers;
 use super::item::{BatchJob, Job};
+use super::itinerary::Itinerary;
 use super::plan::BatchPlanner;
 use super::queue::{Envelope, Handoff, Sender};
 use bytes::BytesMut;
@@ -25,7 +26,7 @@ pub(super) struct Admission {
 }
 
 struct Inner {
-    planner: BatchPlanner,
+    itinerary: Arc<Itinerary>,
     /// `None` once everything has been admitted: the tickets' queue closes.
     tickets: Option<Tickets>,
     /// Buffers that no admitted batch will need.
@@ -48,7 +49,7 @@ impl Admission {
         seed: u64,
     ) -> Admission {
         let inner = Inner {
-            planner,
+            itinerary: Itinerary::new(planner),
             tickets: Some(tickets),
             unpromised: slabs,
             claim_size,
@@ -81,7 +82,7 @@ impl Admission {
 impl Inner {
     fn admit(&mut self, buffers: &Arc<Buffers>, handoff: Handoff) {
         while self.credits > 0 && self.unpromised > 0 && self.tickets.is_some() {
-            let Some(batch) = self.planner.next() else {
+            let Some(batch) = self.itinerary.next() else {
                 self.tickets = None;
                 return;
             };

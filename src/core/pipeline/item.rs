@@ -1,7 +1,7 @@
 //! What travels through the pipeline: jobs (one claim of samples each) and host batches.
 
 use super::buffers::{Buffers, HeldBuffer, KeptBuffer, SharedBuffer, Slot};
-use super::plan::BatchPlan;
+use super::itinerary::Planned;
 use super::work::{Claim, SampleKey};
 use crate::timeline::ItemId;
 use bytes::BytesMut;
@@ -62,7 +62,7 @@ impl<P> Job<P> {
 
 /// A batch that was admitted, to be cut into claims.
 pub(super) struct BatchJob {
-    pub(super) batch: BatchPlan,
+    pub(super) batch: Arc<Planned>,
     /// The sample before its first in the sampler's order.
     pub(super) before: Option<u32>,
     pub(super) claim_size: usize,
@@ -89,22 +89,19 @@ impl BatchJob {
     }
 
     fn written_to(self, slots: impl Iterator<Item = Slot>) -> impl Iterator<Item = Job<()>> {
-        let BatchPlan {
-            number,
-            epoch,
-            samples,
-        } = self.batch;
-        let firsts = (0..samples.len()).step_by(self.claim_size);
+        let BatchJob { batch, .. } = self;
+        let (epoch, samples) = (batch.epoch, batch.samples.len());
+        let firsts = (0..samples).step_by(self.claim_size);
         firsts.zip(slots).map(move |(first, slot)| {
-            let places = first..samples.len().min(first + self.claim_size);
+            let places = first..samples.min(first + self.claim_size);
             Job {
                 item: ItemId {
-                    batch: number,
+                    batch: batch.number,
                     slot: first as u32,
                 },
-                batch_samples: samples.len() as u32,
+                batch_samples: samples as u32,
                 slot,
-                claim: Claim::new(epoch, self.seed, self.before, samples.clone(), places),
+                claim: Claim::new(epoch, self.seed, self.before, batch.clone(), places),
                 payload: Some(()),
             }
         })
@@ -234,6 +231,7 @@ pub(super) fn join<I>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::plan::BatchPlan;
 
     /// The claims of a batch, those whose numbers `skip` names skipped; each is filled with its first sample's index.
     fn jobs(
@@ -242,11 +240,12 @@ mod tests {
         skip: &[usize],
     ) -> Vec<Job<Option<u32>>> {
         let sample_bytes = 8;
-        let batch = BatchPlan {
+        let plan = BatchPlan {
             number: 7,
             epoch: 3,
             samples: samples.collect(),
         };
+        let batch = Planned::new(plan, Weak::new());
         let buffers = Buffers::new(
             batch.samples.len() * sample_bytes,
             claim_size * sample_bytes,

@@ -14,6 +14,7 @@ mod claim;
 mod error;
 mod feed;
 mod item;
+mod itinerary;
 mod logbook;
 mod nesting;
 mod parts;

@@ -129,7 +129,7 @@ fn layouts() -> [Layout; 4] {
     [per_stage(), whole_batch(0), whole_batch(1), whole_batch(3)]
 }
 
-fn plan(layout: Layout, on_error: OnError) -> Plan {
+pub(super) fn plan(layout: Layout, on_error: OnError) -> Plan {
     Plan {
         layout,
         copy: StageKnobs {

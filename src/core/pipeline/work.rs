@@ -2,6 +2,7 @@
 
 use super::error::SampleError;
 use super::item::HostBatch;
+use super::itinerary::Planned;
 use crate::timeline::{Nanos, Pipeline, Stage, UnitRef};
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,53 +27,46 @@ pub struct Claim {
     pub seed: u64,
     /// The sample before the first one in the sampler's order; `None` at the start of a pipeline.
     before: Option<u32>,
-    /// Places of the samples in `order`.
+    /// Places of the samples in the batch.
     places: Range<usize>,
-    /// Indices of the samples of the whole batch.
-    order: Arc<[u32]>,
+    batch: Arc<Planned>,
 }
 
 impl Claim {
-    /// The samples `places` of a batch, which has the samples `order` of the data set and comes after the
-    /// sample `before`. There is at least one.
+    /// The samples `places` of `batch`, which comes after the sample `before`. There is at least one.
     pub(super) fn new(
         epoch: u64,
         seed: u64,
         before: Option<u32>,
-        order: Arc<[u32]>,
+        batch: Arc<Planned>,
         places: Range<usize>,
     ) -> Claim {
-        let own = places.start.checked_sub(1).map(|place| order[place]);
+        let own = places.start.checked_sub(1);
+        let own = own.map(|place| batch.samples[place]);
         Claim {
             epoch,
             seed,
             before: own.or(before),
             places,
-            order,
+            batch,
         }
     }
 
     /// Indices in the data set.
     #[inline]
     pub fn indices(&self) -> &[u32] {
-        &self.order[self.places.clone()]
+        &self.batch.samples[self.places.clone()]
     }
 
-    /// Indices of the batch's samples that come up to `distance` behind these; of a claim that is not the batch's first, only
-    /// those that no earlier one has named.
-    pub fn ahead(&self, distance: usize) -> &[u32] {
-        let last = self.order.len();
-        let until = (self.places.end + distance).min(last);
-        let from = match self.places.start {
-            0 => self.places.end,
-            start => (start + distance).max(self.places.end),
-        };
-        &self.order[from.min(until)..until]
+    /// Tells `ask` the indices of samples that are claimed soon, each once whoever asks: those up to `distance` behind
+    /// these in their batch, and then in batches that nobody has begun; at most `room` of them.
+    pub fn ahead(&self, distance: usize, room: usize, ask: impl FnMut(u32)) {
+        self.batch.ahead(self.places.end, distance, room, ask);
     }
 
     /// With all samples of the batch from its first on.
     pub(super) fn take_the_rest(&mut self) {
-        self.places.end = self.order.len();
+        self.places.end = self.batch.samples.len();
     }
 
     /// Each sample's key.
@@ -91,7 +85,7 @@ impl Claim {
     /// How many of the [`runs`](Self::runs) do not continue what was asked for before in the sampler's
     /// order. The order in which threads arrive does not matter, so a run repeats exactly.
     pub fn seeks(&self) -> u64 {
-        let first = self.order[self.places.start];
+        let first = self.batch.samples[self.places.start];
         let continues = self.before.is_some_and(|before| follows(before, first));
         self.runs() - u64::from(continues)
     }
@@ -100,7 +94,7 @@ impl Claim {
     #[inline]
     pub fn first(&self) -> SampleKey {
         SampleKey {
-            index: self.order[self.places.start],
+            index: self.batch.samples[self.places.start],
             epoch: self.epoch,
             seed: self.seed,
         }
@@ -379,11 +373,22 @@ impl HostToDevice for Discard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::plan::BatchPlan;
+    use std::sync::Weak;
+
+    fn planned(samples: &[u32]) -> Arc<Planned> {
+        let plan = BatchPlan {
+            number: 0,
+            epoch: 0,
+            samples: samples.into(),
+        };
+        Planned::new(plan, Weak::new())
+    }
 
     /// Runs and seeks of the claim on `places` of the batch 4 5 6, 9, 0 1, after the sample `before`.
     fn counts(before: Option<u32>, places: Range<usize>) -> (u64, u64) {
-        let order: Arc<[u32]> = [4, 5, 6, 9, 0, 1].into();
-        let claim = Claim::new(0, 0, before, order, places);
+        let batch = planned(&[4, 5, 6, 9, 0, 1]);
+        let claim = Claim::new(0, 0, before, batch, places);
         (claim.runs(), claim.seeks())
     }
 
@@ -398,13 +403,14 @@ mod tests {
     /// Each once, in their order, and none that is further away.
     #[test]
     fn samples_ahead_are_named_once() {
-        let order: Arc<[u32]> = (100..110).collect();
+        let order: Vec<u32> = (100..110).collect();
         for (size, distance) in [(1, 0), (1, 3), (1, 20), (3, 3), (3, 5), (20, 3)] {
             let mut named = Vec::new();
+            let batch = planned(&order);
             for start in (0..10).step_by(size) {
                 let places = start..(start + size).min(10);
-                let claim = Claim::new(0, 0, None, order.clone(), places.clone());
-                named.extend_from_slice(claim.ahead(distance));
+                let claim = Claim::new(0, 0, None, batch.clone(), places.clone());
+                claim.ahead(distance, usize::MAX, |index| named.push(index));
                 let until = 100 + (places.end + distance) as u32;
                 assert!(named.iter().all(|sample| *sample < until));
             }

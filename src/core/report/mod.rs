@@ -17,7 +17,7 @@ pub use json::{FormatError, write_json};
 pub use model::{
     CacheReport, DataReport, DeviceMemoryReport, DeviceReport, EmulatedReport, EpochCache,
     EpochReport, Evaluation, IdleCause, Machine, RecorderReport, Report, Score, ServiceThread,
-    Status, StorageReport, TraceReport, Training,
+    Status, StorageReport, StoreReport, TraceReport, Training,
 };
 pub use nvml::NvmlReport;
 pub use page::{Axis, Grid, Predicted, page, write_page, write_page_to};

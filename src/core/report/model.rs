@@ -56,6 +56,47 @@ pub struct DataReport {
     pub sample_bytes: usize,
     /// Samples that a worker takes at a time, at most.
     pub claim_samples: usize,
+    /// What reading it from object storage took; `None` where it lies elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreReport>,
+}
+
+/// What reading from object storage took, warm-up included. A read is what the loader asks for: one sample, or several
+/// that lie one behind the other. It takes one request, and more where some fail.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// Samples that were read.
+    pub samples: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// HTTP requests, those that failed included.
+    pub requests: u64,
+    /// Answers that told to slow down: HTTP status 429 or 503.
+    pub throttled: u64,
+    /// Answers with another status from 500 on.
+    pub server_errors: u64,
+    /// Requests that had no whole answer: refused, cut off, not in time, or of another length than it should be.
+    pub cut_off: u64,
+    /// Mean time from asking for a read to its last byte, of reads that took one request.
+    pub mean_ns: Nanos,
+    /// The 95th percentile of the same.
+    pub p95_ns: Nanos,
+}
+
+impl StoreReport {
+    /// What went wrong and was tried again, in words; `None` where nothing did.
+    pub fn troubles(&self) -> Option<String> {
+        let told = |count: u64, what: &str| (count > 0).then(|| format!("{count} {what}"));
+        let all = [
+            told(self.throttled, "told to slow down (status 429 or 503)"),
+            told(self.server_errors, "failed with another status from 500 on"),
+            told(self.cut_off, "cut off, refused or not answered in time"),
+        ];
+        let all: Vec<String> = all.into_iter().flatten().collect();
+        (!all.is_empty()).then(|| format!("of {} requests {}", self.requests, all.join(", ")))
+    }
 }
 
 /// The disk that the data was read from, where it was an emulated one. Its times are added to no real ones:

@@ -116,6 +116,7 @@ fn summary(report: &Report) -> Vec<Line> {
     }
     let storage = report.storage.as_ref();
     lines.extend(storage.map(|storage| ("storage", describe_storage(storage))));
+    lines.extend(describe_store(report).map(|text| ("store", text)));
     lines
 }
 
@@ -136,6 +137,7 @@ fn details(report: &Report) -> Vec<Line> {
     lines.extend(device(report));
     let storage = report.storage.as_ref();
     lines.extend(storage.map(|storage| ("storage", describe_storage(storage))));
+    lines.extend(describe_store(report).map(|text| ("store", text)));
     lines.extend(report.cache.iter().flat_map(page_cache));
     lines.push(("rate", samples_per_second(report)));
     lines.push(("wait", describe_wait(report)));
@@ -292,6 +294,19 @@ fn describe_storage(storage: &StorageReport) -> String {
         _ => figures.join(", "),
     };
     format!("emulated {name}: {figures} ({source})")
+}
+
+/// What reading from object storage took, and what went wrong.
+fn describe_store(report: &Report) -> Option<String> {
+    let store = report.data.store.filter(|store| store.reads > 0)?;
+    let (samples, reads) = (store.samples, store.reads);
+    let bytes = Bytes(store.bytes);
+    let (mean, p95) = (store.mean_ns, store.p95_ns);
+    let troubles = store.troubles();
+    let troubles = troubles.map_or(String::new(), |text| format!("; {text}; all tried again"));
+    Some(format!(
+        "{samples} samples in {reads} reads ({bytes}); a read took {mean} on average, p95 {p95}{troubles}"
+    ))
 }
 
 /// The last epoch's accuracy, and that on what was held out.

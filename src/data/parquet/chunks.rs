@@ -2,10 +2,11 @@
 //!
 //! Invariants: a range that is not in the file is refused before there is memory for it; readers of several threads do
 //! not share a place in the file; a dictionary has no more values than its page has room for; a decoder that panics is
-//! an error. May use: `data::{error, window}`.
+//! an error. May use: `data::{error, objects, window}`.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -24,6 +25,7 @@ use parquet::schema::types::ColumnDescPtr;
 
 use super::text;
 use crate::DataError;
+use crate::objects::{Object, is_url};
 use crate::window::open_regular;
 
 /// Where the bytes of a file are. A clone names the same.
@@ -31,12 +33,45 @@ use crate::window::open_regular;
 pub(super) enum Place {
     File(Arc<File>, u64),
     Memory(Bytes),
+    Object(Object),
+    /// The part of an object from this byte on, and the object's size.
+    Part(Bytes, u64, u64),
 }
 
 impl Place {
     pub(super) fn open(path: &Path) -> std::result::Result<Place, DataError> {
+        if is_url(path) {
+            return Ok(Place::Object(Object::open(path)?));
+        }
         let (file, size) = open_regular(path)?;
         Ok(Place::File(Arc::new(file), size))
+    }
+
+    /// The same with what lies in `range` fetched, where others would ask a store for each page of it.
+    fn fetched(&self, range: Range<u64>) -> std::result::Result<Place, String> {
+        let Place::Object(object) = self else {
+            return Ok(self.clone());
+        };
+        self.check(range.start, range.end.saturating_sub(range.start))
+            .map_err(text)?;
+        let bytes = object
+            .read(range.clone())
+            .map_err(|fault| fault.to_string())?;
+        Ok(Place::Part(bytes, range.start, object.size()))
+    }
+
+    /// Bytes of a part that begins at `first`.
+    fn of_part(part: &Bytes, first: u64, start: u64, length: Option<usize>) -> Result<Bytes> {
+        let from = start.checked_sub(first).map(|from| from as usize);
+        let range = from.and_then(|from| {
+            let end = length.map_or(Some(part.len()), |length| from.checked_add(length))?;
+            (from <= end && end <= part.len()).then_some(from..end)
+        });
+        range.map(|range| part.slice(range)).ok_or_else(|| {
+            ParquetError::EOF(format!(
+                "a page lies outside of its column chunk, at byte {start}"
+            ))
+        })
     }
 
     fn check(&self, start: u64, length: u64) -> Result<()> {
@@ -58,6 +93,8 @@ impl Length for Place {
         match self {
             Place::File(_, size) => *size,
             Place::Memory(bytes) => bytes.len() as u64,
+            Place::Object(object) => object.size(),
+            Place::Part(_, _, size) => *size,
         }
     }
 }
@@ -70,6 +107,14 @@ impl ChunkReader for Place {
         Ok(match self {
             Place::File(file, _) => Box::new(BufReader::new(From(file.clone(), start))),
             Place::Memory(bytes) => Box::new(bytes.slice(start as usize..).reader()),
+            // Whoever reads on asks for a part.
+            Place::Object(object) => {
+                let end = object.size().min(start + READ_BYTES);
+                Box::new(object.read(start..end).map_err(external)?.reader())
+            }
+            Place::Part(part, first, _) => {
+                Box::new(Place::of_part(part, *first, start, None)?.reader())
+            }
         })
     }
 
@@ -82,8 +127,17 @@ impl ChunkReader for Place {
                 Ok(bytes.into())
             }
             Place::Memory(bytes) => Ok(bytes.slice(start as usize..start as usize + length)),
+            Place::Object(object) => object.read(start..start + length as u64).map_err(external),
+            Place::Part(part, first, _) => Place::of_part(part, *first, start, Some(length)),
         }
     }
+}
+
+/// Asked for where it is not known how much is read.
+const READ_BYTES: u64 = 64 << 10;
+
+fn external(fault: crate::objects::StoreFault) -> ParquetError {
+    ParquetError::External(Box::new(fault))
 }
 
 /// Reads a file from a place of its own.
@@ -116,7 +170,9 @@ pub(super) fn column<D: DataType>(
 ) -> std::result::Result<Vec<Option<D::T>>, String> {
     let chunk = group.column(number);
     let rows = usize::try_from(group.num_rows()).map_err(|error| error.to_string())?;
-    let pages = SerializedPageReader::new(Arc::new(place.clone()), chunk, rows, None);
+    let (start, length) = chunk.byte_range();
+    let place = place.fetched(start..start.saturating_add(length))?;
+    let pages = SerializedPageReader::new(Arc::new(place), chunk, rows, None);
     let pages = Box::new(CheckedPages(pages.map_err(text)?));
     let descriptor: ColumnDescPtr = chunk.column_descr_ptr();
     let present = descriptor.max_def_level();

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use super::layout::{Fault, Header, IndexEntry, Part, RecordKind, VERSION};
 use super::layout::{StringTable, check_crc, parse_index};
 use crate::DataError;
+use crate::objects::{Object, is_url};
 use set::{check_set, shard_paths};
 use source::ByteSource;
 
@@ -70,8 +71,13 @@ impl Shard {
     }
 }
 
-pub(super) fn open_file(path: &Path) -> Result<File, DataError> {
-    File::open(path).map_err(DataError::io("open", path))
+pub(super) fn open_file(path: &Path) -> Result<Box<dyn ByteSource>, DataError> {
+    match is_url(path) {
+        true => Ok(Box::new(Object::open(path)?)),
+        false => Ok(Box::new(
+            File::open(path).map_err(DataError::io("open", path))?,
+        )),
+    }
 }
 
 pub(super) fn broken(path: &Path, fault: &Fault) -> DataError {
@@ -154,7 +160,7 @@ impl ShardFile {
 
     /// Path of record `number` before it was packed, read from the file; `None` where that cannot be read any more.
     fn record_name(&self, number: usize) -> Option<String> {
-        let (file, names) = (File::open(&self.path).ok()?, self.header.names);
+        let (file, names) = (open_file(&self.path).ok()?, self.header.names);
         let word = |number: u64| {
             let at = names.offset + number * 4;
             let bytes = file.read(at..at + 4, Part::Names).ok()?;

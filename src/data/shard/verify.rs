@@ -6,7 +6,6 @@
 //! May use: `data::error`, `shard::{layout, reader}`.
 
 use std::fmt;
-use std::fs::File;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -122,7 +121,7 @@ pub fn verify(
 /// The checks of one file.
 struct Checks<'a> {
     path: &'a Path,
-    file: File,
+    file: Box<dyn ByteSource>,
     jobs: usize,
     advance: &'a (dyn Fn(u64) + Sync),
     stop: &'a (dyn Fn() -> bool + Sync),

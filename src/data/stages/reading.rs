@@ -3,14 +3,16 @@
 //! Samples are files of their own, or parts of a few large ones. Invariants: buffers are used again, so that a
 //! steady state allocates nothing; what a sample needs is in memory when it is handed on, so that the read stage pays
 //! for the disk and nobody else does. A file that cannot be opened, and bytes that cannot be read, cost the samples that
-//! lie there and no others. May use: `stages::{mapping, spare}`, `page_cache`, `parquet`.
+//! lie there and no others. May use: `stages::{mapping, spare}`, `objects`, `page_cache`, `parquet`.
 
 use super::mapping::{MapError, MappedFile};
 use super::spare::Spare;
+use crate::objects::{StoreFault, is_url};
 use crate::page_cache;
 use crate::parquet::{Row, Tables};
+use bytes::Bytes;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use stallscope_core::timeline::Bytes;
+use stallscope_core::timeline::Bytes as ByteCount;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -18,7 +20,12 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod fetching;
 mod memory;
+
+use fetching::Fetching;
+
+pub use fetching::Wanted;
 
 /// How files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -54,7 +61,7 @@ pub enum ReadError {
     Direct { path: PathBuf, source: io::Error },
     #[error(
         "the picture in {path} has {bytes} bytes, more than the limit of {}; remove it from the data set",
-        Bytes(MOST_FILE_BYTES)
+        ByteCount(MOST_FILE_BYTES)
     )]
     TooLong { path: PathBuf, bytes: u64 },
     #[error("cannot read row {row} of {path}: {what}; fetch the file again, or write it again")]
@@ -63,6 +70,10 @@ pub enum ReadError {
         row: u64,
         what: String,
     },
+    #[error("cannot read {path}: {fault}")]
+    Store { path: PathBuf, fault: StoreFault },
+    #[error(transparent)]
+    Object(Box<crate::DataError>),
     #[error("{path} shrank while it was being read; leave the data set alone during a run")]
     Shrank { path: PathBuf },
     #[error(
@@ -115,6 +126,7 @@ enum Opened {
         tables: Arc<Tables>,
         in_memory: bool,
     },
+    Objects(Fetching),
 }
 
 /// A sample's bytes, until they are given back.
@@ -124,6 +136,8 @@ pub enum Encoded {
     Mapped(MappedFile),
     /// A part of a file that is mapped, or of one in memory.
     Part { file: usize, range: Range<usize> },
+    /// From a store.
+    Fetched(Bytes),
     /// In a page of a table.
     Row(Row),
     /// In a buffer.
@@ -152,8 +166,12 @@ impl Reader {
         mode: ReadMode,
         paths: impl Iterator<Item = &'a Path>,
     ) -> Result<Reader, ReadError> {
+        let mut paths = paths.peekable();
         let opened = match mode {
             ReadMode::Ram => Opened::Memory(memory::load(&paths.collect::<Vec<_>>())?),
+            _ if paths.peek().is_some_and(|path| is_url(path)) => {
+                Opened::Objects(Fetching::new(1, false))
+            }
             _ => Opened::Files(Vec::new()),
         };
         // Within a file of one sample everything is read, front to back.
@@ -171,6 +189,9 @@ impl Reader {
         paths: &[PathBuf],
     ) -> Result<Reader, ReadError> {
         let opened = match mode {
+            _ if mode != ReadMode::Ram && paths.first().is_some_and(|path| is_url(path)) => {
+                Opened::Objects(Fetching::new(1, access == Access::Sequential))
+            }
             ReadMode::Mmap => Opened::Maps(open_first(MOST_MAPS, paths, |path| {
                 let map = MappedFile::open_shared(path)?;
                 map.advise(access);
@@ -219,6 +240,41 @@ impl Reader {
         }
     }
 
+    /// The same with at most `requests` to a store at a time, if the samples lie in one.
+    #[must_use]
+    pub fn with_requests(mut self, requests: usize) -> Reader {
+        if matches!(self.opened, Opened::Objects(_)) {
+            let follows = self.access == Access::Sequential;
+            self.opened = Opened::Objects(Fetching::new(requests, follows));
+        }
+        self
+    }
+
+    /// Another reader of the same samples, for another order, where this one has asked for some; else `None`.
+    pub fn for_another_order(&self) -> Option<Reader> {
+        let Opened::Objects(fetching) = &self.opened else {
+            return None;
+        };
+        let opened = Opened::Objects(fetching.again());
+        Some(Reader::new(self.mode, self.access, opened))
+    }
+
+    /// How many samples ahead it is worth to ask a store for, and for how many there is room now; `None` where the
+    /// samples lie in files.
+    pub fn room_for_requests(&self) -> Option<(usize, usize)> {
+        match &self.opened {
+            Opened::Objects(fetching) => Some(fetching.distance_and_room()),
+            _ => None,
+        }
+    }
+
+    /// Asks a store for the samples `wanted`, in their order, which are read soon.
+    pub fn ask<'a>(&self, wanted: impl Iterator<Item = Wanted<'a>>) {
+        if let Opened::Objects(fetching) = &self.opened {
+            fetching.ask(wanted);
+        }
+    }
+
     /// Reads the file number `file`, which is at `path` and one sample's own.
     ///
     /// # Errors
@@ -229,6 +285,9 @@ impl Reader {
                 let range = 0..files.get(file).map_or(0, Vec::len);
                 check_length(path, range.len() as u64)?;
                 Ok(Encoded::Part { file, range })
+            }
+            (Opened::Objects(fetching), _) => {
+                fetching.take((file, path, None)).map(Encoded::Fetched)
             }
             (_, ReadMode::Pread | ReadMode::Direct) => {
                 let opened = open(path, self.mode)?;
@@ -274,6 +333,10 @@ impl Reader {
                 None => return self.mapped(MappedFile::open_part(path, extent)?, path),
             },
             Opened::Memory(files) => files.get(file).map_or(0, Vec::len),
+            Opened::Objects(fetching) => {
+                let fetched = fetching.take((file, path, Some(extent)));
+                return fetched.map(Encoded::Fetched);
+            }
             Opened::Tables { tables, .. } => {
                 let picture = tables.picture(file, extent.offset as usize);
                 return picture.map(Encoded::Row).map_err(|what| ReadError::Row {
@@ -305,7 +368,8 @@ impl Reader {
             Some(_) => return,
         };
         let asked = match (&self.opened, self.mode) {
-            (Opened::Memory(_) | Opened::Tables { .. }, _) | (_, ReadMode::Direct) => Ok(()),
+            (Opened::Memory(_) | Opened::Tables { .. } | Opened::Objects(_), _)
+            | (_, ReadMode::Direct) => Ok(()),
             (Opened::Maps(maps), _) => {
                 if let Some(map) = maps.get(file).and_then(Option::as_ref) {
                     map.read_ahead(offset as usize..offset.saturating_add(bytes) as usize);
@@ -327,7 +391,7 @@ impl Reader {
         match &self.opened {
             Opened::Memory(_) => true,
             Opened::Tables { in_memory, .. } => *in_memory,
-            Opened::Maps(_) | Opened::Files(_) => false,
+            Opened::Maps(_) | Opened::Files(_) | Opened::Objects(_) => false,
         }
     }
 
@@ -336,6 +400,7 @@ impl Reader {
         match (encoded, &self.opened) {
             (Encoded::Mapped(mapped), _) => mapped.bytes(),
             (Encoded::Row(row), _) => row.bytes(),
+            (Encoded::Fetched(bytes), _) => bytes,
             (Encoded::Buffer { buffer, range }, _) => &buffer[range.clone()],
             (Encoded::Part { file, range }, Opened::Maps(maps)) => {
                 let map = maps.get(*file).and_then(Option::as_ref);
@@ -350,7 +415,7 @@ impl Reader {
     pub fn is_private(&self, encoded: &Encoded) -> bool {
         match encoded {
             Encoded::Mapped(mapped) => !mapped.is_mapped(),
-            Encoded::Buffer { .. } | Encoded::Row(_) => true,
+            Encoded::Buffer { .. } | Encoded::Row(_) | Encoded::Fetched(_) => true,
             Encoded::Part { .. } => !matches!(self.opened, Opened::Maps(_)),
         }
     }

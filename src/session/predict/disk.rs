@@ -13,7 +13,9 @@ pub(super) fn storage(
     plan: &Plan,
     what_if: WhatIf,
 ) -> Option<Storage> {
-    let storage = config.pipeline.storage?;
+    let Some(storage) = config.pipeline.storage else {
+        return store(from, config);
+    };
     let (requests, seeks) =
         requests_and_seeks(config, plan.batch_size, plan.claim_size, from.data.samples);
     let read = from.profile.service(Stage::READ);
@@ -26,6 +28,20 @@ pub(super) fn storage(
         latency: storage.latency_ns as f64,
         requests_per_sample: requests,
         taken_per_sample: storage.seek_ns as f64 * seeks + transfer,
+        in_flight: 1,
+        is_beside: false,
+    })
+}
+
+/// The object storage that the measured run has read from, with the requests that `config` allows.
+fn store(from: &Predictor, config: &Resolved) -> Option<Storage> {
+    let store = from.data.store.filter(|store| store.reads > 0)?;
+    Some(Storage {
+        latency: store.mean_ns.0 as f64,
+        requests_per_sample: (store.reads as f64 / store.samples.max(1) as f64).min(1.0),
+        taken_per_sample: 0.0,
+        in_flight: config.pipeline.read.requests,
+        is_beside: true,
     })
 }
 

@@ -106,7 +106,10 @@ fn costs_and_device(
         let took = storage.latency * storage.requests_per_sample + storage.taken_per_sample;
         if let Some(read) = costs.samples.first_mut() {
             let computed = read.computed.mean();
-            let work = computed.min((computed + read.waited.mean() - took).max(0.0));
+            let work = match storage.is_beside {
+                true => computed,
+                false => computed.min((computed + read.waited.mean() - took).max(0.0)),
+            };
             *read = SampleCosts::computing(Costs::fixed(work));
         }
     }

@@ -104,6 +104,7 @@ mod tests {
             samples: 960,
             sample_bytes: 0,
             claim_samples: 1,
+            ..DataReport::default()
         };
         report.profile = Some(Profile {
             samples_per_step: 32.0,

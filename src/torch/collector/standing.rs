@@ -40,6 +40,7 @@ impl Account<'_> {
             samples: costs.loader.samples.unwrap_or(0) as usize,
             sample_bytes: 0,
             claim_samples: 1,
+            ..DataReport::default()
         };
         report.undeclared_parts = translation.late_parts();
         if let Some(pipeline) = translation.pipeline() {

@@ -148,7 +148,7 @@ impl Simulation<'_> {
     }
 
     /// What a claim waits at a stage from now on.
-    fn wait_length(&mut self, stage: usize, samples: u32) -> f64 {
+    fn wait_length(&mut self, thread: u32, stage: usize, samples: u32) -> f64 {
         let count = f64::from(samples);
         let now = self.clock.now();
         let shared = { self.shared.as_ref() }.filter(|_| stage == 0);
@@ -156,16 +156,38 @@ impl Simulation<'_> {
         let Some(storage) = self.scenario.storage.filter(|_| stage == 0) else {
             return shared.max(self.deals.waits[stage].next() * count);
         };
-        let ready = now + storage.latency * storage.requests_per_sample * count;
-        let taken = storage.taken_per_sample * count;
-        let mut done = ready;
-        if taken > 0.0 {
-            done = ready.max(self.disk_free_at) + taken;
-            self.disk_free_at = done;
+        let requests = storage.requests_per_sample * count;
+        if storage.in_flight > 1 {
+            // What comes later was asked for before; a request may be for several claims.
+            let ahead = (storage.in_flight as f64 / requests.max(1e-9)).max(1.0);
+            let (line, ahead) = match self.threads[thread as usize].role {
+                Role::Samples(_) => (0, ahead * self.scenario.readers() as f64),
+                _ => (thread as usize, ahead),
+            };
+            while (self.asked[line].len() as f64) < ahead {
+                let ready = now + storage.latency * requests.max(1.0);
+                let done = self.transferred(ready, storage.taken_per_sample * count);
+                self.asked[line].push_back(done);
+            }
+            let done = self.asked[line].pop_front().unwrap_or(now);
+            return (done - now).max(shared);
         }
-        // The read itself is part of the disk's time.
-        let own = self.first_mean * count;
+        let ready = now + storage.latency * requests;
+        let done = self.transferred(ready, storage.taken_per_sample * count);
+        let own = match storage.is_beside {
+            true => 0.0,
+            false => self.first_mean * count,
+        };
         (done - now - own).max(shared)
+    }
+
+    /// When a disk that can begin at `ready` is done with what takes it up for so long.
+    fn transferred(&mut self, ready: f64, taken: f64) -> f64 {
+        if taken <= 0.0 {
+            return ready;
+        }
+        self.disk_free_at = ready.max(self.disk_free_at) + taken;
+        self.disk_free_at
     }
 
     /// A whole-batch worker, or the trainer's thread in its place, begins a batch.
@@ -220,7 +242,7 @@ impl Simulation<'_> {
 
     /// `thread` waits at `stage` with a claim of `samples` samples.
     fn wait(&mut self, thread: u32, stage: usize, samples: u32) {
-        let wait = self.wait_length(stage, samples);
+        let wait = self.wait_length(thread, stage, samples);
         if wait <= 0.0 {
             return self.waited(thread);
         }

@@ -152,7 +152,7 @@ pub struct Background {
     pub longest_rest: f64,
 }
 
-/// A disk for which the first stage waits; that stage's own costs are part of it.
+/// A disk or store for which the first stage waits.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Storage {
     /// Nanoseconds of each request, side by side.
@@ -161,6 +161,19 @@ pub struct Storage {
     pub requests_per_sample: f64,
     /// Nanoseconds that the disk is taken up by each sample, one at a time.
     pub taken_per_sample: f64,
+    /// Requests that a thread has under way for samples to come; 1 where it waits for each.
+    pub in_flight: usize,
+    /// The first stage's own costs come beside it, and are no part of it.
+    pub is_beside: bool,
+}
+
+impl Storage {
+    /// Nanoseconds that a thread waits for each sample, where nobody else is in the way; `computed` of its own it does.
+    pub fn wait(&self, computed: f64) -> f64 {
+        let latency = self.latency * self.requests_per_sample / self.in_flight.max(1) as f64;
+        let own = if self.is_beside { 0.0 } else { computed };
+        (latency + self.taken_per_sample - own).max(0.0)
+    }
 }
 
 /// What executes steps.
@@ -270,6 +283,14 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Threads of the first stage.
+    pub(super) fn readers(&self) -> usize {
+        match &self.layout {
+            Layout::PerStage { samples, .. } => samples.first().map_or(1, |stage| stage.workers),
+            Layout::WholeBatch { .. } => 1,
+        }
+    }
+
     /// Whether the trainer's thread loads for itself.
     pub(super) fn is_inline(&self) -> bool {
         self.layout.is_inline()
@@ -286,10 +307,7 @@ impl Scenario {
         let mean = |of: fn(&SampleCosts) -> &Costs| own.map_or(0.0, |own| of(own).mean());
         match self.storage.filter(|_| place == 0) {
             None => mean(|own| &own.waited),
-            Some(storage) => {
-                let disk = storage.latency * storage.requests_per_sample + storage.taken_per_sample;
-                (disk - mean(|own| &own.computed)).max(0.0)
-            }
+            Some(storage) => storage.wait(mean(|own| &own.computed)),
         }
     }
 }

@@ -202,6 +202,8 @@ pub(super) struct Simulation<'a> {
     /// Mean nanoseconds that a sample computes at the first.
     pub(super) first_mean: f64,
     pub(super) disk_free_at: f64,
+    /// When what was asked for ahead is there, in the order of claims: the first for threads that share it.
+    pub(super) asked: Vec<VecDeque<f64>>,
     /// What it shares with other ranks, where it is one of several.
     pub(super) shared: Option<super::together::Shared>,
     /// When the process's other threads were done last.
@@ -291,6 +293,7 @@ impl<'a> Simulation<'a> {
             waking_is_free: scenario.waking.is_free(),
             first_mean: costs.samples.first().map_or(0.0, |own| own.computed.mean()),
             disk_free_at: 0.0,
+            asked: vec![VecDeque::new(); threads.len()],
             shared: None,
             rested_since: 0.0,
             outlet: super::loader::Outlet::new(scenario),

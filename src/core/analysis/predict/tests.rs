@@ -25,6 +25,8 @@ pub(super) fn workers(num_workers: usize, cores: f64, latency: f64) -> Scenario 
         cores,
         others: 0.0,
         storage: (latency > 0.0).then_some(Storage {
+            in_flight: 1,
+            is_beside: false,
             latency,
             requests_per_sample: 1.0,
             taken_per_sample: 0.0,

@@ -2,13 +2,14 @@
 //!
 //! Invariants: files whose names begin with a dot or do not end in `.shard` are not looked at.
 //!
-//! May use: `data::error`, `shard::{layout, reader}`.
+//! May use: `data::{error, objects}`, `shard::{layout, reader}`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::ShardFile;
 use crate::DataError;
+use crate::objects::{self, is_url};
 use crate::shard::layout::Header;
 
 /// The ending of finished shards.
@@ -18,10 +19,14 @@ const LISTED: usize = 5;
 
 /// `path` itself where it is a file, otherwise the shards in it, sorted by name.
 pub(in crate::shard) fn shard_paths(path: &Path) -> Result<Vec<PathBuf>, DataError> {
-    if path.is_file() {
+    let is_file = match is_url(path) {
+        true => objects::find(path)?.is_some(),
+        false => path.is_file(),
+    };
+    if is_file {
         return Ok(vec![path.to_path_buf()]);
     }
-    if !path.is_dir() {
+    if !is_url(path) && !path.is_dir() {
         let path = path.to_path_buf();
         return Err(DataError::MissingShardSet { path });
     }
@@ -36,6 +41,14 @@ pub(in crate::shard) fn shard_paths(path: &Path) -> Result<Vec<PathBuf>, DataErr
 /// The shards in `folder`, sorted by name; none is not an error.
 pub(in crate::shard) fn folder_shards(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let mut paths = Vec::new();
+    if is_url(folder) {
+        let listed = objects::list(folder, false)?.into_iter();
+        let files = listed.filter(|listed| !listed.is_folder && !listed.key.starts_with('.'));
+        let files = files.map(|listed| objects::below(folder, &listed.key));
+        paths.extend(files.filter(|path| path.extension().is_some_and(|end| end == EXTENSION)));
+        paths.sort_unstable();
+        return Ok(paths);
+    }
     for entry in fs::read_dir(folder).map_err(DataError::io("list", folder))? {
         let path = entry.map_err(DataError::io("list", folder))?.path();
         let is_hidden = path

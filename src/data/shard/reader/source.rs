@@ -2,16 +2,17 @@
 //!
 //! Invariants: memory is asked for only once the range is known to lie within the source.
 //!
-//! May use: `shard::layout`.
+//! May use: `data::objects`, `shard::layout`.
 
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use crate::objects::Object;
 use crate::shard::layout::{Fault, Part};
 
 /// Bytes that can be read from any place.
-pub(in crate::shard) trait ByteSource {
+pub(in crate::shard) trait ByteSource: Send + Sync {
     /// How many there are; none where that cannot be found out.
     fn bytes(&self) -> u64;
 
@@ -55,6 +56,28 @@ impl ByteSource for File {
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
         self.read_exact_at(buffer, offset)
             .map_err(|error| error.to_string())
+    }
+}
+
+impl ByteSource for Box<dyn ByteSource> {
+    fn bytes(&self) -> u64 {
+        (**self).bytes()
+    }
+
+    fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
+        (**self).fill(offset, buffer)
+    }
+}
+
+impl ByteSource for Object {
+    fn bytes(&self) -> u64 {
+        self.size()
+    }
+
+    fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
+        let bytes = Object::read(self, offset..offset + buffer.len() as u64);
+        buffer.copy_from_slice(&bytes.map_err(|fault| fault.to_string())?);
+        Ok(())
     }
 }
 

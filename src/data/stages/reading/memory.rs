@@ -1,6 +1,7 @@
-//! Whole files in memory before a run. May use: `stages::reading` for its errors, `machine`.
+//! Whole files in memory before a run. May use: `stages::reading` for its errors, `objects`, `machine`.
 
 use super::{ReadError, io_error};
+use crate::objects::{Object, is_url};
 use stallscope_core::machine::memory_to_fill_bytes;
 use std::fs::{self, File};
 use std::io::Read;
@@ -19,7 +20,10 @@ const THREADS: usize = 8;
 pub(super) fn check(paths: &[&Path]) -> Result<(), ReadError> {
     let mut needed = 0;
     for path in paths {
-        needed += fs::metadata(path).map_err(io_error("stat", path))?.len();
+        needed += match is_url(path) {
+            true => opened(path)?.size(),
+            false => fs::metadata(path).map_err(io_error("stat", path))?.len(),
+        };
     }
     if let Some(available) = memory_to_fill_bytes()
         && needed > available
@@ -64,7 +68,20 @@ pub(super) fn load(paths: &[&Path]) -> Result<Vec<Vec<u8>>, ReadError> {
     Ok(files)
 }
 
+fn opened(url: &Path) -> Result<Object, ReadError> {
+    Object::open(url).map_err(|error| ReadError::Object(error.into()))
+}
+
 fn read_whole(path: &Path) -> Result<Vec<u8>, ReadError> {
+    if is_url(path) {
+        let object = opened(path)?;
+        let bytes = object.read(0..object.size());
+        let bytes = bytes.map_err(|fault| ReadError::Store {
+            path: path.to_path_buf(),
+            fault,
+        });
+        return Ok(bytes?.into());
+    }
     let mut file = File::open(path).map_err(io_error("open", path))?;
     let length = file.metadata().map_err(io_error("stat", path))?.len();
     let mut bytes = Vec::with_capacity(length as usize);
