@@ -97,6 +97,8 @@ fn scenarios() -> [(&'static str, Scenario); 5] {
     let many = images(pool(512), 256.0, 0.2e6);
     let on_disk = Scenario {
         storage: Some(Storage {
+            in_flight: 1,
+            is_beside: false,
             latency: 2_000.0 * US,
             requests_per_sample: 1.0,
             taken_per_sample: US,

@@ -67,7 +67,6 @@ async def serve(client, to_client, backend, latency, plan, counts):
             fault = plan() if is_read else plan("expired")
             if is_read:
                 counts["reads"] = counts.get("reads", 0) + 1
-                await asyncio.sleep(max(0, began + latency - asyncio.get_running_loop().time()))
             if fault in ("throttle", "expired"):
                 counts[fault] = counts.get(fault, 0) + 1
                 status = {"throttle": ("503 Slow Down", "SlowDown"), "expired": ("400 Bad Request", "ExpiredToken")}
@@ -84,6 +83,8 @@ async def serve(client, to_client, backend, latency, plan, counts):
                 size = await upstream[0].readline()
                 body += size + await upstream[0].readexactly(int(size, 16) + 2)
                 chunked = int(size, 16) > 0
+            if is_read:
+                await asyncio.sleep(max(0, began + latency - asyncio.get_running_loop().time()))
             if fault == "cut":
                 counts[fault] = counts.get(fault, 0) + 1
                 to_client.write(answer + body[: len(body) // 2])
@@ -221,22 +222,20 @@ def run(program, env, folder, *sets, path="shards", check=True):
     return done, report, out
 
 
-def predicted(program, out, requests):
-    done = subprocess.run([program, "predict", str(out), "--json", "--set", f"read.requests={requests}"], capture_output=True,
-                          text=True, check=True)
-    rate = json.loads(done.stdout)
-    rate = rate.get("prediction", rate)
-    return rate
+def predicted(program, out, *sets):
+    words = [word for one in sets for word in ("--set", one)]
+    done = subprocess.run([program, "predict", str(out), "--json", *words], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["prediction"]["samples_per_second"]["value"]
 
 
 def measure(args, folder, port):
     latency = args.latency / 1000
     all_requests = [1, 2, 4, 8, 16, 32, 64]
     with proxied(port, latency) as (env, _):
-        rates, runs = {}, {}
+        rates, runs, sets = {}, {}, {}
         for requests in all_requests:
-            steps = max(10, min(60, int(requests / latency * 6 / 32)))
-            _, report, out = run(args.program, env, folder, f"read.requests={requests}", f"steps={steps}")
+            sets[requests] = [f"read.requests={requests}", f"steps={max(8, int(requests / latency * 8 / 32))}"]
+            _, report, out = run(args.program, env, folder, *sets[requests])
             rates[requests], runs[requests] = report["samples_per_second"], report["data"]["store"]
             kept = folder / f"kept-{requests}"
             shutil.rmtree(kept, ignore_errors=True)
@@ -244,9 +243,7 @@ def measure(args, folder, port):
     print(f"requests  images/s  requests/latency  ratio  mean read ms   predicted from 8  ratio  ({args.server}, {args.latency} ms)")
     for requests in all_requests:
         ideal = requests / latency
-        foretold = predicted(args.program, folder / "kept-8", requests)
-        foretold = foretold["samples_per_second"]
-        foretold = foretold.get("estimate", foretold.get("expected", foretold)) if isinstance(foretold, dict) else foretold
+        foretold = predicted(args.program, folder / "kept-8", *sets[requests])
         rate = rates[requests]
         print(f"{requests:8} {rate:9.1f} {ideal:17.1f} {rate / ideal:6.3f} {runs[requests]['mean_ns'] / 1e6:13.2f} "
               f"{foretold:18.1f} {foretold / rate:6.3f}", flush=True)
@@ -290,7 +287,7 @@ else:
             if self.store is None:
                 self.store = s3fs.S3FileSystem(skip_instance_cache=True)
             shard, at, size = self.places[i]
-            return take(Image.open(io.BytesIO(self.store.cat_file(shard, at, at + size))).convert("RGB")), i % 10
+            return take(Image.open(io.BytesIO(self.store.cat_file(shard, start=at, end=at + size))).convert("RGB")), i % 10
     loader = torch.utils.data.DataLoader(Pictures(), batch_size=32, num_workers=2, shuffle=True)
 count, began = 0, None
 for number, (pictures, _) in enumerate(loader):

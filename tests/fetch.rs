@@ -3,8 +3,9 @@
 
 mod file_server;
 mod program;
+mod tar_entry;
 
-use file_server::files::{One, gzipped, known, noise, release, tar_entry};
+use file_server::files::{One, gzipped, known, noise, release};
 use file_server::{FileServer, Manner};
 use program::stallscope;
 use stallscope::data::fetch::{
@@ -15,6 +16,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use tar_entry::tar_entry;
 
 fn kept(origin: &FetchedFrom) -> u64 {
     match origin {

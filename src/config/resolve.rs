@@ -216,6 +216,8 @@ impl Reader<'_> {
                 },
                 ahead: self.size("read.ahead"),
                 requests: self.size("read.requests"),
+                cache: self.optional("read.cache", Self::path),
+                cache_bytes: self.whole("read.cache_size"),
             },
             decode: DecodeConfig {
                 stage: self.stage("decode.workers", "decode.prefetch"),

@@ -204,7 +204,7 @@ pub enum OrderConfig {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReadConfig {
     #[serde(flatten)]
     pub stage: StageConfig,
@@ -213,6 +213,9 @@ pub struct ReadConfig {
     pub ahead: usize,
     /// To object storage, of each thread that reads.
     pub requests: usize,
+    /// A folder for samples from object storage.
+    pub cache: Option<PathBuf>,
+    pub cache_bytes: u64,
 }
 
 /// What is done to the data's pages in the page cache before the run.

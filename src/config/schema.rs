@@ -209,6 +209,13 @@ pub(super) const PIPELINE: &[Key] = &[
         "Requests to object storage that each thread which reads has under way: neighbours share one. It also bounds the \
          samples that wait to be decoded. Ignored for files.")
         .only_when(SOURCE_HAS_PHOTOS),
+    Key::new("read.cache", Kind::Path, Default::Unset("no cache"),
+        "A folder on a local disk that keeps samples fetched from object storage, for later epochs and runs. Delete it when \
+         you no longer need it.")
+        .only_when(SOURCE_HAS_PHOTOS),
+    Key::new("read.cache_size", Kind::Bytes { least: 1 }, Default::Toml("\"20GiB\""),
+        "How large `read.cache` may grow for this data set: when it is full, nothing more is kept.")
+        .only_when(SOURCE_HAS_PHOTOS),
     workers("decode.workers", "Threads that decode images."),
     prefetch("decode.prefetch", "16", "Capacity of the queue after decode, in samples."),
     Key::new("decode.decoder", Kind::Choice(&["image", TURBOJPEG, "nvjpeg"]), Default::Unset("`turbojpeg` if it is built in, else `image`"),

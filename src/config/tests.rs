@@ -88,6 +88,8 @@ fn defaults_fill_everything_but_the_source() {
             mode: ReadMode::Pread,
             ahead: 16,
             requests: 64,
+            cache: None,
+            cache_bytes: 20 << 30,
         }
     );
     assert_eq!(

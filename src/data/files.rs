@@ -33,8 +33,12 @@ pub(crate) fn data_files(
             files.paths.push(path.to_path_buf());
             return Ok(files);
         }
-        let listed = objects::list(path, false)?.into_iter();
-        let data = listed.filter(|listed| {
+        let listed = objects::list(path, false)?;
+        if listed.is_empty() {
+            let path = path.to_path_buf();
+            return Err(DataError::MissingFiles { path, want });
+        }
+        let data = listed.into_iter().filter(|listed| {
             !listed.is_folder && !listed.key.starts_with('.') && is_data(&listed.key)
         });
         files

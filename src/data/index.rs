@@ -7,12 +7,17 @@
 //!
 //! May use: `data::{error, parquet::tables, unpacking}`.
 
+mod kept;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::DataError;
 use super::parquet::Tables;
 use super::unpacking::Unpacked;
+
+pub use kept::IndexOptions;
+pub(crate) use kept::kept_or;
 
 /// A label is an output of the model: a larger one is the number of a picture, and no class.
 pub(crate) const LARGEST_LABEL: u32 = (1 << 20) - 1;

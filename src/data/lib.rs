@@ -42,7 +42,7 @@ pub use generate::{
     GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, MANIFEST_NAME, generate,
     generate_until, made_otherwise,
 };
-pub use index::{LeftOut, SampleIndex};
+pub use index::{IndexOptions, LeftOut, SampleIndex};
 pub use png_folder::write_png_folder;
 pub use recognition::{SourceKind, is_data, recognise};
 pub use shard::{RecordKind, ShardSet};

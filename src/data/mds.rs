@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use super::DataError;
 use super::files::{is_there, read_small};
-use super::index::SampleIndex;
+use super::index::{IndexOptions, SampleIndex, kept_or};
 use super::unpacking::{is_packed_or, unpacked_name};
 use super::window::{Source, WindowedFile};
 use listing::{Listing, ShardEntry};
@@ -28,11 +28,11 @@ pub const INDEX_NAME: &str = "index.json";
 /// What `source.path` must be, for messages.
 const WANT: &str = "a folder with an index.json of MDS shards";
 
-/// Indexes the shards of the folder `path`. With `skip_broken` damaged samples and shards are left out.
+/// Indexes the shards of the folder `path`. Where broken ones are to be skipped, damaged samples and shards are left out.
 ///
 /// # Errors
 /// No `index.json`, one of another format, no picture column; shards that are missing or damaged.
-pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
+pub fn open(path: &Path, options: IndexOptions) -> Result<SampleIndex, DataError> {
     let folder = match path.ends_with(INDEX_NAME) || path.is_file() {
         true => path.parent().unwrap_or(Path::new("")),
         false => path,
@@ -46,14 +46,21 @@ pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
         text => text.map_err(DataError::io("read", &list))?,
     };
     let listing = Listing::parse(&text).map_err(|what| broken(&list, 0, what))?;
-    let mut index = SampleIndex::default();
-    for entry in &listing.shards {
-        match add_file(&mut index, entry, folder, skip_broken) {
-            Err(error) if skip_broken => index.broken.push(error),
-            added => added?,
+    let shards = listing.shards.iter();
+    let mut files: Vec<PathBuf> = shards
+        .map(|entry| folder.join(&entry.raw_data.basename))
+        .collect();
+    files.push(list);
+    kept_or(options, "mds", &files, || {
+        let mut index = SampleIndex::default();
+        for entry in &listing.shards {
+            match add_file(&mut index, entry, folder, options.skip_broken) {
+                Err(error) if options.skip_broken => index.broken.push(error),
+                added => added?,
+            }
         }
-    }
-    index.finish(path, wanted)
+        index.finish(path, wanted)
+    })
 }
 
 /// Whether a file of this name is a shard, compressed or not.

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use super::DataError;
 
+mod cache;
 #[cfg(feature = "object-store")]
 mod client;
 #[cfg(feature = "object-store")]
@@ -27,6 +28,8 @@ mod store;
 #[path = "objects/absent.rs"]
 mod store;
 
+pub use cache::SampleCache;
+pub(crate) use cache::object_key;
 pub(crate) use store::{Object, Request};
 
 /// Bytes that are asked for at a time where much is read: larger requests of one connection are no faster.
@@ -37,8 +40,10 @@ const PARTS_AT_ONCE: usize = 8;
 /// What reading from stores took, in the whole process.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounts {
-    /// Samples that were taken from reads.
+    /// Samples that were taken.
     pub samples: u64,
+    /// How many of them lay in the cache.
+    pub cached: u64,
     /// Reads that were asked for and are over.
     pub reads: u64,
     /// Bytes of them.
@@ -114,9 +119,9 @@ pub fn version(url: &Path) -> Result<String, DataError> {
     Ok(Object::open(url)?.version())
 }
 
-/// Counts a sample that was taken from a read.
-pub(crate) fn count_sample() {
-    store::count_sample();
+/// Counts a sample that was taken, from a read or from the cache.
+pub(crate) fn count_sample(is_cached: bool) {
+    store::count_sample(is_cached);
 }
 
 /// `key` below `url`.

@@ -19,7 +19,7 @@ use parquet::errors::ParquetError;
 
 use super::DataError;
 use super::files::data_files;
-use super::index::{Sample, SampleIndex, label_of};
+use super::index::{IndexOptions, Sample, SampleIndex, kept_or, label_of};
 use super::stages::reading::allow_open_files;
 use chunks::{Place, guarded};
 use tables::Table;
@@ -34,41 +34,59 @@ pub fn is_name(name: &str) -> bool {
     name.ends_with(".parquet")
 }
 
-/// Opens `path`: one file, or a folder of them. With `skip_broken` damaged files are left out.
+/// Opens `path`: one file, or a folder of them. Where broken ones are to be skipped, damaged files are left out.
 ///
 /// # Errors
 /// Nothing there, no column of pictures, labels that only some rows have, and what is damaged.
-pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
+pub fn open(path: &Path, options: IndexOptions) -> Result<SampleIndex, DataError> {
     let files = data_files(path, is_name, WANT)?;
     // Each stays open.
     allow_open_files(files.paths.len());
-    let mut index = SampleIndex::default();
-    index.left_out.files = files.of_other_parts;
     let mut tables = Vec::new();
-    for file in files.paths {
-        let added = Place::open(&file).and_then(|place| add(&mut index, &mut tables, place, file));
-        match added {
-            Err(error) if skip_broken => index.broken.push(error),
-            added => added?,
+    // Of labels every page is read, and of files the footer alone.
+    let index = kept_or(options, "parquet", &files.paths, || {
+        let mut index = SampleIndex::default();
+        index.left_out.files = files.of_other_parts;
+        for file in &files.paths {
+            match open_table(file).and_then(|table| add(&mut index, &mut tables, table, file)) {
+                Err(error) if options.skip_broken => index.broken.push(error),
+                added => added?,
+            }
         }
+        finish(index, path)
+    })?;
+    if tables.is_empty() {
+        tables = files
+            .paths
+            .iter()
+            .map(|file| open_table(file))
+            .collect::<Result<_, _>>()?;
     }
-    finish(index, tables, path)
+    Ok(with_tables(index, tables))
+}
+
+fn broken(path: &Path, what: String) -> DataError {
+    DataError::BrokenFile {
+        path: path.to_path_buf(),
+        format: "a Parquet file with pictures",
+        offset: 0,
+        what,
+    }
+}
+
+fn open_table(path: &Path) -> Result<Table, DataError> {
+    let place = Place::open(path)?;
+    guarded(|| Table::open(place)).map_err(|what| broken(path, what))
 }
 
 /// Adds all rows of a file, or none.
 fn add(
     index: &mut SampleIndex,
     tables: &mut Vec<Table>,
-    place: Place,
-    path: PathBuf,
+    table: Table,
+    path: &Path,
 ) -> Result<(), DataError> {
-    let broken = |what| DataError::BrokenFile {
-        path: path.clone(),
-        format: "a Parquet file with pictures",
-        offset: 0,
-        what,
-    };
-    let table = guarded(|| Table::open(place)).map_err(broken)?;
+    let broken = |what| broken(path, what);
     let labels = guarded(|| table.labels()).map_err(broken)?;
     let labels = labels
         .into_iter()
@@ -81,19 +99,19 @@ fn add(
             label: labels.get(row).copied().flatten(),
             ..Sample::default()
         };
-        index.add(&sample, &path)
+        index.add(&sample, path)
     });
-    index.end_file(path.clone());
+    index.end_file(path.to_path_buf());
     tables.push(table);
     added
 }
 
-fn finish(
-    mut index: SampleIndex,
-    tables: Vec<Table>,
-    path: &Path,
-) -> Result<SampleIndex, DataError> {
+fn with_tables(mut index: SampleIndex, tables: Vec<Table>) -> SampleIndex {
     index.tables = Some(Arc::new(Tables::new(tables)));
+    index
+}
+
+fn finish(index: SampleIndex, path: &Path) -> Result<SampleIndex, DataError> {
     index.finish(path, || {
         "the picture must be in a row of a table".to_owned()
     })
@@ -108,8 +126,9 @@ pub fn open_bytes(bytes: &[u8]) -> Result<SampleIndex, DataError> {
     let mut index = SampleIndex::default();
     let place = Place::Memory(bytes::Bytes::copy_from_slice(bytes));
     let mut tables = Vec::new();
-    add(&mut index, &mut tables, place, path.clone())?;
-    finish(index, tables, &path)
+    let table = guarded(|| Table::open(place)).map_err(|what| broken(&path, what))?;
+    add(&mut index, &mut tables, table, &path)?;
+    Ok(with_tables(finish(index, &path)?, tables))
 }
 
 /// Rows of the first row group at `path`, whose pictures are decoded together.

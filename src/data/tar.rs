@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
-use super::files::data_files;
-use super::index::SampleIndex;
+use super::files::{DataFiles, data_files};
+use super::index::{IndexOptions, SampleIndex, kept_or};
 use super::unpacking::{is_packed_or, unpacked_name};
 use super::window::{Source, WindowedFile};
 use members::Members;
@@ -33,13 +33,12 @@ use samples::Samples;
 const WANT: &str = "a .tar file in the WebDataset layout";
 
 /// Indexes `path`: one tar file, or a folder whose visible `*.tar` files are the shards; compressed ones (`.tar.gz`, `.tgz`,
-/// `.tar.zst`) are unpacked first. With `skip_broken` a file that is
-/// broken is indexed up to where it is.
+/// `.tar.zst`) are unpacked first. A file that is broken is indexed up to where it is, if broken ones are to be skipped.
 ///
 /// # Errors
 /// Nothing there, labels that only some samples have, no image at all; files that are broken: not whole tar files, or
 /// with what cannot be read in place (sparse members), or with labels that are no numbers.
-pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
+pub fn open(path: &Path, options: IndexOptions) -> Result<SampleIndex, DataError> {
     let mut files = data_files(path, is_name, WANT)?;
     // Of a file that somebody has unpacked beside it.
     let there: BTreeSet<PathBuf> = files.paths.iter().cloned().collect();
@@ -47,10 +46,20 @@ pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         !unpacked_name(&name).is_some_and(|plain| there.contains(&file.with_file_name(plain)))
     });
+    kept_or(options, "tar", &files.paths, || {
+        index_files(&files, path, options.skip_broken)
+    })
+}
+
+fn index_files(
+    files: &DataFiles,
+    path: &Path,
+    skip_broken: bool,
+) -> Result<SampleIndex, DataError> {
     let mut index = SampleIndex::default();
     index.left_out.files = files.of_other_parts;
-    for file in files.paths {
-        let added = index.unpacked.plain(&file).and_then(|file| {
+    for file in &files.paths {
+        let added = index.unpacked.plain(file).and_then(|file| {
             let source = WindowedFile::open(&file)?;
             add(&mut index, file, source)
         });

@@ -16,8 +16,8 @@ mod wire;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
-use super::files::data_files;
-use super::index::{PictureSum, Sample, SampleIndex, label_of};
+use super::files::{DataFiles, data_files};
+use super::index::{IndexOptions, PictureSum, Sample, SampleIndex, kept_or, label_of};
 use super::window::{Source, WindowedFile};
 use example::Example;
 
@@ -28,13 +28,23 @@ const WANT: &str = "a TFRecord file (.tfrecord, or NAME-00000-of-00010)";
 const LENGTH: u64 = 8;
 const CRC: u64 = 4;
 
-/// Indexes `path`: one file, or a folder of them, whose names [`is_name`] knows. With `skip_broken` damaged records are
-/// left out, and the rest of a file behind a damaged length.
+/// Indexes `path`: one file, or a folder of them, whose names [`is_name`] knows. Where broken ones are to be skipped, damaged
+/// records are left out, and the rest of a file behind a damaged length.
 ///
 /// # Errors
 /// Nothing there, labels that only some samples have, no picture at all, and what is damaged.
-pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
+pub fn open(path: &Path, options: IndexOptions) -> Result<SampleIndex, DataError> {
     let files = data_files(path, is_name, WANT)?;
+    kept_or(options, "tfrecord", &files.paths, || {
+        index_files(&files, path, options.skip_broken)
+    })
+}
+
+fn index_files(
+    files: &DataFiles,
+    path: &Path,
+    skip_broken: bool,
+) -> Result<SampleIndex, DataError> {
     let mut index = SampleIndex::default();
     index.left_out.files = files.of_other_parts;
     let mut indexing = Indexing {
@@ -42,12 +52,12 @@ pub fn open(path: &Path, skip_broken: bool) -> Result<SampleIndex, DataError> {
         skip_broken,
         keys: Vec::new(),
     };
-    for file in files.paths {
-        match indexing.add_file(&file, WindowedFile::open(&file)) {
+    for file in &files.paths {
+        match indexing.add_file(file, WindowedFile::open(file)) {
             Err(error) if skip_broken => indexing.index.broken.push(error),
             added => added?,
         }
-        indexing.index.end_file(file);
+        indexing.index.end_file(file.clone());
     }
     let keys = indexing.keys;
     index.finish(path, || wanted(&keys))

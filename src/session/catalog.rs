@@ -5,7 +5,8 @@ use crate::data::shard::{Record, RecordFault, check_record};
 use crate::data::stages::reading::{Access, Encoded, Extent, ReadError, Reader};
 use crate::data::unpacking::Unpacked;
 use crate::data::{
-    DataError, ImageFolder, LeftOut, RecordKind, SampleIndex, ShardSet, mds, parquet, tar, tfrecord,
+    DataError, ImageFolder, IndexOptions, LeftOut, RecordKind, SampleIndex, ShardSet, mds, parquet,
+    tar, tfrecord,
 };
 use crate::pipeline::sampler::Order;
 use crate::timeline::Bytes;
@@ -25,23 +26,23 @@ impl Catalog {
     /// # Errors
     /// Data that is not there or not of that kind.
     pub fn open(kind: SourceKind, path: &Path) -> Result<Catalog, DataError> {
-        Catalog::open_with(kind, path, false)
+        Catalog::open_with(kind, path, IndexOptions::default())
     }
 
-    /// The same; with `skip_broken` a file that is broken is read up to where it is.
+    /// The same, indexed as `options` say.
     ///
     /// # Errors
     /// As of [`open`](Self::open).
     pub(super) fn open_with(
         kind: SourceKind,
         path: &Path,
-        skip_broken: bool,
+        options: IndexOptions,
     ) -> Result<Catalog, DataError> {
         Ok(match kind {
-            SourceKind::WebDataset => Catalog::Indexed(tar::open(path, skip_broken)?),
-            SourceKind::Tfrecord => Catalog::Indexed(tfrecord::open(path, skip_broken)?),
-            SourceKind::Mds => Catalog::Indexed(mds::open(path, skip_broken)?),
-            SourceKind::Parquet => Catalog::Indexed(parquet::open(path, skip_broken)?),
+            SourceKind::WebDataset => Catalog::Indexed(tar::open(path, options)?),
+            SourceKind::Tfrecord => Catalog::Indexed(tfrecord::open(path, options)?),
+            SourceKind::Mds => Catalog::Indexed(mds::open(path, options)?),
+            SourceKind::Parquet => Catalog::Indexed(parquet::open(path, options)?),
             SourceKind::Shard => Catalog::Shards(ShardSet::open(path)?),
             _ => Catalog::Folder(ImageFolder::open(path)?),
         })

@@ -3,6 +3,7 @@
 use super::catalog::Catalog;
 use super::error::SessionError;
 use crate::config::{PipelineConfig, Spatial as SpatialConfig};
+use crate::data::objects::{SampleCache, is_url};
 use crate::data::shard::Record;
 use crate::data::stages::decode::{
     DecodeError, DecodeOptions, Decoder, DeviceDecoder, Input, Rgb, RgbBuffer, View,
@@ -114,7 +115,7 @@ impl ImageWork {
             reader: Arc::new(
                 catalog
                     .reader(pipeline.read.mode, access)?
-                    .with_requests(requests(pipeline)),
+                    .with_requests(requests(pipeline), cache(pipeline)?),
             ),
             read_ahead: pipeline.read.ahead,
             plan,
@@ -357,6 +358,21 @@ fn requests(pipeline: &PipelineConfig) -> usize {
     pipeline.read.requests * threads.max(1)
 }
 
+/// Where samples from a store are kept.
+fn cache(pipeline: &PipelineConfig) -> Result<Option<Arc<SampleCache>>, SessionError> {
+    let url = &pipeline.source.path;
+    let Some(folder) = pipeline.read.cache.as_ref().filter(|_| is_url(url)) else {
+        return Ok(None);
+    };
+    let opened = SampleCache::open(folder, url, pipeline.read.cache_bytes);
+    let opened = opened.map_err(|source| SessionError::Io {
+        action: "open the cache",
+        path: folder.clone(),
+        source,
+    })?;
+    Ok(Some(Arc::new(opened)))
+}
+
 /// Decoded images in use at a time, as a rule: one for each worker of decode and preprocess, and two on
 /// their way.
 fn buffers_in_use(pipeline: &PipelineConfig) -> usize {
@@ -405,11 +421,14 @@ impl SampleWork for ImageWork {
             None => claim.ahead(self.read_ahead, usize::MAX, |later| {
                 self.catalog.read_ahead(&self.reader, later as usize);
             }),
-            Some((distance, room)) => {
-                // Its own first.
+            Some(_) => {
                 let mut soon = vec![sample];
-                claim.ahead(distance, room, |later| soon.push(later as usize));
                 self.catalog.ask(&self.reader, &soon);
+                if let Some((distance, room)) = self.reader.room_for_requests() {
+                    soon.clear();
+                    claim.ahead(distance, room, |later| soon.push(later as usize));
+                    self.catalog.ask(&self.reader, &soon);
+                }
             }
         }
         Ok(self.catalog.read(&self.reader, sample)?)

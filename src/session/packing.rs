@@ -8,7 +8,7 @@ use crate::data::shard::{PackOptions, PackSummary, RecordSize, RecordSource, pac
 use crate::data::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer, image_size};
 use crate::data::stages::fitting::Fitter;
 use crate::data::stages::reading::{Access, Reader};
-use crate::data::{DataError, RecordKind, is_data, recognise};
+use crate::data::{DataError, IndexOptions, RecordKind, is_data, recognise};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,11 @@ impl PackRequest<'_> {
             None if !is_data(self.source) => SourceKind::ImageFolder,
             None => recognise(self.source)?,
         };
-        let catalog = Catalog::open_with(kind, self.source, self.skip_bad)?;
+        let options = match self.skip_bad {
+            true => IndexOptions::SKIP_BROKEN,
+            false => IndexOptions::default(),
+        };
+        let catalog = Catalog::open_with(kind, self.source, options)?;
         let warnings = catalog.warnings();
         let reader = catalog.reader(ReadMode::Pread, Access::Sequential)?;
         let record_kind = match self.raw {

@@ -1,5 +1,6 @@
 //! The data set of a run, of whichever kind, and the disk it is read from where one is emulated.
 
+use super::calibration::cache_folder;
 use super::catalog::Catalog;
 use super::error::SessionError;
 use super::gpu_decoding::gpu_decoders;
@@ -13,7 +14,7 @@ use crate::config::{
 use crate::data::objects::{self, is_url};
 use crate::data::stages::reading::fit_in_memory;
 use crate::data::stages::storage::{EmulatedStorage, StorageSpec, Stored};
-use crate::data::{CifarKind, DataError, PublishedPart, SmallImages};
+use crate::data::{CifarKind, DataError, IndexOptions, PublishedPart, SmallImages};
 use crate::pipeline::{SampleWork, StopSignal};
 use crate::report::{StorageReport, StoreReport};
 use crate::timeline::{Clock, Nanos};
@@ -198,6 +199,7 @@ impl Source {
             let counts = objects::counts();
             StoreReport {
                 samples: counts.samples,
+                cached: counts.cached,
                 reads: counts.reads,
                 bytes: counts.bytes,
                 requests: counts.requests,
@@ -211,10 +213,18 @@ impl Source {
     }
 }
 
+/// Where indexes are kept, in the user's cache folder.
+const INDEXES: &str = "indexes";
+
 /// Where the photographs of `pipeline` lie.
 fn catalog(pipeline: &PipelineConfig) -> Result<Catalog, DataError> {
     let SourceConfig { kind, path } = &pipeline.source;
-    Catalog::open_with(*kind, path, pipeline.on_error == OnError::Skip)
+    let kept = cache_folder().map(|folder| folder.join(INDEXES));
+    let options = IndexOptions {
+        skip_broken: pipeline.on_error == OnError::Skip,
+        kept: kept.as_deref(),
+    };
+    Catalog::open_with(*kind, path, options)
 }
 
 fn cifar(kind: SourceKind) -> Option<CifarKind> {

@@ -67,6 +67,9 @@ pub struct DataReport {
 pub struct StoreReport {
     /// Samples that were read.
     pub samples: u64,
+    /// How many of them lay in the cache (`read.cache`).
+    #[serde(default)]
+    pub cached: u64,
     /// Reads.
     pub reads: u64,
     /// Bytes of them.

@@ -298,14 +298,18 @@ fn describe_storage(storage: &StorageReport) -> String {
 
 /// What reading from object storage took, and what went wrong.
 fn describe_store(report: &Report) -> Option<String> {
-    let store = report.data.store.filter(|store| store.reads > 0)?;
+    let store = report.data.store.filter(|store| store.samples > 0)?;
     let (samples, reads) = (store.samples, store.reads);
     let bytes = Bytes(store.bytes);
     let (mean, p95) = (store.mean_ns, store.p95_ns);
     let troubles = store.troubles();
     let troubles = troubles.map_or(String::new(), |text| format!("; {text}; all tried again"));
+    let cached = match store.cached {
+        0 => String::new(),
+        cached => format!("{cached} from the cache, "),
+    };
     Some(format!(
-        "{samples} samples in {reads} reads ({bytes}); a read took {mean} on average, p95 {p95}{troubles}"
+        "{samples} samples, {cached}in {reads} reads ({bytes}); a read took {mean} on average, p95 {p95}{troubles}"
     ))
 }
 

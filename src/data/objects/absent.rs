@@ -28,7 +28,7 @@ pub(super) fn counts() -> StoreCounts {
 
 pub(super) fn forget_counts() {}
 
-pub(super) fn count_sample() {}
+pub(super) fn count_sample(_: bool) {}
 
 /// There is none.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl Object {
         absent(url)
     }
 
-    pub(super) fn version(&self) -> String {
+    pub(crate) fn version(&self) -> String {
         match self.0 {}
     }
 

@@ -20,6 +20,7 @@ use super::StoreCounts;
 /// Of the process.
 pub(super) static COUNTS: Counts = Counts {
     samples: AtomicU64::new(0),
+    cached: AtomicU64::new(0),
     reads: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
     requests: AtomicU64::new(0),
@@ -32,6 +33,7 @@ pub(super) static COUNTS: Counts = Counts {
 /// Counters, and how long reads took.
 pub(super) struct Counts {
     samples: AtomicU64,
+    cached: AtomicU64,
     reads: AtomicU64,
     bytes: AtomicU64,
     requests: AtomicU64,
@@ -58,19 +60,21 @@ impl Counts {
                 *times = Histogram::new(3).ok();
             }
             if let Some(times) = times.as_mut() {
-                times.saturating_record(took.as_nanos() as u64);
+                times.record(took.as_nanos() as u64).ok();
             }
         }
     }
 
-    pub(super) fn add_sample(&self) {
+    pub(super) fn add_sample(&self, is_cached: bool) {
         self.samples.fetch_add(1, Ordering::Relaxed);
+        self.cached.fetch_add(is_cached.into(), Ordering::Relaxed);
     }
 
     /// Begins anew.
     pub(super) fn forget(&self) {
         let counters = [
             &self.samples,
+            &self.cached,
             &self.reads,
             &self.bytes,
             &self.requests,
@@ -92,6 +96,7 @@ impl Counts {
         let times = times.as_ref();
         StoreCounts {
             samples: count(&self.samples),
+            cached: count(&self.cached),
             reads: count(&self.reads),
             bytes: count(&self.bytes),
             requests: count(&self.requests),

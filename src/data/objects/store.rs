@@ -27,8 +27,8 @@ pub(super) fn forget_counts() {
     COUNTS.forget();
 }
 
-pub(super) fn count_sample() {
-    COUNTS.add_sample();
+pub(super) fn count_sample(is_cached: bool) {
+    COUNTS.add_sample(is_cached);
 }
 
 /// As [`super::list`].
@@ -165,7 +165,7 @@ impl Object {
     }
 
     /// What tells this version from others.
-    pub(super) fn version(&self) -> String {
+    pub(crate) fn version(&self) -> String {
         let Known {
             size,
             version,

@@ -118,11 +118,16 @@ fn a_folder_tells_its_row_groups() {
     let path = folder.path().join("train-00000-of-00001.parquet");
     std::fs::write(&path, five(true)).unwrap();
     assert_eq!(rows_together(folder.path()), Some(2));
-    let index = open(folder.path(), false).unwrap();
+    let index = open(folder.path(), IndexOptions::default()).unwrap();
     assert_eq!(pictures(&index)[1], Some(b"second".to_vec()));
     std::fs::write(folder.path().join("train-1.parquet"), b"PAR1").unwrap();
-    assert!(open(folder.path(), false).is_err());
-    assert_eq!(open(folder.path(), true).unwrap().len(), 5);
+    assert!(open(folder.path(), IndexOptions::default()).is_err());
+    assert_eq!(
+        open(folder.path(), IndexOptions::SKIP_BROKEN)
+            .unwrap()
+            .len(),
+        5
+    );
 }
 
 proptest! {

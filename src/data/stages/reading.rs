@@ -7,7 +7,7 @@
 
 use super::mapping::{MapError, MappedFile};
 use super::spare::Spare;
-use crate::objects::{StoreFault, is_url};
+use crate::objects::{SampleCache, StoreFault, is_url};
 use crate::page_cache;
 use crate::parquet::{Row, Tables};
 use bytes::Bytes;
@@ -170,7 +170,7 @@ impl Reader {
         let opened = match mode {
             ReadMode::Ram => Opened::Memory(memory::load(&paths.collect::<Vec<_>>())?),
             _ if paths.peek().is_some_and(|path| is_url(path)) => {
-                Opened::Objects(Fetching::new(1, false))
+                Opened::Objects(Fetching::new(1, false, None))
             }
             _ => Opened::Files(Vec::new()),
         };
@@ -190,7 +190,7 @@ impl Reader {
     ) -> Result<Reader, ReadError> {
         let opened = match mode {
             _ if mode != ReadMode::Ram && paths.first().is_some_and(|path| is_url(path)) => {
-                Opened::Objects(Fetching::new(1, access == Access::Sequential))
+                Opened::Objects(Fetching::new(1, access == Access::Sequential, None))
             }
             ReadMode::Mmap => Opened::Maps(open_first(MOST_MAPS, paths, |path| {
                 let map = MappedFile::open_shared(path)?;
@@ -240,12 +240,12 @@ impl Reader {
         }
     }
 
-    /// The same with at most `requests` to a store at a time, if the samples lie in one.
+    /// The same with at most `requests` to a store at a time, and what was fetched in `cache`; if the samples lie in a store.
     #[must_use]
-    pub fn with_requests(mut self, requests: usize) -> Reader {
+    pub fn with_requests(mut self, requests: usize, cache: Option<Arc<SampleCache>>) -> Reader {
         if matches!(self.opened, Opened::Objects(_)) {
             let follows = self.access == Access::Sequential;
-            self.opened = Opened::Objects(Fetching::new(requests, follows));
+            self.opened = Opened::Objects(Fetching::new(requests, follows, cache));
         }
         self
     }

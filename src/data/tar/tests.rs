@@ -282,7 +282,7 @@ fn a_folder_is_read_in_the_order_of_its_names() {
     write("s-1.tar", &tar(&[]));
     write("s-3.tar.xz", b"not looked at");
     write(".s-0.tar", b"not looked at");
-    let shards = open(folder.path(), false).unwrap();
+    let shards = open(folder.path(), IndexOptions::default()).unwrap();
     let path = |name: &str| folder.path().join(name);
     assert_eq!(shards.files(), ["s-1.tar", "s-10.tar", "s-2.tar"].map(path));
     assert_eq!((shards.len(), shards.classes()), (2, 2));
@@ -292,16 +292,20 @@ fn a_folder_is_read_in_the_order_of_its_names() {
         shards.name(1),
         format!("k.jpg of {}", path("s-2.tar").display())
     );
-    let one = open(&path("s-2.tar"), false).unwrap();
+    let one = open(&path("s-2.tar"), IndexOptions::default()).unwrap();
     assert_eq!((one.len(), one.location(0).file), (1, 0));
     write("s-4.tar", &three_samples()[..700]);
-    let error = open(folder.path(), false).unwrap_err().to_string();
+    let error = open(folder.path(), IndexOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("s-4.tar is not usable") && error.contains("cut short"),
         "{error}"
     );
     write("s-4.tar", &tar(&[file("u.jpg", b"")]));
-    let error = open(folder.path(), false).unwrap_err().to_string();
+    let error = open(folder.path(), IndexOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("u.jpg of") && error.contains("s-4.tar"),
         "{error}"
@@ -320,9 +324,9 @@ fn of_a_broken_file_what_comes_before_is_kept() {
     write("s-1.tar", &damaged);
     write("s-2.tar", b"no tar file at all");
     write("s-3.tar", &three_samples());
-    let refused = open(folder.path(), false).unwrap_err();
+    let refused = open(folder.path(), IndexOptions::default()).unwrap_err();
     assert!(refused.to_string().contains("s-1.tar"), "{refused}");
-    let shards = open(folder.path(), true).unwrap();
+    let shards = open(folder.path(), IndexOptions::SKIP_BROKEN).unwrap();
     let files: Vec<u32> = (0..shards.len()).map(|i| shards.location(i).file).collect();
     assert_eq!(files, [0, 0, 0, 1, 1, 3, 3, 3]);
     let broken: Vec<String> = shards.broken().iter().map(DataError::to_string).collect();
@@ -334,7 +338,7 @@ fn of_a_broken_file_what_comes_before_is_kept() {
     for name in ["s-0.tar", "s-1.tar", "s-3.tar"] {
         fs::remove_file(folder.path().join(name)).unwrap();
     }
-    let nothing = open(folder.path(), true).unwrap_err();
+    let nothing = open(folder.path(), IndexOptions::SKIP_BROKEN).unwrap_err();
     assert!(
         nothing.to_string().contains("s-2.tar is not usable"),
         "{nothing}"
@@ -344,13 +348,17 @@ fn of_a_broken_file_what_comes_before_is_kept() {
 #[test]
 fn a_path_without_shards_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let error = open(folder.path(), false).unwrap_err().to_string();
+    let error = open(folder.path(), IndexOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("holds no file to read"), "{error}");
-    let error = open(Path::new("/nowhere/s.tar"), false)
+    let error = open(Path::new("/nowhere/s.tar"), IndexOptions::default())
         .unwrap_err()
         .to_string();
     assert!(error.contains("/nowhere/s.tar is not there"), "{error}");
-    let error = open(Path::new("/dev/null"), false).unwrap_err().to_string();
+    let error = open(Path::new("/dev/null"), IndexOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("is not a regular file"), "{error}");
 }
 
@@ -388,7 +396,7 @@ fn what_tar_writes_is_read() {
             return;
         }
         let path = folder.path().join("s.tar");
-        let shards = open(&path, false).unwrap();
+        let shards = open(&path, IndexOptions::default()).unwrap();
         assert_eq!(shards.left_out().links, 1 + u64::from(format != "v7"));
         let found = listed(&shards, &fs::read(&path).unwrap());
         let name = |member: &str| format!("{member} of {}", path.display());

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use stallscope_data::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer, image_size};
 use stallscope_data::stages::reading::{Access, Extent, ReadMode, Reader};
 use stallscope_data::{
-    ImageFolder, SampleIndex, SourceKind, mds, parquet, recognise, tar, tfrecord,
+    ImageFolder, IndexOptions, SampleIndex, SourceKind, mds, parquet, recognise, tar, tfrecord,
 };
 use std::fmt::Write;
 use std::fs;
@@ -25,10 +25,10 @@ fn folder() -> PathBuf {
 
 fn index(path: &Path) -> SampleIndex {
     let opened = match recognise(path).unwrap() {
-        SourceKind::WebDataset => tar::open(path, false),
-        SourceKind::Tfrecord => tfrecord::open(path, false),
-        SourceKind::Mds => mds::open(path, false),
-        SourceKind::Parquet => parquet::open(path, false),
+        SourceKind::WebDataset => tar::open(path, IndexOptions::default()),
+        SourceKind::Tfrecord => tfrecord::open(path, IndexOptions::default()),
+        SourceKind::Mds => mds::open(path, IndexOptions::default()),
+        SourceKind::Parquet => parquet::open(path, IndexOptions::default()),
         kind => panic!("{kind:?}"),
     };
     opened.unwrap()

@@ -208,7 +208,7 @@ fn a_folder_is_read_in_order() {
     ] {
         fs::write(folder.path().join(name), three()).unwrap();
     }
-    let index = open(folder.path(), false).unwrap();
+    let index = open(folder.path(), IndexOptions::default()).unwrap();
     assert_eq!((index.len(), index.left_out().files), (6, 1));
     assert!(index.name(3).contains("sample 0 of") && index.name(3).ends_with("00001-of-00002"));
 }

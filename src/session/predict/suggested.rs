@@ -1,33 +1,61 @@
 //! What the changes are predicted to gain that verdict and guard propose, once the run is over.
 
 use super::{MeasuredRun, Predictor, WhatIf};
-use crate::analysis::Suggestion;
-use crate::config::{Mode, TypedKey};
+use crate::analysis::{Change, Setting, Suggestion};
+use crate::config::{Mode, Settings, TypedKey};
 use crate::report::Report;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// Requests to object storage under way, and the most that a thread may have.
+const REQUESTS: &str = "read.requests";
+const MOST_REQUESTS: usize = 1024;
 /// A simulation that is off by more than this on the run itself has missed what binds it.
 const MOST_BIAS: f64 = 0.3;
 
 /// Notes in `report` what the suggested changes of keys are predicted to gain over its run, which was one of
 /// `mode` with these keys `typed`. What cannot be predicted stays as it is: no run fails for a prediction.
 pub(in crate::session) fn predict_suggested(report: &mut Report, mode: Mode, typed: &[TypedKey]) {
-    let sets: BTreeSet<Vec<String>> = suggestions(report)
+    let mut sets: BTreeSet<Vec<String>> = suggestions(report)
         .map(|suggestion| suggestion.sets())
         .filter(|sets| !sets.is_empty())
         .collect();
+    let requests = more_requests(report, typed);
+    let requests_set = requests.as_ref().map(|setting| vec![setting.to_string()]);
+    sets.extend(requests_set.clone().filter(|_| !sets.is_empty()));
     let loads = matches!(mode, Mode::Normal | Mode::Cached | Mode::LoaderOnly);
     if sets.is_empty() || !loads {
         return;
     }
     let gains = catch_unwind(AssertUnwindSafe(|| gains(report, typed, sets)));
     let gains = gains.ok().flatten().unwrap_or_default();
+    let of_requests = requests_set.and_then(|set| gains.get(&set).copied());
+    if let (Some(setting), Some(gain)) = (requests, of_requests)
+        && let Some(verdict) = &mut report.verdict
+        && let Some(suggestion) = &mut verdict.suggestion
+        && gains
+            .get(&suggestion.sets())
+            .is_some_and(|other| gain >= *other)
+    {
+        // One thread waits for many, which costs less than more threads.
+        suggestion.change = Change::Set(vec![setting]);
+    }
     for suggestion in suggestions(report) {
         if let Some(gain) = gains.get(&suggestion.sets()) {
             suggestion.predict(*gain);
         }
     }
+}
+
+/// Four times as many requests to the store that the data lies in.
+fn more_requests(report: &Report, typed: &[TypedKey]) -> Option<Setting> {
+    report.data.store.filter(|store| store.reads > 0)?;
+    let config = Settings::recorded(&report.name, typed, &[])
+        .resolve()
+        .ok()?;
+    let now = config.pipeline.read.requests;
+    let more = (4 * now).min(MOST_REQUESTS);
+    (more > now).then(|| Setting::count(REQUESTS, more, now))
 }
 
 fn suggestions(report: &mut Report) -> impl Iterator<Item = &mut Suggestion> {
@@ -69,7 +97,7 @@ fn gains(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{Change, InputBound, Profile, ServiceProfile, Setting, Verdict};
+    use crate::analysis::{InputBound, Profile, ServiceProfile, Verdict};
     use crate::config::Settings;
     use crate::report::{DataReport, Machine};
     use crate::timeline::Stage;

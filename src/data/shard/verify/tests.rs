@@ -30,7 +30,7 @@ fn every_flipped_byte_is_found_where_it_is() {
         let good = one_shard(3, kind);
         let shard = Shard::parse(&good).unwrap();
         let path = written(folder.path(), &good);
-        let file = File::options().write(true).open(&path).unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
         let mut kinds_of_part = std::collections::HashSet::new();
         for at in 0..good.len() {
             for mask in [0x01, 0x80, 0xff] {

@@ -7,7 +7,7 @@
 //! held while a thread waits. May use: `data::objects`, `stages::reading` for its errors.
 
 use super::{Extent, ReadError};
-use crate::objects::{Object, Request, count_sample};
+use crate::objects::{Object, Request, SampleCache, count_sample, object_key};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -31,6 +31,8 @@ pub(super) struct Fetching {
     limit: usize,
     /// Neighbours in the order are neighbours in their object, too.
     follows: bool,
+    /// Samples of earlier epochs and runs.
+    cache: Option<Arc<SampleCache>>,
     /// Of a sample, in bytes, as of late.
     usual: AtomicU64,
     state: Mutex<State>,
@@ -39,7 +41,8 @@ pub(super) struct Fetching {
 #[derive(Default)]
 struct State {
     /// Objects that were opened, by number. Not those that are a sample.
-    objects: HashMap<usize, Object>,
+    objects: HashMap<usize, Known>,
+    /// By the number of the object and where in it they begin.
     asked: HashMap<(usize, u64), Part>,
     requests: usize,
 }
@@ -49,6 +52,10 @@ struct Part {
     run: Arc<Run>,
     range: Range<usize>,
 }
+
+/// An opened object, and what stands for it in the cache.
+#[derive(Clone)]
+struct Known(Object, u64);
 
 struct Run {
     request: Arc<Request>,
@@ -66,10 +73,11 @@ struct Open {
 
 impl Fetching {
     /// With at most `limit` requests at a time; `follows` says that samples are asked for as they lie.
-    pub(super) fn new(limit: usize, follows: bool) -> Fetching {
+    pub(super) fn new(limit: usize, follows: bool, cache: Option<Arc<SampleCache>>) -> Fetching {
         Fetching {
             limit: limit.max(1),
             follows,
+            cache,
             usual: AtomicU64::new(USUAL_BYTES),
             state: Mutex::default(),
         }
@@ -77,7 +85,7 @@ impl Fetching {
 
     /// The same with nothing asked for.
     pub(super) fn again(&self) -> Fetching {
-        Fetching::new(self.limit, self.follows)
+        Fetching::new(self.limit, self.follows, self.cache.clone())
     }
 
     /// How many samples ahead it is worth to ask for, and how many there is room for now.
@@ -97,9 +105,16 @@ impl Fetching {
     pub(super) fn ask<'a>(&self, wanted: impl Iterator<Item = Wanted<'a>>) {
         let mut open: Option<Open> = None;
         for (file, url, extent) in wanted {
-            let Ok((object, extent)) = self.place(file, url, extent) else {
+            let Ok((Known(object, key), extent)) = self.place(file, url, extent) else {
                 continue;
             };
+            if self
+                .cache
+                .as_ref()
+                .is_some_and(|cache| cache.has((key, extent.offset)))
+            {
+                continue;
+            }
             let known = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if known.asked.contains_key(&(file, extent.offset)) {
                 continue;
@@ -123,7 +138,16 @@ impl Fetching {
 
     /// Takes a sample, waiting for it.
     pub(super) fn take(&self, (file, url, extent): Wanted<'_>) -> Result<Bytes, ReadError> {
-        let (_, extent) = self.place(file, url, extent)?;
+        let (Known(_, key), extent) = self.place(file, url, extent)?;
+        let key = (key, extent.offset);
+        let kept = self
+            .cache
+            .as_ref()
+            .and_then(|cache| cache.get(key, extent.bytes));
+        if let Some(kept) = kept {
+            count_sample(true);
+            return Ok(kept.into());
+        }
         let part = match self.find(file, extent) {
             Some(part) => part,
             None => {
@@ -143,8 +167,12 @@ impl Fetching {
             path: url.to_path_buf(),
             fault,
         })?;
-        count_sample();
-        Ok(bytes.slice(part.range))
+        count_sample(false);
+        let sample = bytes.slice(part.range);
+        if let Some(cache) = &self.cache {
+            cache.put(key, &sample);
+        }
+        Ok(sample)
     }
 
     fn find(&self, file: usize, extent: Extent) -> Option<Part> {
@@ -158,7 +186,7 @@ impl Fetching {
         file: usize,
         url: &Path,
         extent: Option<Extent>,
-    ) -> Result<(Object, Extent), ReadError> {
+    ) -> Result<(Known, Extent), ReadError> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let known = state.objects.get(&file).cloned();
         drop(state);
@@ -166,6 +194,11 @@ impl Fetching {
             Some(object) => object,
             None => {
                 let object = Object::open(url).map_err(|error| ReadError::Object(error.into()))?;
+                let key = match &self.cache {
+                    Some(_) => object_key(url, &object.version()),
+                    None => 0,
+                };
+                let object = Known(object, key);
                 if extent.is_some() {
                     let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                     state.objects.insert(file, object.clone());
@@ -173,7 +206,7 @@ impl Fetching {
                 object
             }
         };
-        let size = object.size();
+        let size = object.0.size();
         let extent = extent.unwrap_or(Extent {
             offset: 0,
             bytes: size,
