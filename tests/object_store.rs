@@ -458,7 +458,9 @@ fn what_fails_for_the_moment_is_tried_again_and_counted() {
         store.fault = Some((fault, 12));
         let store = Arc::new(store);
         let address = store.serve();
-        let out = place.run(&address, "s3://bucket/tars", &["num_workers=2"]);
+        // A request for each sample.
+        let sets = ["num_workers=2", "shuffle=true"];
+        let out = place.run(&address, "s3://bucket/tars", &sets);
         let said = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success(), "{fault:?}: {said}");
         assert!(said.contains(words), "{fault:?}: {said}");
