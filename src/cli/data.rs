@@ -7,6 +7,7 @@ use super::fetch::fetch_data;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::{messages, progress};
 use crate::config::{GenerateConfig, ImageFormat as ConfigFormat, SourceKind};
+use crate::data::objects::is_url;
 use crate::data::shard::{PackOutcome, PackSummary, verify};
 use crate::data::{
     GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, StandInOptions,
@@ -14,6 +15,7 @@ use crate::data::{
 };
 use crate::machine::usable_threads;
 use crate::session::PackRequest;
+use anyhow::ensure;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
@@ -56,6 +58,10 @@ fn print(
 }
 
 fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    ensure!(
+        !is_url(&args.out),
+        "shards are packed into a folder, not into a store\n  try: a folder, and your store's own tool to upload it"
+    );
     let request = PackRequest {
         source: &args.source,
         kind: args.from.map(|from| match from {

@@ -4,6 +4,7 @@
 
 use super::args::InitArgs;
 use crate::config::Starter;
+use crate::data::objects::is_url;
 use crate::data::{SourceKind, recognise};
 use crate::machine::usable_threads;
 use anyhow::{Context, bail, ensure};
@@ -24,7 +25,7 @@ pub fn init(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(folder) = folder {
         let name = folder.display();
         ensure!(
-            folder.exists(),
+            is_url(folder) || folder.exists(),
             "there is no folder {name}\n  try: the folder of your data, or `stallscope init` without one, whose first run \
              generates pictures"
         );

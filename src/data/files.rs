@@ -80,10 +80,18 @@ pub(crate) fn read_small(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Whether something is at `path`.
-pub(crate) fn is_there(path: &Path) -> bool {
+pub(crate) fn is_there(path: &Path) -> Result<bool, DataError> {
     match is_url(path) {
-        true => objects::find(path).is_ok_and(|found| found.is_some()),
-        false => path.exists(),
+        true => Ok(objects::find(path)?.is_some()),
+        false => Ok(path.exists()),
+    }
+}
+
+/// The file called `name` in `folder`.
+pub(crate) fn within(folder: &Path, name: &str) -> PathBuf {
+    match is_url(folder) {
+        true => objects::below(folder, name),
+        false => folder.join(name),
     }
 }
 

@@ -34,7 +34,7 @@ pub struct ImageFolder {
 impl ImageFolder {
     /// Lists `root`: every sub-folder is a class, every .jpg/.jpeg/.png/.webp at any depth below it is a sample.
     pub fn open(root: &Path) -> Result<ImageFolder, DataError> {
-        let (class_names, listed) = match is_url(root) {
+        let (class_names, mut listed) = match is_url(root) {
             true => listed_classes(root)?,
             false => (class_names(root)?, BTreeMap::new()),
         };
@@ -46,7 +46,7 @@ impl ImageFolder {
             path_ends: Vec::new(),
         };
         for name in class_names {
-            folder.add_class(&name, listed.get(&name))?;
+            folder.add_class(&name, listed.remove(&name))?;
         }
         folder.path_bytes.shrink_to_fit();
         folder.path_ends.shrink_to_fit();
@@ -54,12 +54,16 @@ impl ImageFolder {
     }
 
     /// Adds the images of a class: those that were `listed`, or all below its folder.
-    fn add_class(&mut self, name: &OsStr, listed: Option<&Vec<PathBuf>>) -> Result<(), DataError> {
+    fn add_class(&mut self, name: &OsStr, listed: Option<Vec<PathBuf>>) -> Result<(), DataError> {
         let path = self.root.join(name);
-        let mut images = listed.cloned().unwrap_or_default();
-        if listed.is_none() {
-            collect_images(&path, 0, &mut images)?;
-        }
+        let mut images = match listed {
+            Some(listed) => listed,
+            None => {
+                let mut images = Vec::new();
+                collect_images(&path, 0, &mut images)?;
+                images
+            }
+        };
         if images.is_empty() {
             return Err(DataError::EmptyClass { path });
         }

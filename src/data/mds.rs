@@ -15,7 +15,7 @@ mod shard;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
-use super::files::{is_there, read_small};
+use super::files::{is_there, read_small, within};
 use super::index::{IndexOptions, SampleIndex, kept_or};
 use super::unpacking::{is_packed_or, unpacked_name};
 use super::window::{Source, WindowedFile};
@@ -47,11 +47,10 @@ pub fn open(path: &Path, options: IndexOptions) -> Result<SampleIndex, DataError
     };
     let listing = Listing::parse(&text).map_err(|what| broken(&list, 0, what))?;
     let shards = listing.shards.iter();
-    let mut files: Vec<PathBuf> = shards
-        .map(|entry| folder.join(&entry.raw_data.basename))
+    let files: Vec<PathBuf> = shards
+        .map(|entry| within(folder, &entry.raw_data.basename))
         .collect();
-    files.push(list);
-    kept_or(options, "mds", &files, || {
+    kept_or(options, ("mds", &text), &files, || {
         let mut index = SampleIndex::default();
         for entry in &listing.shards {
             match add_file(&mut index, entry, folder, options.skip_broken) {
@@ -74,9 +73,11 @@ fn add_file(
     folder: &Path,
     skip_broken: bool,
 ) -> Result<(), DataError> {
-    let mut path = folder.join(&entry.raw_data.basename);
-    if let Some(zip) = entry.zip_data.as_ref().filter(|_| !is_there(&path)) {
-        path = folder.join(&zip.basename);
+    let mut path = within(folder, &entry.raw_data.basename);
+    if let Some(zip) = &entry.zip_data
+        && !is_there(&path)?
+    {
+        path = within(folder, &zip.basename);
         if unpacked_name(&zip.basename).is_none() {
             let what = "its compression is not supported (only gz and zstd are); write the data set with \
                         compression=\"zstd\" or None";

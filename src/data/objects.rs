@@ -6,7 +6,7 @@
 //! are in no message: of what a store answers only its code and its sentence are told.
 //!
 //! Invariants: what is read has the length that was asked for and is of the version that was listed, where the store
-//! names versions; a read ends, with an error where the store does not answer for [`PATIENCE`].
+//! names versions; a read ends, with an error where the store does not answer for a minute.
 //!
 //! May use: `data::error`.
 
@@ -30,14 +30,9 @@ mod store;
 
 pub use cache::SampleCache;
 pub(crate) use cache::object_key;
-pub(crate) use store::{Object, Request};
+pub(crate) use store::{Counts, Object, Request};
 
-/// Bytes that are asked for at a time where much is read: larger requests of one connection are no faster.
-const PART_BYTES: u64 = 8 << 20;
-/// Parts that are asked for at once.
-const PARTS_AT_ONCE: usize = 8;
-
-/// What reading from stores took, in the whole process.
+/// What reading samples from a store took.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounts {
     /// Samples that were taken.
@@ -101,27 +96,18 @@ pub(crate) fn find(url: &Path) -> Result<Option<Object>, DataError> {
     Object::find(url)
 }
 
-/// What reading from stores has taken in this process since [`forget_counts`].
-pub fn counts() -> StoreCounts {
-    store::counts()
+/// Forgets what was listed and looked up so far: the data is opened anew.
+pub fn look_again() {
+    store::look_again();
 }
 
-/// Counts anew from now on: what opening the data took is no part of a run.
-pub fn forget_counts() {
-    store::forget_counts();
-}
-
-/// What tells the version of the object at `url` from others: its size, time of change and name of the version.
+/// What tells the version of the object at `url` from others: its size, time of change and name of the version. `None`
+/// where the store tells neither time nor name.
 ///
 /// # Errors
 /// No such object, or a store that does not answer.
-pub fn version(url: &Path) -> Result<String, DataError> {
+pub fn version(url: &Path) -> Result<Option<String>, DataError> {
     Ok(Object::open(url)?.version())
-}
-
-/// Counts a sample that was taken, from a read or from the cache.
-pub(crate) fn count_sample(is_cached: bool) {
-    store::count_sample(is_cached);
 }
 
 /// `key` below `url`.
@@ -131,8 +117,43 @@ pub(crate) fn below(url: &Path, key: &str) -> PathBuf {
         text.pop();
     }
     text.push(b'/');
-    text.extend_from_slice(key.as_bytes());
+    for byte in key.bytes() {
+        match byte {
+            b'/'
+            | b'!'
+            | b'$'
+            | b'&'..=b'.'
+            | b'0'..=b';'
+            | b'='
+            | b'@'
+            | b'A'..=b'Z'
+            | b'_'
+            | b'a'..=b'z'
+            | b'~' => {
+                text.push(byte);
+            }
+            _ => text.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+        }
+    }
     PathBuf::from(OsStr::from_bytes(&text))
+}
+
+/// `url` without what may be a credential.
+fn without_credentials(url: &Path) -> PathBuf {
+    let text = url.to_string_lossy();
+    let text = text.split(['?', '#']).next().unwrap_or_default();
+    match text.split_once("://") {
+        Some((scheme, rest)) => {
+            let (place, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            // az://CONTAINER@ACCOUNT is a place.
+            let place = match place.rsplit_once('@') {
+                Some((who, host)) if who.contains(':') || !scheme.starts_with('a') => host,
+                _ => place,
+            };
+            PathBuf::from(format!("{scheme}://{place}{path}"))
+        }
+        None => PathBuf::from(text),
+    }
 }
 
 /// Why something cannot be had from a store.
@@ -147,7 +168,51 @@ pub struct StoreFault {
 
 impl StoreFault {
     fn of(self, action: &'static str, url: &Path) -> DataError {
-        let source = io::Error::other(self);
-        DataError::io(action, url)(source)
+        DataError::io(action, without_credentials(url))(self.into())
+    }
+}
+
+impl From<StoreFault> for io::Error {
+    fn from(fault: StoreFault) -> io::Error {
+        io::Error::other(fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_become_urls_that_name_them() {
+        let named = |key| {
+            below(Path::new("s3://bucket/a/"), key)
+                .display()
+                .to_string()
+        };
+        assert_eq!(named("b c/1.jpg"), "s3://bucket/a/b%20c/1.jpg");
+        assert_eq!(named("what?#50%.jpg"), "s3://bucket/a/what%3F%2350%25.jpg");
+        assert_eq!(
+            named("n\u{e4}he-1_2~.tar"),
+            "s3://bucket/a/n%C3%A4he-1_2~.tar"
+        );
+    }
+
+    #[test]
+    fn what_may_be_a_credential_is_not_shown() {
+        for (url, shown) in [
+            ("s3://me:secret@bucket/a", "s3://bucket/a"),
+            (
+                "https://host/a.tar?X-Amz-Signature=secret",
+                "https://host/a.tar",
+            ),
+            ("https://secret@host", "https://host"),
+            (
+                "abfs://files@account.dfs.core.windows.net/a",
+                "abfs://files@account.dfs.core.windows.net/a",
+            ),
+            ("s3://bucket/a", "s3://bucket/a"),
+        ] {
+            assert_eq!(without_credentials(Path::new(url)), Path::new(shown));
+        }
     }
 }

@@ -44,7 +44,7 @@ pub fn open(path: &Path, options: IndexOptions) -> Result<SampleIndex, DataError
     allow_open_files(files.paths.len());
     let mut tables = Vec::new();
     // Of labels every page is read, and of files the footer alone.
-    let index = kept_or(options, "parquet", &files.paths, || {
+    let index = kept_or(options, ("parquet", b""), &files.paths, || {
         let mut index = SampleIndex::default();
         index.left_out.files = files.of_other_parts;
         for file in &files.paths {

@@ -46,7 +46,7 @@ pub fn open(path: &Path, options: IndexOptions) -> Result<SampleIndex, DataError
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         !unpacked_name(&name).is_some_and(|plain| there.contains(&file.with_file_name(plain)))
     });
-    kept_or(options, "tar", &files.paths, || {
+    kept_or(options, ("tar", b""), &files.paths, || {
         index_files(&files, path, options.skip_broken)
     })
 }

@@ -35,7 +35,7 @@ const CRC: u64 = 4;
 /// Nothing there, labels that only some samples have, no picture at all, and what is damaged.
 pub fn open(path: &Path, options: IndexOptions) -> Result<SampleIndex, DataError> {
     let files = data_files(path, is_name, WANT)?;
-    kept_or(options, "tfrecord", &files.paths, || {
+    kept_or(options, ("tfrecord", b""), &files.paths, || {
         index_files(&files, path, options.skip_broken)
     })
 }

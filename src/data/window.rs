@@ -92,7 +92,8 @@ impl Blocks {
             let (object, size) = (&self.object, self.object.size());
             let start = |number: u64| {
                 let start = number * BLOCK;
-                (start < size).then(|| object.start(start..size.min(start + BLOCK)))
+                (start < size)
+                    .then(|| object.start(start..size.min(start + BLOCK), &Arc::default()))
             };
             while self.asked.len() <= BLOCKS_AHEAD {
                 match start(number + self.asked.len() as u64) {

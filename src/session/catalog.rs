@@ -262,15 +262,9 @@ impl Catalog {
         (file as usize, path, Some(Extent { offset, bytes }))
     }
 
-    /// Asks for the bytes of sample `i`, which is read soon.
-    pub(super) fn read_ahead(&self, reader: &Reader, i: usize) {
-        let (file, path, extent) = self.place(i);
-        reader.read_ahead(file, path, extent);
-    }
-
-    /// Asks a store for the `samples`, in their order, which are read soon.
-    pub(super) fn ask(&self, reader: &Reader, samples: &[usize]) {
-        reader.ask(samples.iter().map(|i| self.place(*i)));
+    /// Asks for the bytes of `samples`, in their order, which are read soon.
+    pub(super) fn ask(&self, reader: &Reader, samples: &[u32]) {
+        reader.ask(samples.iter().map(|i| self.place(*i as usize)));
     }
 
     /// Reads sample `i`.

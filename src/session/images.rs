@@ -3,13 +3,13 @@
 use super::catalog::Catalog;
 use super::error::SessionError;
 use crate::config::{PipelineConfig, Spatial as SpatialConfig};
-use crate::data::objects::{SampleCache, is_url};
+use crate::data::objects::{SampleCache, StoreCounts, is_url};
 use crate::data::shard::Record;
 use crate::data::stages::decode::{
     DecodeError, DecodeOptions, Decoder, DeviceDecoder, Input, Rgb, RgbBuffer, View,
 };
 use crate::data::stages::preprocess::{PreprocessError, PreprocessPlan, Preprocessor, Spatial};
-use crate::data::stages::reading::{Access, Encoded, Reader};
+use crate::data::stages::reading::{Access, Encoded, Reader, StoreOptions};
 use crate::data::stages::spare::Spare;
 use crate::pipeline::sampler::{Order, sample_rng};
 use crate::pipeline::{Claim, SampleError, SampleKey, SampleWork, StageFailed};
@@ -67,6 +67,8 @@ pub struct Tools {
     preprocessor: Preprocessor,
 }
 
+/// Samples that are asked for at once.
+const NAMED_AT_ONCE: usize = 64;
 /// Samples in a block from which on it is read with the kernel's reading ahead.
 const LONG_BLOCK: usize = 16;
 
@@ -115,7 +117,7 @@ impl ImageWork {
             reader: Arc::new(
                 catalog
                     .reader(pipeline.read.mode, access)?
-                    .with_requests(requests(pipeline), cache(pipeline)?),
+                    .with_store(store_options(pipeline)?),
             ),
             read_ahead: pipeline.read.ahead,
             plan,
@@ -161,8 +163,13 @@ impl ImageWork {
     }
 
     /// Whether each sample is fetched from object storage.
-    pub(super) fn reads_from_store(&self) -> bool {
+    fn reads_from_store(&self) -> bool {
         self.reader.room_for_requests().is_some()
+    }
+
+    /// What fetching from object storage took so far; `None` where the data lies elsewhere.
+    pub(super) fn store_counts(&self) -> Option<StoreCounts> {
+        self.reader.store_counts()
     }
 
     /// The data set.
@@ -222,6 +229,24 @@ impl ImageWork {
                 [0.0, 0.0, width as f32, height as f32]
             },
             flip: drawn.flip,
+        }
+    }
+
+    /// Asks for samples that come behind `claim`.
+    fn look_ahead(&self, claim: &Claim) {
+        let mut soon = [0; NAMED_AT_ONCE];
+        loop {
+            let limits = self.reader.room_for_requests();
+            let (distance, room) = limits.unwrap_or((self.read_ahead, NAMED_AT_ONCE));
+            let mut count = 0;
+            claim.ahead(distance, room.min(NAMED_AT_ONCE), |later| {
+                soon[count] = later;
+                count += 1;
+            });
+            self.catalog.ask(&self.reader, &soon[..count]);
+            if count < NAMED_AT_ONCE {
+                return;
+            }
         }
     }
 
@@ -352,25 +377,28 @@ fn channels(option: &'static str, list: &[f32]) -> Result<[f32; 3], PreprocessEr
     })
 }
 
-/// Requests to a store that all threads that read have under way.
-fn requests(pipeline: &PipelineConfig) -> usize {
-    let threads = pipeline.num_workers.unwrap_or(pipeline.read.stage.workers);
-    pipeline.read.requests * threads.max(1)
-}
-
-/// Where samples from a store are kept.
-fn cache(pipeline: &PipelineConfig) -> Result<Option<Arc<SampleCache>>, SessionError> {
-    let url = &pipeline.source.path;
-    let Some(folder) = pipeline.read.cache.as_ref().filter(|_| is_url(url)) else {
-        return Ok(None);
-    };
-    let opened = SampleCache::open(folder, url, pipeline.read.cache_bytes);
-    let opened = opened.map_err(|source| SessionError::Io {
-        action: "open the cache",
-        path: folder.clone(),
-        source,
-    })?;
-    Ok(Some(Arc::new(opened)))
+/// How a store is asked. Whole-batch workers each look ahead for themselves, threads of the read stage together.
+fn store_options(pipeline: &PipelineConfig) -> Result<StoreOptions, SessionError> {
+    let (url, read) = (&pipeline.source.path, &pipeline.read);
+    let threads = pipeline.num_workers.unwrap_or(read.stage.workers).max(1);
+    let requests = read.requests * threads;
+    let folder = read.cache.as_ref().filter(|_| is_url(url));
+    let cache = folder.map(|folder| {
+        let opened = SampleCache::open(folder, url, read.cache_bytes);
+        opened.map_err(|source| SessionError::Io {
+            action: "open the cache",
+            path: folder.clone(),
+            source,
+        })
+    });
+    Ok(StoreOptions {
+        requests,
+        ahead: match pipeline.num_workers {
+            Some(_) => read.requests,
+            None => requests,
+        },
+        cache: cache.transpose()?.map(Arc::new),
+    })
 }
 
 /// Decoded images in use at a time, as a rule: one for each worker of decode and preprocess, and two on
@@ -417,20 +445,12 @@ impl SampleWork for ImageWork {
 
     fn read(&self, claim: &Claim) -> Result<Encoded, SampleError> {
         let sample = claim.first().index as usize;
-        match self.reader.room_for_requests() {
-            None => claim.ahead(self.read_ahead, usize::MAX, |later| {
-                self.catalog.read_ahead(&self.reader, later as usize);
-            }),
-            Some(_) => {
-                let mut soon = vec![sample];
-                self.catalog.ask(&self.reader, &soon);
-                if let Some((distance, room)) = self.reader.room_for_requests() {
-                    soon.clear();
-                    claim.ahead(distance, room, |later| soon.push(later as usize));
-                    self.catalog.ask(&self.reader, &soon);
-                }
-            }
+        if self.reads_from_store() {
+            // Its own comes first, and the batch is begun before others name samples of it.
+            claim.ahead(0, 0, |_| {});
+            self.catalog.ask(&self.reader, &[claim.first().index]);
         }
+        self.look_ahead(claim);
         Ok(self.catalog.read(&self.reader, sample)?)
     }
 

@@ -81,7 +81,7 @@ fn fingerprint(catalog: &Catalog, raw: Option<u32>) -> Result<Vec<String>, DataE
     let mut lines = vec![bound];
     for path in catalog.files() {
         if is_url(&path) {
-            lines.push(version(&path)?);
+            lines.push(version(&path)?.unwrap_or_default());
             continue;
         }
         let metadata = fs::metadata(&path).map_err(DataError::io("stat", &path))?;

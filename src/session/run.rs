@@ -383,9 +383,8 @@ impl Session {
         report.skipped = skipped;
         report.data.store = self.source.store();
         let troubles = report.data.store.and_then(|store| store.troubles());
-        let troubles = troubles.map(|troubles| {
-            format!("{troubles}; they were tried again, which takes time that reads wait")
-        });
+        let troubles = troubles
+            .map(|troubles| format!("{troubles}; reads waited until they were tried again"));
         collector.warnings.extend(troubles);
         for slow in &mut report.slowest_samples {
             slow.name = Some(self.source.name(slow.index));

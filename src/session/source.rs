@@ -85,7 +85,6 @@ impl Source {
             };
             let order = order(pipeline.order);
             let work = Arc::new(ImageWork::new(catalog, pipeline, order, on_device)?);
-            objects::forget_counts();
             let work = Stored::new(work, storage, clock, stop);
             return Ok(Source::Images(Arc::new(work)));
         }
@@ -195,20 +194,18 @@ impl Source {
         let Source::Images(work) = self else {
             return None;
         };
-        work.inner().reads_from_store().then(|| {
-            let counts = objects::counts();
-            StoreReport {
-                samples: counts.samples,
-                cached: counts.cached,
-                reads: counts.reads,
-                bytes: counts.bytes,
-                requests: counts.requests,
-                throttled: counts.throttled,
-                server_errors: counts.server_errors,
-                cut_off: counts.cut_off,
-                mean_ns: Nanos(counts.mean_ns),
-                p95_ns: Nanos(counts.p95_ns),
-            }
+        let counts = work.inner().store_counts()?;
+        Some(StoreReport {
+            samples: counts.samples,
+            cached: counts.cached,
+            reads: counts.reads,
+            bytes: counts.bytes,
+            requests: counts.requests,
+            throttled: counts.throttled,
+            server_errors: counts.server_errors,
+            cut_off: counts.cut_off,
+            mean_ns: Nanos(counts.mean_ns),
+            p95_ns: Nanos(counts.p95_ns),
         })
     }
 }
@@ -218,6 +215,7 @@ const INDEXES: &str = "indexes";
 
 /// Where the photographs of `pipeline` lie.
 fn catalog(pipeline: &PipelineConfig) -> Result<Catalog, DataError> {
+    objects::look_again();
     let SourceConfig { kind, path } = &pipeline.source;
     let kept = cache_folder().map(|folder| folder.join(INDEXES));
     let options = IndexOptions {

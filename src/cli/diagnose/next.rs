@@ -5,6 +5,7 @@ use super::key_of;
 use crate::analysis::{Attributed, Change, Part, Suggestion};
 use crate::cli::args::DiagnoseArgs;
 use crate::config::{Resolved, Settings, SourceKind};
+use crate::data::objects::is_url;
 use crate::report::Report;
 use crate::text::shell_word;
 use std::path::Path;
@@ -102,6 +103,7 @@ impl Next<'_> {
         match source.kind {
             kind if kind.has_photos() && kind != SourceKind::Shard => self.pack("-shards", ""),
             _ if seeks => self.run_with("shuffle=block"),
+            _ if is_url(&source.path) => self.run_with("read.requests=256"),
             _ => format!("stallscope doctor --data {}", word(&source.path)),
         }
     }
@@ -132,7 +134,11 @@ impl Next<'_> {
     /// Packs the data, under its own name with `suffix`.
     fn pack(&self, suffix: &str, flags: &str) -> String {
         let source = &self.resolved.pipeline.source.path;
-        let mut packed = source.as_os_str().to_owned();
+        let mut packed = match is_url(source) {
+            // To a local folder of that name.
+            true => source.file_name().unwrap_or_default().to_owned(),
+            false => source.as_os_str().to_owned(),
+        };
         packed.push(suffix);
         format!(
             "stallscope data pack {} {}{flags}",

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::checklist::{Row, Section, size};
 use super::disk::{self, Method, ReadSpeed};
 use super::proc_file;
+use crate::data::objects::is_url;
 use crate::data::page_cache::{self, Residency};
 use crate::machine::memory_available_bytes;
 
@@ -31,6 +32,14 @@ pub fn section(data: Option<&Path>) -> Section {
 
 fn rows(data: Option<&Path>) -> Vec<Row> {
     let folder = data.unwrap_or(Path::new("."));
+    if is_url(folder) {
+        let finding = format!("{} is in object storage", folder.display());
+        return vec![Row::missing(
+            "data",
+            finding,
+            "doctor looks at disks: `stallscope run` measures a store",
+        )];
+    }
     let folder = match folder.canonicalize() {
         Ok(folder) => folder,
         Err(error) => {

@@ -303,7 +303,7 @@ fn describe_store(report: &Report) -> Option<String> {
     let bytes = Bytes(store.bytes);
     let (mean, p95) = (store.mean_ns, store.p95_ns);
     let troubles = store.troubles();
-    let troubles = troubles.map_or(String::new(), |text| format!("; {text}; all tried again"));
+    let troubles = troubles.map_or(String::new(), |text| format!("; {text}"));
     let cached = match store.cached {
         0 => String::new(),
         cached => format!("{cached} from the cache, "),

@@ -6,7 +6,6 @@
 //!
 //! May use: `data::{error, files, index, objects}`.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -43,30 +42,31 @@ impl IndexOptions<'static> {
     };
 }
 
-/// The index of `files` that was kept, or the one that `make` makes, kept now. `format` tells how they were read.
+/// The index of `files` that was kept, or the one that `make` makes, kept now. `format` tells how they were read, and `beside`
+/// what else the index was made from.
 ///
 /// # Errors
 /// Those of `make`.
 pub(crate) fn kept_or(
     options: IndexOptions,
-    format: &str,
+    (format, beside): (&str, &[u8]),
     files: &[PathBuf],
     make: impl FnOnce() -> Result<SampleIndex, DataError>,
 ) -> Result<SampleIndex, DataError> {
     // What is left out is told each time.
     let folder = options.kept.filter(|_| !options.skip_broken);
-    let Some(kept) = folder.and_then(|folder| Kept::of(folder, format, files)) else {
+    let Some(kept) = folder.and_then(|folder| Kept::of(folder, (format, beside), files)) else {
         return make();
     };
     if let Some(index) = fs::read(&kept.path)
         .ok()
-        .and_then(|text| parse(&text, &kept.key))
+        .and_then(|text| parse(&text, &kept.key, files))
     {
         return Ok(index);
     }
     let index = make()?;
     let is_remote = files.iter().any(|file| is_url(file));
-    let as_it_lies = index.broken.is_empty() && index.unpacked.bytes == 0 && index.tables.is_none();
+    let as_it_lies = index.files == files && index.broken.is_empty();
     if as_it_lies && (is_remote || index.len() >= LEAST_SAMPLES) {
         // Without it the next start takes longer, and nothing else.
         kept.write(&index).ok();
@@ -82,8 +82,8 @@ struct Kept {
 
 impl Kept {
     /// `None` where that cannot be told for a file.
-    fn of(folder: &Path, format: &str, files: &[PathBuf]) -> Option<Kept> {
-        let (mut names, mut versions) = (Sha256::new(), Sha256::new());
+    fn of(folder: &Path, (format, beside): (&str, &[u8]), files: &[PathBuf]) -> Option<Kept> {
+        let (mut names, mut versions) = (Sha256::new(), Sha256::new_with_prefix(beside));
         names.update(format);
         for file in files {
             let name = match is_url(file) {
@@ -120,7 +120,7 @@ impl Kept {
 /// What tells the file from how it was or will be.
 fn version(file: &Path) -> Option<String> {
     if is_url(file) {
-        return objects::version(file).ok();
+        return objects::version(file).ok().flatten();
     }
     let metadata = fs::metadata(file).ok()?;
     let changed = metadata.modified().ok()?;
@@ -145,7 +145,7 @@ fn text(index: &SampleIndex, key: &[u8; 32]) -> Vec<u8> {
     } = index.left_out;
     let place = |sample: Option<usize>| sample.map_or(u64::MAX, |sample| sample as u64);
     for number in [
-        index.files.len() as u64,
+        index.file_ends.len() as u64,
         index.entries.len() as u64,
         index.name_bytes.len() as u64,
         index.sums.len() as u64,
@@ -161,11 +161,8 @@ fn text(index: &SampleIndex, key: &[u8; 32]) -> Vec<u8> {
     ] {
         word(&mut out, number);
     }
-    for (file, end) in index.files.iter().zip(&index.file_ends) {
-        let name = file.as_os_str().as_bytes();
+    for end in &index.file_ends {
         word(&mut out, *end as u64);
-        word(&mut out, name.len() as u64);
-        out.extend_from_slice(name);
     }
     for entry in &index.entries {
         word(&mut out, entry.offset);
@@ -223,8 +220,9 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The index that was written as `text`, where it is whole and made from what `key` says.
-fn parse(text: &[u8], key: &[u8; 32]) -> Option<SampleIndex> {
+/// The index of `files` that was written as `text`, where it is whole and made from what `key` says. Its paths are those that
+/// it is asked for by, which may be relative to another folder than before.
+fn parse(text: &[u8], key: &[u8; 32], files: &[PathBuf]) -> Option<SampleIndex> {
     let (content, sum) = text.split_at_checked(text.len().checked_sub(4)?)?;
     if crc32c::crc32c(content).to_le_bytes() != sum {
         return None;
@@ -233,7 +231,7 @@ fn parse(text: &[u8], key: &[u8; 32]) -> Option<SampleIndex> {
     if rest.bytes(8)? != MAGIC || rest.bytes(32)? != key {
         return None;
     }
-    let (files, entries, names, sums) = (rest.size()?, rest.size()?, rest.size()?, rest.size()?);
+    let (ends, entries, names, sums) = (rest.size()?, rest.size()?, rest.size()?, rest.size()?);
     let largest_label = u32::try_from(rest.word()?).ok()?;
     let has_certain_label = rest.word()? == 1;
     let place = |word: u64| usize::try_from(word).ok().filter(|_| word != u64::MAX);
@@ -245,12 +243,7 @@ fn parse(text: &[u8], key: &[u8; 32]) -> Option<SampleIndex> {
         files: rest.word()?,
         damaged: rest.word()?,
     };
-    let files = rest.all(files, 16, |rest| {
-        let (end, length) = (rest.size()?, rest.size()?);
-        let name = OsStr::from_bytes(rest.bytes(length)?);
-        Some((PathBuf::from(name), end))
-    })?;
-    let (files, file_ends) = files.into_iter().unzip();
+    let file_ends = rest.all(ends, 8, Rest::size)?;
     let entries = rest.all(entries, 28, |rest| {
         Some(Entry {
             offset: rest.word()?,
@@ -266,8 +259,8 @@ fn parse(text: &[u8], key: &[u8; 32]) -> Option<SampleIndex> {
             with: rest.half()?,
         })
     })?;
-    Some(SampleIndex {
-        files,
+    (file_ends.len() == files.len()).then(|| SampleIndex {
+        files: files.to_vec(),
         file_ends,
         entries,
         name_bytes,
@@ -293,7 +286,7 @@ mod tests {
             kept: Some(folder),
         };
         let files = [file.to_path_buf()];
-        let index = kept_or(options, "test", &files, || {
+        let index = kept_or(options, ("test", b""), &files, || {
             *made += 1;
             let mut index = SampleIndex::default();
             for i in 0..count {

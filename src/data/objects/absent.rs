@@ -22,13 +22,19 @@ pub(super) fn list(url: &Path, _: bool) -> Result<Vec<Listed>, DataError> {
     absent(url)
 }
 
-pub(super) fn counts() -> StoreCounts {
-    StoreCounts::default()
+pub(super) fn look_again() {}
+
+/// Of nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Counts;
+
+impl Counts {
+    pub(crate) fn add_sample(&self, _: bool) {}
+
+    pub(crate) fn now(&self) -> StoreCounts {
+        StoreCounts::default()
+    }
 }
-
-pub(super) fn forget_counts() {}
-
-pub(super) fn count_sample(_: bool) {}
 
 /// There is none.
 #[derive(Clone, Debug)]
@@ -46,7 +52,7 @@ impl Object {
         absent(url)
     }
 
-    pub(crate) fn version(&self) -> String {
+    pub(crate) fn version(&self) -> Option<String> {
         match self.0 {}
     }
 
@@ -54,7 +60,7 @@ impl Object {
         match self.0 {}
     }
 
-    pub(crate) fn start(&self, _: Range<u64>) -> Arc<Request> {
+    pub(crate) fn start(&self, _: Range<u64>, _: &Arc<Counts>) -> Arc<Request> {
         match self.0 {}
     }
 

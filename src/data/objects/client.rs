@@ -21,18 +21,36 @@ use url::{Position, Url};
 use super::StoreFault;
 use super::counting::Counting;
 
-/// How long an answer may take, from the request to its last byte.
-const ANSWER: Duration = Duration::from_secs(30);
+/// How long nothing may come of an answer.
+const SILENCE: Duration = Duration::from_secs(20);
+/// How long an answer may take, from the request to its last byte: many share the network.
+const ANSWER: Duration = Duration::from_secs(600);
 const CONNECT: Duration = Duration::from_secs(5);
 /// From the first request of a read to the last that is tried again.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-const MOST_RETRIES: usize = 8;
+const PATIENCE: Duration = Duration::from_secs(60);
+const MOST_RETRIES: usize = 12;
+/// Between two of them, at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A bucket, container or server.
 pub(super) struct Client {
     pub(super) store: Arc<dyn ObjectStore>,
-    /// What was listed so far: opening an object then takes no request.
+    /// What was listed and looked up so far: opening an object then takes no request, and is of the same version.
     pub(super) known: Mutex<HashMap<Path, ObjectMeta>>,
+    /// It lists nothing.
+    pub(super) is_http: bool,
+}
+
+/// By where they are.
+static CLIENTS: Mutex<Option<HashMap<String, Arc<Client>>>> = Mutex::new(None);
+
+/// Forgets what is known of objects.
+pub(super) fn look_again() {
+    let clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    for client in clients.iter().flat_map(HashMap::values) {
+        let known = client.known.lock();
+        known.unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }
 
 /// The thread that all requests of the process wait in.
@@ -58,7 +76,6 @@ pub(super) fn runtime() -> Result<&'static Runtime, StoreFault> {
 
 /// The client for `url`, and the path within its store.
 pub(super) fn client(url: &FilePath) -> Result<(Arc<Client>, Path), StoreFault> {
-    static CLIENTS: Mutex<Option<HashMap<String, Arc<Client>>>> = Mutex::new(None);
     let text = url.to_str().unwrap_or_default();
     let parsed = Url::parse(text).map_err(|error| wrong(error.to_string()))?;
     if !parsed.username().is_empty() && !parsed.scheme().starts_with("ab")
@@ -72,7 +89,12 @@ pub(super) fn client(url: &FilePath) -> Result<(Arc<Client>, Path), StoreFault> 
     }
     let (scheme, path) =
         ObjectStoreScheme::parse(&parsed).map_err(|error| wrong(error.to_string()))?;
-    let place = parsed[..Position::BeforePath].to_owned();
+    let is_http = scheme == ObjectStoreScheme::Http;
+    let mut place = parsed[..Position::BeforePath].to_owned();
+    if !is_http && parsed.scheme() == "https" {
+        // The bucket or container may be the first part of the path.
+        place.extend(parsed.path_segments().and_then(|mut parts| parts.next()));
+    }
     let clients = CLIENTS.lock();
     let mut clients = clients.unwrap_or_else(PoisonError::into_inner);
     let clients = clients.get_or_insert_default();
@@ -85,6 +107,7 @@ pub(super) fn client(url: &FilePath) -> Result<(Arc<Client>, Path), StoreFault> 
     let client = Arc::new(Client {
         store,
         known: Mutex::default(),
+        is_http,
     });
     clients.insert(place, client.clone());
     Ok((client, path))
@@ -95,9 +118,13 @@ fn open(scheme: &ObjectStoreScheme, url: &Url) -> object_store::Result<Arc<dyn O
     let options = ClientOptions::new()
         .with_timeout(ANSWER)
         .with_connect_timeout(CONNECT)
+        .with_read_timeout(SILENCE)
         .with_allow_http(true);
     let retry = RetryConfig {
-        backoff: BackoffConfig::default(),
+        backoff: BackoffConfig {
+            max_backoff: LONGEST_PAUSE,
+            ..BackoffConfig::default()
+        },
         max_retries: MOST_RETRIES,
         retry_timeout: PATIENCE,
     };

@@ -3,8 +3,9 @@
 //! May use: `objects::client`.
 
 use std::cell::RefCell;
+use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,26 +13,15 @@ use hdrhistogram::Histogram;
 use http_body_util::BodyExt;
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    ReqwestConnector,
 };
 
 use super::StoreCounts;
 
-/// Of the process.
-pub(super) static COUNTS: Counts = Counts {
-    samples: AtomicU64::new(0),
-    cached: AtomicU64::new(0),
-    reads: AtomicU64::new(0),
-    bytes: AtomicU64::new(0),
-    requests: AtomicU64::new(0),
-    throttled: AtomicU64::new(0),
-    server_errors: AtomicU64::new(0),
-    answered: AtomicU64::new(0),
-    times: Mutex::new(None),
-};
-
-/// Counters, and how long reads took.
-pub(super) struct Counts {
+/// Counters of the reads of one reader, and how long they took.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
     samples: AtomicU64,
     cached: AtomicU64,
     reads: AtomicU64,
@@ -39,21 +29,16 @@ pub(super) struct Counts {
     requests: AtomicU64,
     throttled: AtomicU64,
     server_errors: AtomicU64,
-    /// Requests whose answer came as a whole, whatever it was.
-    answered: AtomicU64,
+    cut_off: AtomicU64,
     /// Nanoseconds; `None` before the first.
     times: Mutex<Option<Histogram<u64>>>,
 }
 
 impl Counts {
-    /// Counts a read that is over; `took` where one request was enough.
+    /// Counts a read that is over, with its bytes if they came; `took` where one request was enough.
     pub(super) fn add_read(&self, bytes: Option<u64>, took: Option<Duration>) {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let Some(bytes) = bytes else {
-            return;
-        };
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.answered.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes.unwrap_or(0), Ordering::Relaxed);
         if let Some(took) = took {
             let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
             if times.is_none() {
@@ -65,33 +50,14 @@ impl Counts {
         }
     }
 
-    pub(super) fn add_sample(&self, is_cached: bool) {
+    /// Counts a sample that was taken, from a read or from the cache.
+    pub(crate) fn add_sample(&self, is_cached: bool) {
         self.samples.fetch_add(1, Ordering::Relaxed);
         self.cached.fetch_add(is_cached.into(), Ordering::Relaxed);
     }
 
-    /// Begins anew.
-    pub(super) fn forget(&self) {
-        let counters = [
-            &self.samples,
-            &self.cached,
-            &self.reads,
-            &self.bytes,
-            &self.requests,
-            &self.throttled,
-            &self.server_errors,
-            &self.answered,
-        ];
-        for counter in counters {
-            counter.store(0, Ordering::Relaxed);
-        }
-        *self.times.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    pub(super) fn now(&self) -> StoreCounts {
+    pub(crate) fn now(&self) -> StoreCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (throttled, server_errors) = (count(&self.throttled), count(&self.server_errors));
-        let answered = count(&self.answered) + throttled + server_errors;
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         let times = times.as_ref();
         StoreCounts {
@@ -100,21 +66,23 @@ impl Counts {
             reads: count(&self.reads),
             bytes: count(&self.bytes),
             requests: count(&self.requests),
-            throttled,
-            server_errors,
-            cut_off: count(&self.requests).saturating_sub(answered),
+            throttled: count(&self.throttled),
+            server_errors: count(&self.server_errors),
+            cut_off: count(&self.cut_off),
             mean_ns: times.map_or(0, |times| times.mean() as u64),
             p95_ns: times.map_or(0, |times| times.value_at_quantile(0.95)),
         }
     }
 }
 
-/// What became of the requests of one read.
+/// What became of the requests of one read, or of one listing.
 #[derive(Default)]
 pub(super) struct Tried {
     pub(super) requests: u32,
-    /// The last answer that refused.
+    /// The last answer, where that refused.
     pub(super) refusal: Option<Refusal>,
+    /// What they are counted by.
+    pub(super) counts: Arc<Counts>,
 }
 
 /// An answer that refuses.
@@ -126,7 +94,7 @@ pub(super) struct Refusal {
 }
 
 tokio::task_local! {
-    /// Of the read that the task is about; listings have none.
+    /// Of the read or listing that the task is about.
     pub(super) static TRIED: RefCell<Tried>;
 }
 
@@ -150,33 +118,81 @@ const MOST_SAID: usize = 64 << 10;
 #[async_trait]
 impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let is_read = TRIED
-            .try_with(|tried| tried.borrow_mut().requests += 1)
-            .is_ok();
-        if is_read {
-            COUNTS.requests.fetch_add(1, Ordering::Relaxed);
-        }
-        let response = self.0.execute(request).await?;
+        // Others ask for credentials.
+        let is_read = request.headers().contains_key("range");
+        let counts = TRIED.try_with(|tried| {
+            let mut tried = tried.borrow_mut();
+            tried.refusal = None;
+            tried.requests += u32::from(is_read);
+            tried.counts.clone()
+        });
+        let counts = counts.ok().filter(|_| is_read);
+        let count = |counter: fn(&Counts) -> &AtomicU64| {
+            if let Some(counts) = &counts {
+                counter(counts).fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        count(|counts| &counts.requests);
+        let cut_off = |error| {
+            count(|counts| &counts.cut_off);
+            error
+        };
+        let response = self.0.execute(request).await.map_err(cut_off)?;
         let status = response.status().as_u16();
-        if status < 400 {
-            return Ok(response);
-        }
-        if is_read {
-            let counter = match status {
-                429 | 503 => &COUNTS.throttled,
-                500.. => &COUNTS.server_errors,
-                _ => &COUNTS.answered,
-            };
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
         let (parts, body) = response.into_parts();
-        let body = body.collect().await?.to_bytes();
+        if status < 400 && !is_read {
+            return Ok(HttpResponse::from_parts(parts, body));
+        }
+        let body = body
+            .collect()
+            .await
+            .map_err(|error| cut_off(again(error)))?;
+        let body = body.to_bytes();
+        if status < 400 {
+            let wanted = parts
+                .headers
+                .get("content-range")
+                .and_then(|range| length(range.to_str().ok()?));
+            let found = body.len() as u64;
+            if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
+                return Err(cut_off(again(WrongLength { wanted, found })));
+            }
+            return Ok(HttpResponse::from_parts(parts, body.into()));
+        }
+        match status {
+            429 | 503 => count(|counts| &counts.throttled),
+            500.. => count(|counts| &counts.server_errors),
+            _ => {}
+        }
         let said = said(&body[..body.len().min(MOST_SAID)]);
         TRIED
             .try_with(|tried| tried.borrow_mut().refusal = Some(Refusal { status, said }))
             .ok();
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
+}
+
+/// An error of a kind that is tried again.
+fn again(error: impl Error + Send + Sync + 'static) -> HttpError {
+    HttpError::new(HttpErrorKind::Interrupted, error)
+}
+
+/// An answer that does not have the bytes that it says it has.
+#[derive(Debug, thiserror::Error)]
+#[error("of {wanted} bytes, the store answered with {found}")]
+struct WrongLength {
+    wanted: u64,
+    found: u64,
+}
+
+/// The bytes of a `Content-Range`.
+fn length(range: &str) -> Option<u64> {
+    let (places, _) = range.strip_prefix("bytes ")?.split_once('/')?;
+    let (start, end) = places.split_once('-')?;
+    end.parse::<u64>()
+        .ok()?
+        .checked_sub(start.parse().ok()?)?
+        .checked_add(1)
 }
 
 /// The code and the sentence in a store's answer, which is XML or JSON; nothing else of it, since some answers repeat

@@ -7,29 +7,28 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path as FilePath;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
 
-use super::client::{Client, client, runtime};
-use super::counting::{COUNTS, Refusal, TRIED, Tried};
-use super::{Listed, PART_BYTES, PARTS_AT_ONCE, StoreCounts, StoreFault};
+use super::client::{self, Client, client, runtime};
+use super::counting::{Refusal, TRIED, Tried};
+use super::{Listed, StoreFault};
 use crate::DataError;
 
-pub(super) fn counts() -> StoreCounts {
-    COUNTS.now()
+pub(crate) use super::counting::Counts;
+
+pub(super) fn look_again() {
+    client::look_again();
 }
 
-pub(super) fn forget_counts() {
-    COUNTS.forget();
-}
-
-pub(super) fn count_sample(is_cached: bool) {
-    COUNTS.add_sample(is_cached);
-}
+/// Bytes that are asked for at a time where much is read: larger requests of one connection are no faster.
+const PART_BYTES: u64 = 8 << 20;
+/// Parts that are asked for at once.
+const PARTS_AT_ONCE: usize = 8;
 
 /// As [`super::list`].
 pub(super) fn list(url: &FilePath, deep: bool) -> Result<Vec<Listed>, DataError> {
@@ -63,11 +62,9 @@ fn list_with(url: &FilePath, deep: bool) -> Result<Vec<Listed>, StoreFault> {
     found.iter().for_each(|object| add(&object.location, false));
     folders.iter().for_each(|folder| add(folder, true));
     let mut known = client.known.lock().unwrap_or_else(PoisonError::into_inner);
-    known.extend(
-        found
-            .into_iter()
-            .map(|object| (object.location.clone(), object)),
-    );
+    // Folders of some tools are objects without bytes.
+    let objects = found.into_iter().filter(|object| object.size > 0);
+    known.extend(objects.map(|object| (object.location.clone(), object)));
     Ok(listed)
 }
 
@@ -81,12 +78,18 @@ fn run<T>(work: impl Future<Output = object_store::Result<T>>) -> Result<T, Stor
 
 /// What the store says of the object at `path`, if there is one.
 fn look_up(client: &Client, path: &Path) -> Result<Option<ObjectMeta>, StoreFault> {
-    run(async {
+    let found = run(async {
         match client.store.head(path).await {
             Err(Error::NotFound { .. }) => Ok(None),
             head => head.map(Some),
         }
-    })
+    })?;
+    if let Some(meta) = &found {
+        let known = client.known.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        known.insert(path.clone(), meta.clone());
+    }
+    Ok(found)
 }
 
 /// One object, as it was when it was listed or looked up. A clone names the same.
@@ -138,7 +141,8 @@ impl Object {
             Some(meta) => meta,
             // The root of a bucket, or what is a folder by its looks and by a listing.
             None if path.as_ref().is_empty() => return Ok(None),
-            None if !path.filename().is_some_and(|name| name.contains('.'))
+            None if !client.is_http
+                && !path.filename().is_some_and(|name| name.contains('.'))
                 && !list_with(url, false)?.is_empty() =>
             {
                 return Ok(None);
@@ -146,6 +150,7 @@ impl Object {
             None => match look_up(&client, &path) {
                 Ok(Some(meta)) => meta,
                 Ok(None) => return Ok(None),
+                Err(fault) if client.is_http => return Err(fault),
                 // The answer to this kind of request has no words.
                 Err(fault) => return Err(list_with(url, false).err().unwrap_or(fault)),
             },
@@ -154,7 +159,8 @@ impl Object {
             client,
             path,
             size: meta.size,
-            version: meta.e_tag,
+            // A weak name is of several versions.
+            version: meta.e_tag.filter(|name| !name.starts_with("W/")),
             changed: meta.last_modified.timestamp_millis(),
         }))))
     }
@@ -164,30 +170,34 @@ impl Object {
         self.0.size
     }
 
-    /// What tells this version from others.
-    pub(crate) fn version(&self) -> String {
+    /// What tells this version from others, where the store tells anything.
+    pub(crate) fn version(&self) -> Option<String> {
         let Known {
             size,
             version,
             changed,
             ..
         } = &*self.0;
-        format!(
-            "{size} {changed} {}",
-            version.as_deref().unwrap_or_default()
-        )
+        let name = version.as_deref().unwrap_or_default();
+        (*changed > 0 || !name.is_empty()).then(|| format!("{size} {changed} {name}"))
     }
 
     /// Asks for the bytes in `range`, and does not wait.
-    pub(crate) fn start(&self, range: Range<u64>) -> Arc<Request> {
+    pub(crate) fn start(&self, range: Range<u64>, counts: &Arc<Counts>) -> Arc<Request> {
         let request = Arc::new(Request::default());
+        let answering = Answering(request.clone());
         match runtime() {
+            _ if range.is_empty() => request.answer(Ok(Bytes::new())),
             Err(fault) => request.answer(Err(fault)),
             Ok(runtime) => {
-                let (object, answered) = (self.0.clone(), request.clone());
+                let (object, counts) = (self.0.clone(), counts.clone());
                 runtime.spawn(async move {
-                    let tried = RefCell::new(Tried::default());
-                    answered.answer(TRIED.scope(tried, read(&object, range)).await);
+                    let tried = RefCell::new(Tried {
+                        counts,
+                        ..Tried::default()
+                    });
+                    let answer = TRIED.scope(tried, read(&object, range)).await;
+                    answering.0.answer(answer);
                 });
             }
         }
@@ -197,13 +207,14 @@ impl Object {
     /// The bytes in `range`, of which several parts are asked for at once.
     pub(crate) fn read(&self, range: Range<u64>) -> Result<Bytes, StoreFault> {
         let length = range.end.saturating_sub(range.start);
+        let counts = Arc::default();
         if length <= PART_BYTES {
-            return self.start(range).wait();
+            return self.start(range, &counts).wait();
         }
         let mut parts = range.clone().step_by(PART_BYTES as usize);
         let mut start = || {
             let start = parts.next()?;
-            Some(self.start(start..range.end.min(start + PART_BYTES)))
+            Some(self.start(start..range.end.min(start + PART_BYTES), &counts))
         };
         let mut asked: VecDeque<Arc<Request>> = VecDeque::new();
         asked.extend(std::iter::from_fn(&mut start).take(PARTS_AT_ONCE));
@@ -223,9 +234,23 @@ pub(crate) struct Request {
     answered: Condvar,
 }
 
+/// Who answers a request; dropped, it answers that nothing comes.
+struct Answering(Arc<Request>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.answer(Err(StoreFault {
+            what: "the thread that asks the store has ended".to_owned(),
+            remedy: "please report it, with the lines above",
+        }));
+    }
+}
+
 impl Request {
+    /// The first answer counts.
     fn answer(&self, answer: Result<Bytes, StoreFault>) {
-        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        let mut place = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        place.get_or_insert(answer);
         self.answered.notify_all();
     }
 
@@ -242,94 +267,51 @@ impl Request {
     }
 }
 
-/// Reads that are begun anew where an answer was not what it should be.
-const TRIES: u32 = 3;
-/// Before the second; twice that before the third.
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// Reads the bytes in `range`, within the scope of a [`Tried`].
 async fn read(object: &Known, range: Range<u64>) -> Result<Bytes, StoreFault> {
     let began = Instant::now();
-    let wanted = range.end.saturating_sub(range.start);
-    let mut last = None;
-    for number in 0..TRIES {
-        if number > 0 {
-            tokio::time::sleep(PAUSE * number).await;
-        }
-        let options = GetOptions::new()
-            .with_range(Some(range.clone()))
-            .with_if_match(object.version.clone());
-        let answer = async {
-            object
-                .client
-                .store
-                .get_opts(&object.path, options)
-                .await?
-                .bytes()
-                .await
-        };
-        match answer.await {
-            Ok(bytes) if bytes.len() as u64 == wanted => {
-                let requests = TRIED.with(|tried| tried.borrow().requests);
-                COUNTS.add_read(Some(wanted), (requests == 1).then(|| began.elapsed()));
-                return Ok(bytes);
-            }
-            Ok(bytes) => {
-                last = Some(StoreFault {
-                    what: format!(
-                        "of {wanted} bytes from {} on, the store answered with {}",
-                        range.start,
-                        bytes.len()
-                    ),
-                    remedy: "the object or the server is at fault: upload it again, or ask who runs the server",
-                });
-            }
-            Err(error) => {
-                let refusal = refusal();
-                let is_final = refusal.is_some() && !is_cut_off(&error);
-                last = Some(fault(&error, refusal.as_ref()));
-                if is_final {
-                    break;
-                }
-            }
-        }
-    }
-    COUNTS.add_read(None, None);
-    Err(last.unwrap_or_else(|| StoreFault {
-        what: "the store did not answer".to_owned(),
-        remedy: UNREACHABLE,
-    }))
+    let options = GetOptions::new()
+        .with_range(Some(range.clone()))
+        .with_if_match(object.version.clone());
+    let answer = async {
+        let answer = object.client.store.get_opts(&object.path, options).await?;
+        answer.bytes().await
+    };
+    let answer = answer.await;
+    let (requests, counts) = TRIED.with(|tried| {
+        let tried = tried.borrow();
+        (tried.requests, tried.counts.clone())
+    });
+    let bytes = answer.as_ref().ok().map(|bytes| bytes.len() as u64);
+    let took = (requests == 1 && bytes.is_some()).then(|| began.elapsed());
+    counts.add_read(bytes, took);
+    answer.map_err(|error| fault(&error, refusal().as_ref()))
 }
 
 fn refusal() -> Option<Refusal> {
     TRIED.with(|tried| tried.borrow().refusal.clone())
 }
 
-/// The answer began well, and did not come to its end.
-fn is_cut_off(error: &Error) -> bool {
-    matches!(error, Error::Generic { source, .. } if source.downcast_ref::<object_store::client::HttpError>().is_some())
-}
-
 const UNREACHABLE: &str =
-    "check the network, and where the store is (AWS_ENDPOINT_URL and AWS_REGION for s3://)";
+    "check the network, and the store or its server (AWS_ENDPOINT_URL and AWS_REGION for s3://)";
+const EXPIRED: &str = "the credentials in the environment have expired: get new ones";
 
 /// What went wrong, without what could tell who asked.
 fn fault(error: &Error, refusal: Option<&Refusal>) -> StoreFault {
-    if let Some(Refusal { status, said }) = refusal.filter(|_| !is_cut_off(error)) {
-        let said = said
-            .as_ref()
-            .map_or(String::new(), |said| format!(" ({said})"));
+    if let Some(Refusal { status, said }) = refusal {
+        let said = match said {
+            Some(said) => format!(" ({said})"),
+            None => String::new(),
+        };
         let remedy = match status {
+            400 if said.contains("Expired") => EXPIRED,
             401 | 403 => {
                 "check the credentials in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
                  AWS_SESSION_TOKEN for s3://), and whether they have expired"
             }
-            400 if said.contains("Expired") || said.contains("Token") => {
-                "the credentials in the environment have expired: get new ones"
-            }
             404 => "check the URL",
-            412 => "the object was written again: leave the data set alone during a run",
             405 | 501 => "an HTTP server lists no files: name one file",
+            412 => "the object was written again: leave the data set alone during a run",
             429 | 503 => "lower read.requests, or ask for a higher limit",
             _ => "try again later, or ask who runs the store",
         };
@@ -341,14 +323,12 @@ fn fault(error: &Error, refusal: Option<&Refusal>) -> StoreFault {
     while let Some(source) = innermost.source() {
         innermost = source;
     }
+    let remedy = match error {
+        Error::NotSupported { .. } => "use a server that sends parts of files (HTTP ranges)",
+        _ => UNREACHABLE,
+    };
     StoreFault {
         what: innermost.to_string(),
-        remedy: UNREACHABLE,
-    }
-}
-
-impl From<StoreFault> for std::io::Error {
-    fn from(fault: StoreFault) -> std::io::Error {
-        std::io::Error::other(fault)
+        remedy,
     }
 }

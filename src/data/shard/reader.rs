@@ -230,13 +230,15 @@ impl ShardSet {
     /// or of different sets.
     pub fn open(path: &Path) -> Result<ShardSet, DataError> {
         let mut files = Vec::new();
-        for path in shard_paths(path)? {
+        let paths = shard_paths(path)?;
+        let is_folder = paths.first().is_some_and(|first| first != path);
+        for path in paths {
             let file = open_file(&path)?;
             let header = read_header(&file).map_err(|fault| broken(&path, &fault))?;
             files.push(ShardFile { path, header });
         }
         files.sort_by_key(|file| file.header.shard);
-        if path.is_dir() {
+        if is_folder {
             let mut faults = check_set(path, &files).into_iter();
             if let Some(first) = faults.next() {
                 return Err(first);

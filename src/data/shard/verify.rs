@@ -102,7 +102,7 @@ pub fn verify(
             return Ok(summary);
         }
     }
-    if path.is_dir() {
+    if paths.first().is_some_and(|first| first != path) {
         readable.sort_by_key(|file: &ShardFile| file.header().shard);
         let faults = check_set(path, &readable).into_iter();
         summary.damages.extend(faults.map(|error| Damage {

@@ -7,7 +7,7 @@
 
 use super::mapping::{MapError, MappedFile};
 use super::spare::Spare;
-use crate::objects::{SampleCache, StoreFault, is_url};
+use crate::objects::{StoreCounts, StoreFault, is_url};
 use crate::page_cache;
 use crate::parquet::{Row, Tables};
 use bytes::Bytes;
@@ -25,7 +25,7 @@ mod memory;
 
 use fetching::Fetching;
 
-pub use fetching::Wanted;
+pub use fetching::{StoreOptions, Wanted};
 
 /// How files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -170,7 +170,7 @@ impl Reader {
         let opened = match mode {
             ReadMode::Ram => Opened::Memory(memory::load(&paths.collect::<Vec<_>>())?),
             _ if paths.peek().is_some_and(|path| is_url(path)) => {
-                Opened::Objects(Fetching::new(1, false, None))
+                Opened::Objects(Fetching::new(StoreOptions::default(), false))
             }
             _ => Opened::Files(Vec::new()),
         };
@@ -190,7 +190,8 @@ impl Reader {
     ) -> Result<Reader, ReadError> {
         let opened = match mode {
             _ if mode != ReadMode::Ram && paths.first().is_some_and(|path| is_url(path)) => {
-                Opened::Objects(Fetching::new(1, access == Access::Sequential, None))
+                let follows = access == Access::Sequential;
+                Opened::Objects(Fetching::new(StoreOptions::default(), follows))
             }
             ReadMode::Mmap => Opened::Maps(open_first(MOST_MAPS, paths, |path| {
                 let map = MappedFile::open_shared(path)?;
@@ -240,12 +241,12 @@ impl Reader {
         }
     }
 
-    /// The same with at most `requests` to a store at a time, and what was fetched in `cache`; if the samples lie in a store.
+    /// The same, asking a store as `options` say, if the samples lie in one.
     #[must_use]
-    pub fn with_requests(mut self, requests: usize, cache: Option<Arc<SampleCache>>) -> Reader {
+    pub fn with_store(mut self, options: StoreOptions) -> Reader {
         if matches!(self.opened, Opened::Objects(_)) {
             let follows = self.access == Access::Sequential;
-            self.opened = Opened::Objects(Fetching::new(requests, follows, cache));
+            self.opened = Opened::Objects(Fetching::new(options, follows));
         }
         self
     }
@@ -268,10 +269,19 @@ impl Reader {
         }
     }
 
-    /// Asks a store for the samples `wanted`, in their order, which are read soon.
+    /// What reading from a store took so far; `None` where the samples lie in files.
+    pub fn store_counts(&self) -> Option<StoreCounts> {
+        match &self.opened {
+            Opened::Objects(fetching) => Some(fetching.counts()),
+            _ => None,
+        }
+    }
+
+    /// Asks for the samples `wanted`, in their order, which are read soon: a store, or the kernel. Does not wait for them.
     pub fn ask<'a>(&self, wanted: impl Iterator<Item = Wanted<'a>>) {
-        if let Opened::Objects(fetching) = &self.opened {
-            fetching.ask(wanted);
+        match &self.opened {
+            Opened::Objects(fetching) => fetching.ask(wanted),
+            _ => wanted.for_each(|(file, path, extent)| self.read_ahead(file, path, extent)),
         }
     }
 
@@ -360,7 +370,7 @@ impl Reader {
 
     /// Asks the kernel for the bytes of a sample that is read soon, the file number `file` at `path` or its part `extent`,
     /// and does not wait for them. What cannot be had costs nothing here.
-    pub fn read_ahead(&self, file: usize, path: &Path, extent: Option<Extent>) {
+    fn read_ahead(&self, file: usize, path: &Path, extent: Option<Extent>) {
         let (offset, bytes) = match extent {
             // All to the end.
             None => (0, 0),

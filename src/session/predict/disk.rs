@@ -33,18 +33,25 @@ pub(super) fn storage(
     })
 }
 
-/// The object storage that the measured run has read from, with the requests that `config` allows.
+/// The object storage that the measured run has read from, with the requests that `config` allows; `None` where some samples
+/// came from the cache, so that what was measured is all that is known.
 fn store(from: &Predictor, config: &Resolved) -> Option<Storage> {
-    let store = from.data.store.filter(|store| store.reads > 0)?;
+    let store = from
+        .data
+        .store
+        .filter(|store| store.reads > 0 && store.cached == 0)?;
     Some(Storage {
         latency: store.mean_ns.0 as f64,
-        requests_per_sample: (store.reads as f64 / store.samples.max(1) as f64).min(1.0),
+        requests_per_sample: (store.reads as f64 / store.samples.max(1) as f64)
+            .clamp(1.0 / MOST_IN_A_READ, 1.0),
         taken_per_sample: 0.0,
         in_flight: config.pipeline.read.requests,
         is_beside: true,
     })
 }
 
+/// Samples that share a read, at most.
+const MOST_IN_A_READ: f64 = 64.0;
 /// Places of an epoch that are looked at: all tell no more.
 const MOST_COUNTED: usize = 1 << 16;
 

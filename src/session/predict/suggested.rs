@@ -49,7 +49,10 @@ pub(in crate::session) fn predict_suggested(report: &mut Report, mode: Mode, typ
 
 /// Four times as many requests to the store that the data lies in.
 fn more_requests(report: &Report, typed: &[TypedKey]) -> Option<Setting> {
-    report.data.store.filter(|store| store.reads > 0)?;
+    report
+        .data
+        .store
+        .filter(|store| store.reads > 0 && store.cached == 0)?;
     let config = Settings::recorded(&report.name, typed, &[])
         .resolve()
         .ok()?;
