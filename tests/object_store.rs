@@ -504,7 +504,7 @@ fn what_cannot_be_had_is_said_with_the_stores_words() {
     fails(
         short,
         "s3://bucket/tars",
-        &["0.tar", "the store answered with", "upload it again"],
+        &["0.tar", "the store answered with", "check the network"],
     );
     fails(
         Store::new(objects()),
