@@ -163,7 +163,9 @@ def server(kind, folder):
         wait_for(port)
         if kind == "moto":
             base = f"http://127.0.0.1:{port}/{BUCKET}"
-            put = lambda url, data: urllib.request.urlopen(urllib.request.Request(url, data=data, method="PUT"))
+            direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            put = lambda url, data: direct.open(urllib.request.Request(
+                url, data=data, method="PUT", headers={"Content-Type": "application/octet-stream"}), timeout=20)
             put(base, b"")
             for path in sorted((folder / BUCKET).rglob("*")):
                 if path.is_file():
