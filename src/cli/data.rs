@@ -60,7 +60,7 @@ fn print(
 fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     ensure!(
         !is_url(&args.out),
-        "shards are packed into a folder, not into a store\n  try: a folder, and your store's own tool to upload it"
+        "cannot pack into object storage\n  try: a local folder, and upload it with your store's own tool"
     );
     let request = PackRequest {
         source: &args.source,

@@ -206,15 +206,16 @@ pub(super) const PIPELINE: &[Key] = &[
          many reads at once; 0 for none. Ignored with `direct`, `ram` and object storage.")
         .only_when(SOURCE_HAS_PHOTOS),
     Key::new("read.requests", Kind::Whole { least: 1, most: 1024 }, Default::Toml("64"),
-        "Requests to object storage that each thread which reads has under way: neighbours share one. It also bounds the \
-         samples that wait to be decoded. Ignored for files and Parquet.")
+        "How many requests to object storage each reading thread has in flight; samples that lie next to each other share \
+         one. It also limits how many samples wait to be decoded. Ignored for files and Parquet.")
         .only_when(SOURCE_HAS_PHOTOS),
     Key::new("read.cache", Kind::Path, Default::Unset("no cache"),
-        "A folder on a local disk that keeps samples fetched from object storage, for later epochs and runs; not of \
-         Parquet. Of several processes only the first adds to it. Delete it when the data changes, or you no longer need it.")
+        "A folder on a local disk that keeps samples fetched from object storage for later epochs and runs (not for \
+         Parquet). Of several processes, only the first adds to it. Delete it when the data changes or when you no longer \
+         need it.")
         .only_when(SOURCE_HAS_PHOTOS),
     Key::new("read.cache_size", Kind::Bytes { least: 1 }, Default::Toml("\"20GiB\""),
-        "How large `read.cache` may grow for this data set: when it is full, nothing more is kept.")
+        "How large `read.cache` may grow for this data set; when it is full, nothing more is kept.")
         .only_when(SOURCE_HAS_PHOTOS),
     workers("decode.workers", "Threads that decode images."),
     prefetch("decode.prefetch", "16", "Capacity of the queue after decode, in samples."),

@@ -33,17 +33,11 @@ pub(crate) fn data_files(
             files.paths.push(path.to_path_buf());
             return Ok(files);
         }
-        let listed = objects::list(path, false)?;
-        if listed.is_empty() {
-            let path = path.to_path_buf();
-            return Err(DataError::MissingFiles { path, want });
-        }
-        let data = listed.into_iter().filter(|listed| {
-            !listed.is_folder && !listed.key.starts_with('.') && is_data(&listed.key)
-        });
-        files
-            .paths
-            .extend(data.map(|listed| objects::below(path, &listed.key)));
+        let missing = || DataError::MissingFiles {
+            path: path.to_path_buf(),
+            want,
+        };
+        files.paths = objects::files(path, is_data)?.ok_or_else(missing)?;
         return files.chosen(path, want);
     }
     let metadata = match fs::metadata(path) {

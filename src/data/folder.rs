@@ -34,36 +34,31 @@ pub struct ImageFolder {
 impl ImageFolder {
     /// Lists `root`: every sub-folder is a class, every .jpg/.jpeg/.png/.webp at any depth below it is a sample.
     pub fn open(root: &Path) -> Result<ImageFolder, DataError> {
-        let (class_names, mut listed) = match is_url(root) {
-            true => listed_classes(root)?,
-            false => (class_names(root)?, BTreeMap::new()),
-        };
         let mut folder = ImageFolder {
             root: root.to_path_buf(),
-            classes: Vec::with_capacity(class_names.len()),
-            class_ends: Vec::with_capacity(class_names.len()),
+            classes: Vec::new(),
+            class_ends: Vec::new(),
             path_bytes: Vec::new(),
             path_ends: Vec::new(),
         };
-        for name in class_names {
-            folder.add_class(&name, listed.remove(&name))?;
+        if is_url(root) {
+            for (name, images) in listed_classes(root)? {
+                folder.add_class(&name, images)?;
+            }
+        } else {
+            for name in class_names(root)? {
+                let mut images = Vec::new();
+                collect_images(&root.join(&name), 0, &mut images)?;
+                folder.add_class(&name, images)?;
+            }
         }
         folder.path_bytes.shrink_to_fit();
         folder.path_ends.shrink_to_fit();
         Ok(folder)
     }
 
-    /// Adds the images of a class: those that were `listed`, or all below its folder.
-    fn add_class(&mut self, name: &OsStr, listed: Option<Vec<PathBuf>>) -> Result<(), DataError> {
+    fn add_class(&mut self, name: &OsStr, mut images: Vec<PathBuf>) -> Result<(), DataError> {
         let path = self.root.join(name);
-        let mut images = match listed {
-            Some(listed) => listed,
-            None => {
-                let mut images = Vec::new();
-                collect_images(&path, 0, &mut images)?;
-                images
-            }
-        };
         if images.is_empty() {
             return Err(DataError::EmptyClass { path });
         }
@@ -127,10 +122,7 @@ impl ImageFolder {
 }
 
 /// The classes below the URL `root`, and the images of each, from one listing.
-#[expect(clippy::type_complexity, reason = "used once")]
-fn listed_classes(
-    root: &Path,
-) -> Result<(Vec<OsString>, BTreeMap<OsString, Vec<PathBuf>>), DataError> {
+fn listed_classes(root: &Path) -> Result<BTreeMap<OsString, Vec<PathBuf>>, DataError> {
     let mut classes: BTreeMap<OsString, Vec<PathBuf>> = BTreeMap::new();
     let mut loose = 0;
     for listed in objects::list(root, true)? {
@@ -151,7 +143,7 @@ fn listed_classes(
             images: loose,
         }),
         true => Err(DataError::EmptyFolder { path }),
-        false => Ok((classes.keys().cloned().collect(), classes)),
+        false => Ok(classes),
     }
 }
 

@@ -32,44 +32,15 @@ pub use cache::SampleCache;
 pub(crate) use cache::object_key;
 pub(crate) use store::{Counts, Object, Request};
 
-/// What reading samples from a store took.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoreCounts {
-    /// Samples that were taken.
-    pub samples: u64,
-    /// How many of them lay in the cache.
-    pub cached: u64,
-    /// Reads that were asked for and are over.
-    pub reads: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-    /// Requests that the store was sent for them, those that failed included.
-    pub requests: u64,
-    /// Answers that told to slow down: HTTP status 429 or 503.
-    pub throttled: u64,
-    /// Answers with another status from 500 on.
-    pub server_errors: u64,
-    /// Requests that had no whole answer: refused, cut off, not in time, or of another length than it should be.
-    pub cut_off: u64,
-    /// Mean nanoseconds from asking for a read to its last byte, of reads that took one request.
-    pub mean_ns: u64,
-    /// The same for the slowest twentieth: the least of them.
-    pub p95_ns: u64,
-}
+/// What stands before the `://` of a URL.
+const SCHEMES: [&str; 10] = [
+    "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https",
+];
 
 /// Whether `path` names something in object storage.
 pub fn is_url(path: &Path) -> bool {
-    scheme(path).is_some()
-}
-
-/// What stands before `://`.
-fn scheme(path: &Path) -> Option<&str> {
-    let text = path.to_str()?;
-    let (scheme, _) = text.split_once("://")?;
-    let known = [
-        "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https",
-    ];
-    known.contains(&scheme).then_some(scheme)
+    let text = path.to_str().and_then(|text| text.split_once("://"));
+    text.is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
 }
 
 /// What a name below a URL is.
@@ -86,6 +57,24 @@ pub(crate) struct Listed {
 /// A store that does not list it.
 pub(crate) fn list(url: &Path, deep: bool) -> Result<Vec<Listed>, DataError> {
     store::list(url, deep)
+}
+
+/// The visible files directly at `url` whose names `accepts` accepts; `None` where nothing lies there.
+///
+/// # Errors
+/// A store that does not list it.
+pub(crate) fn files(
+    url: &Path,
+    accepts: impl Fn(&str) -> bool,
+) -> Result<Option<Vec<PathBuf>>, DataError> {
+    let listed = list(url, false)?;
+    if listed.is_empty() {
+        return Ok(None);
+    }
+    let files = listed
+        .iter()
+        .filter(|listed| !listed.is_folder && !listed.key.starts_with('.') && accepts(&listed.key));
+    Ok(Some(files.map(|listed| below(url, &listed.key)).collect()))
 }
 
 /// What lies at `url`, or `None` where that is no object.

@@ -3,7 +3,7 @@
 use super::catalog::Catalog;
 use super::error::SessionError;
 use crate::config::{PipelineConfig, Spatial as SpatialConfig};
-use crate::data::objects::{SampleCache, StoreCounts, is_url};
+use crate::data::objects::{SampleCache, is_url};
 use crate::data::shard::Record;
 use crate::data::stages::decode::{
     DecodeError, DecodeOptions, Decoder, DeviceDecoder, Input, Rgb, RgbBuffer, View,
@@ -13,6 +13,7 @@ use crate::data::stages::reading::{Access, Encoded, Reader, StoreOptions};
 use crate::data::stages::spare::Spare;
 use crate::pipeline::sampler::{Order, sample_rng};
 use crate::pipeline::{Claim, SampleError, SampleKey, SampleWork, StageFailed};
+use crate::report::StoreReport;
 use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -168,7 +169,7 @@ impl ImageWork {
     }
 
     /// What fetching from object storage took so far; `None` where the data lies elsewhere.
-    pub(super) fn store_counts(&self) -> Option<StoreCounts> {
+    pub(super) fn store_counts(&self) -> Option<StoreReport> {
         self.reader.store_counts()
     }
 

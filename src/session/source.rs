@@ -194,19 +194,7 @@ impl Source {
         let Source::Images(work) = self else {
             return None;
         };
-        let counts = work.inner().store_counts()?;
-        Some(StoreReport {
-            samples: counts.samples,
-            cached: counts.cached,
-            reads: counts.reads,
-            bytes: counts.bytes,
-            requests: counts.requests,
-            throttled: counts.throttled,
-            server_errors: counts.server_errors,
-            cut_off: counts.cut_off,
-            mean_ns: Nanos(counts.mean_ns),
-            p95_ns: Nanos(counts.p95_ns),
-        })
+        work.inner().store_counts()
     }
 }
 

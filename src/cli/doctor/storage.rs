@@ -37,7 +37,7 @@ fn rows(data: Option<&Path>) -> Vec<Row> {
         return vec![Row::missing(
             "data",
             finding,
-            "doctor looks at disks: `stallscope run` measures a store",
+            "use `stallscope run`, which measures it; doctor checks local disks only",
         )];
     }
     let folder = match folder.canonicalize() {

@@ -93,12 +93,15 @@ impl StoreReport {
     pub fn troubles(&self) -> Option<String> {
         let told = |count: u64, what: &str| (count > 0).then(|| format!("{count} {what}"));
         let all = [
-            told(self.throttled, "told to slow down (status 429 or 503)"),
+            told(self.throttled, "were told to slow down (status 429 or 503)"),
             told(self.server_errors, "failed with another status from 500 on"),
-            told(self.cut_off, "cut off, refused or not answered in time"),
+            told(
+                self.cut_off,
+                "were cut off, refused or not answered in time",
+            ),
         ];
         let all: Vec<String> = all.into_iter().flatten().collect();
-        (!all.is_empty()).then(|| format!("of {} requests {}", self.requests, all.join(", ")))
+        (!all.is_empty()).then(|| format!("of {} requests, {}", self.requests, all.join(", ")))
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Listed, StoreCounts, StoreFault};
+use stallscope_core::report::StoreReport;
+
+use super::{Listed, StoreFault};
 use crate::DataError;
 
 fn absent<T>(url: &Path) -> Result<T, DataError> {
@@ -31,8 +33,8 @@ pub(crate) struct Counts;
 impl Counts {
     pub(crate) fn add_sample(&self, _: bool) {}
 
-    pub(crate) fn now(&self) -> StoreCounts {
-        StoreCounts::default()
+    pub(crate) fn now(&self) -> StoreReport {
+        StoreReport::default()
     }
 }
 

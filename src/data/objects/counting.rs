@@ -16,8 +16,8 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
     ReqwestConnector,
 };
-
-use super::StoreCounts;
+use stallscope_core::report::StoreReport;
+use stallscope_core::timeline::Nanos;
 
 /// Counters of the reads of one reader, and how long they took.
 #[derive(Debug, Default)]
@@ -56,11 +56,11 @@ impl Counts {
         self.cached.fetch_add(is_cached.into(), Ordering::Relaxed);
     }
 
-    pub(crate) fn now(&self) -> StoreCounts {
+    pub(crate) fn now(&self) -> StoreReport {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         let times = times.as_ref();
-        StoreCounts {
+        StoreReport {
             samples: count(&self.samples),
             cached: count(&self.cached),
             reads: count(&self.reads),
@@ -69,8 +69,8 @@ impl Counts {
             throttled: count(&self.throttled),
             server_errors: count(&self.server_errors),
             cut_off: count(&self.cut_off),
-            mean_ns: times.map_or(0, |times| times.mean() as u64),
-            p95_ns: times.map_or(0, |times| times.value_at_quantile(0.95)),
+            mean_ns: Nanos(times.map_or(0, |times| times.mean() as u64)),
+            p95_ns: Nanos(times.map_or(0, |times| times.value_at_quantile(0.95))),
         }
     }
 }

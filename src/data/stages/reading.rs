@@ -7,11 +7,12 @@
 
 use super::mapping::{MapError, MappedFile};
 use super::spare::Spare;
-use crate::objects::{StoreCounts, StoreFault, is_url};
+use crate::objects::{StoreFault, is_url};
 use crate::page_cache;
 use crate::parquet::{Row, Tables};
 use bytes::Bytes;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use stallscope_core::report::StoreReport;
 use stallscope_core::timeline::Bytes as ByteCount;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -270,7 +271,7 @@ impl Reader {
     }
 
     /// What reading from a store took so far; `None` where the samples lie in files.
-    pub fn store_counts(&self) -> Option<StoreCounts> {
+    pub fn store_counts(&self) -> Option<StoreReport> {
         match &self.opened {
             Opened::Objects(fetching) => Some(fetching.counts()),
             _ => None,

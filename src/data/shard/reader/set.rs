@@ -42,10 +42,12 @@ pub(in crate::shard) fn shard_paths(path: &Path) -> Result<Vec<PathBuf>, DataErr
 pub(in crate::shard) fn folder_shards(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let mut paths = Vec::new();
     if is_url(folder) {
-        let listed = objects::list(folder, false)?.into_iter();
-        let files = listed.filter(|listed| !listed.is_folder && !listed.key.starts_with('.'));
-        let files = files.map(|listed| objects::below(folder, &listed.key));
-        paths.extend(files.filter(|path| path.extension().is_some_and(|end| end == EXTENSION)));
+        let is_shard = |name: &str| {
+            Path::new(name)
+                .extension()
+                .is_some_and(|end| end == EXTENSION)
+        };
+        paths = objects::files(folder, is_shard)?.unwrap_or_default();
         paths.sort_unstable();
         return Ok(paths);
     }

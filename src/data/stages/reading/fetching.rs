@@ -8,8 +8,9 @@
 //! held while a thread waits. May use: `data::objects`, `stages::reading` for its errors.
 
 use super::{Extent, ReadError};
-use crate::objects::{Counts, Object, Request, SampleCache, StoreCounts, object_key};
+use crate::objects::{Counts, Object, Request, SampleCache, object_key};
 use bytes::Bytes;
+use stallscope_core::report::StoreReport;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
@@ -117,7 +118,7 @@ impl Fetching {
     }
 
     /// What its reads took so far.
-    pub(super) fn counts(&self) -> StoreCounts {
+    pub(super) fn counts(&self) -> StoreReport {
         self.counts.now()
     }
 
