@@ -12,7 +12,6 @@
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$repository/target}
-features=turbojpeg
 binary=
 out=$target/archive
 while [ $# -gt 0 ]; do
@@ -28,7 +27,7 @@ out=$(realpath "$out")
 cd "$repository"
 
 if [ -z "$binary" ]; then
-    cargo build --profile dist --locked --package stallscope --features "$features"
+    cargo build --profile dist --locked --package stallscope
     binary=$target/dist/stallscope
 fi
 version=$("$binary" --version)
@@ -46,7 +45,7 @@ cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$folder"
 "$binary" completions bash > "$folder/completions/stallscope.bash"
 "$binary" completions zsh > "$folder/completions/_stallscope"
 "$binary" completions fish > "$folder/completions/stallscope.fish"
-scripts/third-party-licenses.py --features "$features" --target "$platform" > "$folder/licenses/third-party.txt"
+scripts/third-party-licenses.py --target "$platform" > "$folder/licenses/third-party.txt"
 # Where the toolchain was installed without it, the licenses of the standard library are left out.
 library=$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html
 if [ -f "$library" ]; then

@@ -5,11 +5,12 @@ use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x4;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use stallscope::config::{Settings, SourceKind};
+use stallscope::data::shard::Container;
 use stallscope::data::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer};
 use stallscope::data::{GenerateOptions, generate};
 use stallscope::pipeline::sampler::{Order, Share};
 use stallscope::pipeline::{Discard, Layout, OnError, Plan, StageKnobs, StopSignal, start};
-use stallscope::session::{Catalog, ImageWork, PackRequest};
+use stallscope::session::{Catalog, ImageWork, PackRequest, Packed};
 use stallscope::timeline::{Clock, MonotonicClock, Recorder};
 use std::alloc::{GlobalAlloc, Layout as Shape, System};
 use std::fs;
@@ -199,7 +200,8 @@ fn a_sample_allocates_nothing() {
         source: &options.out,
         kind: None,
         target: &folder.path().join("raw"),
-        raw: Some(96),
+        packed: Packed::Raw { longest: 96 },
+        container: Container::Shards,
         shuffle: None,
         samples_per_shard: None,
         jobs: None,

@@ -24,7 +24,9 @@ use serde::Serialize;
 
 pub use analyze::AnalyzeArgs;
 pub use compare::CompareArgs;
-pub use data::{DataCommand, DataSetArg, FetchArgs, GenerateArgs, PackArgs, PackFrom, VerifyArgs};
+pub use data::{
+    DataCommand, DataSetArg, FetchArgs, GenerateArgs, PackArgs, PackFrom, PackTo, VerifyArgs,
+};
 pub use first::{DemoArgs, InitArgs, KeysArgs};
 pub use reproduce::ReproduceArgs;
 pub use timing::{KernelsArg, TimeKernelsArgs, TimedModel};

@@ -1,20 +1,20 @@
 //! `stallscope data`: data to measure with.
 
 use super::args::{
-    DataCommand, DataSetArg, GenerateArgs, OutputArgs, PackArgs, PackFrom, VerifyArgs,
+    DataCommand, DataSetArg, GenerateArgs, OutputArgs, PackArgs, PackFrom, PackTo, VerifyArgs,
 };
 use super::fetch::fetch_data;
 use super::interruption::{INTERRUPTED, interrupt_switch};
 use super::{messages, progress};
 use crate::config::{GenerateConfig, ImageFormat as ConfigFormat, SourceKind};
 use crate::data::objects::is_url;
-use crate::data::shard::{PackOutcome, PackSummary, verify};
+use crate::data::shard::{Container, PackOutcome, PackSummary, verify};
 use crate::data::{
     GenerateOptions, GenerateOutcome, GenerateReport, ImageFormat, StandInOptions,
     generate_stand_in, generate_until,
 };
 use crate::machine::usable_threads;
-use crate::session::PackRequest;
+use crate::session::{PackRequest, Packed};
 use anyhow::ensure;
 use serde::Serialize;
 use std::io::Write;
@@ -59,6 +59,10 @@ fn print(
 
 fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     ensure!(
+        args.to == PackTo::Shards || args.raw.is_none(),
+        "WebDataset holds image files, not pixels\n  try: `--jpeg` for smaller pictures, or `--to shards` for pixels"
+    );
+    ensure!(
         !is_url(&args.out),
         "cannot pack into object storage\n  try: a local folder, and upload it with your store's own tool"
     );
@@ -70,9 +74,21 @@ fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
             PackFrom::Tfrecord => SourceKind::Tfrecord,
             PackFrom::Mds => SourceKind::Mds,
             PackFrom::Parquet => SourceKind::Parquet,
+            PackFrom::Shard => SourceKind::Shard,
         }),
         target: &args.out,
-        raw: args.raw,
+        packed: match (args.raw, args.jpeg) {
+            (Some(longest), _) => Packed::Raw { longest },
+            (None, Some(longest)) => Packed::Jpeg {
+                longest,
+                quality: args.quality,
+            },
+            (None, None) => Packed::Stored,
+        },
+        container: match args.to {
+            PackTo::Shards => Container::Shards,
+            PackTo::Webdataset => Container::Tar,
+        },
         shuffle: args.shuffle,
         samples_per_shard: args.samples_per_shard,
         jobs: args.jobs,
@@ -82,7 +98,7 @@ fn pack_data(args: &PackArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let summary = pack_with_progress(&request, &stop)?;
     let skipped = summary.skipped.iter();
     let skipped = skipped.map(|skipped| format!("left out {}: {}\n", skipped.name, skipped.reason));
-    let words = skipped.collect::<String>() + &packed(&summary, &args.out);
+    let words = skipped.collect::<String>() + &packed(&summary, args);
     print(out, args.output, &summary, &words)?;
     Ok(match summary.outcome {
         PackOutcome::Stopped => ExitCode::from(INTERRUPTED),
@@ -111,10 +127,17 @@ pub(super) fn pack_with_progress(
 }
 
 /// What was packed, in a line.
-fn packed(summary: &PackSummary, folder: &Path) -> String {
-    let (shards, kept, folder) = (summary.shards, summary.kept_shards, folder.display());
+fn packed(summary: &PackSummary, args: &PackArgs) -> String {
+    let (files, kept, folder) = (summary.shards, summary.kept_shards, args.out.display());
     let (records, megabytes) = (summary.records, summary.bytes as f64 / 1e6);
-    let amount = format!("{records} records in {shards} shards in {folder} ({megabytes:.1} MB)");
+    let (kind, again) = match args.to {
+        PackTo::Shards => ("shards", "run the same command again to resume"),
+        PackTo::Webdataset => (
+            "tar files",
+            "delete them before you run the same command again",
+        ),
+    };
+    let amount = format!("{records} records in {files} {kind} in {folder} ({megabytes:.1} MB)");
     match summary.outcome {
         PackOutcome::Written if kept > 0 => format!("packed {amount}, {kept} of them there before"),
         PackOutcome::Written => format!("packed {amount}"),
@@ -122,7 +145,7 @@ fn packed(summary: &PackSummary, folder: &Path) -> String {
             format!("already there, packed with the same options: {amount}")
         }
         PackOutcome::Stopped => {
-            format!("stopped with {amount}; run the same command again to resume")
+            format!("stopped with {amount}; {again}")
         }
     }
 }

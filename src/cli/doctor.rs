@@ -6,6 +6,7 @@
 //! May use: `args`, `device`, `train`.
 
 mod checklist;
+mod decoding;
 mod disk;
 mod gpu;
 mod memory;
@@ -58,7 +59,7 @@ pub fn examine(data: Option<&Path>) -> Checklist {
     Checklist { sections }
 }
 
-/// Which of burn's backends this program was built with.
+/// Which of burn's backends this program was built with, and which decoder of JPEG files.
 fn build() -> Section {
     let row = |(backend, built): (&str, Result<(), String>)| match built {
         Ok(()) => Row::ok(backend, "built in".to_owned()),
@@ -69,7 +70,11 @@ fn build() -> Section {
     };
     Section {
         title: "Build",
-        rows: backends().into_iter().map(row).collect(),
+        rows: backends()
+            .into_iter()
+            .map(row)
+            .chain([decoding::row()])
+            .collect(),
     }
 }
 

@@ -202,6 +202,8 @@ pub enum DataError {
          pack into another folder, or delete its .shard files first"
     )]
     OtherShards { path: PathBuf, differences: String },
+    #[error("{path} is there already; pack into another folder, or delete its .tar files first")]
+    TarThere { path: PathBuf },
     #[error("stopped; run the same command again to resume")]
     Stopped,
     #[error("cannot pack {name}: {reason}; repair or remove it, or let packing skip bad images")]

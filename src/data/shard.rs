@@ -21,5 +21,5 @@ pub use layout::{
 pub use reader::{Record, RecordFault, Shard, ShardFile, ShardSet, check_record};
 pub use verify::{Damage, VerifySummary, verify};
 pub use writer::{
-    PackOptions, PackOutcome, PackSummary, RecordSize, RecordSource, SkippedSample, pack,
+    Container, PackOptions, PackOutcome, PackSummary, RecordSize, RecordSource, SkippedSample, pack,
 };

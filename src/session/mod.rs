@@ -33,7 +33,7 @@ pub use collector::{OnProgress, Progress};
 pub use error::SessionError;
 pub use host_loader::{HostLoader, ReadyBatch};
 pub use images::ImageWork;
-pub use packing::PackRequest;
+pub use packing::{PackRequest, Packed};
 pub use plan::{plan as loader_plan, shape as loader_shape};
 pub use predict::{
     Binds, FreeStages, ManyRanks, MeasuredRun, PredictError, Prediction, Predictor,

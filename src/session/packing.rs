@@ -1,18 +1,33 @@
-//! Packing a data set of photographs into shards: the pictures as they are encoded, or their pixels.
+//! Packing a data set of photographs into shards or tar files: the pictures as they are encoded, made smaller, or their
+//! pixels.
 
 use super::catalog::Catalog;
 use super::error::SessionError;
 use crate::config::{ReadMode, SourceKind};
 use crate::data::objects::{is_url, version};
-use crate::data::shard::{PackOptions, PackSummary, RecordSize, RecordSource, pack};
-use crate::data::stages::decode::{DecodeOptions, Decoder, Input, RgbBuffer, image_size};
+use crate::data::shard::{Container, PackOptions, PackSummary, RecordSize, RecordSource, pack};
+use crate::data::stages::decode::{
+    DecodeOptions, Decoder, Input, Rgb, RgbBuffer, View, format_extension, image_size,
+};
+use crate::data::stages::encoding::{encode_jpeg, encode_png};
 use crate::data::stages::fitting::Fitter;
-use crate::data::stages::reading::{Access, Reader};
+use crate::data::stages::reading::{Access, Encoded, Reader};
 use crate::data::{DataError, IndexOptions, RecordKind, is_data, recognise};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
+
+/// What is packed of each picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packed {
+    /// What is stored: the file's bytes.
+    Stored,
+    /// Pixels, the longer side at most this long.
+    Raw { longest: u32 },
+    /// A JPEG of this quality, the longer side at most this long. JPEG files that are small enough stay as they are.
+    Jpeg { longest: u32, quality: u8 },
+}
 
 /// How to pack a data set.
 pub struct PackRequest<'a> {
@@ -21,8 +36,8 @@ pub struct PackRequest<'a> {
     /// Which of them; `None` looks.
     pub kind: Option<SourceKind>,
     pub target: &'a Path,
-    /// Pack pixels, the longer side at most this long; `None` packs the files' bytes.
-    pub raw: Option<u32>,
+    pub packed: Packed,
+    pub container: Container,
     /// Write in an order shuffled with this seed.
     pub shuffle: Option<u64>,
     pub samples_per_shard: Option<usize>,
@@ -47,6 +62,15 @@ impl PackRequest<'_> {
             None if !is_data(self.source) => SourceKind::ImageFolder,
             None => recognise(self.source)?,
         };
+        if !kind.has_photos() {
+            return Err(DataError::BadOption {
+                action: "pack",
+                option: "source",
+                value: self.source.display().to_string(),
+                want: "MNIST and CIFAR are loaded into memory as they are, so there is nothing to gain from packing",
+            }
+            .into());
+        }
         let options = match self.skip_bad {
             true => IndexOptions::SKIP_BROKEN,
             false => IndexOptions::default(),
@@ -54,18 +78,25 @@ impl PackRequest<'_> {
         let catalog = Catalog::open_with(kind, self.source, options)?;
         let warnings = catalog.warnings();
         let reader = catalog.reader(ReadMode::Pread, Access::Sequential)?;
-        let record_kind = match self.raw {
-            Some(_) => RecordKind::Rgb,
-            None => RecordKind::Encoded,
+        let has_pixels = match self.packed {
+            Packed::Stored => catalog.is_raw() && self.container == Container::Shards,
+            Packed::Raw { .. } => true,
+            Packed::Jpeg { .. } => false,
+        };
+        let record_kind = match has_pixels {
+            true => RecordKind::Rgb,
+            false => RecordKind::Encoded,
         };
         let mut options = PackOptions::new(record_kind);
         options.samples_per_shard = self.samples_per_shard.unwrap_or(options.samples_per_shard);
         options.jobs = self.jobs.unwrap_or(options.jobs);
         options.shuffle = self.shuffle;
         options.skip_bad = self.skip_bad;
-        options.fingerprint = fingerprint(&catalog, self.raw)?;
+        options.container = self.container;
+        options.fingerprint = fingerprint(&catalog, self.packed)?;
         let source = Packing {
-            raw: self.raw,
+            packed: self.packed,
+            record_kind,
             root: self.source,
             catalog,
             reader,
@@ -75,10 +106,14 @@ impl PackRequest<'_> {
     }
 }
 
-/// What else makes the records: the bound, and size and time of change of every file.
-fn fingerprint(catalog: &Catalog, raw: Option<u32>) -> Result<Vec<String>, DataError> {
-    let bound = raw.map_or_else(|| "as encoded".to_owned(), |side| format!("raw {side}"));
-    let mut lines = vec![bound];
+/// What else makes the records: what is packed, and size and time of change of every file.
+fn fingerprint(catalog: &Catalog, packed: Packed) -> Result<Vec<String>, DataError> {
+    let packed = match packed {
+        Packed::Stored => "as encoded".to_owned(),
+        Packed::Raw { longest } => format!("raw {longest}"),
+        Packed::Jpeg { longest, quality } => format!("jpeg {longest} {quality}"),
+    };
+    let mut lines = vec![packed];
     for path in catalog.files() {
         if is_url(&path) {
             lines.push(version(&path)?.unwrap_or_default());
@@ -97,7 +132,8 @@ fn fingerprint(catalog: &Catalog, raw: Option<u32>) -> Result<Vec<String>, DataE
 struct Packing<'a> {
     catalog: Catalog,
     reader: Reader,
-    raw: Option<u32>,
+    packed: Packed,
+    record_kind: RecordKind,
     root: &'a Path,
 }
 
@@ -106,6 +142,68 @@ struct Tools {
     decoder: Option<Decoder>,
     decoded: RgbBuffer,
     fitter: Fitter,
+    fitted: Vec<u8>,
+}
+
+impl Packing<'_> {
+    /// Makes the record of sample `i`, of which these are the stored bytes.
+    fn make(
+        &self,
+        i: usize,
+        encoded: &Encoded,
+        tools: &mut Tools,
+        out: &mut Vec<u8>,
+    ) -> Result<(u32, u32), Box<dyn Error + Send + Sync>> {
+        let bytes = self.reader.bytes(encoded);
+        let pixels = self.catalog.record(i).filter(|_| self.catalog.is_raw());
+        let pixels = pixels.map(|record| (record.entry.width, record.entry.height));
+        match self.packed {
+            Packed::Stored => {
+                return Ok(match pixels {
+                    Some(size) if self.record_kind == RecordKind::Encoded => {
+                        encode_png(bytes, size, out)?;
+                        size
+                    }
+                    size => {
+                        out.extend_from_slice(bytes);
+                        size.map_or_else(|| image_size(bytes), Ok)?
+                    }
+                });
+            }
+            Packed::Jpeg { longest, .. } if pixels.is_none() => {
+                let size = image_size(bytes)?;
+                if format_extension(bytes) == Some("jpg") && size.0.max(size.1) <= longest {
+                    out.extend_from_slice(bytes);
+                    return Ok(size);
+                }
+            }
+            Packed::Raw { .. } | Packed::Jpeg { .. } => {}
+        }
+        let image = match pixels {
+            Some((width, height)) => Rgb {
+                pixels: bytes,
+                width,
+                height,
+                view: View::whole(width, height),
+            },
+            None => {
+                let decoder = tools.decoder.as_mut().ok_or("there is no decoder")?;
+                let private = self.reader.is_private(encoded);
+                decoder.decode(Input { bytes, private }, |_, _| None, &mut tools.decoded)?;
+                tools.decoded.as_rgb()
+            }
+        };
+        match self.packed {
+            Packed::Stored => unreachable!("returned above"),
+            Packed::Raw { longest } => Ok(tools.fitter.fit(image, longest, out)?),
+            Packed::Jpeg { longest, quality } => {
+                tools.fitted.clear();
+                let size = tools.fitter.fit(image, longest, &mut tools.fitted)?;
+                encode_jpeg(&tools.fitted, size, quality, out)?;
+                Ok(size)
+            }
+        }
+    }
 }
 
 impl RecordSource for Packing<'_> {
@@ -118,6 +216,7 @@ impl RecordSource for Packing<'_> {
     fn class_names(&self) -> Vec<String> {
         match &self.catalog {
             Catalog::Folder(folder) => folder.classes().to_vec(),
+            Catalog::Shards(shards) => shards.class_names().to_vec(),
             other => (0..other.classes())
                 .map(|class| class.to_string())
                 .collect(),
@@ -144,6 +243,7 @@ impl RecordSource for Packing<'_> {
             decoder: Decoder::new(DecodeOptions::default()).ok(),
             decoded: RgbBuffer::default(),
             fitter: Fitter::default(),
+            fitted: Vec::new(),
         }
     }
 
@@ -155,24 +255,12 @@ impl RecordSource for Packing<'_> {
     ) -> Result<RecordSize, Box<dyn Error + Send + Sync>> {
         let encoded = self.catalog.read(&self.reader, sample)?;
         self.catalog.check(&self.reader, &encoded, sample, true)?;
-        let bytes = self.reader.bytes(&encoded);
-        let size = match self.raw {
-            None => {
-                out.extend_from_slice(bytes);
-                image_size(bytes)?
-            }
-            Some(bound) => {
-                let decoder = tools.decoder.as_mut().ok_or("there is no decoder")?;
-                let input = Input {
-                    bytes,
-                    private: self.reader.is_private(&encoded),
-                };
-                decoder.decode(input, |_, _| None, &mut tools.decoded)?;
-                tools.fitter.fit(tools.decoded.as_rgb(), bound, out)?
-            }
-        };
+        let size = self.make(sample, &encoded, tools, out);
         self.reader.give_back(encoded);
-        let (width, height) = size;
+        let (width, height) = size?;
         Ok(RecordSize { width, height })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -132,24 +132,38 @@ pub struct GenerateArgs {
 Examples:
   stallscope data pack data/train shards/train                  (the JPEG files' bytes, in a few large files)
   stallscope data pack data/train shards/raw --raw 256          (pixels: nothing to decode any more)
+  stallscope data pack data/train shards/small --jpeg 400       (smaller JPEG files: less to read and decode)
+  stallscope data pack shards/train tars --to webdataset        (back to files that other loaders read)
   stallscope data pack data/train shards/mixed --shuffle 7      (in random order, to be read front to back)
 
 Run the same command again to resume it after an interruption. The shards are used with
   --set source.kind=shard --set source.path=shards/train")]
 pub struct PackArgs {
-    /// An image folder (one folder a class), a tar file, or a folder of tar files.
+    /// An image folder (one folder a class), or a file, folder or URL of another format.
     pub source: PathBuf,
 
-    /// The folder to write the shards to.
+    /// The folder to write to.
     pub out: PathBuf,
 
     /// The format of the source; needed only if a folder could be either.
     #[arg(long, value_enum)]
     pub from: Option<PackFrom>,
 
+    /// What to write: `shards`, or `webdataset` tar files for other loaders.
+    #[arg(long, value_enum, default_value = "shards")]
+    pub to: PackTo,
+
     /// Pack pixels instead of files: pictures whose longer side is at most this long.
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub raw: Option<u32>,
+
+    /// Pack smaller JPEG files: pictures whose longer side is at most this long.
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=16384), conflicts_with = "raw")]
+    pub jpeg: Option<u32>,
+
+    /// Quality of these JPEG files, 1 to 100.
+    #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u8).range(1..=100), default_value_t = 90, requires = "jpeg")]
+    pub quality: u8,
 
     /// Pack in an order shuffled with this seed.
     #[arg(long, value_name = "SEED")]
@@ -171,6 +185,15 @@ pub struct PackArgs {
     pub output: OutputArgs,
 }
 
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PackTo {
+    /// Shards, which stallscope reads fastest.
+    Shards,
+    /// Tar files in WebDataset's layout: a picture and its class number each, names in classes.txt.
+    Webdataset,
+}
+
 /// What is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PackFrom {
@@ -184,6 +207,8 @@ pub enum PackFrom {
     Mds,
     /// Parquet files with pictures.
     Parquet,
+    /// Shards that were packed before.
+    Shard,
 }
 
 #[derive(Debug, Args)]

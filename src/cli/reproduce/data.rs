@@ -3,9 +3,9 @@
 use crate::cli::data::{generate_options, generate_with_progress, pack_with_progress};
 use crate::config::{GenerateConfig, ImageFormat, Resolved};
 use crate::data::DataError;
-use crate::data::shard::PackOutcome;
+use crate::data::shard::{Container, PackOutcome};
 use crate::reproduce::{DataOrigin, DataPlace, LabError};
-use crate::session::PackRequest;
+use crate::session::{PackRequest, Packed};
 use crate::tune::TrialError;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,8 @@ pub fn packed(
         source: &images.path,
         kind: None,
         target: &target,
-        raw,
+        packed: raw.map_or(Packed::Stored, |longest| Packed::Raw { longest }),
+        container: Container::Shards,
         shuffle: None,
         samples_per_shard: None,
         jobs: None,

@@ -292,6 +292,11 @@ impl ShardSet {
         self.kind
     }
 
+    /// Names of the classes; a label is an index into these.
+    pub fn class_names(&self) -> &[String] {
+        &self.class_names
+    }
+
     /// Number of classes; labels are below it.
     pub fn classes(&self) -> usize {
         self.class_names.len()

@@ -1,9 +1,9 @@
-//! Packs samples into a set of shards: decoding and resizing come from the caller's [`RecordSource`], on several
-//! threads; order, files and interruptions are handled here.
+//! Packs samples into a set of shards, or of tar files: decoding and resizing come from the caller's
+//! [`RecordSource`], on several threads; order, files and interruptions are handled here.
 //!
 //! Invariants: the bytes of a set depend on source and options but never on `jobs` or on interruptions. A shard is
 //! written as `NAME.part`, synced and then renamed, so that one under its own name is complete. Packing again keeps
-//! finished shards of the same fingerprint. At most `lanes::IN_FLIGHT_PER_JOB` records per job are in memory, and
+//! finished shards of the same fingerprint; tar files have none, so those are written into a folder without any. At most `lanes::IN_FLIGHT_PER_JOB` records per job are in memory, and
 //! the names and index of one shard. One process packs into a folder at a time, which a lock on a hidden file ensures.
 //!
 //! May use: `data::{error, lock, sampler}`, `shard::{layout, reader}`.
@@ -15,16 +15,18 @@ use std::path::Path;
 use super::layout::RecordKind;
 use crate::DataError;
 use crate::lock::{LockedFile, lock_file};
-use file::ShardWriter;
+use file::{PartFile, SetFile, ShardWriter};
 use lanes::{Encoded, Records, with_lanes};
 use plan::Plan;
 use resume::{Kept, find_finished};
 use serde::Serialize;
+use tar::TarWriter;
 
 mod file;
 mod lanes;
 mod plan;
 mod resume;
+mod tar;
 
 /// Hidden, so that nobody takes it for data. It stays there: removing it would let two processes lock two files.
 const LOCK_NAME: &str = ".stallscope-pack.lock";
@@ -70,10 +72,19 @@ pub struct RecordSize {
     pub height: u32,
 }
 
+/// The files of a packed set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Container {
+    Shards,
+    /// Tar files as WebDataset reads them, beside `classes.txt`: the names of the classes, one a line.
+    Tar,
+}
+
 /// How to pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackOptions {
     pub kind: RecordKind,
+    pub container: Container,
     /// First part of the names of the files.
     pub prefix: String,
     /// Samples of each shard but the last. It is counted in samples and not in bytes, so that where a sample goes is
@@ -96,6 +107,7 @@ impl PackOptions {
     pub fn new(kind: RecordKind) -> PackOptions {
         PackOptions {
             kind,
+            container: Container::Shards,
             prefix: "data".to_owned(),
             samples_per_shard: 8192,
             jobs: std::thread::available_parallelism().map_or(1, |jobs| jobs.get()),
@@ -155,7 +167,13 @@ pub fn pack<S: RecordSource>(
     let plan = Plan::new(source, options)?;
     fs::create_dir_all(target).map_err(DataError::io("create", target))?;
     let _lock = lock(target)?;
-    let kept = find_finished(&plan, target)?;
+    let kept = match options.container {
+        Container::Shards => find_finished(&plan, target)?,
+        Container::Tar => {
+            tar::prepare(target, &source.class_names())?;
+            Vec::new()
+        }
+    };
     let mut packing = Packing::new(&plan, target, (progress, stop), &kept);
     let is_kept = |shard: &u32| kept.binary_search_by_key(shard, |kept| kept.shard).is_ok();
     let todo: Vec<u32> = (0..plan.first.shards)
@@ -226,7 +244,11 @@ impl<'a, S: RecordSource> Packing<'a, S> {
 
     fn write(&mut self, todo: &[u32], records: &mut Records) -> Result<(), DataError> {
         for &shard in todo {
-            let mut writer = ShardWriter::create(self.target, self.plan.file_name(shard))?;
+            let file = PartFile::create(self.target, &self.plan.file_name(shard))?;
+            let mut writer = match self.plan.options.container {
+                Container::Shards => SetFile::Shard(ShardWriter::begin(file)?),
+                Container::Tar => SetFile::Tar(TarWriter::begin(file)),
+            };
             if !self.fill(&mut writer, shard, records)? {
                 self.summary.outcome = PackOutcome::Stopped;
                 break;
@@ -241,7 +263,7 @@ impl<'a, S: RecordSource> Packing<'a, S> {
     /// Writes the records of a shard; false where it was asked to stop before the last one.
     fn fill(
         &mut self,
-        writer: &mut ShardWriter,
+        writer: &mut SetFile,
         shard: u32,
         records: &mut Records,
     ) -> Result<bool, DataError> {
@@ -251,7 +273,7 @@ impl<'a, S: RecordSource> Packing<'a, S> {
             let Some(encoded) = records.next(stop) else {
                 return Ok(false);
             };
-            self.add(writer, sample, &encoded)?;
+            self.add(writer, (position, sample), &encoded)?;
             records.give_back(encoded);
             self.done += 1;
             self.report();
@@ -261,14 +283,14 @@ impl<'a, S: RecordSource> Packing<'a, S> {
 
     fn add(
         &mut self,
-        writer: &mut ShardWriter,
-        sample: u32,
+        writer: &mut SetFile,
+        (position, sample): (u64, u32),
         encoded: &Encoded,
     ) -> Result<(), DataError> {
         let source = self.plan.source;
         let name = source.name(sample as usize);
         match &encoded.result {
-            Ok(entry) => writer.push(entry, &encoded.bytes, &name),
+            Ok(entry) => writer.push(position, entry, &encoded.bytes, &name),
             Err(reason) if self.plan.options.skip_bad => {
                 let reason = reason.clone();
                 self.summary.skipped.push(SkippedSample { name, reason });

@@ -147,7 +147,7 @@ pub enum DecodeError {
     #[error("pictures cannot be decoded on the GPU: {reason}; choose another `decode.decoder`")]
     Device { reason: String },
     #[error(
-        "this stallscope was built without libjpeg-turbo; build it with `cargo build --release --features turbojpeg`, \
+        "this stallscope was built without libjpeg-turbo; build it with its feature `turbojpeg`, which is on by default, \
          or set decode.decoder = \"image\""
     )]
     WithoutTurbo,
@@ -170,6 +170,15 @@ pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     match size {
         (Some(width), Some(height)) if bytes.starts_with(PNG_SIGNATURE) => Ok((width, height)),
         _ => Err(unknown_format(bytes)),
+    }
+}
+
+/// The ending of the names of files that start like `bytes`; none for what is no image.
+pub fn format_extension(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        _ if bytes.starts_with(JPEG_SIGNATURE) => Some("jpg"),
+        _ if bytes.starts_with(PNG_SIGNATURE) => Some("png"),
+        _ => is_webp(bytes).then_some("webp"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the stages do: kernels on images, and a disk to pretend they are read from. No threads or queues.
 pub mod ahead;
 pub mod decode;
+pub mod encoding;
 pub mod fitting;
 pub mod mapping;
 pub mod preprocess;

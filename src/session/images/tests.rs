@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::config::{CacheConfig, Resolved, Settings, SourceKind};
-use crate::data::shard::PackOutcome;
+use crate::data::shard::{Container, PackOutcome};
 use crate::data::{GenerateOptions, generate};
 use crate::pipeline::sampler::Share;
 use crate::pipeline::{Discard, start};
 use crate::pipeline::{HostBatch, HostToDevice, Layout, OnError, Plan, StageKnobs, StopSignal};
-use crate::session::PackRequest;
+use crate::session::{PackRequest, Packed};
 use crate::timeline::{Clock, MonotonicClock, Recorder, UnitRef};
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision, on_cpu};
 use std::fs;
@@ -51,7 +51,8 @@ impl Place {
             source: &self.path(source),
             kind: None,
             target: &self.path(name),
-            raw,
+            packed: raw.map_or(Packed::Stored, |longest| Packed::Raw { longest }),
+            container: Container::Shards,
             shuffle,
             samples_per_shard: Some(12),
             jobs: Some(2),
@@ -469,7 +470,8 @@ fn a_folder_that_could_be_either_is_not_guessed() {
         source: &place.path("folder"),
         kind: None,
         target: &place.path("either"),
-        raw: None,
+        packed: Packed::Stored,
+        container: Container::Shards,
         shuffle: None,
         samples_per_shard: None,
         jobs: None,
@@ -498,7 +500,8 @@ fn packing_goes_on_under_another_path() {
         source: &place.path("moved"),
         kind: None,
         target: &place.path("from-tar"),
-        raw: None,
+        packed: Packed::Stored,
+        container: Container::Shards,
         shuffle: None,
         samples_per_shard: Some(12),
         jobs: Some(1),

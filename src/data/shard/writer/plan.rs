@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{PackOptions, RecordSource};
+use super::{Container, PackOptions, RecordSource};
 use crate::DataError;
 use crate::shard::layout::{Header, MOST_SAMPLES_PER_SHARD, Section};
 use crate::shard::layout::{StringTable, VERSION};
@@ -96,7 +96,11 @@ impl<'a, S: RecordSource> Plan<'a, S> {
 
     pub(super) fn file_name(&self, shard: u32) -> String {
         let (prefix, shards) = (&self.options.prefix, self.first.shards);
-        format!("{prefix}-{shard:05}-of-{shards:05}.{EXTENSION}")
+        match self.options.container {
+            Container::Shards => format!("{prefix}-{shard:05}-of-{shards:05}.{EXTENSION}"),
+            // As WebDataset's `data-{000000..000123}.tar` names them.
+            Container::Tar => format!("{prefix}-{shard:06}.tar"),
+        }
     }
 
     /// Whether a shard of this set has this name.
