@@ -44,9 +44,9 @@ TASKS = {"jpeg-train": (64, 300.0), "jpeg-center": (64, 300.0), "raw": (64, 1000
 CENTER = ["preprocess.crop=center", "preprocess.flip=0"]
 SHARD = ["source.kind=shard"]
 OURS = {
-    "jpeg-train ours image": ("jpeg-train", "loader-train", []),
+    "jpeg-train ours image": ("jpeg-train", "loader-train", ["decode.decoder=image"]),
     "jpeg-train ours turbojpeg": ("jpeg-train", "loader-train", ["decode.decoder=turbojpeg", "read.method=pread"]),
-    "jpeg-center ours image": ("jpeg-center", "loader-train", CENTER),
+    "jpeg-center ours image": ("jpeg-center", "loader-train", [*CENTER, "decode.decoder=image"]),
     "jpeg-center ours turbojpeg": ("jpeg-center", "loader-train", [*CENTER, "decode.decoder=turbojpeg", "read.method=pread"]),
     "raw-train ours": ("raw", "loader-train", SHARD),
     "raw-train ours u8": ("raw u8", "loader-train", [*SHARD, "preprocess.on=device"]),

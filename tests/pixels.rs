@@ -127,6 +127,7 @@ fn dump_set(dir: &Path, set: &Set, cases: &mut Vec<Value>) {
             let plan = PreprocessPlan {
                 spatial,
                 flip_probability: 0.0,
+                augmentation: Default::default(),
                 mean: [0.0; 3],
                 std: [1.0; 3],
             };

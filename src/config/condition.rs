@@ -131,6 +131,13 @@ pub(super) const SOURCE_HAS_PHOTOS: Condition = Condition {
     remedy: None,
 };
 
+pub(super) const SOURCE_IS_SMALL: Condition = Condition {
+    selector: "source.kind",
+    accepts: Accepts::OneOf(&[MNIST, CIFAR10, CIFAR100]),
+    because: "`preprocess.crop` cuts out of photographs",
+    remedy: None,
+};
+
 pub(super) const SOURCE_HAS_PARTS: Condition = Condition {
     selector: "source.kind",
     accepts: Accepts::OneOf(&[SHARD, WEBDATASET, TFRECORD, MDS]),

@@ -13,6 +13,8 @@ pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Proble
     let checks = [
         crop_ranges,
         channels,
+        mixing_is_done_on_the_host,
+        hue_turns_halfway_at_most,
         trace_window,
         classes,
         enough_images,
@@ -96,6 +98,45 @@ fn channels(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
             .hint(format!("give {channels}, or leave it out"))
     };
     wrong.map(problem).collect()
+}
+
+fn mixing_is_done_on_the_host(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let preprocess = &resolved.pipeline.preprocess;
+    if !preprocess.on_device || !preprocess.transform.mix.is_on() {
+        return Vec::new();
+    }
+    let key = match preprocess.transform.mix.mixup > 0.0 {
+        true => "batch.mixup",
+        false => "batch.cutmix",
+    };
+    let what =
+        format!("`{key}` mixes images that the host has finished, but preprocess.on = \"device\"");
+    vec![
+        lookup
+            .problem(key, what)
+            .hint("set preprocess.on = \"host\""),
+    ]
+}
+
+fn hue_turns_halfway_at_most(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let jitter = resolved
+        .pipeline
+        .preprocess
+        .transform
+        .augmentation
+        .color_jitter;
+    let hue = jitter.map_or(0.0, |jitter| jitter.hue);
+    if hue <= 0.5 {
+        return Vec::new();
+    }
+    let what = format!(
+        "`preprocess.color_jitter` ends with the hue's share of a full turn, at most 0.5, found {hue}"
+    );
+    vec![
+        lookup
+            .problem("preprocess.color_jitter", what)
+            .hint("0.1 is usual"),
+    ]
 }
 
 fn trace_window(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {

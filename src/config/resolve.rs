@@ -15,10 +15,11 @@ use super::error::Problem;
 use super::lookup::Lookup;
 use super::presets::{self, CUSTOM};
 use super::resolved::{
-    BatchConfig, DecodeConfig, Decoder, DeviceConfig, EmulatedConfig, GenerateConfig, GpuConfig,
-    Mode, ModelConfig, ModelKind, Optimizer, OrderConfig, PartSize, PipelineConfig,
-    PreprocessConfig, PreprocessStageConfig, RankConfig, ReadConfig, ReadMode, Resolved,
-    SourceConfig, Spatial, SplitConfig, StageConfig, StorageConfig, TraceConfig,
+    Augmentation, BatchConfig, BatchMix, ColorJitter, DecodeConfig, Decoder, DeviceConfig,
+    EmulatedConfig, GenerateConfig, GpuConfig, Mode, ModelConfig, ModelKind, Optimizer,
+    OrderConfig, PartSize, PipelineConfig, PreprocessConfig, PreprocessStageConfig, RandAugment,
+    RankConfig, ReadConfig, ReadMode, Resolved, SourceConfig, Spatial, SplitConfig, StageConfig,
+    StorageConfig, TraceConfig,
 };
 use super::schema::{self, Default};
 use super::settings::Settings;
@@ -282,8 +283,32 @@ impl Reader<'_> {
         PreprocessConfig {
             spatial,
             flip: self.number("preprocess.flip") as f32,
+            pad: self.size("preprocess.pad"),
+            augmentation: self.augmentation(),
+            mix: BatchMix {
+                mixup: self.number("batch.mixup") as f32,
+                cutmix: self.number("batch.cutmix") as f32,
+            },
             mean: self.list("preprocess.mean"),
             std: self.list("preprocess.std"),
+        }
+    }
+
+    fn augmentation(&mut self) -> Augmentation {
+        let jitter @ [brightness, contrast, saturation, hue] =
+            self.numbers("preprocess.color_jitter");
+        let operations = self.whole("preprocess.randaugment") as u32;
+        Augmentation {
+            color_jitter: (jitter != [0.0; 4]).then_some(ColorJitter {
+                brightness,
+                contrast,
+                saturation,
+                hue,
+            }),
+            randaugment: (operations > 0).then_some(RandAugment {
+                operations,
+                magnitude: self.whole("preprocess.randaugment_magnitude") as u32,
+            }),
         }
     }
 

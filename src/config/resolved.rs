@@ -12,6 +12,7 @@ use std::str::FromStr;
 
 use super::presets;
 pub use crate::data::SourceKind;
+pub use crate::data::stages::augment::{Augmentation, BatchMix, ColorJitter, RandAugment};
 pub use crate::data::stages::decode::DecoderKind as Decoder;
 pub use crate::data::stages::reading::ReadMode;
 pub use crate::pipeline::OnError;
@@ -257,6 +258,11 @@ pub struct PreprocessConfig {
     pub spatial: Spatial,
     /// Probability of a horizontal flip.
     pub flip: f32,
+    /// Pixels around a small image, from which a part is cut at random.
+    pub pad: usize,
+    pub augmentation: Augmentation,
+    /// Of the batch.
+    pub mix: BatchMix,
     /// Per channel (red, green, blue, or grey alone), of values scaled to 0..1.
     pub mean: Vec<f32>,
     pub std: Vec<f32>,

@@ -10,8 +10,8 @@ use super::condition::{
     DEVICE_CAN_DO_WITHOUT, DEVICE_HAS_MEMORY, DEVICE_IS_CUDA, DEVICE_IS_EMULATED, IMAGE_FOLDER,
     MDS, MNIST, MODEL_IS_DENSE, NOT_EMULATED, OPTIMIZER_IS_SGD, PARQUET, PER_STAGE, RANDOM_RESIZED,
     SGD, SHARD, SHUFFLES_BLOCKS, SOURCE_HAS_PARTS, SOURCE_HAS_PHOTOS, SOURCE_IS_CIFAR,
-    SOURCE_IS_MNIST, STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED, TFRECORD, WEBDATASET,
-    WORKERS_MAKE_BATCHES,
+    SOURCE_IS_MNIST, SOURCE_IS_SMALL, STAGES_HAVE_WORKERS, STORAGE_IS_EMULATED, TFRECORD,
+    WEBDATASET, WORKERS_MAKE_BATCHES,
 };
 use super::kind::{Kind, Span};
 use super::presets::CUSTOM;
@@ -243,7 +243,20 @@ pub(super) const PIPELINE: &[Key] = &[
         "Least and largest width / height of a random crop.")
         .only_when(CROPS_AT_RANDOM),
     Key::new("preprocess.flip", Kind::Number(Span::Between(0.0, 1.0)), Default::Toml("0.5"),
-        "Probability of a horizontal flip.").only_when(SOURCE_HAS_PHOTOS),
+        "Probability of a horizontal flip.")
+        .default_when(&[(SOURCE_IS_SMALL, "0.0")]),
+    Key::new("preprocess.pad", Kind::Whole { least: 0, most: 16 }, Default::Toml("0"),
+        "Black pixels around each image, from which a part of the image's own size is cut at random, as torchvision's `RandomCrop(padding=N)` does; 4 is usual for CIFAR.")
+        .only_when(SOURCE_IS_SMALL),
+    Key::new("preprocess.color_jitter", Kind::Numbers { counts: &[4], span: Span::Between(0.0, 2.0) }, Default::Toml("[0.0, 0.0, 0.0, 0.0]"),
+        "How far brightness, contrast, saturation and hue change at random, as torchvision's `ColorJitter` takes them; hue is at most 0.5.")
+        .only_when(SOURCE_HAS_PHOTOS),
+    Key::new("preprocess.randaugment", Kind::Whole { least: 0, most: 14 }, Default::Toml("0"),
+        "Random operations of torchvision's `RandAugment` on each picture; 2 is usual.")
+        .only_when(SOURCE_HAS_PHOTOS),
+    Key::new("preprocess.randaugment_magnitude", Kind::Whole { least: 0, most: 30 }, Default::Toml("9"),
+        "How strong these operations are.")
+        .only_when(SOURCE_HAS_PHOTOS),
     Key::new("preprocess.mean", Kind::Numbers { counts: &[1, 3], span: Span::Any }, Default::Toml("[0.485, 0.456, 0.406]"),
         "Subtracted from red, green and blue, or from grey, in 0..1; the defaults are the mean of ImageNet, MNIST and CIFAR-10.")
         .default_when(&[(SOURCE_IS_MNIST, "[0.1307]"), (SOURCE_IS_CIFAR, "[0.4914, 0.4822, 0.4465]")]),
@@ -255,6 +268,10 @@ pub(super) const PIPELINE: &[Key] = &[
     workers("batch.workers", "Threads that collate samples into batches."),
     prefetch("batch.prefetch", "2", "Capacity of the queue after batch, in batches."),
     Key::new("batch.size", SAMPLES, Default::Toml("32"), "Samples in a batch."),
+    Key::new("batch.mixup", Kind::Number(Span::Between(0.0, 2.0)), Default::Toml("0.0"),
+        "Mixes each image and its label with another of the batch, as torchvision's `MixUp(alpha=A)` does; 0.2 is usual, 0 is off."),
+    Key::new("batch.cutmix", Kind::Number(Span::Between(0.0, 2.0)), Default::Toml("0.0"),
+        "Pastes a box of another image of the batch into each, as torchvision's `CutMix(alpha=A)` does; 1 is usual, 0 is off. With `batch.mixup`, one of the two is drawn for each batch."),
     Key::new("copy.workers", Kind::Whole { least: 0, most: 1 }, Default::Toml("1"),
         "Threads that copy batches to the device: 1, or 0 to copy in the trainer's thread.")
         .default_when(&[(WORKERS_MAKE_BATCHES, "0")]),

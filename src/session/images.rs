@@ -2,18 +2,20 @@
 
 use super::catalog::Catalog;
 use super::error::SessionError;
-use crate::config::{PipelineConfig, Spatial as SpatialConfig};
+use crate::config::{PipelineConfig, PreprocessConfig, Spatial as SpatialConfig};
 use crate::data::objects::{SampleCache, is_url};
 use crate::data::shard::Record;
+use crate::data::stages::augment::{Augmentation, BatchMix, RANDOM_CROP};
 use crate::data::stages::decode::{
     DecodeError, DecodeOptions, Decoder, DeviceDecoder, Input, Rgb, RgbBuffer, View,
 };
 use crate::data::stages::preprocess::{PreprocessError, PreprocessPlan, Preprocessor, Spatial};
 use crate::data::stages::reading::{Access, Encoded, Reader, StoreOptions};
 use crate::data::stages::spare::Spare;
-use crate::pipeline::sampler::{Order, sample_rng};
-use crate::pipeline::{Claim, SampleError, SampleKey, SampleWork, StageFailed};
+use crate::pipeline::sampler::{Order, batch_rng, sample_rng};
+use crate::pipeline::{Claim, HostBatch, SampleError, SampleKey, SampleWork, StageFailed};
 use crate::report::StoreReport;
+use crate::timeline::Pipeline;
 use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +28,8 @@ pub struct ImageWork {
     /// Samples.
     read_ahead: usize,
     plan: PreprocessPlan,
+    stages: &'static Pipeline,
+    mix: BatchMix,
     decode: DecodeOptions,
     /// Makes decoders on the device, where that decodes.
     on_device: Option<Arc<NewDecoder>>,
@@ -105,6 +109,7 @@ impl ImageWork {
             (false, _) => Finish::Floats,
             (true, None) => Finish::Cropped,
             // Frames larger than the floats would be are not worth it.
+            (true, Some(_)) if plan.augmentation != Augmentation::default() => Finish::Cropped,
             (true, Some((width, height))) => {
                 let side = u64::from(plan.spatial.output_side());
                 match u64::from(width) * u64::from(height) <= 4 * side * side {
@@ -122,6 +127,8 @@ impl ImageWork {
             ),
             read_ahead: pipeline.read.ahead,
             plan,
+            stages: stages(&pipeline.preprocess.transform),
+            mix: pipeline.preprocess.transform.mix,
             decode,
             on_device,
             order,
@@ -147,6 +154,8 @@ impl ImageWork {
         let reader = self.reader.for_another_order().map(Arc::new);
         ImageWork {
             plan: self.plan.for_evaluation(),
+            stages: Pipeline::IMAGES,
+            mix: BatchMix::default(),
             reader: reader.unwrap_or_else(|| self.reader.clone()),
             ..self.clone()
         }
@@ -364,9 +373,33 @@ fn plan(pipeline: &PipelineConfig) -> Result<PreprocessPlan, PreprocessError> {
     Ok(PreprocessPlan {
         spatial,
         flip_probability: transform.flip,
+        augmentation: transform.augmentation,
         mean: channels("mean", &transform.mean)?,
         std: channels("std", &transform.std)?,
     })
+}
+
+/// The stages of a run on such data, with what is changed at random as parts.
+pub(super) fn stages(transform: &PreprocessConfig) -> &'static Pipeline {
+    let mut parts = transform.augmentation.parts();
+    if transform.pad > 0 {
+        parts.push(RANDOM_CROP);
+    }
+    Pipeline::images_with(&parts)
+}
+
+/// Mixes the images of a finished batch, of `shape` each.
+pub(super) fn mix(
+    mix: BatchMix,
+    shape: [usize; 3],
+    batch: &mut HostBatch,
+) -> Result<(), SampleError> {
+    if mix.is_on() {
+        let mut rng = batch_rng(batch.seed, batch.number);
+        let images = batch.floats_mut().map_err(|error| error.to_string())?;
+        batch.mixed_in = mix.mix(images, shape, &mut rng);
+    }
+    Ok(())
 }
 
 /// Red, green and blue.
@@ -435,6 +468,10 @@ impl SampleWork for ImageWork {
 
     fn name(&self, index: u32) -> String {
         self.catalog.name(index as usize)
+    }
+
+    fn pipeline(&self) -> &'static Pipeline {
+        self.stages
     }
 
     fn scratch(&self) -> Option<Tools> {
@@ -513,6 +550,10 @@ impl SampleWork for ImageWork {
                 sound.and(done)
             }
         }
+    }
+
+    fn collate(&self, batch: &mut HostBatch) -> Result<(), SampleError> {
+        mix(self.mix, self.shape(), batch)
     }
 
     fn encoded_bytes(&self, encoded: &Encoded) -> u64 {

@@ -1,6 +1,7 @@
 //! From the configuration to what the pipeline, the model and the verdict need.
 
 use super::error::SessionError;
+use super::images::stages;
 use super::source::Source;
 use crate::analysis::{Disk, LoaderShape};
 use crate::config::{
@@ -11,7 +12,7 @@ use crate::data::{Amount, Parts, Split};
 use crate::device::emulated::{EmulatedMemory, EmulatedSpec};
 use crate::pipeline::sampler::{Batches, Order};
 use crate::pipeline::{Keep, Plan};
-use crate::timeline::{Layout, Nanos, Pipeline, Place, StageKnobs};
+use crate::timeline::{Layout, Nanos, Place, StageKnobs};
 use crate::train::{Architecture, ModelSpec, OptimizerSpec, Precision};
 use std::sync::Arc;
 
@@ -129,7 +130,7 @@ pub(super) fn runs_beside(config: &Resolved) -> bool {
 pub fn shape(config: &Resolved, cores: f64) -> LoaderShape {
     let pipeline = &config.pipeline;
     LoaderShape {
-        pipeline: Pipeline::IMAGES,
+        pipeline: stages(&pipeline.preprocess.transform),
         layout: layout(pipeline),
         copy: knobs(pipeline.copy),
         has_device: config.mode != Mode::LoaderOnly,

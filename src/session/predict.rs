@@ -130,7 +130,7 @@ impl Predictor {
     /// # Errors
     /// A report without the costs, or of a configuration that this version does not know.
     pub fn from_report(report: &Report) -> Result<Predictor, PredictError> {
-        if report.pipeline != Pipeline::IMAGES {
+        if !report.pipeline.is_of_images() {
             return Err(PredictError::Impossible(format!(
                 "the report is from a pipeline of your own ({:?}), which `predict` does not know\n  try: stallscope_core::loader::Predictor, in your program",
                 report.pipeline

@@ -6,6 +6,7 @@ use super::collector::{Collector, DeviceName, OnCollectorHang, OnProgress, PATIE
 use super::error::SessionError;
 use super::gpu::{GpuDevice, TakenTimeline, Timeline};
 use super::gpu_watch::GpuWatch;
+use super::images::stages;
 use super::memory::MemoryWatch;
 use super::plan::{emulated_spec, model_spec, parts, plan, runs_beside, shape};
 use super::predict::predict_suggested;
@@ -152,7 +153,8 @@ impl Session {
         } else {
             Recorder::off()
         };
-        let recorder = recorder.showing(ranges);
+        let stages = stages(&self.config.pipeline.preprocess.transform);
+        let recorder = recorder.of_pipeline(stages).showing(ranges);
         let timeline = device.take_timeline(&recorder);
         warnings.extend(self.unfinished());
         let trace = self.open_trace()?;

@@ -1,10 +1,14 @@
-//! The work of the sample stages on MNIST's and CIFAR's images, which are in memory from the start: they are only
-//! normalised, many at a time.
+//! The work of the sample stages on MNIST's and CIFAR's images, which are in memory from the start: they are cut and mirrored
+//! at random where that is asked for, and normalised, many at a time.
 
+use super::images::{mix, stages};
 use crate::config::PreprocessStageConfig;
 use crate::data::SmallImages;
 use crate::data::stages::ahead::fetch_ahead;
-use crate::pipeline::{Claim, SampleError, SampleWork};
+use crate::data::stages::augment::{BatchMix, RANDOM_CROP, SmallCrop};
+use crate::pipeline::sampler::sample_rng;
+use crate::pipeline::{Claim, HostBatch, SampleError, SampleWork, part};
+use crate::timeline::Pipeline;
 use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
 use multiversion::multiversion;
 use std::sync::Arc;
@@ -25,7 +29,11 @@ fn fetched_ahead<'a>(
 
 /// Samples of such a data set.
 pub struct SmallWork {
-    images: SmallImages,
+    images: Arc<SmallImages>,
+    stages: &'static Pipeline,
+    mix: BatchMix,
+    /// Where images are changed at random.
+    crop: Option<SmallCrop>,
     /// For each channel, `value * scale + offset` normalises a pixel of 0 to 255.
     scale_and_offset: Vec<(f32, f32)>,
     transform: PreprocessStageConfig,
@@ -34,6 +42,9 @@ pub struct SmallWork {
 /// How many images ahead memory is asked for them: one takes about as long as memory does.
 const FETCH_AHEAD: usize = 2;
 
+/// Images that are cut before they are normalised: as many as stay in the first cache.
+const CUT_AT_ONCE: usize = 8;
+
 /// Normalising one takes less than a microsecond, as much as handing it on.
 const CLAIM_SIZE: usize = 256;
 
@@ -41,13 +52,32 @@ impl SmallWork {
     /// The work on `images` that `transform` describes.
     pub fn new(images: SmallImages, transform: &PreprocessStageConfig) -> SmallWork {
         let lists = &transform.transform;
+        let crop = SmallCrop {
+            pad: lists.pad,
+            flip_probability: lists.flip,
+        };
         let both = lists.mean.iter().zip(&lists.std);
         SmallWork {
-            images,
+            images: Arc::new(images),
+            stages: stages(lists),
+            mix: lists.mix,
+            crop: (crop.pad > 0 || crop.flip_probability > 0.0).then_some(crop),
             scale_and_offset: both
                 .map(|(mean, std)| (1.0 / (255.0 * std), -mean / std))
                 .collect(),
             transform: transform.clone(),
+        }
+    }
+
+    /// The same images as an evaluation takes them: as they are.
+    pub(super) fn for_evaluation(&self) -> SmallWork {
+        SmallWork {
+            images: self.images.clone(),
+            stages: Pipeline::IMAGES,
+            mix: BatchMix::default(),
+            crop: None,
+            scale_and_offset: self.scale_and_offset.clone(),
+            transform: self.transform.clone(),
         }
     }
 
@@ -77,6 +107,31 @@ impl SmallWork {
         self.images.shape().iter().product()
     }
 
+    /// Cuts parts of a claim's images, a few at a time, and hands them to `take`: their place in the claim, and their pixels.
+    fn cut(
+        &self,
+        crop: &SmallCrop,
+        claim: &Claim,
+        scratch: &mut Vec<u8>,
+        mut take: impl FnMut(usize, &[u8]),
+    ) {
+        let shape = self.images.shape();
+        scratch.resize(CUT_AT_ONCE * self.values(), 0);
+        let mut keys = claim.keys();
+        for (group, indices) in claim.indices().chunks(CUT_AT_ONCE).enumerate() {
+            let cut = &mut scratch[..indices.len() * self.values()];
+            {
+                let _part = part(RANDOM_CROP);
+                let images = fetched_ahead(&self.images, indices).zip(&mut keys);
+                for (out, (pixels, key)) in cut.chunks_exact_mut(self.values()).zip(images) {
+                    let mut rng = sample_rng(key.seed, key.epoch, key.index.into());
+                    crop.cut(pixels, shape, &mut rng, out);
+                }
+            }
+            take(group * CUT_AT_ONCE, cut);
+        }
+    }
+
     /// Copies a claim's pixels.
     fn copy(&self, claim: &Claim, out: &mut [u8]) {
         let slots = out.chunks_exact_mut(self.values());
@@ -98,11 +153,31 @@ fn normalise(
     let plane = height * width;
     let slots = out.chunks_exact_mut(channels * plane);
     for (slot, pixels) in slots.zip(fetched_ahead(images, indices)) {
-        let planes = slot.chunks_exact_mut(plane).zip(pixels.chunks_exact(plane));
-        for ((to, from), (scale, offset)) in planes.zip(scale_and_offset) {
-            for (value, pixel) in to.iter_mut().zip(from) {
-                *value = f32::from(*pixel) * scale + offset;
-            }
+        normalise_one(pixels, plane, scale_and_offset, slot);
+    }
+}
+
+/// The same for images whose `pixels` lie behind one another.
+#[multiversion(targets = "simd")]
+fn normalise_all(
+    pixels: &[u8],
+    [channels, height, width]: [usize; 3],
+    scale_and_offset: &[(f32, f32)],
+    out: &mut [f32],
+) {
+    let plane = height * width;
+    let images = pixels.chunks_exact(channels * plane);
+    for (slot, pixels) in out.chunks_exact_mut(channels * plane).zip(images) {
+        normalise_one(pixels, plane, scale_and_offset, slot);
+    }
+}
+
+#[inline(always)]
+fn normalise_one(pixels: &[u8], plane: usize, scale_and_offset: &[(f32, f32)], slot: &mut [f32]) {
+    let planes = slot.chunks_exact_mut(plane).zip(pixels.chunks_exact(plane));
+    for ((to, from), (scale, offset)) in planes.zip(scale_and_offset) {
+        for (value, pixel) in to.iter_mut().zip(from) {
+            *value = f32::from(*pixel) * scale + offset;
         }
     }
 }
@@ -111,7 +186,8 @@ impl SampleWork for SmallWork {
     /// How many samples were taken; they are where they always were.
     type Encoded = usize;
     type Decoded = usize;
-    type Scratch = ();
+    /// Images that were cut.
+    type Scratch = Vec<u8>;
 
     fn samples(&self) -> usize {
         self.images.len()
@@ -138,13 +214,19 @@ impl SampleWork for SmallWork {
         self.images.name(index as usize)
     }
 
-    fn scratch(&self) {}
+    fn pipeline(&self) -> &'static Pipeline {
+        self.stages
+    }
+
+    fn scratch(&self) -> Vec<u8> {
+        Vec::new()
+    }
 
     fn read(&self, claim: &Claim) -> Result<usize, SampleError> {
         Ok(claim.indices().len())
     }
 
-    fn decode(&self, _: &Claim, encoded: usize, (): &mut ()) -> Result<usize, SampleError> {
+    fn decode(&self, _: &Claim, encoded: usize, _: &mut Vec<u8>) -> Result<usize, SampleError> {
         Ok(encoded)
     }
 
@@ -152,15 +234,28 @@ impl SampleWork for SmallWork {
         &self,
         claim: &Claim,
         _: usize,
-        (): &mut (),
+        scratch: &mut Vec<u8>,
         out: &mut [u8],
     ) -> Result<(), SampleError> {
+        let values = self.values();
         if self.transform.on_device {
-            self.copy(claim, out);
+            match &self.crop {
+                Some(crop) => self.cut(crop, claim, scratch, |place, cut| {
+                    out[place * values..][..cut.len()].copy_from_slice(cut);
+                }),
+                None => self.copy(claim, out),
+            }
             return Ok(());
         }
         let floats: &mut [f32] =
             bytemuck::try_cast_slice_mut(out).map_err(|error| error.to_string())?;
+        if let Some(crop) = &self.crop {
+            let (shape, scales) = (self.images.shape(), &self.scale_and_offset);
+            self.cut(crop, claim, scratch, |place, cut| {
+                normalise_all(cut, shape, scales, &mut floats[place * values..]);
+            });
+            return Ok(());
+        }
         normalise(
             &self.images,
             claim.indices(),
@@ -168,6 +263,10 @@ impl SampleWork for SmallWork {
             floats,
         );
         Ok(())
+    }
+
+    fn collate(&self, batch: &mut HostBatch) -> Result<(), SampleError> {
+        mix(self.mix, self.images.shape(), batch)
     }
 
     fn encoded_bytes(&self, samples: &usize) -> u64 {

@@ -4,8 +4,10 @@ use super::error::SessionError;
 use super::evaluation::HeldOut;
 use super::gpu::{GpuDevice, TakenTimeline};
 use super::run::Session;
+use super::small::SmallWork;
 use super::source::Source;
 use crate::config::Resolved;
+use crate::data::stages::storage::Stored;
 use crate::device::emulated::EmulatedSpec;
 use crate::loader::cpu_of;
 use crate::pipeline::{Delivered, Discard, HostToDevice, Logbook, Plan, SampleWork, start};
@@ -97,10 +99,13 @@ impl Trainee<'_> {
                 let pixels = calm.inner().on_device();
                 self.load(work, &self.held_out(&calm, None, pixels.as_ref()), device)
             }
-            // Nothing about these is random.
             Source::Small { work, test } => {
+                let calm = |work: &Arc<Stored<SmallWork>>| {
+                    Arc::new(work.with(work.inner().for_evaluation()))
+                };
+                let (own, test) = (calm(work), test.as_ref().map(calm));
                 let pixels = work.inner().on_device();
-                let held_out = self.held_out(work, test.as_ref(), pixels.as_ref());
+                let held_out = self.held_out(&own, test.as_ref(), pixels.as_ref());
                 self.load(work, &held_out, device)
             }
         }

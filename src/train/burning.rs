@@ -64,7 +64,7 @@ impl HostToDevice for BurnCopy {
             let keeper = Box::new(batch.hold());
             copier.lock(&batch.data, keeper);
         }
-        let (batch, labels) = (&*batch, &batch.labels);
+        let (batch, labels, mixed_in) = (&*batch, &batch.labels, batch.mixed_in);
         let copied = guarded(|| match &self.pixels {
             None => {
                 let floats = batch.floats().map_err(|error| error.to_string())?;
@@ -75,7 +75,7 @@ impl HostToDevice for BurnCopy {
                 copier.copy_pixels(&pixels.plan, batch.bytes(), &crops, labels)
             }
         });
-        Ok(copied?)
+        Ok(copied?.mixed(mixed_in))
     }
 }
 

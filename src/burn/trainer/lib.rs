@@ -109,13 +109,33 @@ pub struct Learned {
 
 /// A batch in the device's memory: tensors of some backend. A clone shares it.
 #[derive(Clone)]
-pub struct DeviceBatch(
+#[cfg_attr(
+    not(any(feature = "cpu", feature = "cuda")),
+    expect(dead_code, reason = "no backend makes one")
+)]
+pub struct DeviceBatch {
+    tensors: Arc<dyn Any + Send + Sync>,
+    mixed_in: f32,
+}
+
+impl DeviceBatch {
     #[cfg_attr(
         not(any(feature = "cpu", feature = "cuda")),
         expect(dead_code, reason = "no backend makes one")
     )]
-    Arc<dyn Any + Send + Sync>,
-);
+    fn new(tensors: impl Any + Send + Sync) -> DeviceBatch {
+        DeviceBatch {
+            tensors: Arc::new(tensors),
+            mixed_in: 0.0,
+        }
+    }
+
+    /// The same, of which each image has this share, from 0 to 1, of the one before it, the first of the last: the loss is
+    /// that share of the loss with the other's label, and the rest with its own.
+    pub fn mixed(self, mixed_in: f32) -> DeviceBatch {
+        DeviceBatch { mixed_in, ..self }
+    }
+}
 
 /// A step that the device has been given: everything of it is launched, and it may still run.
 pub trait Pending: Send {

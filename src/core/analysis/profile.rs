@@ -62,8 +62,9 @@ impl Profile {
         any.map_or(Pipeline::IMAGES, |any| any.stage.pipeline())
     }
 
-    /// What `stage` did, where it did anything.
+    /// What `stage` did, where it did anything; a stage of another pipeline is the one of that name here.
     pub fn service(&self, stage: Stage) -> Option<&ServiceProfile> {
+        let stage = stage.within(self.pipeline());
         self.services.iter().find(|service| service.stage == stage)
     }
 

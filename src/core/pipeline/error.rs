@@ -2,7 +2,7 @@
 
 use super::plan::OnError;
 use super::skipped::{Skipped, SkippedSample, SkipsByBatch};
-use crate::timeline::{Clock, Nanos, Pipeline, Stage, WaitKey};
+use crate::timeline::{Clock, Nanos, Stage, WaitKey};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ pub struct StageFailed(pub String);
 
 /// What to do about a sample of our own loader, which lies in a file.
 fn of_files(stage: Stage) -> &'static str {
-    match stage.pipeline() == Pipeline::IMAGES {
+    match stage.pipeline().is_of_images() {
         true => "; fix or remove the file, or set on_error = \"skip\"",
         false => "",
     }
@@ -34,7 +34,7 @@ fn of_files(stage: Stage) -> &'static str {
 
 /// Whose fault a panic in our own loader is.
 fn of_ours(stage: Stage) -> &'static str {
-    match stage.pipeline() == Pipeline::IMAGES {
+    match stage.pipeline().is_of_images() {
         true => "; this is a bug and no fault of your data, please report it",
         false => "",
     }

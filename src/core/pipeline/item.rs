@@ -122,6 +122,9 @@ pub struct HostBatch {
     pub labels: Vec<u32>,
     /// Index of each sample in the data set.
     pub samples: Vec<u32>,
+    /// How much of each sample, and of its label, is of the one before it in the batch, for the first of the last: from 0,
+    /// where samples are not mixed, to 1.
+    pub mixed_in: f32,
     /// Bytes of one sample.
     pub sample_bytes: usize,
     /// The run's seed.
@@ -166,6 +169,15 @@ impl HostBatch {
     /// Where the bytes are not whole, aligned floats.
     pub fn floats(&self) -> Result<&[f32], bytemuck::PodCastError> {
         bytemuck::try_cast_slice(self.bytes())
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Errors
+    /// As of [`floats`](Self::floats).
+    pub fn floats_mut(&mut self) -> Result<&mut [f32], bytemuck::PodCastError> {
+        let bytes = self.len() * self.sample_bytes;
+        bytemuck::try_cast_slice_mut(&mut self.data[..bytes])
     }
 
     /// The samples' bytes.

@@ -14,6 +14,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 /// Keeps the stream that shuffles apart from the streams that augment.
 const SHUFFLE_DOMAIN: u64 = 0x5348_5546_464c_4521;
 const SAMPLE_DOMAIN: u64 = 0x5341_4d50_4c45_5321;
+/// Keeps the streams of batches apart from those of samples.
+const BATCH_DOMAIN: u64 = 0x4241_5443_485f_5f21;
 
 /// The order in which an epoch visits the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +121,11 @@ fn shuffle(order: &mut [u32], rng: &mut impl Rng) {
 /// The random stream of one sample in one epoch, whichever worker asks for it.
 pub fn sample_rng(seed: u64, epoch: u64, index: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(mix_all(SAMPLE_DOMAIN, &[seed, epoch, index]))
+}
+
+/// The random stream of one batch, whichever worker asks for it.
+pub fn batch_rng(seed: u64, batch: u64) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(mix_all(BATCH_DOMAIN, &[seed, batch]))
 }
 
 /// Folds `parts` into one well-mixed word, order-sensitive.

@@ -3,7 +3,8 @@
 use super::error::SampleError;
 use super::item::HostBatch;
 use super::itinerary::Planned;
-use crate::timeline::{Nanos, Pipeline, Stage, UnitRef};
+use super::parts::{PartDesk, UndeclaredParts};
+use crate::timeline::{MonotonicClock, Nanos, Pipeline, Stage, UnitRef};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -126,6 +127,11 @@ pub trait SampleWork: Send + Sync + 'static {
     /// A worker's own buffers.
     fn scratch(&self) -> Self::Scratch;
 
+    /// The stages, with the parts that [`preprocess`](Self::preprocess) [opens](super::part).
+    fn pipeline(&self) -> &'static Pipeline {
+        Pipeline::IMAGES
+    }
+
     /// Samples that a worker takes at a time, at most: more than one only where the work on a sample costs
     /// less than handing it on does.
     fn claim_size(&self) -> usize {
@@ -245,14 +251,24 @@ pub enum Made<E, D> {
     Decoded(D),
 }
 
-impl<W: SampleWork> StagedWork for W {
-    type Item = Made<W::Encoded, W::Decoded>;
+/// What `W` hands on.
+type MadeBy<W> = Made<<W as SampleWork>::Encoded, <W as SampleWork>::Decoded>;
+
+/// What a worker keeps.
+pub struct Kept<S> {
     /// Reading needs none.
-    type Scratch = Option<W::Scratch>;
+    scratch: Option<S>,
+    /// Of a pipeline with parts.
+    desk: Option<PartDesk>,
+}
+
+impl<W: SampleWork> StagedWork for W {
+    type Item = MadeBy<W>;
+    type Scratch = Kept<W::Scratch>;
     type Batch = ();
 
     fn pipeline(&self) -> &'static Pipeline {
-        Pipeline::IMAGES
+        SampleWork::pipeline(self)
     }
 
     fn samples(&self) -> usize {
@@ -271,8 +287,14 @@ impl<W: SampleWork> StagedWork for W {
         SampleWork::name(self, index)
     }
 
-    fn scratch(&self, stage: Stage) -> Option<W::Scratch> {
-        (!stage.is_first()).then(|| SampleWork::scratch(self))
+    fn scratch(&self, stage: Stage) -> Kept<W::Scratch> {
+        let has_parts = SampleWork::pipeline(self).all().any(Stage::is_part);
+        // Lengths alone are taken from it.
+        let desk = || PartDesk::new(Arc::new(MonotonicClock::new()), UndeclaredParts::default());
+        Kept {
+            scratch: (!stage.is_first()).then(|| SampleWork::scratch(self)),
+            desk: has_parts.then(desk),
+        }
     }
 
     fn claim_size(&self) -> usize {
@@ -281,26 +303,22 @@ impl<W: SampleWork> StagedWork for W {
 
     fn serve(
         &self,
-        _: Stage,
+        stage: Stage,
         claim: &Claim,
         input: Option<Self::Item>,
-        scratch: &mut Option<W::Scratch>,
+        kept: &mut Kept<W::Scratch>,
         out: &mut [u8],
     ) -> Result<Option<Self::Item>, SampleError> {
-        let Some(input) = input else {
-            return Ok(Some(Made::Encoded(self.read(claim)?)));
-        };
-        let scratch = scratch.as_mut().ok_or("a worker has no buffers")?;
-        match input {
-            Made::Encoded(encoded) => {
-                let decoded = self.decode(claim, encoded, scratch)?;
-                Ok(Some(Made::Decoded(decoded)))
-            }
-            Made::Decoded(decoded) => {
-                self.preprocess(claim, decoded, scratch, out)?;
-                Ok(None)
-            }
+        let Kept { scratch, desk } = kept;
+        let work = || serve(self, claim, input, scratch, out);
+        match desk {
+            Some(desk) => desk.serve(stage, work),
+            None => work(),
         }
+    }
+
+    fn parts<'a>(&self, kept: &'a Kept<W::Scratch>) -> &'a [(Stage, Nanos)] {
+        kept.desk.as_ref().map_or(&[], PartDesk::parts)
     }
 
     fn collate(&self, batch: &mut HostBatch, _: Vec<Self::Item>) -> Result<(), SampleError> {
@@ -311,6 +329,30 @@ impl<W: SampleWork> StagedWork for W {
         match item {
             Made::Encoded(encoded) => self.encoded_bytes(encoded),
             Made::Decoded(decoded) => self.decoded_bytes(decoded),
+        }
+    }
+}
+
+/// The stage whose turn `input` shows it is.
+fn serve<W: SampleWork>(
+    work: &W,
+    claim: &Claim,
+    input: Option<MadeBy<W>>,
+    scratch: &mut Option<W::Scratch>,
+    out: &mut [u8],
+) -> Result<Option<MadeBy<W>>, SampleError> {
+    let Some(input) = input else {
+        return Ok(Some(Made::Encoded(work.read(claim)?)));
+    };
+    let scratch = scratch.as_mut().ok_or("a worker has no buffers")?;
+    match input {
+        Made::Encoded(encoded) => {
+            let decoded = work.decode(claim, encoded, scratch)?;
+            Ok(Some(Made::Decoded(decoded)))
+        }
+        Made::Decoded(decoded) => {
+            work.preprocess(claim, decoded, scratch, out)?;
+            Ok(None)
         }
     }
 }

@@ -51,7 +51,7 @@ impl<W: StagedWork> Post<W> {
                 // The panic may have left them half changed.
                 *tools = new_tools(&self.work);
                 let message = panic_message(payload.as_ref());
-                match self.pipeline == Pipeline::IMAGES {
+                match self.pipeline.is_of_images() {
                     true => format!(
                         "its code panicked: {message} (a bug; please report it with this sample)"
                     ),

@@ -199,6 +199,23 @@ impl Pipeline {
     /// That of our own loader: read, decode, preprocess.
     pub const IMAGES: &'static Pipeline = &OF_IMAGES;
 
+    /// The same with named `parts` of its preprocess stage, each a word of its own.
+    pub fn images_with(parts: &[&str]) -> &'static Pipeline {
+        let parts = parts.iter().map(|part| (*part, Role::Part));
+        let rows: Vec<(&str, Role)> = [("read", Role::Stage), ("decode", Role::Stage)]
+            .into_iter()
+            .chain(parts)
+            .chain([("preprocess", Role::Stage)])
+            .collect();
+        Pipeline::of_rows(&rows).unwrap_or(Pipeline::IMAGES)
+    }
+
+    /// Whether it is that of our own loader, with or without named parts.
+    pub fn is_of_images(&'static self) -> bool {
+        let names = |pipeline: &'static Pipeline| pipeline.loader().map(Stage::name);
+        self == Pipeline::IMAGES || names(self).eq(names(Pipeline::IMAGES))
+    }
+
     /// The pipeline whose samples go through the stages `names`, in that order.
     ///
     /// # Errors
@@ -341,6 +358,14 @@ impl Stage {
     /// The pipeline it is one of.
     pub const fn pipeline(self) -> &'static Pipeline {
         self.0.pipeline
+    }
+
+    /// The stage of `pipeline` that has its name, or itself where none has.
+    pub fn within(self, pipeline: &'static Pipeline) -> Stage {
+        match self.pipeline() == pipeline {
+            true => self,
+            false => pipeline.named(self.name()).unwrap_or(self),
+        }
     }
 
     /// The stage of its pipeline that is of `kind`; of sample stages the first.

@@ -269,7 +269,10 @@ impl TracingFeed {
         // Past the size limit a group is left out whole.
         if written == Some(true) {
             let decoded = batch.units.iter();
-            let decoded = decoded.filter(|(_, unit)| unit.involves(Stage::DECODE));
+            let decoded = decoded.filter(|(_, unit)| {
+                let pipeline = unit.stage.pipeline();
+                pipeline.is_of_images() && unit.involves(Stage::DECODE.within(pipeline))
+            });
             self.decode_slices += decoded.count() as u64;
             self.steps_written += 1;
         }

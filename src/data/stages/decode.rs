@@ -142,6 +142,11 @@ pub enum DecodeError {
         "the JPEG does not say how large it is (no frame header); fetch it again or convert it"
     )]
     NoFrame,
+    #[error(
+        "its colours are stored in separate scans, which the `image` crate decodes wrongly; set decode.decoder = \"turbojpeg\", \
+         or convert it"
+    )]
+    ScansOfChannels,
     #[error("libjpeg-turbo cannot be used: {reason}; set decode.decoder = \"image\"")]
     Turbo { reason: String },
     #[error("pictures cannot be decoded on the GPU: {reason}; choose another `decode.decoder`")]
@@ -353,6 +358,9 @@ impl Decoder {
                 turbo::Decoded::Rgb => return Ok(()),
                 turbo::Decoded::Not => {}
             }
+        }
+        if header.has_scans_of_channels() {
+            return Err(DecodeError::ScansOfChannels);
         }
         let limits = &self.options.limits;
         let Some((frame, rows)) = rows_needed(header, needed) else {

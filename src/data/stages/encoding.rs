@@ -7,7 +7,8 @@ use image::{ExtendedColorType, ImageEncoder};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 /// Appends a baseline JPEG of interleaved RGB `pixels` to `out`: chroma at half the width and height, as cameras and
-/// OpenCV store it, and Huffman tables of its own, which save a few percent.
+/// OpenCV store it. In one scan, so that decoding can stop early: the encoder's own Huffman tables would be smaller, but it
+/// writes them with a scan for each channel.
 ///
 /// # Errors
 /// Sides of more than 65,535 pixels.
@@ -20,7 +21,6 @@ pub fn encode_jpeg(
     let side = |side: u32| u16::try_from(side).map_err(|_| too_long(side));
     let mut encoder = Encoder::new(out, quality);
     encoder.set_sampling_factor(SamplingFactor::F_2_2);
-    encoder.set_optimized_huffman_tables(true);
     let done = encoder.encode(pixels, side(width)?, side(height)?, ColorType::Rgb);
     done.map_err(|error| error.to_string())
 }

@@ -1,5 +1,6 @@
 //! What the stages do: kernels on images, and a disk to pretend they are read from. No threads or queues.
 pub mod ahead;
+pub mod augment;
 pub mod decode;
 pub mod encoding;
 pub mod fitting;

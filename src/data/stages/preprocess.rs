@@ -7,7 +7,8 @@
 //! Invariants: output is `3 x size x size`, channel first; all scratch memory is kept between images; the same random
 //! stream always gives the same output, whichever worker runs it.
 //!
-//! May use: `stages::decode` for the buffer it reads, `stages::spare` for its own.
+//! May use: `stages::augment` for what is changed at random, `stages::decode` for the buffer it reads, `stages::spare` for its
+//! own.
 
 use fast_image_resize as resize;
 use multiversion::multiversion;
@@ -16,12 +17,13 @@ use resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use resize::pixels::U8x4;
 use resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 
+use super::augment::{Augmentation, Augmenter};
 use super::decode::{Region, Rgb};
 use super::spare::Scratch;
-use crop::unit;
 
 mod crop;
 
+pub(super) use crop::unit;
 pub use crop::{CropBox, Spatial};
 
 /// What is done to every image.
@@ -30,6 +32,8 @@ pub struct PreprocessPlan {
     pub spatial: Spatial,
     /// Probability of mirroring left to right.
     pub flip_probability: f32,
+    /// Changes to the cropped picture, before it is mirrored and normalised.
+    pub augmentation: Augmentation,
     /// Per channel, on the scale where 255 is 1: `(value / 255 - mean) / std`.
     pub mean: [f32; 3],
     pub std: [f32; 3],
@@ -73,6 +77,7 @@ pub struct Preprocessor {
     resized: Vec<u8>,
     /// Of an image that had to be turned.
     upright: Vec<u8>,
+    augmenter: Augmenter,
     /// `value * scale + offset` for each channel.
     scale: [f32; 3],
     offset: [f32; 3],
@@ -88,6 +93,7 @@ impl Preprocessor {
             widened: Scratch::default(),
             resized: Vec::new(),
             upright: Vec::new(),
+            augmenter: Augmenter::default(),
             scale: plan.std.map(|std| 1.0 / (255.0 * std)),
             offset: std::array::from_fn(|c| -plan.mean[c] / plan.std[c]),
         })
@@ -99,7 +105,7 @@ impl Preprocessor {
         3 * side * side
     }
 
-    /// Preprocesses `image` into `out`, drawing first the flip, then the crop.
+    /// Preprocesses `image` into `out`, drawing first the flip, then the crop, then the other changes.
     pub fn apply(
         &mut self,
         image: Rgb<'_>,
@@ -113,7 +119,7 @@ impl Preprocessor {
         Ok(())
     }
 
-    /// Crops and resizes `image` into `out`, interleaved 8-bit RGB; flip and normalisation are the device's.
+    /// Crops, resizes and augments `image` into `out`, interleaved 8-bit RGB; flip and normalisation are the device's.
     pub fn apply_crop(
         &mut self,
         image: Rgb<'_>,
@@ -139,6 +145,8 @@ impl Preprocessor {
         let drawn = self.plan.draw(image.view.upright(), rng);
         let side = self.plan.spatial.output_side();
         self.resize_crop(image, &drawn.crop, side)?;
+        let (augmenter, augmentation) = (&mut self.augmenter, &self.plan.augmentation);
+        augmenter.augment(augmentation, &mut self.resized, side, rng);
         Ok(drawn.flip)
     }
 
@@ -238,6 +246,7 @@ impl PreprocessPlan {
         PreprocessPlan {
             spatial: self.spatial.for_evaluation(),
             flip_probability: 0.0,
+            augmentation: Augmentation::default(),
             ..self.clone()
         }
     }

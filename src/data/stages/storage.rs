@@ -7,7 +7,7 @@
 //! held while a thread sleeps. May use the traits of `pipeline`, and `timeline`.
 
 use stallscope_core::pipeline::{Claim, HostBatch, SampleError, SampleWork, StopSignal};
-use stallscope_core::timeline::{Clock, Interval, IntervalSet, Nanos};
+use stallscope_core::timeline::{Clock, Interval, IntervalSet, Nanos, Pipeline};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The figures of a disk or a store.
@@ -166,6 +166,10 @@ impl<W: SampleWork> SampleWork for Stored<W> {
 
     fn scratch(&self) -> W::Scratch {
         self.inner.scratch()
+    }
+
+    fn pipeline(&self) -> &'static Pipeline {
+        self.inner.pipeline()
     }
 
     fn claim_size(&self) -> usize {

@@ -128,6 +128,7 @@ fn smaller_jpeg_files_are_close_and_small_ones_stay() {
     {
         let found = pixels(&small);
         assert_eq!((label, found.width.max(found.height)), (wanted_label, 200));
+        assert_eq!(found.pixels.len(), wanted.len());
         let differences = found.pixels.iter().zip(&wanted);
         let sum: u64 = differences.map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
         let mean = sum as f64 / wanted.len() as f64;

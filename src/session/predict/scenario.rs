@@ -8,7 +8,8 @@ use crate::analysis::predict::{
 use crate::config::{DeviceConfig, EmulatedConfig, Mode, Resolved};
 use crate::loader::{A_QUARTER_FULL, LONGEST_PAUSE, SHORTEST_PAUSE, batch_sizes, simulated_layout};
 use crate::pipeline::Plan;
-use crate::timeline::{Layout, Pipeline, Stage};
+use crate::session::images::stages;
+use crate::timeline::{Layout, Stage};
 
 /// Steps that are simulated at most; more of the same tell nothing new, once the collector has had some dozens of turns.
 const MOST_STEPS: u64 = 20_000;
@@ -45,7 +46,7 @@ pub(super) fn scenario(
     costs.background = collector(config, plan, costs.background.per_step);
     let inline_copy = plan.copy.workers == 0;
     Ok(Scenario {
-        pipeline: Pipeline::IMAGES,
+        pipeline: stages(&config.pipeline.preprocess.transform),
         layout: simulated_layout(plan),
         copy_ahead: (!inline_copy).then_some(plan.copy.prefetch),
         batches,

@@ -176,7 +176,7 @@ impl Trainer for CudaTraining {
 /// host and not on the device: batches lie in memory of the stream that copies, which does not wait for the kernels
 /// of another that have been launched and still read them.
 fn held(batch: &DeviceBatch) -> Vec<Held> {
-    let tensors = batch.0.downcast_ref::<Tensors<Learning>>();
+    let tensors = batch.tensors.downcast_ref::<Tensors<Learning>>();
     tensors.map_or_else(Vec::new, |tensors| tensors.memory.clone())
 }
 

@@ -76,11 +76,11 @@ impl<B: Backend> Copier for Copying<B> {
         let [channels, height, width] = self.input;
         let shape = [labels.len(), channels, height, width];
         let images = TensorData::new(images.to_vec(), shape);
-        Ok(DeviceBatch(Arc::new(Tensors::<B> {
+        Ok(DeviceBatch::new(Tensors::<B> {
             images: Images::Finished(Tensor::from_data(images, &self.device)),
             targets: targets(labels, &self.device),
             memory: Vec::new(),
-        })))
+        }))
     }
 
     fn copy_pixels(
@@ -90,11 +90,11 @@ impl<B: Backend> Copier for Copying<B> {
         crops: &[Crop],
         labels: &[u32],
     ) -> Result<DeviceBatch, String> {
-        Ok(DeviceBatch(Arc::new(Tensors::<B> {
+        Ok(DeviceBatch::new(Tensors::<B> {
             images: Images::Pixels(Pixels::new(plan, pixels, crops, &self.device)),
             targets: targets(labels, &self.device),
             memory: Vec::new(),
-        })))
+        }))
     }
 }
 
@@ -164,6 +164,7 @@ impl<B: Learns> Training<B> {
         batch: DeviceBatch,
         mut launched: impl FnMut(Phase) -> Result<(), String>,
     ) -> Result<Tensor<B::InnerBackend, 1>, String> {
+        let mixed_in = batch.mixed_in;
         let Tensors {
             images, targets, ..
         } = tensors::<B>(batch)?;
@@ -178,7 +179,12 @@ impl<B: Learns> Training<B> {
             }
         };
         let logits = forward(&model, images, precision);
-        let loss = self.loss.forward(logits.clone(), targets.clone());
+        let mut loss = self.loss.forward(logits.clone(), targets.clone());
+        if mixed_in > 0.0 {
+            let others = before_each(targets.clone());
+            let other = self.loss.forward(logits.clone(), others);
+            loss = loss * (1.0 - mixed_in) + other * mixed_in;
+        }
         launched(Phase::Forward)?;
         let gradients = precision::scaled(&loss, precision);
         launched(Phase::Backward)?;
@@ -195,13 +201,25 @@ impl<B: Learns> Training<B> {
     }
 }
 
+/// The class before each in `targets`, `[batch]`; for the first, the last.
+fn before_each<B: Backend>(targets: Tensor<B, 1, Int>) -> Tensor<B, 1, Int> {
+    let last = targets.dims()[0] - 1;
+    Tensor::cat(
+        vec![
+            targets.clone().slice([last..last + 1]),
+            targets.slice([0..last]),
+        ],
+        0,
+    )
+}
+
 /// Waits until `device` has done all that was asked of it.
 pub(super) fn wait<B: Backend>(device: &B::Device) -> Result<(), String> {
     B::sync(device).map_err(|error| format!("{error:?}"))
 }
 
 fn tensors<B: Backend>(batch: DeviceBatch) -> Result<Tensors<B>, String> {
-    let tensors = batch.0.downcast::<Tensors<B>>();
+    let tensors = batch.tensors.downcast::<Tensors<B>>();
     let tensors = tensors.map_err(|_| "a batch of another device")?;
     Ok(Arc::unwrap_or_clone(tensors))
 }
@@ -278,6 +296,7 @@ impl<B: Learns> Trainer for Training<B> {
     }
 
     fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String> {
+        let mixed_in = batch.mixed_in;
         let Tensors {
             images, targets, ..
         } = tensors::<B>(batch)?;

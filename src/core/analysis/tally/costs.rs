@@ -3,7 +3,7 @@
 use super::{StageTally, Tally, WorkerSummary, share};
 use crate::analysis::profile::{LENGTHS, Parts, Profile, ServiceProfile, UNKNOWN, equally_likely};
 use crate::analysis::waking::WakingProfile;
-use crate::timeline::{LaneKind, Nanos, Pipeline, Stage, StageKind};
+use crate::timeline::{LaneKind, Nanos, Stage, StageKind};
 
 /// A shorter window says nothing of how the machine varies.
 const SHORTEST_WINDOW: Nanos = Nanos::from_millis(100);
@@ -155,7 +155,7 @@ fn cpu_of(worker: &WorkerSummary, window: Nanos) -> Option<f64> {
 /// thread that serves several stages, or parts of one, tells it of all its time together: each is taken to have waited
 /// alike.
 fn cpu_share(stage: Stage, net: Net, workers: &[WorkerSummary], window: Nanos) -> f64 {
-    let of_images = stage.pipeline() == Pipeline::IMAGES;
+    let of_images = stage.pipeline().is_of_images();
     if of_images && !stage.is_first() {
         return 1.0;
     }

@@ -5,7 +5,7 @@ use crate::analysis::bound::{Bound, Limit};
 use crate::analysis::cause::Cause;
 use crate::analysis::suggestion::{Change, Setting, SettingValue, Slack, Suggestion};
 use crate::analysis::tally::share;
-use crate::timeline::{HostWork, Layout, Nanos, Pipeline, Stage, StageKind};
+use crate::timeline::{HostWork, Layout, Nanos, Stage, StageKind};
 
 /// Of what any number of threads could reach, what is worth no more threads.
 const NEARLY: f64 = 0.97;
@@ -199,19 +199,21 @@ impl Judge<'_> {
             .assembly()
             .max_by(|a, b| self.bound.work(*a).total_cmp(&self.bound.work(*b)));
         let stage = blamed.or(heaviest)?;
+        let own = |stage: Stage| stage.within(pipeline);
         // With each change, the stages it makes cheaper and what is left of their work at least.
         let (change, stages, left): (_, &[Stage], _) = match stage.kind() {
-            StageKind::Part | StageKind::Sample if pipeline != Pipeline::IMAGES => {
+            StageKind::Part => (Change::LessWork(stage), &[stage], 0.0),
+            StageKind::Sample if !pipeline.is_of_images() => {
                 (Change::LessWork(stage), &[stage], 0.0)
             }
             StageKind::Sample if stage.finishes_samples() => (
                 Change::StorePreprocessed,
-                &[Stage::DECODE, Stage::PREPROCESS],
+                &[own(Stage::DECODE), own(Stage::PREPROCESS)],
                 0.0,
             ),
             StageKind::Sample => (
                 Change::StoreAtTrainedSize,
-                &[Stage::READ, Stage::DECODE, Stage::PREPROCESS],
+                &[own(Stage::READ), own(Stage::DECODE), own(Stage::PREPROCESS)],
                 self.trained_pixels(),
             ),
             _ => (
@@ -226,7 +228,11 @@ impl Judge<'_> {
 
     /// Of the pixels that are decoded, the share that is left after preprocessing.
     fn trained_pixels(&self) -> f64 {
-        let bytes = |stage| self.summary.stage(stage).map_or(0, |row| row.bytes_out) as f64;
+        let pipeline = self.shape.pipeline;
+        let bytes = |stage: Stage| {
+            let row = self.summary.stage(stage.within(pipeline));
+            row.map_or(0, |row| row.bytes_out) as f64
+        };
         let values = bytes(Stage::PREPROCESS) / self.shape.value_bytes.max(1) as f64;
         (values / bytes(Stage::DECODE).max(1.0)).clamp(0.0, 1.0)
     }

@@ -176,3 +176,18 @@ fn a_pipeline_is_read_back_as_it_was_written() {
 fn a_stage_is_as_small_as_a_pointer() {
     assert_eq!(size_of::<Option<Stage>>(), size_of::<usize>());
 }
+
+#[test]
+fn our_own_loader_may_have_parts() {
+    assert_eq!(Pipeline::images_with(&[]), Pipeline::IMAGES);
+    let with = Pipeline::images_with(&["jitter"]);
+    assert!(with.is_of_images() && with != Pipeline::IMAGES);
+    let preprocess = Stage::PREPROCESS.within(with);
+    let parts: Vec<&str> = preprocess.parts().map(Stage::name).collect();
+    assert_eq!(parts, ["jitter"]);
+    assert!(preprocess.finishes_samples());
+    assert_eq!(Stage::READ.within(with).number(), 0);
+    let other = Pipeline::of(&["fetch"]).unwrap();
+    assert!(!other.is_of_images());
+    assert_eq!(Stage::READ.within(other), Stage::READ);
+}

@@ -88,6 +88,14 @@ impl JpegHeader {
         self.frame
             .is_some_and(|frame| frame.sequential && frame.components == self.scan_components)
     }
+
+    /// Whether channels of different sizes are coded one after another.
+    pub(super) fn has_scans_of_channels(&self) -> bool {
+        self.frame.is_some_and(|frame| {
+            let has_smaller = frame.rows_together > 8 || frame.columns_together > 8;
+            frame.sequential && frame.components > self.scan_components && has_smaller
+        })
+    }
 }
 
 impl Frame {

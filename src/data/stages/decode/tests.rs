@@ -275,6 +275,16 @@ fn photo(
     restart: Option<u16>,
     progressive: bool,
 ) -> Vec<u8> {
+    photo_with(|encoder| {
+        encoder.set_sampling_factor(sampling);
+        encoder.set_progressive(progressive);
+        if let Some(interval) = restart {
+            encoder.set_restart_interval(interval);
+        }
+    })
+}
+
+fn photo_with(set: impl FnOnce(&mut jpeg_encoder::Encoder<&mut Vec<u8>>)) -> Vec<u8> {
     let (width, height) = (203u16, 157u16);
     let mut pixels = Vec::new();
     for y in 0..u32::from(height) {
@@ -285,15 +295,35 @@ fn photo(
     }
     let mut bytes = Vec::new();
     let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 90);
-    encoder.set_sampling_factor(sampling);
-    encoder.set_progressive(progressive);
-    if let Some(interval) = restart {
-        encoder.set_restart_interval(interval);
-    }
+    set(&mut encoder);
     encoder
         .encode(&pixels, width, height, jpeg_encoder::ColorType::Rgb)
         .unwrap();
     bytes
+}
+
+/// The same picture with a scan for each channel.
+fn photo_in_scans(sampling: jpeg_encoder::SamplingFactor) -> Vec<u8> {
+    photo_with(|encoder| {
+        encoder.set_sampling_factor(sampling);
+        encoder.set_optimized_huffman_tables(true);
+    })
+}
+
+/// The `image` crate would give other pixels without saying so.
+#[test]
+fn scans_of_channels_of_different_sizes_are_refused() {
+    let mut decoder = Decoder::new(DecodeOptions::default()).unwrap();
+    let mut decode = |bytes: &[u8]| {
+        let (mut out, private) = (RgbBuffer::default(), true);
+        let decoded = decoder.decode(Input { bytes, private }, |_, _| None, &mut out);
+        decoded.map(|()| out)
+    };
+    let refused = decode(&photo_in_scans(jpeg_encoder::SamplingFactor::F_2_2));
+    assert!(matches!(refused, Err(DecodeError::ScansOfChannels)));
+    let same_size = jpeg_encoder::SamplingFactor::F_1_1;
+    let whole = decode(&photo(same_size, None, false)).unwrap();
+    assert_eq!(decode(&photo_in_scans(same_size)).unwrap(), whole);
 }
 
 fn decode_part(kind: DecoderKind, bytes: &[u8], region: Option<Region>) -> RgbBuffer {

@@ -197,7 +197,7 @@ fn centre_of(side: u32, resized: u64, size: u32) -> (f64, f64) {
 }
 
 /// A draw from 0 (included) to 1 (excluded).
-pub(super) fn unit(rng: &mut impl Rng) -> f64 {
+pub(in crate::stages) fn unit(rng: &mut impl Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 

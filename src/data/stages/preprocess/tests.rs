@@ -15,6 +15,7 @@ const TRAIN: Spatial = Spatial::RandomResizedCrop {
 fn plan(spatial: Spatial, flip_probability: f32) -> PreprocessPlan {
     PreprocessPlan {
         spatial,
+        augmentation: Default::default(),
         flip_probability,
         mean: [0.485, 0.456, 0.406],
         std: [0.229, 0.224, 0.225],

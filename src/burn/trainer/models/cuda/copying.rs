@@ -232,11 +232,11 @@ impl CudaCopying {
         let targets = ints(targets);
         // The step that uses them may be the next thing that fusion's thread sees.
         get_client::<PlainCuda>(&self.device).flush_queue();
-        DeviceBatch(Arc::new(Tensors {
+        DeviceBatch::new(Tensors {
             images,
             targets,
             memory: vec![held],
-        }))
+        })
     }
 
     /// Copies `parts` into one piece of memory. Returns a tensor of each, and what keeps the memory.

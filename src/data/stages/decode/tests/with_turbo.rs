@@ -54,6 +54,14 @@ fn what_becomes_small_is_decoded_small() {
     }
 }
 
+#[test]
+fn scans_of_channels_are_decoded() {
+    let sampling = jpeg_encoder::SamplingFactor::F_2_2;
+    let one = decode_part(DecoderKind::Turbojpeg, &photo(sampling, None, false), None);
+    let many = decode_part(DecoderKind::Turbojpeg, &photo_in_scans(sampling), None);
+    assert_eq!(many, one);
+}
+
 /// `bytes` with an EXIF block that says `orientation`.
 fn turned(bytes: &[u8], orientation: u8) -> Vec<u8> {
     let exif = [
@@ -106,6 +114,7 @@ fn crops_of_parts_are_those_of_the_whole() {
                 let plan = PreprocessPlan {
                     spatial,
                     flip_probability: 0.5,
+                    augmentation: Default::default(),
                     mean: [0.0; 3],
                     std: [1.0; 3],
                 };
