@@ -1,4 +1,4 @@
-//! Ranks that average their gradients. In a process of its own: burn's random numbers are the process's.
+//! Ranks that average their gradients, and the loss of mixed images. In a process of its own: burn's random numbers are the process's.
 
 #![cfg(feature = "cpu")]
 
@@ -98,4 +98,27 @@ fn two_ranks_learn_what_one_learns_from_twice_the_batch() {
         (own[0] - others[0]).abs() > 1e-3,
         "they had the same samples"
     );
+}
+
+/// With the label of the image before, the loss of each is another; of mixed ones it is so much of both.
+#[test]
+fn the_loss_of_mixed_images_is_that_of_both_labels() {
+    let loss = |labels: &[u32], mixed_in: f32| {
+        let mut model = {
+            let _alone = DRAWING.lock().unwrap();
+            cpu(&spec()).unwrap()
+        };
+        let batch = model.copier(0).copy(&batch(0..5).0, labels).unwrap();
+        let learned = model.step(batch.mixed(mixed_in), &mut |_| {}).unwrap();
+        learned.loss
+    };
+    let (own, before) = ([0, 1, 2, 3, 0], [0, 0, 1, 2, 3]);
+    let (alone, other) = (loss(&own, 0.0), loss(&before, 0.0));
+    assert!((alone - other).abs() > 1e-3, "{alone} {other}");
+    for mixed_in in [0.25, 1.0] {
+        let mixed = loss(&own, mixed_in);
+        let share = f64::from(mixed_in);
+        let wanted = alone * (1.0 - share) + other * share;
+        assert!((mixed - wanted).abs() < 1e-5, "{mixed}, not {wanted}");
+    }
 }

@@ -154,6 +154,7 @@ pub(super) fn equalize(pixels: &mut [u8]) {
 }
 
 /// Turns hues by `turn` of a full circle, in the 8-bit HSV that Pillow converts to and from.
+#[multiversion(targets = "simd")]
 pub(super) fn hue(pixels: &mut [u8], turn: f32) {
     // As NumPy casts: towards zero, then modulo 256.
     let shift = (f64::from(turn) * 255.0) as i32 as u8;
@@ -164,6 +165,7 @@ pub(super) fn hue(pixels: &mut [u8], turn: f32) {
     }
 }
 
+#[inline(always)]
 fn to_hsv([red, green, blue]: [u8; 3]) -> [u8; 3] {
     let most = red.max(green).max(blue);
     let least = red.min(green).min(blue);
@@ -177,7 +179,9 @@ fn to_hsv([red, green, blue]: [u8; 3]) -> [u8; 3] {
         _ if green == most => 2.0 + f64::from(away(red)) - f64::from(away(blue)),
         _ => 4.0 + f64::from(away(green)) - f64::from(away(red)),
     };
-    let hue = (sixths as f32 as f64 / 6.0 + 1.0) % 1.0;
+    // From 5/6 to below 2, of which the whole part is cut off.
+    let turned = f64::from(sixths as f32) / 6.0 + 1.0;
+    let hue = turned - f64::from(turned as u8);
     let saturation = range / f32::from(most);
     let byte = |value: f64| (value * 255.0) as u8;
     [
@@ -187,19 +191,21 @@ fn to_hsv([red, green, blue]: [u8; 3]) -> [u8; 3] {
     ]
 }
 
+#[inline(always)]
 fn to_rgb([hue, saturation, value]: [u8; 3]) -> [u8; 3] {
     if saturation == 0 {
         return [value; 3];
     }
     let (share, most) = (f64::from(f32::from(saturation) / 255.0), f64::from(value));
     let turned = f64::from(hue) * 6.0 / 255.0;
-    let sector = turned.floor();
-    let within = f64::from((turned - sector) as f32);
-    let byte = |value: f64| value.round() as u8;
+    let sector = turned as u8;
+    let within = f64::from((turned - f64::from(sector)) as f32);
+    // Rounds: nothing here is negative.
+    let byte = |value: f64| (value + 0.5) as u8;
     let low = byte(most * (1.0 - share));
     let falling = byte(most * (1.0 - share * within));
     let rising = byte(most * (1.0 - share * (1.0 - within)));
-    match sector as u8 % 6 {
+    match sector % 6 {
         0 => [value, rising, low],
         1 => [falling, value, low],
         2 => [low, value, rising],

@@ -1,0 +1,174 @@
+//! What `stallscope run` changes at random: rows of their own, the same samples for the same seed, and training with mixed
+//! labels.
+
+mod program;
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// The report of a run with `sets` over a configuration for 40 images.
+fn run(folder: &Path, sets: &[&str]) -> Value {
+    let config = "warmup_steps = 0\nepochs = 2\nbatch.size = 8\npreprocess.size = 32\n";
+    fs::write(folder.join("x.toml"), config).unwrap();
+    let mut command = program::stallscope();
+    command
+        .current_dir(folder)
+        .args(["run", "x.toml", "--quiet", "--run-dir", "out"]);
+    for set in sets {
+        command.args(["--set", set]);
+    }
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let report = fs::read_to_string(folder.join("out/report.json")).unwrap();
+    serde_json::from_str(&report).unwrap()
+}
+
+/// Samples that each stage served.
+fn served(report: &Value) -> Vec<(String, u64)> {
+    let stages = report["stages"].as_array().unwrap().iter();
+    let row = |row: &Value| {
+        (
+            row["stage"].as_str().unwrap().to_owned(),
+            row["items"].as_u64().unwrap(),
+        )
+    };
+    stages.map(row).collect()
+}
+
+#[test]
+fn augmentations_have_rows_of_their_own_and_can_be_predicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let mut generate = program::stallscope();
+    let generate = generate.current_dir(at).args([
+        "data",
+        "generate",
+        "images",
+        "--images",
+        "40",
+        "--classes",
+        "4",
+    ]);
+    assert!(generate.output().unwrap().status.success());
+    let sets = [
+        "source.path=images",
+        "mode=loader-only",
+        "preprocess.randaugment=2",
+        "preprocess.color_jitter=[0.4,0.4,0.4,0.1]",
+        "batch.mixup=0.2",
+        "batch.cutmix=1.0",
+    ];
+    for layout in ["num_workers=1", "num_workers=per-stage"] {
+        let report = run(at, &[&sets[..], &[layout]].concat());
+        let rows = served(&report);
+        for part in ["color_jitter", "randaugment", "preprocess"] {
+            let found = rows.iter().find(|(name, _)| name == part);
+            assert_eq!(found.map(|row| row.1), Some(80), "{layout}: {rows:?}");
+        }
+    }
+    let mut predict = program::stallscope();
+    let predict =
+        predict
+            .current_dir(at)
+            .args(["predict", "out", "--set", "preprocess.workers=2", "--json"]);
+    let predicted = predict.output().unwrap();
+    assert!(
+        predicted.status.success(),
+        "{}",
+        String::from_utf8_lossy(&predicted.stderr)
+    );
+    let mut other = program::stallscope();
+    let other = other
+        .current_dir(at)
+        .args(["predict", "out", "--set", "preprocess.randaugment=3"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(
+        !other.status.success() && said.contains("preprocess.randaugment"),
+        "{said}"
+    );
+
+    let mut refused = program::stallscope();
+    let refused = refused.current_dir(at).args([
+        "run",
+        "x.toml",
+        "--set",
+        "source.path=images",
+        "--set",
+        "batch.mixup=0.2",
+        "--set",
+        "preprocess.on=device",
+    ]);
+    let said = refused.output().unwrap();
+    let said = String::from_utf8_lossy(&said.stderr);
+    assert!(
+        said.contains("batch.mixup") && said.contains("preprocess.on = \"host\""),
+        "{said}"
+    );
+}
+
+#[test]
+fn small_images_are_cut_mirrored_and_mixed_and_still_learned() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    // Ten classes, each a bright column of its own.
+    let count: u8 = 200;
+    let image = |i: u8| {
+        (0..28 * 28).map(move |at| {
+            if at % 28 / 2 == usize::from(i % 10) + 2 {
+                255
+            } else {
+                0
+            }
+        })
+    };
+    let header = [0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 28, 0, 0, 0, 28];
+    let pixels = (0..count).flat_map(image);
+    fs::create_dir(at.join("mnist")).unwrap();
+    fs::write(
+        at.join("mnist/train-images-idx3-ubyte"),
+        header.into_iter().chain(pixels).collect::<Vec<u8>>(),
+    )
+    .unwrap();
+    let labels = [0, 0, 8, 1, 0, 0, 0, count]
+        .into_iter()
+        .chain((0..count).map(|i| i % 10));
+    fs::write(
+        at.join("mnist/train-labels-idx1-ubyte"),
+        labels.collect::<Vec<u8>>(),
+    )
+    .unwrap();
+    let sets = [
+        "source.kind=mnist",
+        "source.path=mnist",
+        "device=cpu",
+        "model.kind=linear",
+        "epochs=30",
+        "split.validation=0.2",
+        "num_workers=1",
+        "model.learning_rate=0.02",
+        "preprocess.pad=1",
+        "batch.mixup=0.2",
+        "trace.enabled=false",
+    ];
+    let report = run(at, &sets);
+    let rows = served(&report);
+    let cut = rows.iter().find(|(name, _)| name == "random_crop");
+    assert_eq!(cut.map(|row| row.1), Some(160 * 30), "{rows:?}");
+    // Evaluated on images as they are.
+    let evaluation = &report["training"]["evaluations"][0];
+    let accuracy = evaluation["accuracy"].as_f64().unwrap();
+    assert!(accuracy > 0.9, "{evaluation}");
+    let again = run(at, &sets);
+    let losses = |report: &Value| report["training"]["last_loss"].clone();
+    assert_eq!(losses(&report), losses(&again));
+    let plain = run(at, &[&sets[..8], &["batch.mixup=0.0"]].concat());
+    assert_ne!(losses(&report), losses(&plain));
+    assert!(served(&plain).iter().all(|(name, _)| name != "random_crop"));
+}
