@@ -2,23 +2,27 @@
 
 use super::catalog::Catalog;
 use super::error::SessionError;
-use crate::config::{PipelineConfig, PreprocessConfig, Spatial as SpatialConfig};
-use crate::data::objects::{SampleCache, is_url};
+use crate::config::PipelineConfig;
 use crate::data::shard::Record;
-use crate::data::stages::augment::{Augmentation, BatchMix, RANDOM_CROP};
+use crate::data::stages::augment::{Augmentation, BatchMix};
 use crate::data::stages::decode::{
     DecodeError, DecodeOptions, Decoder, DeviceDecoder, Input, Rgb, RgbBuffer, View,
 };
-use crate::data::stages::preprocess::{PreprocessError, PreprocessPlan, Preprocessor, Spatial};
-use crate::data::stages::reading::{Access, Encoded, Reader, StoreOptions};
+use crate::data::stages::preprocess::{PreprocessPlan, Preprocessor};
+use crate::data::stages::reading::{Access, Encoded, Reader};
 use crate::data::stages::spare::Spare;
-use crate::pipeline::sampler::{Order, batch_rng, sample_rng};
+use crate::pipeline::sampler::{Order, sample_rng};
 use crate::pipeline::{Claim, HostBatch, SampleError, SampleKey, SampleWork, StageFailed};
 use crate::report::StoreReport;
 use crate::timeline::Pipeline;
 use crate::train::{Crop, DevicePreprocess, PixelLayout, PixelPlan};
+use planning::{buffers_in_use, plan, store_options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+mod planning;
+
+pub(super) use planning::{mix, stages};
 
 /// Photographs and what is done to them. A clone shares the open files.
 #[derive(Clone)]
@@ -348,99 +352,6 @@ fn of_sample(error: DecodeError) -> SampleError {
         DecodeError::Device { .. } => StageFailed(error.to_string()).into(),
         _ => error.into(),
     }
-}
-
-fn plan(pipeline: &PipelineConfig) -> Result<PreprocessPlan, PreprocessError> {
-    let transform = &pipeline.preprocess.transform;
-    let spatial = match transform.spatial {
-        SpatialConfig::RandomResizedCrop { size, scale, ratio } => Spatial::RandomResizedCrop {
-            size: size as u32,
-            scale: (scale[0], scale[1]),
-            ratio: (ratio[0], ratio[1]),
-        },
-        SpatialConfig::ResizeCenterCrop { resize, size } => Spatial::ResizeCenterCrop {
-            resize: resize as u32,
-            size: size as u32,
-        },
-        SpatialConfig::AsIs => {
-            return Err(PreprocessError::BadPlan {
-                option: "crop",
-                value: "none".to_owned(),
-                want: "the images of a folder differ in size",
-            });
-        }
-    };
-    Ok(PreprocessPlan {
-        spatial,
-        flip_probability: transform.flip,
-        augmentation: transform.augmentation,
-        mean: channels("mean", &transform.mean)?,
-        std: channels("std", &transform.std)?,
-    })
-}
-
-/// The stages of a run on such data, with what is changed at random as parts.
-pub(super) fn stages(transform: &PreprocessConfig) -> &'static Pipeline {
-    let mut parts = transform.augmentation.parts();
-    if transform.pad > 0 {
-        parts.push(RANDOM_CROP);
-    }
-    Pipeline::images_with(&parts)
-}
-
-/// Mixes the images of a finished batch, of `shape` each.
-pub(super) fn mix(
-    mix: BatchMix,
-    shape: [usize; 3],
-    batch: &mut HostBatch,
-) -> Result<(), SampleError> {
-    if mix.is_on() {
-        let mut rng = batch_rng(batch.seed, batch.number);
-        let images = batch.floats_mut().map_err(|error| error.to_string())?;
-        batch.mixed_in = mix.mix(images, shape, &mut rng);
-    }
-    Ok(())
-}
-
-/// Red, green and blue.
-fn channels(option: &'static str, list: &[f32]) -> Result<[f32; 3], PreprocessError> {
-    list.try_into().map_err(|_| PreprocessError::BadPlan {
-        option,
-        value: format!("{list:?}"),
-        want: "a number each for red, green and blue",
-    })
-}
-
-/// How a store is asked. Whole-batch workers each look ahead for themselves, threads of the read stage together.
-fn store_options(pipeline: &PipelineConfig) -> Result<StoreOptions, SessionError> {
-    let (url, read) = (&pipeline.source.path, &pipeline.read);
-    let threads = pipeline.num_workers.unwrap_or(read.stage.workers).max(1);
-    let requests = read.requests * threads;
-    let folder = read.cache.as_ref().filter(|_| is_url(url));
-    let cache = folder.map(|folder| {
-        let opened = SampleCache::open(folder, url, read.cache_bytes);
-        opened.map_err(|source| SessionError::Io {
-            action: "open the cache",
-            path: folder.clone(),
-            source,
-        })
-    });
-    Ok(StoreOptions {
-        requests,
-        ahead: match pipeline.num_workers {
-            Some(_) => read.requests,
-            None => requests,
-        },
-        cache: cache.transpose()?.map(Arc::new),
-    })
-}
-
-/// Decoded images in use at a time, as a rule: one for each worker of decode and preprocess, and two on
-/// their way.
-fn buffers_in_use(pipeline: &PipelineConfig) -> usize {
-    let (decode, preprocess) = (pipeline.decode.stage, pipeline.preprocess.stage);
-    let per_stage = decode.workers + preprocess.workers + 2;
-    pipeline.num_workers.unwrap_or(per_stage)
 }
 
 impl SampleWork for ImageWork {
