@@ -92,6 +92,11 @@ pub enum DataError {
     )]
     UnlabelledSample { path: PathBuf, sample: String },
     #[error(
+        "{path} is not usable as a Parquet file with pictures: {what}; fetch it again if it is damaged, or write it again \
+         with a column of pictures and one of labels"
+    )]
+    BrokenTable { path: PathBuf, what: String },
+    #[error(
         "cannot unpack {path} into {folder}: {source}; fetch the file again if it is damaged, or unpack it yourself \
          (`gunzip --keep`, `unzstd`)"
     )]

@@ -66,10 +66,8 @@ pub fn open(path: &Path, options: IndexOptions) -> Result<SampleIndex, DataError
 }
 
 fn broken(path: &Path, what: String) -> DataError {
-    DataError::BrokenFile {
+    DataError::BrokenTable {
         path: path.to_path_buf(),
-        format: "a Parquet file with pictures",
-        offset: 0,
         what,
     }
 }
@@ -139,7 +137,13 @@ pub fn rows_together(path: &Path) -> Option<usize> {
 }
 
 fn text(error: ParquetError) -> String {
-    error.to_string()
+    let said = error.to_string();
+    match said.split_once("Disabled feature at compile time: ") {
+        Some((_, codec)) => format!(
+            "it is compressed with {codec}, which is not supported; write it with snappy, gzip, zstd or no compression"
+        ),
+        None => said,
+    }
 }
 
 #[cfg(test)]

@@ -107,9 +107,11 @@ impl Catalog {
             return Vec::new();
         };
         let broken = index.broken().iter();
-        broken
-            .map(|error| format!("{error}; the rest of the file is skipped"))
-            .collect()
+        let words = |error: &DataError| match error {
+            DataError::BrokenTable { .. } => format!("{error}; the file is left out"),
+            _ => format!("{error}; the rest of the file is skipped"),
+        };
+        broken.map(words).collect()
     }
 
     /// What a user should know of the data before trusting a run on it.
