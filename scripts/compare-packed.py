@@ -124,7 +124,12 @@ def differences(images, tars, longest, quality, count):
                     if not member.name.endswith(".cls"):
                         yield Image.open(io.BytesIO(archive.extractfile(member).read())).convert("RGB")
 
-    found = {name: mean(of_tars(folder)) for name, folder in tars.items()}
+    found = {}
+    for name, folder in tars.items():
+        each = list(of_tars(folder))
+        if len(each) < len(wanted):
+            raise SystemExit(f"{folder} has {len(each)} pictures only: remove it")
+        found[name] = mean(each)
     found[FFCV[1]] = mean(as_ffcv(picture) for picture in originals)
     print(json.dumps(found))
 
@@ -210,7 +215,11 @@ def main():
                 del entries[name]
                 continue
             print(f"round {n + 1}: {name}: {found[name][-1]['rate']:,.0f} images/s", flush=True)
-    away = peer("differences", json.dumps({"smaller, shards": at["smaller-tar"], "raw 256, shards": at["raw-tar"]}))
+    try:
+        away = peer("differences", json.dumps({"smaller, shards": at["smaller-tar"], "raw 256, shards": at["raw-tar"]}))
+    except RuntimeError as error:
+        away = {}
+        print(f"no differences: {error}", file=sys.stderr)
     count = sum(1 for _ in pictures(a.images))
     decoder = subprocess.run([BINARY, "doctor"], capture_output=True, text=True).stdout
     print(*re.findall(r"JPEG decoder.*", decoder), sep="\n")

@@ -154,6 +154,7 @@ fn small_images_are_cut_mirrored_and_mixed_and_still_learned() {
         "num_workers=1",
         "model.learning_rate=0.02",
         "preprocess.pad=1",
+        "preprocess.flip=0.0",
         "batch.mixup=0.2",
         "trace.enabled=false",
     ];
@@ -168,7 +169,35 @@ fn small_images_are_cut_mirrored_and_mixed_and_still_learned() {
     let again = run(at, &sets);
     let losses = |report: &Value| report["training"]["last_loss"].clone();
     assert_eq!(losses(&report), losses(&again));
-    let plain = run(at, &[&sets[..8], &["batch.mixup=0.0"]].concat());
-    assert_ne!(losses(&report), losses(&plain));
+    // The same cuts, unmixed.
+    let unmixed = run(at, &[&sets[..], &["batch.mixup=0.0"]].concat());
+    assert_ne!(losses(&report), losses(&unmixed));
+    // Cut on the host, normalised on the device; and mirrored, which makes another class of an image here.
+    let last = ["batch.mixup=0.0", "preprocess.on=device"];
+    let on_device = run(at, &[&sets[..], &last].concat());
+    assert!(
+        served(&on_device)
+            .iter()
+            .any(|(name, _)| name == "random_crop")
+    );
+    assert_eq!(first_losses(&on_device), first_losses(&unmixed));
+    let mirrored = run(
+        at,
+        &[&sets[..], &["batch.mixup=0.0", "preprocess.flip=1.0"]].concat(),
+    );
+    assert_ne!(first_losses(&mirrored), first_losses(&unmixed));
+    let plain = run(
+        at,
+        &[&sets[..], &["batch.mixup=0.0", "preprocess.pad=0"]].concat(),
+    );
     assert!(served(&plain).iter().all(|(name, _)| name != "random_crop"));
+}
+
+/// Rounded: the device computes in another order.
+fn first_losses(report: &Value) -> Vec<i64> {
+    let losses = report["training"]["losses"].as_array().unwrap().iter();
+    losses
+        .take(5)
+        .map(|loss| (loss.as_f64().unwrap() * 1e4).round() as i64)
+        .collect()
 }

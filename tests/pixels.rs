@@ -2,7 +2,7 @@
 //! files: only what the crop needs is decoded, and with libjpeg-turbo large crops at a part of their size.
 //!
 //! Needs a Python with Pillow: `STALLSCOPE_PIL_PYTHON=/path/to/python cargo test --release --test pixels -- --nocapture`,
-//! with `--features turbojpeg` for that decoder too. Without it the test says so and passes.
+//! for that decoder too in a build that has it. Without it the test says so and passes.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};

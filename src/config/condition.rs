@@ -134,7 +134,7 @@ pub(super) const SOURCE_HAS_PHOTOS: Condition = Condition {
 pub(super) const SOURCE_IS_SMALL: Condition = Condition {
     selector: "source.kind",
     accepts: Accepts::OneOf(&[MNIST, CIFAR10, CIFAR100]),
-    because: "`preprocess.crop` cuts out of photographs",
+    because: "photographs are cropped by `preprocess.crop`",
     remedy: None,
 };
 

@@ -15,6 +15,7 @@ pub(super) fn contradictions(lookup: &Lookup, resolved: &Resolved) -> Vec<Proble
         channels,
         mixing_is_done_on_the_host,
         hue_turns_halfway_at_most,
+        a_magnitude_is_of_operations,
         trace_window,
         classes,
         enough_images,
@@ -101,11 +102,11 @@ fn channels(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
 }
 
 fn mixing_is_done_on_the_host(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
-    let preprocess = &resolved.pipeline.preprocess;
-    if !preprocess.on_device || !preprocess.transform.mix.is_on() {
+    let (preprocess, mix) = (&resolved.pipeline.preprocess, resolved.pipeline.batch.mix);
+    if !preprocess.on_device || !mix.is_on() {
         return Vec::new();
     }
-    let key = match preprocess.transform.mix.mixup > 0.0 {
+    let key = match mix.mixup > 0.0 {
         true => "batch.mixup",
         false => "batch.cutmix",
     };
@@ -136,6 +137,20 @@ fn hue_turns_halfway_at_most(lookup: &Lookup, resolved: &Resolved) -> Vec<Proble
         lookup
             .problem("preprocess.color_jitter", what)
             .hint("0.1 is usual"),
+    ]
+}
+
+fn a_magnitude_is_of_operations(lookup: &Lookup, resolved: &Resolved) -> Vec<Problem> {
+    let key = "preprocess.randaugment_magnitude";
+    let augmentation = resolved.pipeline.preprocess.transform.augmentation;
+    if !lookup.is_typed(key) || augmentation.randaugment.is_some() {
+        return Vec::new();
+    }
+    let what = format!("`{key}` has no effect while preprocess.randaugment is 0");
+    vec![
+        lookup
+            .problem(key, what)
+            .hint("set preprocess.randaugment to 2"),
     ]
 }
 

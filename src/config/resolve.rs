@@ -238,6 +238,10 @@ impl Reader<'_> {
             batch: BatchConfig {
                 stage: self.stage("batch.workers", "batch.prefetch"),
                 size: self.size("batch.size"),
+                mix: BatchMix {
+                    mixup: self.number("batch.mixup") as f32,
+                    cutmix: self.number("batch.cutmix") as f32,
+                },
             },
             copy: self.stage("copy.workers", "copy.prefetch"),
         }
@@ -285,10 +289,6 @@ impl Reader<'_> {
             flip: self.number("preprocess.flip") as f32,
             pad: self.size("preprocess.pad"),
             augmentation: self.augmentation(),
-            mix: BatchMix {
-                mixup: self.number("batch.mixup") as f32,
-                cutmix: self.number("batch.cutmix") as f32,
-            },
             mean: self.list("preprocess.mean"),
             std: self.list("preprocess.std"),
         }

@@ -261,8 +261,6 @@ pub struct PreprocessConfig {
     /// Pixels around a small image, from which a part is cut at random.
     pub pad: usize,
     pub augmentation: Augmentation,
-    /// Of the batch.
-    pub mix: BatchMix,
     /// Per channel (red, green, blue, or grey alone), of values scaled to 0..1.
     pub mean: Vec<f32>,
     pub std: Vec<f32>,
@@ -283,12 +281,14 @@ pub enum Spatial {
     AsIs,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BatchConfig {
     #[serde(flatten)]
     pub stage: StageConfig,
     /// Samples in a batch.
     pub size: usize,
+    #[serde(flatten)]
+    pub mix: BatchMix,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

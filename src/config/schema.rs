@@ -220,7 +220,7 @@ pub(super) const PIPELINE: &[Key] = &[
     workers("decode.workers", "Threads that decode images."),
     prefetch("decode.prefetch", "16", "Capacity of the queue after decode, in samples."),
     Key::new("decode.decoder", Kind::Choice(&["image", TURBOJPEG, "nvjpeg"]), Default::Unset("`turbojpeg` if it is built in, else `image`"),
-        "What decodes JPEG: `image` is the pure-Rust image crate, `turbojpeg` is libjpeg-turbo, which the feature `turbojpeg` builds in, as is the default; `nvjpeg` decodes on the GPU that trains (`device = \"cuda:N\"`), where NVIDIA's nvJPEG is installed, and leaves to `image` what that does not take.").only_when(SOURCE_HAS_PHOTOS),
+        "What decodes JPEG: `image` is the pure-Rust image crate, `turbojpeg` is libjpeg-turbo, built in by default; `nvjpeg` decodes on the GPU that trains (`device = \"cuda:N\"`), where NVIDIA's nvJPEG is installed, and leaves to `image` what that does not take.").only_when(SOURCE_HAS_PHOTOS),
     Key::new("decode.part", Kind::Choice(&["crop", "whole"]), Default::Toml("\"crop\""),
         "How much of a JPEG is decoded: what the crop needs, as far as the decoder can leave out the rest, or everything.")
         .only_when(SOURCE_HAS_PHOTOS),

@@ -207,7 +207,7 @@ pub enum DataError {
          pack into another folder, or delete its .shard files first"
     )]
     OtherShards { path: PathBuf, differences: String },
-    #[error("{path} is there already; pack into another folder, or delete its .tar files first")]
+    #[error("cannot pack tar files beside {path}; pack into another folder, or delete it first")]
     TarThere { path: PathBuf },
     #[error("stopped; run the same command again to resume")]
     Stopped,

@@ -171,6 +171,12 @@ impl HostLoader {
                 "decode.decoder = \"nvjpeg\" decodes on the GPU of stallscope's own trainer; choose another decoder",
             );
         }
+        if config.pipeline.batch.mix.is_on() {
+            return refused(
+                "batch.mixup and batch.cutmix mix labels in the loss of stallscope's own trainer; leave them out, and mix \
+                 batches with torchvision's MixUp and CutMix",
+            );
+        }
         if !config.pipeline.ordered {
             return refused(
                 "ordered = false may deliver a batch of the next epoch before the last one of this; leave it out",

@@ -112,8 +112,9 @@ impl ImageWork {
         let finish = match (pipeline.preprocess.on_device, catalog.raw_bound()) {
             (false, _) => Finish::Floats,
             (true, None) => Finish::Cropped,
-            // Frames larger than the floats would be are not worth it.
+            // The device does not augment.
             (true, Some(_)) if plan.augmentation != Augmentation::default() => Finish::Cropped,
+            // Frames larger than the floats would be are not worth it.
             (true, Some((width, height))) => {
                 let side = u64::from(plan.spatial.output_side());
                 match u64::from(width) * u64::from(height) <= 4 * side * side {
@@ -132,7 +133,7 @@ impl ImageWork {
             read_ahead: pipeline.read.ahead,
             plan,
             stages: stages(&pipeline.preprocess.transform),
-            mix: pipeline.preprocess.transform.mix,
+            mix: pipeline.batch.mix,
             decode,
             on_device,
             order,

@@ -7,7 +7,8 @@ use crate::config::{ReadMode, SourceKind};
 use crate::data::objects::{is_url, version};
 use crate::data::shard::{Container, PackOptions, PackSummary, RecordSize, RecordSource, pack};
 use crate::data::stages::decode::{
-    DecodeOptions, Decoder, Input, Rgb, RgbBuffer, View, format_extension, image_size,
+    DecodeError, DecodeOptions, Decoder, DecoderKind, Input, Rgb, RgbBuffer, View,
+    format_extension, image_size,
 };
 use crate::data::stages::encoding::{encode_jpeg, encode_png};
 use crate::data::stages::fitting::Fitter;
@@ -146,7 +147,7 @@ struct Tools {
 }
 
 impl Packing<'_> {
-    /// Makes the record of sample `i`, of which these are the stored bytes.
+    /// Makes the record of sample `i`, of which `encoded` is stored. Returns the picture's width and height.
     fn make(
         &self,
         i: usize,
@@ -155,31 +156,13 @@ impl Packing<'_> {
         out: &mut Vec<u8>,
     ) -> Result<(u32, u32), Box<dyn Error + Send + Sync>> {
         let bytes = self.reader.bytes(encoded);
-        let pixels = self.catalog.record(i).filter(|_| self.catalog.is_raw());
-        let pixels = pixels.map(|record| (record.entry.width, record.entry.height));
-        match self.packed {
-            Packed::Stored => {
-                return Ok(match pixels {
-                    Some(size) if self.record_kind == RecordKind::Encoded => {
-                        encode_png(bytes, size, out)?;
-                        size
-                    }
-                    size => {
-                        out.extend_from_slice(bytes);
-                        size.map_or_else(|| image_size(bytes), Ok)?
-                    }
-                });
-            }
-            Packed::Jpeg { longest, .. } if pixels.is_none() => {
-                let size = image_size(bytes)?;
-                if format_extension(bytes) == Some("jpg") && size.0.max(size.1) <= longest {
-                    out.extend_from_slice(bytes);
-                    return Ok(size);
-                }
-            }
-            Packed::Raw { .. } | Packed::Jpeg { .. } => {}
+        let raw = self.catalog.record(i).filter(|_| self.catalog.is_raw());
+        let raw = raw.map(|record| (record.entry.width, record.entry.height));
+        if let Some(size) = self.kept(bytes, raw)? {
+            out.extend_from_slice(bytes);
+            return Ok(size);
         }
-        let image = match pixels {
+        let image = match raw {
             Some((width, height)) => Rgb {
                 pixels: bytes,
                 width,
@@ -189,12 +172,16 @@ impl Packing<'_> {
             None => {
                 let decoder = tools.decoder.as_mut().ok_or("there is no decoder")?;
                 let private = self.reader.is_private(encoded);
-                decoder.decode(Input { bytes, private }, |_, _| None, &mut tools.decoded)?;
+                decode(decoder, Input { bytes, private }, &mut tools.decoded)?;
                 tools.decoded.as_rgb()
             }
         };
         match self.packed {
-            Packed::Stored => unreachable!("returned above"),
+            Packed::Stored => {
+                let size = (image.width, image.height);
+                encode_png(image.pixels, size, out)?;
+                Ok(size)
+            }
             Packed::Raw { longest } => Ok(tools.fitter.fit(image, longest, out)?),
             Packed::Jpeg { longest, quality } => {
                 tools.fitted.clear();
@@ -204,6 +191,43 @@ impl Packing<'_> {
             }
         }
     }
+
+    /// The size of a picture whose `bytes` are packed as they are; `raw` is that of one that is pixels.
+    fn kept(
+        &self,
+        bytes: &[u8],
+        raw: Option<(u32, u32)>,
+    ) -> Result<Option<(u32, u32)>, DecodeError> {
+        match (self.packed, raw) {
+            (Packed::Stored, None) => image_size(bytes).map(Some),
+            (Packed::Stored, Some(size)) => {
+                Ok((self.record_kind == RecordKind::Rgb).then_some(size))
+            }
+            (Packed::Jpeg { longest, .. }, None) if format_extension(bytes) == Some("jpg") => {
+                let size = image_size(bytes)?;
+                Ok((size.0.max(size.1) <= longest).then_some(size))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Decodes a whole picture to pixels of three bytes. The `image` crate does, so that the pixels do not depend on the build;
+/// libjpeg-turbo only what that cannot.
+fn decode(decoder: &mut Decoder, input: Input<'_>, out: &mut RgbBuffer) -> Result<(), DecodeError> {
+    let Err(refused) = decoder.decode(input, |_, _| None, out) else {
+        return Ok(());
+    };
+    let turbo = Decoder::new(DecodeOptions {
+        decoder: DecoderKind::Turbojpeg,
+        ..DecodeOptions::default()
+    });
+    let (DecodeError::ScansOfChannels, Ok(mut turbo)) = (&refused, turbo) else {
+        return Err(refused);
+    };
+    turbo.decode(input, |_, _| None, out)?;
+    out.drop_fourth_bytes();
+    Ok(())
 }
 
 impl RecordSource for Packing<'_> {

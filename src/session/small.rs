@@ -49,8 +49,8 @@ const CUT_AT_ONCE: usize = 8;
 const CLAIM_SIZE: usize = 256;
 
 impl SmallWork {
-    /// The work on `images` that `transform` describes.
-    pub fn new(images: SmallImages, transform: &PreprocessStageConfig) -> SmallWork {
+    /// The work on `images` that `transform` and `mix` describe.
+    pub fn new(images: SmallImages, transform: &PreprocessStageConfig, mix: BatchMix) -> SmallWork {
         let lists = &transform.transform;
         let crop = SmallCrop {
             pad: lists.pad,
@@ -60,7 +60,7 @@ impl SmallWork {
         SmallWork {
             images: Arc::new(images),
             stages: stages(lists),
-            mix: lists.mix,
+            mix,
             crop: (crop.pad > 0 || crop.flip_probability > 0.0).then_some(crop),
             scale_and_offset: both
                 .map(|(mean, std)| (1.0 / (255.0 * std), -mean / std))

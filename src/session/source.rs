@@ -89,7 +89,11 @@ impl Source {
             return Ok(Source::Images(Arc::new(work)));
         }
         let open = |part| {
-            let work = SmallWork::new(small_images(kind, path, part)?, &pipeline.preprocess);
+            let work = SmallWork::new(
+                small_images(kind, path, part)?,
+                &pipeline.preprocess,
+                pipeline.batch.mix,
+            );
             Ok(Arc::new(Stored::new(
                 Arc::new(work),
                 storage.clone(),

@@ -136,7 +136,7 @@ Examples:
   stallscope data pack shards/train tars --to webdataset        (back to files that other loaders read)
   stallscope data pack data/train shards/mixed --shuffle 7      (in random order, to be read front to back)
 
-Run the same command again to resume it after an interruption. The shards are used with
+After an interruption, run the same command again to resume writing shards; tar files are begun anew. Shards are used with
   --set source.kind=shard --set source.path=shards/train")]
 pub struct PackArgs {
     /// An image folder (one folder a class), or a file, folder or URL of another format.

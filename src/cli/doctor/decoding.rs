@@ -9,7 +9,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::checklist::Row;
-use crate::data::stages::decode::{DecodeOptions, Decoder, DecoderKind, Input, RgbBuffer};
+use crate::data::stages::decode::{
+    DecodeError, DecodeOptions, Decoder, DecoderKind, Input, RgbBuffer,
+};
 use crate::data::{DataError, GenerateOptions, ImageFolder, generate};
 
 const MEASURING: Duration = Duration::from_millis(200);
@@ -21,7 +23,13 @@ const REMEDY: &str = "install cmake, make, nasm and a C compiler, and build stal
 pub fn row() -> Row {
     let picture = match picture() {
         Ok(picture) => picture,
-        Err(error) => return Row::warning(SUBJECT, error.to_string(), "free space in $TMPDIR"),
+        Err(error) => {
+            return Row::warning(
+                SUBJECT,
+                error.to_string(),
+                "set TMPDIR to a folder with free space",
+            );
+        }
     };
     let measured = |kind| milliseconds(kind, &picture);
     match (
@@ -35,15 +43,16 @@ pub fn row() -> Row {
             let row = Row::ok(SUBJECT, finding).fact("turbojpeg_ms", turbo);
             row.fact("image_ms", image)
         }
-        (Err(_), Ok((image, size))) => {
+        (Err(DecodeError::WithoutTurbo), Ok((image, size))) => {
             let finding = format!(
                 "the `image` crate: {image:.1} ms for a picture of {size}; libjpeg-turbo, which is faster, is not \
                  built in"
             );
             Row::missing(SUBJECT, finding, REMEDY).fact("image_ms", image)
         }
-        (_, Err(error)) => {
-            Row::warning(SUBJECT, error, "run `stallscope demo`, which decodes JPEG")
+        (Err(error), _) | (_, Err(error)) => {
+            let remedy = "run `stallscope demo`, which decodes JPEG files";
+            Row::warning(SUBJECT, error.to_string(), remedy)
         }
     }
 }
@@ -63,22 +72,21 @@ fn picture() -> Result<Vec<u8>, DataError> {
 }
 
 /// Median time to decode `picture`, and its size in words.
-fn milliseconds(kind: DecoderKind, picture: &[u8]) -> Result<(f64, String), String> {
+fn milliseconds(kind: DecoderKind, picture: &[u8]) -> Result<(f64, String), DecodeError> {
     let options = DecodeOptions {
         decoder: kind,
         ..DecodeOptions::default()
     };
-    let mut decoder = Decoder::new(options).map_err(|error| error.to_string())?;
+    let mut decoder = Decoder::new(options)?;
     let (mut out, mut times) = (RgbBuffer::default(), Vec::new());
     let begin = Instant::now();
-    while begin.elapsed() < MEASURING {
+    while times.is_empty() || begin.elapsed() < MEASURING {
         let start = Instant::now();
         let input = Input {
             bytes: picture,
             private: true,
         };
-        let decoded = decoder.decode(input, |_, _| None, &mut out);
-        decoded.map_err(|error| error.to_string())?;
+        decoder.decode(input, |_, _| None, &mut out)?;
         times.push(start.elapsed());
     }
     times.sort_unstable();

@@ -89,7 +89,8 @@ fn set(key: &str, values: impl IntoIterator<Item = usize>, now: usize) -> Axis {
 fn worth_workers(report: &Report) -> impl Iterator<Item = Stage> {
     let cost = |stage: Stage| {
         let services = report.profile.iter().flat_map(|profile| &profile.services);
-        let own = services.filter(|service| service.stage == stage);
+        // With its parts.
+        let own = services.filter(|service| service.stage.owner().name() == stage.name());
         own.map(|service| service.mean_ns * service.items as f64)
             .sum::<f64>()
     };

@@ -6,7 +6,6 @@ use crate::live::{self, Live, Room, Snapshot};
 use crate::machine::usable_cores;
 use crate::report::{Report, percent};
 use crate::session::{Progress, loader_shape};
-use crate::timeline::Pipeline;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use nix::sys::signal::{Signal, raise};
 use std::sync::OnceLock;
@@ -37,7 +36,7 @@ impl Display {
         bar.set_message("starting");
         let shape = loader_shape(config, usable_cores());
         let rooms = live::rooms(
-            Pipeline::IMAGES,
+            shape.pipeline,
             &shape.layout,
             shape.copy,
             config.pipeline.batch.size,

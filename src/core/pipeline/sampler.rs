@@ -123,9 +123,9 @@ pub fn sample_rng(seed: u64, epoch: u64, index: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(mix_all(SAMPLE_DOMAIN, &[seed, epoch, index]))
 }
 
-/// The random stream of one batch, whichever worker asks for it.
-pub fn batch_rng(seed: u64, batch: u64) -> Xoshiro256PlusPlus {
-    Xoshiro256PlusPlus::seed_from_u64(mix_all(BATCH_DOMAIN, &[seed, batch]))
+/// The random stream of the batch that begins with the sample `first` in one epoch, whichever worker asks for it.
+pub fn batch_rng(seed: u64, epoch: u64, first: u64) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(mix_all(BATCH_DOMAIN, &[seed, epoch, first]))
 }
 
 /// Folds `parts` into one well-mixed word, order-sensitive.

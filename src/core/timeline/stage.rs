@@ -199,8 +199,16 @@ impl Pipeline {
     /// That of our own loader: read, decode, preprocess.
     pub const IMAGES: &'static Pipeline = &OF_IMAGES;
 
-    /// The same with named `parts` of its preprocess stage, each a word of its own.
+    /// Parts that its preprocess stage may have: what is changed at random.
+    pub const PARTS_OF_IMAGES: [&'static str; 3] = ["color_jitter", "randaugment", "random_crop"];
+
+    /// The same with these [parts](Self::PARTS_OF_IMAGES) of its preprocess stage.
     pub fn images_with(parts: &[&str]) -> &'static Pipeline {
+        debug_assert!(
+            parts
+                .iter()
+                .all(|part| Self::PARTS_OF_IMAGES.contains(part))
+        );
         let parts = parts.iter().map(|part| (*part, Role::Part));
         let rows: Vec<(&str, Role)> = [("read", Role::Stage), ("decode", Role::Stage)]
             .into_iter()
@@ -212,8 +220,14 @@ impl Pipeline {
 
     /// Whether it is that of our own loader, with or without named parts.
     pub fn is_of_images(&'static self) -> bool {
-        let names = |pipeline: &'static Pipeline| pipeline.loader().map(Stage::name);
-        self == Pipeline::IMAGES || names(self).eq(names(Pipeline::IMAGES))
+        let rows = |pipeline: &'static Pipeline| {
+            let stages = pipeline.all().filter(|stage| !stage.is_part());
+            stages.map(|stage| (stage.name(), stage.role()))
+        };
+        let is_known = |part: Stage| Self::PARTS_OF_IMAGES.contains(&part.name());
+        self == Pipeline::IMAGES
+            || rows(self).eq(rows(Pipeline::IMAGES))
+                && self.all().filter(|stage| stage.is_part()).all(is_known)
     }
 
     /// The pipeline whose samples go through the stages `names`, in that order.

@@ -9,6 +9,7 @@
 use rand::Rng;
 use serde::Serialize;
 use stallscope_core::part;
+use stallscope_core::timeline::Pipeline;
 
 use super::preprocess::unit;
 
@@ -21,12 +22,12 @@ pub use mix::BatchMix;
 pub use small::SmallCrop;
 
 /// The name of `ColorJitter` as a part of the preprocess stage.
-pub const COLOR_JITTER: &str = "color_jitter";
+pub const COLOR_JITTER: &str = Pipeline::PARTS_OF_IMAGES[0];
 /// The name of `RandAugment` as a part of the preprocess stage.
-pub const RANDAUGMENT: &str = "randaugment";
+pub const RANDAUGMENT: &str = Pipeline::PARTS_OF_IMAGES[1];
 
 /// The name of `RandomCrop` with padding as a part of the preprocess stage.
-pub const RANDOM_CROP: &str = "random_crop";
+pub const RANDOM_CROP: &str = Pipeline::PARTS_OF_IMAGES[2];
 
 /// Magnitudes that `RandAugment` knows: torchvision's default.
 pub const MAGNITUDES: u32 = 31;
@@ -139,11 +140,20 @@ impl ColorJitter {
             let least = (1.0 - strength).max(0.0);
             least + (1.0 + strength - least) * unit(rng) as f32
         };
+        // Nothing is done where nothing may change: turning the hue by nothing would round all colours.
+        let unless = |strength: f32, change| match strength > 0.0 {
+            true => change,
+            false => Change::Identity,
+        };
+        let brightness = Change::Brightness(factor(self.brightness, rng));
+        let contrast = Change::Contrast(factor(self.contrast, rng));
+        let saturation = Change::Color(factor(self.saturation, rng));
+        let hue = Change::Hue(self.hue * (2.0 * unit(rng) as f32 - 1.0));
         let mut changes = [
-            Change::Brightness(factor(self.brightness, rng)),
-            Change::Contrast(factor(self.contrast, rng)),
-            Change::Color(factor(self.saturation, rng)),
-            Change::Hue(self.hue * (2.0 * unit(rng) as f32 - 1.0)),
+            unless(self.brightness, brightness),
+            unless(self.contrast, contrast),
+            unless(self.saturation, saturation),
+            unless(self.hue, hue),
         ];
         for last in (1..changes.len()).rev() {
             changes.swap(last, below(rng, last + 1));

@@ -145,7 +145,7 @@ pub enum DecodeError {
     NoFrame,
     #[error(
         "its colours are stored in separate scans, which the `image` crate decodes wrongly; set decode.decoder = \"turbojpeg\", \
-         or convert it"
+         or, if it is set, fetch the file again or convert it"
     )]
     ScansOfChannels,
     #[error("libjpeg-turbo cannot be used: {reason}; set decode.decoder = \"image\"")]
@@ -153,8 +153,8 @@ pub enum DecodeError {
     #[error("pictures cannot be decoded on the GPU: {reason}; choose another `decode.decoder`")]
     Device { reason: String },
     #[error(
-        "this stallscope was built without libjpeg-turbo; build it with its feature `turbojpeg`, which is on by default, \
-         or set decode.decoder = \"image\""
+        "this stallscope was built without libjpeg-turbo; build it with `cargo build --release`, whose default features \
+         include turbojpeg, or set decode.decoder = \"image\""
     )]
     WithoutTurbo,
 }

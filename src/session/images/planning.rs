@@ -51,8 +51,10 @@ pub fn stages(transform: &PreprocessConfig) -> &'static Pipeline {
 
 /// Mixes the images of a finished batch, of `shape` each.
 pub fn mix(mix: BatchMix, shape: [usize; 3], batch: &mut HostBatch) -> Result<(), SampleError> {
-    if mix.is_on() {
-        let mut rng = batch_rng(batch.seed, batch.number);
+    if mix.is_on()
+        && let Some(first) = batch.samples.first()
+    {
+        let mut rng = batch_rng(batch.seed, batch.epoch, (*first).into());
         let images = batch.floats_mut().map_err(|error| error.to_string())?;
         batch.mixed_in = mix.mix(images, shape, &mut rng);
     }

@@ -84,7 +84,10 @@ fn tar_files_hold_what_was_packed() {
     assert_eq!(classes.lines().collect::<Vec<_>>(), of_source.classes());
 
     let again = to_tar.pack(&|_, _| {}, &|| false).err().unwrap();
-    assert!(again.to_string().contains("is there already"), "{again}");
+    assert!(
+        again.to_string().contains("cannot pack tar files beside"),
+        "{again}"
+    );
 }
 
 #[test]
@@ -137,6 +140,56 @@ fn smaller_jpeg_files_are_close_and_small_ones_stay() {
     let other = request(&source, &target, jpeg(199));
     let other = other.pack(&|_, _| {}, &|| false).err().unwrap();
     assert!(other.to_string().contains("with other options"), "{other}");
+}
+
+/// Cameras write pictures lying on their side, and some programs a scan for each channel.
+#[test]
+fn pictures_are_upright_and_whatever_decodes_them_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let source = pictures(folder.path(), ImageFormat::Jpeg);
+    let Catalog::Folder(of_source) = Catalog::open(SourceKind::ImageFolder, &source).unwrap()
+    else {
+        unreachable!("an image folder was opened");
+    };
+    // The first picture turned by its EXIF block, the second in three scans.
+    let first = of_source.path(0);
+    let bytes = fs::read(first).unwrap();
+    let exif =
+        b"\xff\xe1\x00\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
+    fs::write(first, [&bytes[..2], exif, &bytes[2..]].concat()).unwrap();
+    let (width, height) = image_size(&bytes).unwrap();
+    let scans = fs::read("tests/pictures/scans.jpg").unwrap();
+    fs::write(of_source.path(1), scans).unwrap();
+
+    let target = at("small");
+    let request = PackRequest {
+        skip_bad: true,
+        ..request(
+            &source,
+            &target,
+            Packed::Jpeg {
+                longest: 40,
+                quality: 90,
+            },
+        )
+    };
+    let (summary, _) = request.pack(&|_, _| {}, &|| false).unwrap();
+    let is_built_in = cfg!(feature = "turbojpeg");
+    assert_eq!(
+        summary.skipped.len(),
+        usize::from(!is_built_in),
+        "{:?}",
+        summary.skipped
+    );
+    let small = samples(&target);
+    let size = image_size(&small[0].1).unwrap();
+    assert_eq!(
+        size.0 > size.1,
+        height > width,
+        "{size:?} of {width}x{height}"
+    );
+    assert_eq!(size.0.max(size.1), 40);
 }
 
 #[test]

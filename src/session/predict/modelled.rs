@@ -78,6 +78,7 @@ fn unmodelled(before: &Resolved, config: &Resolved, what_if: WhatIf) -> Option<&
             "preprocess",
             one.preprocess != preprocess && !free.preprocess,
         ),
+        ("batch", one.batch.mix != other.batch.mix),
         ("on_error", one.on_error != other.on_error),
         ("page_cache", before.cache != config.cache),
         ("train", !loader_only && stops_training),

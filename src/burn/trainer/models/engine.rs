@@ -296,7 +296,6 @@ impl<B: Learns> Trainer for Training<B> {
     }
 
     fn evaluate(&mut self, batch: DeviceBatch) -> Result<Learned, String> {
-        let mixed_in = batch.mixed_in;
         let Tensors {
             images, targets, ..
         } = tensors::<B>(batch)?;

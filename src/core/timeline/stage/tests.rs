@@ -180,14 +180,26 @@ fn a_stage_is_as_small_as_a_pointer() {
 #[test]
 fn our_own_loader_may_have_parts() {
     assert_eq!(Pipeline::images_with(&[]), Pipeline::IMAGES);
-    let with = Pipeline::images_with(&["jitter"]);
+    let with = Pipeline::images_with(&["randaugment"]);
     assert!(with.is_of_images() && with != Pipeline::IMAGES);
     let preprocess = Stage::PREPROCESS.within(with);
     let parts: Vec<&str> = preprocess.parts().map(Stage::name).collect();
-    assert_eq!(parts, ["jitter"]);
+    assert_eq!(parts, ["randaugment"]);
     assert!(preprocess.finishes_samples());
     assert_eq!(Stage::READ.within(with).number(), 0);
     let other = Pipeline::of(&["fetch"]).unwrap();
     assert!(!other.is_of_images());
+    let stages = |first, part| {
+        let rows = [
+            ("read", first),
+            ("decode", Role::Stage),
+            (part, Role::Part),
+            ("preprocess", Role::Stage),
+        ];
+        Pipeline::of_rows(&rows).unwrap()
+    };
+    assert_eq!(stages(Role::Stage, "randaugment"), with);
+    assert!(!stages(Role::Stage, "own-part").is_of_images());
+    assert!(!stages(Role::Stream, "randaugment").is_of_images());
     assert_eq!(Stage::READ.within(other), Stage::READ);
 }

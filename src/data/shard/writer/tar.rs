@@ -3,7 +3,7 @@
 //! A sample's key is its position in the set, so that no two have the same, whatever their files are called. Labels are
 //! in `.cls` members, as decimal numbers.
 //!
-//! May use: `data::error`, `shard::writer`, `stages::decode` for formats.
+//! May use: `data::{error, tar}`, `shard::{reader, writer}`, `stages::decode` for formats.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,9 @@ use ::tar::{EntryType, Header};
 
 use super::file::PartFile;
 use crate::DataError;
+use crate::shard::reader::set::EXTENSION;
 use crate::stages::decode::format_extension;
+use crate::tar::is_name;
 
 /// Tar's unit.
 const BLOCK: usize = 512;
@@ -20,17 +22,21 @@ const BLOCK: usize = 512;
 /// Beside the tar files: what the class numbers stand for.
 const CLASSES: &str = "classes.txt";
 
-/// Writes the names of the classes into `folder`, which must have no tar files: they would become part of the set.
+/// Writes the names of the classes into `folder`, which must have no tar files and shards: they would become part of the set.
 pub(super) fn prepare(folder: &Path, classes: &[String]) -> Result<(), DataError> {
     let entries = fs::read_dir(folder).map_err(DataError::io("list", folder))?;
     for entry in entries {
         let path = entry.map_err(DataError::io("list", folder))?.path();
-        if path.extension().is_some_and(|extension| extension == "tar") {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if is_name(&name) || path.extension().is_some_and(|end| end == EXTENSION) {
             return Err(DataError::TarThere { path });
         }
     }
     let lines: String = classes.iter().map(|class| format!("{class}\n")).collect();
     let path = folder.join(CLASSES);
+    if fs::read(&path).is_ok_and(|there| there != lines.as_bytes()) {
+        return Err(DataError::TarThere { path });
+    }
     fs::write(&path, lines).map_err(DataError::io("write", &path))
 }
 

@@ -54,9 +54,9 @@ impl BatchMix {
     }
 }
 
-/// What is taken of the other picture.
+/// How two pictures share one.
 enum Share {
-    /// Of each pixel all but this.
+    /// The picture's own share of each pixel.
     Of(f32),
     Part(Part),
 }

@@ -71,6 +71,19 @@ pub struct Rgb<'a> {
 }
 
 impl RgbBuffer {
+    /// Makes pixels of four bytes ones of three.
+    pub fn drop_fourth_bytes(&mut self) {
+        if self.view.pixel_bytes != 4 {
+            return;
+        }
+        let pixels = self.pixels.len() / 4;
+        for pixel in 0..pixels {
+            self.pixels.copy_within(4 * pixel..4 * pixel + 3, 3 * pixel);
+        }
+        self.pixels.truncate(3 * pixels);
+        self.view.pixel_bytes = 3;
+    }
+
     /// The pixels, borrowed.
     pub fn as_rgb(&self) -> Rgb<'_> {
         Rgb {
