@@ -170,6 +170,12 @@ pub(super) fn column<D: DataType>(
 ) -> std::result::Result<Vec<Option<D::T>>, String> {
     let chunk = group.column(number);
     let rows = usize::try_from(group.num_rows()).map_err(|error| error.to_string())?;
+    // Of negative numbers the crate panics.
+    let first = chunk.dictionary_page_offset();
+    let first = first.unwrap_or_else(|| chunk.data_page_offset());
+    if first < 0 || chunk.compressed_size() < 0 {
+        return Err("a column chunk begins before the file, or has less than no bytes".to_owned());
+    }
     let (start, length) = chunk.byte_range();
     let place = place.fetched(start..start.saturating_add(length))?;
     let pages = SerializedPageReader::new(Arc::new(place), chunk, rows, None);
