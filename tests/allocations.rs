@@ -130,6 +130,8 @@ fn work(folder: &Path, kind: &str, name: &str, mode: &str, on: &str) -> Arc<Imag
         format!("preprocess.on={on}"),
         format!("read.method={mode}"),
         "num_workers=2".to_owned(),
+        // Whose own allocations are known.
+        "decode.decoder=image".to_owned(),
     ];
     let pipeline = Settings::load(&config, &sets)
         .unwrap()

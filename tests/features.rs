@@ -19,6 +19,7 @@ fn doctor_says_which_backends_were_built_in() {
     let expected = [
         ("cpu", status(cfg!(feature = "cpu"))),
         ("cuda", status(cfg!(feature = "cuda"))),
+        ("JPEG decoder", status(cfg!(feature = "turbojpeg"))),
     ];
     let found = rows.iter().map(|row| {
         let text = |key: &str| row[key].as_str().unwrap();

@@ -411,6 +411,7 @@ impl Session {
         let machine = this_machine(self.cores);
         let config = serde_json::to_value(&self.config).unwrap_or_default();
         let mut report = Report::new(self.config.name.clone(), machine, config);
+        report.pipeline = stages(&self.config.pipeline.preprocess.transform);
         report.settings = serde_json::to_value(&self.options.settings).unwrap_or_default();
         report.data = DataReport {
             samples: self.parts.training.len(),

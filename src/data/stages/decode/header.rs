@@ -89,11 +89,11 @@ impl JpegHeader {
             .is_some_and(|frame| frame.sequential && frame.components == self.scan_components)
     }
 
-    /// Whether channels of different sizes are coded one after another.
+    /// Whether channels of different heights are coded one after another.
     pub(super) fn has_scans_of_channels(&self) -> bool {
         self.frame.is_some_and(|frame| {
-            let has_smaller = frame.rows_together > 8 || frame.columns_together > 8;
-            frame.sequential && frame.components > self.scan_components && has_smaller
+            let is_in_scans = frame.components > self.scan_components;
+            frame.sequential && is_in_scans && frame.rows_together > 8
         })
     }
 }

@@ -312,7 +312,7 @@ fn photo_in_scans(sampling: jpeg_encoder::SamplingFactor) -> Vec<u8> {
 
 /// The `image` crate would give other pixels without saying so.
 #[test]
-fn scans_of_channels_of_different_sizes_are_refused() {
+fn scans_of_channels_of_different_heights_are_refused() {
     let mut decoder = Decoder::new(DecodeOptions::default()).unwrap();
     let mut decode = |bytes: &[u8]| {
         let (mut out, private) = (RgbBuffer::default(), true);
@@ -321,9 +321,11 @@ fn scans_of_channels_of_different_sizes_are_refused() {
     };
     let refused = decode(&photo_in_scans(jpeg_encoder::SamplingFactor::F_2_2));
     assert!(matches!(refused, Err(DecodeError::ScansOfChannels)));
-    let same_size = jpeg_encoder::SamplingFactor::F_1_1;
-    let whole = decode(&photo(same_size, None, false)).unwrap();
-    assert_eq!(decode(&photo_in_scans(same_size)).unwrap(), whole);
+    use jpeg_encoder::SamplingFactor::{F_1_1, F_2_1};
+    for sampling in [F_1_1, F_2_1] {
+        let whole = decode(&photo(sampling, None, false)).unwrap();
+        assert_eq!(decode(&photo_in_scans(sampling)).unwrap(), whole);
+    }
 }
 
 fn decode_part(kind: DecoderKind, bytes: &[u8], region: Option<Region>) -> RgbBuffer {
