@@ -203,14 +203,17 @@ impl<B: Learns> Training<B> {
 
 /// The class before each in `targets`, `[batch]`; for the first, the last.
 fn before_each<B: Backend>(targets: Tensor<B, 1, Int>) -> Tensor<B, 1, Int> {
-    let last = targets.dims()[0] - 1;
-    Tensor::cat(
-        vec![
-            targets.clone().slice([last..last + 1]),
-            targets.slice([0..last]),
-        ],
-        0,
-    )
+    let others = targets.dims()[0] - 1;
+    match others {
+        0 => targets,
+        _ => Tensor::cat(
+            vec![
+                targets.clone().narrow(0, others, 1),
+                targets.narrow(0, 0, others),
+            ],
+            0,
+        ),
+    }
 }
 
 /// Waits until `device` has done all that was asked of it.
