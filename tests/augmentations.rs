@@ -3,6 +3,7 @@
 
 mod program;
 
+use program::{images, refused, succeeds};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -11,19 +12,9 @@ use std::path::Path;
 fn run(folder: &Path, sets: &[&str]) -> Value {
     let config = "warmup_steps = 0\nepochs = 2\nbatch.size = 8\npreprocess.size = 32\n";
     fs::write(folder.join("x.toml"), config).unwrap();
-    let mut command = program::stallscope();
-    command
-        .current_dir(folder)
-        .args(["run", "x.toml", "--quiet", "--run-dir", "out"]);
-    for set in sets {
-        command.args(["--set", set]);
-    }
-    let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let mut arguments = vec!["run", "x.toml", "--quiet", "--run-dir", "out"];
+    arguments.extend(sets.iter().flat_map(|set| ["--set", *set]));
+    succeeds(folder, &arguments);
     let report = fs::read_to_string(folder.join("out/report.json")).unwrap();
     serde_json::from_str(&report).unwrap()
 }
@@ -44,17 +35,7 @@ fn served(report: &Value) -> Vec<(String, u64)> {
 fn augmentations_have_rows_of_their_own_and_can_be_predicted() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let mut generate = program::stallscope();
-    let generate = generate.current_dir(at).args([
-        "data",
-        "generate",
-        "images",
-        "--images",
-        "40",
-        "--classes",
-        "4",
-    ]);
-    assert!(generate.output().unwrap().status.success());
+    images(at);
     let sets = [
         "source.path=images",
         "mode=loader-only",
@@ -71,31 +52,12 @@ fn augmentations_have_rows_of_their_own_and_can_be_predicted() {
             assert_eq!(found.map(|row| row.1), Some(80), "{layout}: {rows:?}");
         }
     }
-    let mut predict = program::stallscope();
-    let predict =
-        predict
-            .current_dir(at)
-            .args(["predict", "out", "--set", "preprocess.workers=2", "--json"]);
-    let predicted = predict.output().unwrap();
-    assert!(
-        predicted.status.success(),
-        "{}",
-        String::from_utf8_lossy(&predicted.stderr)
-    );
-    let mut other = program::stallscope();
-    let other = other
-        .current_dir(at)
-        .args(["predict", "out", "--set", "preprocess.randaugment=3"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&other.stderr);
-    assert!(
-        !other.status.success() && said.contains("preprocess.randaugment"),
-        "{said}"
-    );
+    let predict = ["predict", "out", "--json", "--set"];
+    succeeds(at, &[&predict[..], &["preprocess.workers=2"]].concat());
+    let said = refused(at, &[&predict[..], &["preprocess.randaugment=3"]].concat());
+    assert!(said.contains("preprocess.randaugment"), "{said}");
 
-    let mut refused = program::stallscope();
-    let refused = refused.current_dir(at).args([
+    let mixed = [
         "run",
         "x.toml",
         "--set",
@@ -104,9 +66,8 @@ fn augmentations_have_rows_of_their_own_and_can_be_predicted() {
         "batch.mixup=0.2",
         "--set",
         "preprocess.on=device",
-    ]);
-    let said = refused.output().unwrap();
-    let said = String::from_utf8_lossy(&said.stderr);
+    ];
+    let said = refused(at, &mixed);
     assert!(
         said.contains("batch.mixup") && said.contains("preprocess.on = \"host\""),
         "{said}"

@@ -2,27 +2,12 @@
 
 mod program;
 
+use program::{images, run_in, succeeds};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn stallscope(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = program::stallscope();
-    command
-        .current_dir(folder)
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn succeeds(folder: &Path, arguments: &[&str]) -> String {
-    let output = stallscope(folder, arguments);
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{arguments:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use std::process::Command;
 
 /// The report of a run of the loader alone over 3 epochs of 40 images.
 fn run(folder: &Path, sets: &[&str]) -> (String, Value) {
@@ -45,19 +30,6 @@ fn run(folder: &Path, sets: &[&str]) -> (String, Value) {
     (text, serde_json::from_str(&report).unwrap())
 }
 
-fn images(folder: &Path) {
-    let made = [
-        "data",
-        "generate",
-        "images",
-        "--images",
-        "40",
-        "--classes",
-        "4",
-    ];
-    succeeds(folder, &made);
-}
-
 #[test]
 fn images_are_packed_verified_and_loaded() {
     // Beside the sources: /tmp may be a tmpfs, which has no page cache to drop and no O_DIRECT.
@@ -77,7 +49,7 @@ fn images_are_packed_verified_and_loaded() {
     assert!(succeeds(at, &pack).starts_with("packed 40 records in 3 shards in raw"));
     assert!(succeeds(at, &pack).starts_with("already there"));
     assert!(succeeds(at, &["data", "verify", "raw"]).starts_with("sound: 40 records in 3 shards"));
-    let other = stallscope(at, &["data", "pack", "images", "raw", "--raw", "48"]);
+    let other = run_in(at, &["data", "pack", "images", "raw", "--raw", "48"]);
     let error = String::from_utf8_lossy(&other.stderr).into_owned();
     assert!(
         !other.status.success() && error.contains("packed from other images or with other options"),
@@ -120,7 +92,7 @@ fn batches_that_nobody_finishes_come_with_a_warning() {
     let at = folder.path();
     images(at);
     run(at, &["source.path=images"]);
-    let warned = stallscope(
+    let warned = run_in(
         at,
         &[
             "run",
@@ -151,7 +123,7 @@ fn batches_that_nobody_finishes_come_with_a_warning() {
         for set in sets {
             arguments.extend(["--set", set]);
         }
-        let refused = stallscope(at, &arguments);
+        let refused = run_in(at, &arguments);
         let error = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success() && error.contains(part), "{error}");
     }
@@ -168,7 +140,7 @@ fn damage_is_found_and_named() {
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 0x20;
     fs::write(&shard, &damaged).unwrap();
-    let verified = stallscope(at, &["data", "verify", "shards"]);
+    let verified = run_in(at, &["data", "verify", "shards"]);
     let text = String::from_utf8_lossy(&verified.stdout).into_owned();
     assert_eq!(verified.status.code(), Some(1));
     assert!(
@@ -186,7 +158,7 @@ fn damage_is_found_and_named() {
         report["skipped"]
     );
     fs::write(&shard, &whole[..whole.len() - 1]).unwrap();
-    let refused = stallscope(
+    let refused = run_in(
         at,
         &[
             "run",
@@ -220,7 +192,7 @@ fn a_decoder_that_was_left_out_says_how_to_get_it() {
         "--set",
         "decode.decoder=turbojpeg",
     ];
-    let output = stallscope(at, &sets);
+    let output = run_in(at, &sets);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(
         output.status.success(),
@@ -380,7 +352,7 @@ fn every_pipeline_file_trains_on_its_kind_of_data() {
             "--run-dir",
             "out",
         ];
-        let output = stallscope(at, &run);
+        let output = run_in(at, &run);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
             output.status.success() && error.is_empty(),
@@ -409,7 +381,7 @@ fn every_experiment_file_resolves() {
     for folder in ["configs", "configs/reproduce"] {
         let at = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         for name in toml_files(folder) {
-            let output = stallscope(&at, &["config", &name]);
+            let output = run_in(&at, &["config", &name]);
             let error = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(
                 output.status.success() && error.is_empty(),

@@ -7,8 +7,8 @@ use crate::config::{ReadMode, SourceKind};
 use crate::data::objects::{is_url, version};
 use crate::data::shard::{Container, PackOptions, PackSummary, RecordSize, RecordSource, pack};
 use crate::data::stages::decode::{
-    DecodeError, DecodeOptions, Decoder, DecoderKind, Input, Rgb, RgbBuffer, View,
-    format_extension, image_size,
+    DecodeError, DecodeOptions, Decoder, DecoderKind, Format, Input, Rgb, RgbBuffer, View,
+    image_size,
 };
 use crate::data::stages::encoding::{encode_jpeg, encode_png};
 use crate::data::stages::fitting::Fitter;
@@ -203,7 +203,7 @@ impl Packing<'_> {
             (Packed::Stored, Some(size)) => {
                 Ok((self.record_kind == RecordKind::Rgb).then_some(size))
             }
-            (Packed::Jpeg { longest, .. }, None) if format_extension(bytes) == Some("jpg") => {
+            (Packed::Jpeg { longest, .. }, None) if Format::of(bytes) == Some(Format::Jpeg) => {
                 let size = image_size(bytes)?;
                 Ok((size.0.max(size.1) <= longest).then_some(size))
             }

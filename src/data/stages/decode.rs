@@ -29,7 +29,7 @@ use by_image::{
 };
 use header::{Frame, JpegHeader};
 pub use orientation::Orientation;
-pub use rgb::{Region, Rgb, RgbBuffer, View};
+pub use rgb::{Region, Rgb, RgbBuffer, View, drop_fourth_bytes};
 
 mod by_image;
 mod header;
@@ -164,27 +164,46 @@ pub enum DecodeError {
 /// # Errors
 /// Bytes that are no image, or have no header.
 pub fn image_size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
-    if bytes.starts_with(JPEG_SIGNATURE) {
-        let header = complete_header(bytes)?;
-        let frame = header.frame.ok_or(DecodeError::NoFrame)?;
-        return Ok((frame.width, frame.height));
-    }
-    if is_webp(bytes) {
-        return Ok(webp_decoder(bytes)?.dimensions());
-    }
-    let size = (big_endian_at(bytes, 16), big_endian_at(bytes, 20));
-    match size {
-        (Some(width), Some(height)) if bytes.starts_with(PNG_SIGNATURE) => Ok((width, height)),
-        _ => Err(unknown_format(bytes)),
+    match Format::of(bytes) {
+        Some(Format::Jpeg) => {
+            let header = complete_header(bytes)?;
+            let frame = header.frame.ok_or(DecodeError::NoFrame)?;
+            Ok((frame.width, frame.height))
+        }
+        Some(Format::Png) => {
+            let size = big_endian_at(bytes, 16).zip(big_endian_at(bytes, 20));
+            size.ok_or_else(|| unknown_format(bytes))
+        }
+        Some(Format::Webp) => Ok(webp_decoder(bytes)?.dimensions()),
+        None => Err(unknown_format(bytes)),
     }
 }
 
-/// The ending of the names of files that start like `bytes`; none for what is no image.
-pub fn format_extension(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        _ if bytes.starts_with(JPEG_SIGNATURE) => Some("jpg"),
-        _ if bytes.starts_with(PNG_SIGNATURE) => Some("png"),
-        _ => is_webp(bytes).then_some("webp"),
+/// What an image file is, from its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Jpeg,
+    Png,
+    Webp,
+}
+
+impl Format {
+    /// That of a file that starts like `bytes`; none for what is no image.
+    pub fn of(bytes: &[u8]) -> Option<Format> {
+        match bytes {
+            _ if bytes.starts_with(JPEG_SIGNATURE) => Some(Format::Jpeg),
+            _ if bytes.starts_with(PNG_SIGNATURE) => Some(Format::Png),
+            _ => is_webp(bytes).then_some(Format::Webp),
+        }
+    }
+
+    /// The usual ending of a file's name, without the dot.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Format::Jpeg => "jpg",
+            Format::Png => "png",
+            Format::Webp => "webp",
+        }
     }
 }
 
@@ -280,14 +299,11 @@ impl Decoder {
     ) -> Result<(), DecodeError> {
         let bytes = input.bytes;
         out.view = View::default();
-        let decoded = if bytes.starts_with(JPEG_SIGNATURE) {
-            self.decode_jpeg(input, region, out)
-        } else if bytes.starts_with(PNG_SIGNATURE) {
-            decode_png(bytes, &self.options, out)
-        } else if is_webp(bytes) {
-            decode_webp(bytes, &self.options, out)
-        } else {
-            Err(unknown_format(bytes))
+        let decoded = match Format::of(bytes) {
+            Some(Format::Jpeg) => self.decode_jpeg(input, region, out),
+            Some(Format::Png) => decode_png(bytes, &self.options, out),
+            Some(Format::Webp) => decode_webp(bytes, &self.options, out),
+            None => Err(unknown_format(bytes)),
         };
         if decoded.is_err() {
             out.pixels.clear();

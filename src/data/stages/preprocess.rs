@@ -18,13 +18,13 @@ use resize::pixels::U8x4;
 use resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 
 use super::augment::{Augmentation, Augmenter};
-use super::decode::{Region, Rgb};
+use super::decode::{Region, Rgb, drop_fourth_bytes};
 use super::spare::Scratch;
 
 mod crop;
 
-pub(super) use crop::unit;
 pub use crop::{CropBox, Spatial};
+pub(super) use crop::{happens, unit};
 
 /// What is done to every image.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,12 +152,7 @@ impl Preprocessor {
 
     /// `self.resized` without every fourth byte.
     fn as_rgb(&mut self) -> &[u8] {
-        let pixels = self.resized.len() / 4;
-        for pixel in 0..pixels {
-            self.resized
-                .copy_within(4 * pixel..4 * pixel + 3, 3 * pixel);
-        }
-        self.resized.truncate(3 * pixels);
+        drop_fourth_bytes(&mut self.resized);
         &self.resized
     }
 
@@ -261,7 +256,7 @@ impl PreprocessPlan {
 
     /// Draws whether an image is mirrored.
     pub fn draw_flip(&self, rng: &mut impl Rng) -> bool {
-        self.flip_probability > 0.0 && unit(rng) < f64::from(self.flip_probability)
+        happens(self.flip_probability, rng)
     }
 
     /// The part of an image of this width and height that the crop needs, drawn from the same stream as

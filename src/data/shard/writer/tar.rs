@@ -13,7 +13,7 @@ use ::tar::{EntryType, Header};
 use super::file::PartFile;
 use crate::DataError;
 use crate::shard::reader::set::EXTENSION;
-use crate::stages::decode::format_extension;
+use crate::stages::decode::Format;
 use crate::tar::is_name;
 
 /// Tar's unit.
@@ -60,7 +60,7 @@ impl TarWriter {
         label: u32,
         bytes: &[u8],
     ) -> Result<(), DataError> {
-        let extension = format_extension(bytes).unwrap_or("bin");
+        let extension = Format::of(bytes).map_or("bin", Format::extension);
         self.member(&format!("{position:09}.{extension}"), bytes)?;
         self.member(&format!("{position:09}.cls"), label.to_string().as_bytes())?;
         self.records += 1;

@@ -3,7 +3,8 @@
 
 use rand::Rng;
 
-use super::{below, unit};
+use super::below;
+use crate::stages::preprocess::happens;
 
 /// What is changed at random.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,7 +19,7 @@ impl SmallCrop {
     /// Writes a part of the image `pixels`, of `shape` channels, height and width, to `out`, which is as long. Draws the
     /// flip, then the part's top, then its left.
     pub fn cut(&self, pixels: &[u8], shape: [usize; 3], rng: &mut impl Rng, out: &mut [u8]) {
-        let flip = self.flip_probability > 0.0 && unit(rng) < f64::from(self.flip_probability);
+        let flip = happens(self.flip_probability, rng);
         let mut draw = || match self.pad {
             0 => 0,
             pad => below(rng, 2 * pad + 1),

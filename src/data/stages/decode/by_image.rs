@@ -165,7 +165,7 @@ fn read_pixels(decoder: impl ImageDecoder, out: &mut RgbBuffer) -> Result<(), Im
 const HIGH_BYTE: usize = if cfg!(target_endian = "little") { 1 } else { 0 };
 
 /// Keeps three of every `stride` bytes, front to back, so that no unread byte is overwritten.
-fn narrow(pixels: &mut [u8], count: usize, stride: usize, keep: [usize; 3]) {
+pub(super) fn narrow(pixels: &mut [u8], count: usize, stride: usize, keep: [usize; 3]) {
     for i in 0..count {
         for (c, from) in keep.into_iter().enumerate() {
             pixels[i * 3 + c] = pixels[i * stride + from];

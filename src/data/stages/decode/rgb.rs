@@ -1,5 +1,6 @@
-//! Pixels: an image or a part of one, and which part that is. May use: `decode::orientation`.
+//! Pixels: an image or a part of one, and which part that is. May use: `decode::{by_image, orientation}`.
 
+use super::by_image::narrow;
 use super::orientation::Orientation;
 
 /// Interleaved 8-bit RGB, or RGB and a byte that means nothing, rows from top to bottom without padding: an image,
@@ -73,15 +74,10 @@ pub struct Rgb<'a> {
 impl RgbBuffer {
     /// Makes pixels of four bytes ones of three.
     pub fn drop_fourth_bytes(&mut self) {
-        if self.view.pixel_bytes != 4 {
-            return;
+        if self.view.pixel_bytes == 4 {
+            drop_fourth_bytes(&mut self.pixels);
+            self.view.pixel_bytes = 3;
         }
-        let pixels = self.pixels.len() / 4;
-        for pixel in 0..pixels {
-            self.pixels.copy_within(4 * pixel..4 * pixel + 3, 3 * pixel);
-        }
-        self.pixels.truncate(3 * pixels);
-        self.view.pixel_bytes = 3;
     }
 
     /// The pixels, borrowed.
@@ -93,6 +89,13 @@ impl RgbBuffer {
             view: self.view,
         }
     }
+}
+
+/// Keeps three of every four bytes.
+pub fn drop_fourth_bytes(pixels: &mut Vec<u8>) {
+    let count = pixels.len() / 4;
+    narrow(pixels, count, 4, [0, 1, 2]);
+    pixels.truncate(3 * count);
 }
 
 /// The part of an image that is needed, in pixels, not empty.

@@ -201,6 +201,11 @@ pub(in crate::stages) fn unit(rng: &mut impl Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
+/// Draws whether something of this probability happens; of what never does nothing is drawn.
+pub(in crate::stages) fn happens(probability: f32, rng: &mut impl Rng) -> bool {
+    probability > 0.0 && unit(rng) < f64::from(probability)
+}
+
 fn between(rng: &mut impl Rng, low: f64, high: f64) -> f64 {
     low + (high - low) * unit(rng)
 }
