@@ -162,7 +162,7 @@ def check_copies(bench):
     rows = []
     for key in ["copy.pinned", "copy.overlap"]:
         off = functools.partial(raw_run, bench, f"raw-no-{key.split('.')[1]}", f"{key}=false")
-        rows += judged(f"{key} off -> on", lambda: judges.compared(key, off(), raw_run(bench)))
+        rows += judged(f"{key} off -> on", lambda: judges.compared(key, off(), raw_run(bench), bench.any_speed))
         rows += judged(f"{key}: what the GPU says", lambda: judges.copied_as_asked(key, off(), raw_run(bench)))
     return rows
 
@@ -339,6 +339,8 @@ def arguments():
     parser.add_argument("--budget-seconds", type=float, default=500, help="for all checks together")
     parser.add_argument("--device", default="cuda:0", help="another one rehearses the script; its record is in DIR")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run on that device")
+    parser.add_argument("--any-speed", action="store_true",
+                        help="runs are not judged by their images/s, as on a GPU that is a program on the same cores")
     parser.add_argument("--list", action="store_true", help="the checks, and the most that each may take")
     parser.add_argument("--self-test", action="store_true", help="the judgements, on made-up reports")
     options = parser.parse_args()
@@ -404,7 +406,7 @@ def main():
     out = os.path.abspath(options.out)
     os.makedirs(out, exist_ok=True)
     bench = Bench(os.path.abspath(options.binary), out, options.budget_seconds, options.device,
-                  options.set)
+                  options.set, options.any_speed)
     known = [f"# scripts/gpu-check.sh {' '.join(os.path.basename(word) if os.path.isabs(word) else word for word in sys.argv[1:])}".rstrip(),
              *(f"# {fact}" for fact in facts(bench.binary))]
     reason = unusable(bench)

@@ -143,6 +143,7 @@ class Judgements(unittest.TestCase):
         self.lacks("stages: copy", judges.on_device, REPORT, report(stages=[]))
         self.holds(judges.compared("copy.pinned", REPORT, report(samples_per_second=980.0)), True)
         self.holds(judges.compared("copy.pinned", REPORT, report(samples_per_second=950.0)), False)
+        self.holds(judges.compared("copy.pinned", REPORT, report(samples_per_second=950.0), any_speed=True), True)
 
     def test_copied_as_asked(self):
         pageable = report(device__timeline__copies__pinned_bytes=0)

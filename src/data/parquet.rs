@@ -11,6 +11,7 @@
 mod chunks;
 mod columns;
 mod tables;
+mod thrift;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

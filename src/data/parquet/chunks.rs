@@ -1,8 +1,8 @@
 //! Bytes of a Parquet file for the `parquet` crate, and values of a column from it.
 //!
 //! Invariants: a range that is not in the file is refused before there is memory for it; readers of several threads do
-//! not share a place in the file; a dictionary has no more values than its page has room for; a decoder that panics is
-//! an error. May use: `data::{error, objects, window}`.
+//! not share a place in the file; a dictionary has no more values than its page has room for; the header of a page has no
+//! more in it than it has bytes; a decoder that panics is an error. May use: `data::{error, objects, parquet::thrift, window}`.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -23,7 +23,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::ColumnDescPtr;
 
-use super::text;
+use super::{text, thrift};
 use crate::DataError;
 use crate::objects::{Object, is_url};
 use crate::window::open_regular;
@@ -178,7 +178,7 @@ pub(super) fn column<D: DataType>(
     }
     let (start, length) = chunk.byte_range();
     let place = place.fetched(start..start.saturating_add(length))?;
-    let pages = SerializedPageReader::new(Arc::new(place), chunk, rows, None);
+    let pages = SerializedPageReader::new(Arc::new(Headers(place)), chunk, rows, None);
     let pages = Box::new(CheckedPages(pages.map_err(text)?));
     let descriptor: ColumnDescPtr = chunk.column_descr_ptr();
     let present = descriptor.max_def_level();
@@ -210,8 +210,30 @@ pub(super) fn column<D: DataType>(
     Ok(column)
 }
 
+/// The bytes of a column chunk, of which the reader of its pages asks for a new reader at each page's header.
+struct Headers(Place);
+
+impl Length for Headers {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+impl ChunkReader for Headers {
+    type T = <Place as ChunkReader>::T;
+
+    fn get_read(&self, start: u64) -> Result<Self::T> {
+        thrift::page_header(self.0.get_read(start)?)?;
+        self.0.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
+        self.0.get_bytes(start, length)
+    }
+}
+
 /// Pages whose claims are checked before anything is allocated for them.
-struct CheckedPages(SerializedPageReader<Place>);
+struct CheckedPages(SerializedPageReader<Headers>);
 
 /// Bytes of a length, or of the smallest integer.
 const LEAST_VALUE_BYTES: usize = 4;
@@ -256,10 +278,12 @@ impl PageReader for CheckedPages {
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
-        self.0.peek_next_page()
+        // Only needed of columns with repetition; its header would be asked for again.
+        let what = "pages are not looked at before they are read".to_owned();
+        Err(ParquetError::NYI(what))
     }
 
     fn skip_next_page(&mut self) -> Result<()> {
-        self.0.skip_next_page()
+        self.0.get_next_page().map(|_| ())
     }
 }

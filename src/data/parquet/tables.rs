@@ -2,19 +2,21 @@
 //!
 //! Invariants: a row group is decoded by one thread while others that want it wait; at most [`MOST_GROUPS`] are kept, and
 //! of those that are decoded at most [`MOST_BYTES`] and one more, besides those whose pictures are in use.
-//! May use: `data::parquet::{chunks, columns}`.
+//! May use: `data::parquet::{chunks, columns, thrift}`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use parquet::basic::Type;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
-use parquet::file::reader::Length;
+use parquet::errors::ParquetError;
+use parquet::file::FOOTER_SIZE;
+use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::reader::{ChunkReader, Length};
 
 use super::chunks::{Place, column, guarded};
 use super::columns::Columns;
-use super::text;
+use super::{text, thrift};
 
 /// Row groups that are kept.
 pub const MOST_GROUPS: usize = 16;
@@ -66,14 +68,34 @@ pub struct Tables {
     kept: Mutex<VecDeque<(GroupKey, Slot)>>,
 }
 
+/// What the end of the file at `place` says of it.
+fn metadata(place: &Place) -> Result<ParquetMetaData, ParquetError> {
+    let tail = place.len().checked_sub(FOOTER_SIZE as u64);
+    let tail = tail.ok_or_else(|| ParquetError::EOF("it has no footer".to_owned()))?;
+    let mut footer = [0; FOOTER_SIZE];
+    footer.copy_from_slice(&place.get_bytes(tail, FOOTER_SIZE)?);
+    let footer = FooterTail::try_new(&footer)?;
+    if footer.is_encrypted_footer() {
+        let what = "it is encrypted, which is not supported".to_owned();
+        return Err(ParquetError::NYI(what));
+    }
+    let length = footer.metadata_length();
+    let start = tail.checked_sub(length as u64).ok_or_else(|| {
+        let what = format!("it claims {length} bytes of metadata, more than it has");
+        ParquetError::EOF(what)
+    })?;
+    let bytes = place.get_bytes(start, length)?;
+    thrift::metadata(&bytes)?;
+    ParquetMetaDataReader::decode_metadata(&bytes)
+}
+
 impl Table {
     /// Reads the footer of the file at `place`.
     ///
     /// # Errors
     /// What is wrong with it.
     pub(super) fn open(place: Place) -> Result<Table, String> {
-        let metadata = ParquetMetaDataReader::new().parse_and_finish(&place);
-        let metadata = metadata.map_err(text)?;
+        let metadata = metadata(&place).map_err(text)?;
         let columns = Columns::of(metadata.file_metadata().schema_descr())?;
         let mut ends = Vec::new();
         let mut end = 0u64;

@@ -143,3 +143,54 @@ proptest! {
         }
     }
 }
+
+/// Two thousand million pairs of booleans, none of which has a byte, in field 9.
+const PAIRS: &[u8] = b"\x9b\xff\xff\xff\xff\x07\x11\0";
+
+#[test]
+fn claims_of_elements_without_bytes_are_refused_at_once() {
+    for (bytes, what) in [
+        (PAIRS, "more elements than there is room for"),
+        // Numbers of eight bytes, most of them after the end.
+        (b"\x99\xf7\xff\xff\xff\x07", "the file ends in it"),
+        (&[0x99; 40], "too many structures within structures"),
+        // The bytes of a page as text, in which the crate would read a number and then fields.
+        (b"\x28\x03\x9b\xff\xff\0", "a field of another type"),
+        (b"\x15", "the file ends in it"),
+        (
+            b"\x15\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+            "more than 64 bits",
+        ),
+        (b"\x9e\0", "a type that there is not"),
+    ] {
+        let error = thrift::page_header(bytes).map_err(|error| error.to_string());
+        let error = error.unwrap_err();
+        assert!(error.contains(what), "{bytes:?}: {error}");
+    }
+}
+
+#[test]
+fn metadata_that_would_keep_its_reader_busy_is_refused() {
+    let mut bytes = PAIRS.repeat(100);
+    let length = bytes.len() as u32;
+    bytes.extend(length.to_le_bytes());
+    bytes.extend(b"PAR1");
+    let error = open_bytes(&bytes).unwrap_err().to_string();
+    assert!(
+        error.contains("more elements than there is room for"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_page_header_that_would_keep_its_reader_busy_is_refused() {
+    let mut bytes = five(true);
+    // The first page of pictures; its header is longer than this.
+    bytes[4..4 + PAIRS.len()].copy_from_slice(PAIRS);
+    let index = open_bytes(&bytes).unwrap();
+    let error = index.tables().unwrap().picture(0, 0).unwrap_err();
+    assert!(
+        error.contains("more elements than there is room for"),
+        "{error}"
+    );
+}
