@@ -3,14 +3,12 @@
 //! Each image of a data set in memory lies in another page of 4 KiB, and finding the page takes as long as reading the
 //! image: <https://docs.kernel.org/admin-guide/mm/transhuge.html>. In pages of 2 MiB a table that the core keeps does.
 //!
-//! May use: nothing else of this crate.
+//! May use: nothing else of this crate, and `machine`.
 
 use memmap2::{Advice, MmapMut};
+use stallscope_core::machine::HUGE_PAGE_BYTES as HUGE_PAGE;
 use std::ops::Deref;
 use std::sync::Arc;
-
-/// Size of a huge page, the smallest on x86-64 and on arm64 with pages of 4 KiB.
-const HUGE_PAGE: usize = 2 << 20;
 
 /// Bytes that do not change. A clone names the same memory.
 #[derive(Clone, Debug)]

@@ -1,0 +1,29 @@
+//! Huge pages for memory that is written again and again. The only file with `unsafe` for this concern.
+//!
+//! May use: nothing of this crate.
+
+/// Bytes of a huge page, the smallest on x86-64 and on arm64 with pages of 4 KiB.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Wishes that `bytes`, of which nothing was written yet, come in huge pages: the whole ones in it. The kernel may give
+/// others: <https://docs.kernel.org/admin-guide/mm/transhuge.html>.
+pub fn wish_for_huge_pages(bytes: &mut [u8]) {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::mman::{MmapAdvise, madvise};
+        use std::ptr::NonNull;
+
+        let before = bytes.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        let Some((_, rest)) = bytes.split_at_mut_checked(before) else {
+            return;
+        };
+        let whole = rest.len() / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        if whole > 0 {
+            let first = NonNull::from(rest).cast();
+            // SAFETY: those are whole pages of one live slice, whose content this advice does not change.
+            let _refused = unsafe { madvise(first, whole, MmapAdvise::MADV_HUGEPAGE) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = bytes;
+}
