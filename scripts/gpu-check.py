@@ -340,7 +340,7 @@ def arguments():
     parser.add_argument("--device", default="cuda:0", help="another one rehearses the script; its record is in DIR")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run on that device")
     parser.add_argument("--any-speed", action="store_true",
-                        help="runs are not judged by their images/s, as on a GPU that is a program on the same cores")
+                        help="copy.pinned and copy.overlap may be slower, as on a stand-in for a GPU that runs on the same cores")
     parser.add_argument("--list", action="store_true", help="the checks, and the most that each may take")
     parser.add_argument("--self-test", action="store_true", help="the judgements, on made-up reports")
     options = parser.parse_args()

@@ -154,6 +154,61 @@ fn small_images_are_cut_mirrored_and_mixed_and_still_learned() {
     assert!(served(&plain).iter().all(|(name, _)| name != "random_crop"));
 }
 
+/// As if they were not there.
+#[test]
+fn pictures_that_are_skipped_are_not_mixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    images(at);
+    let last = |folder: &Path| {
+        fs::read_dir(folder)
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.path())
+            .max()
+    };
+    let last = last(&last(&at.join("images")).unwrap()).unwrap();
+    let sets = [
+        "source.path=images",
+        "shuffle=false",
+        "device=cpu",
+        "model.kind=linear",
+        "on_error=skip",
+        "batch.mixup=1.0",
+        "batch.cutmix=1.0",
+    ];
+    fs::write(&last, b"no picture").unwrap();
+    let skipped = run(at, &sets);
+    assert_eq!(skipped["samples"], 78, "39 of 40 in each epoch");
+    fs::remove_file(last).unwrap();
+    let removed = run(at, &sets);
+    assert_eq!(skipped["training"]["losses"], removed["training"]["losses"]);
+}
+
+#[test]
+fn pixels_of_shards_are_changed_before_the_device_normalises_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    images(at);
+    succeeds(at, &["data", "pack", "images", "shards", "--raw", "64"]);
+    let sets = [
+        "source.kind=shard",
+        "source.path=shards",
+        "device=cpu",
+        "model.kind=linear",
+        "preprocess.randaugment=2",
+        "preprocess.color_jitter=[0.4,0.4,0.4,0.1]",
+    ];
+    let [host, device, plain] = [
+        &["preprocess.on=host"][..],
+        &["preprocess.on=device"],
+        &["preprocess.on=device", "preprocess.randaugment=0"],
+    ]
+    .map(|last| run(at, &[&sets[..], last].concat()));
+    assert_eq!(first_losses(&host), first_losses(&device));
+    assert_ne!(first_losses(&device), first_losses(&plain));
+}
+
 /// Rounded: the device computes in another order.
 fn first_losses(report: &Value) -> Vec<i64> {
     let losses = report["training"]["losses"].as_array().unwrap().iter();

@@ -12,7 +12,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub use huge_pages::{HUGE_PAGE_BYTES, wish_for_huge_pages};
+pub use huge_pages::{HUGE_PAGE_BYTES, ask_for_huge_pages};
 
 const ROOT: &str = "/sys/fs/cgroup";
 const OWN: &str = "/proc/self/cgroup";

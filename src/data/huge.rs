@@ -3,7 +3,7 @@
 //! Each image of a data set in memory lies in another page of 4 KiB, and finding the page takes as long as reading the
 //! image: <https://docs.kernel.org/admin-guide/mm/transhuge.html>. In pages of 2 MiB a table that the core keeps does.
 //!
-//! May use: nothing else of this crate, and `machine`.
+//! May use: `machine`.
 
 use memmap2::{Advice, MmapMut};
 use stallscope_core::machine::HUGE_PAGE_BYTES as HUGE_PAGE;

@@ -138,7 +138,10 @@ pub fn rows_together(path: &Path) -> Option<usize> {
 }
 
 fn text(error: ParquetError) -> String {
-    let said = error.to_string();
+    let said = match error {
+        ParquetError::General(said) | ParquetError::NYI(said) | ParquetError::EOF(said) => said,
+        other => other.to_string(),
+    };
     match said.split_once("Disabled feature at compile time: ") {
         Some((_, codec)) => format!(
             "it is compressed with {codec}, which is not supported; write it with snappy, gzip, zstd or no compression"

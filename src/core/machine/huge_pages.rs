@@ -1,13 +1,13 @@
-//! Huge pages for memory that is written again and again. The only file with `unsafe` for this concern.
+//! Huge pages of memory. The only file with `unsafe` for this concern.
 //!
 //! May use: nothing of this crate.
 
 /// Bytes of a huge page, the smallest on x86-64 and on arm64 with pages of 4 KiB.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Wishes that `bytes`, of which nothing was written yet, come in huge pages: the whole ones in it. The kernel may give
-/// others: <https://docs.kernel.org/admin-guide/mm/transhuge.html>.
-pub fn wish_for_huge_pages(bytes: &mut [u8]) {
+/// Asks the kernel for huge pages, as many as fit in `bytes` whole, before anything is written there. It may give others:
+/// <https://docs.kernel.org/admin-guide/mm/transhuge.html>.
+pub fn ask_for_huge_pages(bytes: &mut [u8]) {
     #[cfg(target_os = "linux")]
     {
         use nix::sys::mman::{MmapAdvise, madvise};

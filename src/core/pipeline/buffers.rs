@@ -5,7 +5,7 @@
 //! never made: caches that cores share still hold the few. Where a core's own cache holds the buffer that it writes, each
 //! line is read from there, written back and read again: MNIST's samples took 1.1 to 1.3 times as long on a Zen 4.
 
-use crate::machine::{HUGE_PAGE_BYTES, page_bytes, wish_for_huge_pages};
+use crate::machine::{HUGE_PAGE_BYTES, ask_for_huge_pages, page_bytes};
 use bytes::BytesMut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -41,23 +41,24 @@ pub(super) fn buffers_in_turns(bytes: usize) -> usize {
     }
 }
 
-/// A buffer of zeros. A large one shares no page with anything else, so that its pages can be locked, and is in huge pages
-/// where it fills one: normalising photos took twice as long in pages of 4 KiB
+/// A buffer of zeros. From [`LEAST_IN_TURNS`] on it shares no page with anything else, so that its pages can be locked; what
+/// fills a huge page is in one where the kernel has it: normalising photos took twice as long in pages of 4 KiB
 /// (`benches/results/2026-11-29-huge-pages.txt`).
 fn made(bytes: usize) -> BytesMut {
     if bytes < LEAST_IN_TURNS {
         return BytesMut::zeroed(bytes);
     }
-    let huge = bytes >= HUGE_PAGE_BYTES;
-    let page = if huge { HUGE_PAGE_BYTES } else { page_bytes() };
-    let room = bytes.next_multiple_of(page) + page;
-    let mut buffer = BytesMut::zeroed(room);
-    let before = buffer.as_ptr().align_offset(page);
+    let page = page_bytes();
+    let begin = if bytes < HUGE_PAGE_BYTES {
+        page
+    } else {
+        HUGE_PAGE_BYTES
+    };
+    let mut buffer = BytesMut::zeroed(bytes.next_multiple_of(page) + begin);
+    let before = buffer.as_ptr().align_offset(begin);
     drop(buffer.split_to(before));
-    if huge {
-        wish_for_huge_pages(&mut buffer);
-    }
     buffer.truncate(bytes);
+    ask_for_huge_pages(&mut buffer);
     buffer
 }
 
@@ -284,6 +285,28 @@ mod tests {
             (0, 2 * HUGE_PAGE_BYTES + 5)
         );
         assert!(huge.iter().all(|byte| *byte == 0));
+        // Of the mapping that it lies in, and those after, as far as the kernel says: `hg` where huge pages are asked for.
+        let Ok(said) = std::fs::read_to_string("/proc/self/smaps") else {
+            return;
+        };
+        let first = place(&huge).addr();
+        let mut inside = false;
+        let flags = said.lines().find_map(|line| {
+            let bounds = line
+                .split_once(' ')
+                .and_then(|(range, _)| range.split_once('-'));
+            let bounds =
+                bounds.map(|(start, end)| [start, end].map(|at| usize::from_str_radix(at, 16)));
+            if let Some([Ok(start), Ok(end)]) = bounds {
+                inside = (start..end).contains(&first);
+            }
+            line.strip_prefix("VmFlags:").filter(|_| inside)
+        });
+        let supported = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+        assert!(
+            !supported || flags.is_some_and(|flags| flags.contains(" hg")),
+            "{flags:?}"
+        );
     }
 
     /// Who has locked a buffer's pages needs them where they are, whatever becomes of the loader.

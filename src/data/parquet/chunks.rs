@@ -1,8 +1,8 @@
 //! Bytes of a Parquet file for the `parquet` crate, and values of a column from it.
 //!
 //! Invariants: a range that is not in the file is refused before there is memory for it; readers of several threads do
-//! not share a place in the file; a dictionary has no more values than its page has room for; the header of a page has no
-//! more in it than it has bytes; a decoder that panics is an error. May use: `data::{error, objects, parquet::thrift, window}`.
+//! not share a place in the file; a dictionary has no more values than its page has room for; the crate reads no header of
+//! a page that `thrift` refuses; a decoder that panics is an error. May use: `data::{error, objects, parquet::thrift, window}`.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -102,20 +102,24 @@ impl Length for Place {
 impl ChunkReader for Place {
     type T = Box<dyn Read + Send>;
 
+    /// Bytes from `start` on. The crate asks for them once for the header of each page, and for nothing else.
     fn get_read(&self, start: u64) -> Result<Self::T> {
         self.check(start, 0)?;
-        Ok(match self {
-            Place::File(file, _) => Box::new(BufReader::new(From(file.clone(), start))),
-            Place::Memory(bytes) => Box::new(bytes.slice(start as usize..).reader()),
-            // Whoever reads on asks for a part.
-            Place::Object(object) => {
-                let end = object.size().min(start + READ_BYTES);
-                Box::new(object.read(start..end).map_err(external)?.reader())
-            }
-            Place::Part(part, first, _) => {
-                Box::new(Place::of_part(part, *first, start, None)?.reader())
-            }
-        })
+        let read = || -> Result<Self::T> {
+            Ok(match self {
+                Place::File(file, _) => Box::new(BufReader::new(From(file.clone(), start))),
+                Place::Memory(bytes) => Box::new(bytes.slice(start as usize..).reader()),
+                Place::Object(_) => {
+                    let what = "column chunks are fetched before their pages are read".to_owned();
+                    return Err(ParquetError::NYI(what));
+                }
+                Place::Part(part, first, _) => {
+                    Box::new(Place::of_part(part, *first, start, None)?.reader())
+                }
+            })
+        };
+        thrift::page_header(read()?).map_err(ParquetError::General)?;
+        read()
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
@@ -132,9 +136,6 @@ impl ChunkReader for Place {
         }
     }
 }
-
-/// Asked for where it is not known how much is read.
-const READ_BYTES: u64 = 64 << 10;
 
 fn external(fault: crate::objects::StoreFault) -> ParquetError {
     ParquetError::External(Box::new(fault))
@@ -178,7 +179,7 @@ pub(super) fn column<D: DataType>(
     }
     let (start, length) = chunk.byte_range();
     let place = place.fetched(start..start.saturating_add(length))?;
-    let pages = SerializedPageReader::new(Arc::new(Headers(place)), chunk, rows, None);
+    let pages = SerializedPageReader::new(Arc::new(place), chunk, rows, None);
     let pages = Box::new(CheckedPages(pages.map_err(text)?));
     let descriptor: ColumnDescPtr = chunk.column_descr_ptr();
     let present = descriptor.max_def_level();
@@ -210,30 +211,8 @@ pub(super) fn column<D: DataType>(
     Ok(column)
 }
 
-/// The bytes of a column chunk, of which the reader of its pages asks for a new reader at each page's header.
-struct Headers(Place);
-
-impl Length for Headers {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-}
-
-impl ChunkReader for Headers {
-    type T = <Place as ChunkReader>::T;
-
-    fn get_read(&self, start: u64) -> Result<Self::T> {
-        thrift::page_header(self.0.get_read(start)?)?;
-        self.0.get_read(start)
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        self.0.get_bytes(start, length)
-    }
-}
-
 /// Pages whose claims are checked before anything is allocated for them.
-struct CheckedPages(SerializedPageReader<Headers>);
+struct CheckedPages(SerializedPageReader<Place>);
 
 /// Bytes of a length, or of the smallest integer.
 const LEAST_VALUE_BYTES: usize = 4;
@@ -277,13 +256,13 @@ impl PageReader for CheckedPages {
         self.0.get_next_page()?.map(checked).transpose()
     }
 
+    // Both are only needed of columns with repetition. After a look at a header the crate asks for bytes where none is.
+
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
-        // Only needed of columns with repetition; its header would be asked for again.
-        let what = "pages are not looked at before they are read".to_owned();
-        Err(ParquetError::NYI(what))
+        Err(ParquetError::NYI("a column with repetition".to_owned()))
     }
 
     fn skip_next_page(&mut self) -> Result<()> {
-        self.0.get_next_page().map(|_| ())
+        Err(ParquetError::NYI("a column with repetition".to_owned()))
     }
 }

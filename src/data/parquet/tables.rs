@@ -11,7 +11,10 @@ use parquet::basic::Type;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::FOOTER_SIZE;
-use parquet::file::metadata::{FooterTail, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{
+    FooterTail, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
+    ParquetStatisticsPolicy,
+};
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::chunks::{Place, column, guarded};
@@ -68,25 +71,29 @@ pub struct Tables {
     kept: Mutex<VecDeque<(GroupKey, Slot)>>,
 }
 
-/// What the end of the file at `place` says of it.
+/// Reads the footer of the file at `place`, and no statistics.
 fn metadata(place: &Place) -> Result<ParquetMetaData, ParquetError> {
-    let tail = place.len().checked_sub(FOOTER_SIZE as u64);
-    let tail = tail.ok_or_else(|| ParquetError::EOF("it has no footer".to_owned()))?;
-    let mut footer = [0; FOOTER_SIZE];
-    footer.copy_from_slice(&place.get_bytes(tail, FOOTER_SIZE)?);
-    let footer = FooterTail::try_new(&footer)?;
+    let refused = |what| Err(ParquetError::General(what));
+    let Some(tail) = place.len().checked_sub(FOOTER_SIZE as u64) else {
+        return refused(format!("{} bytes are no Parquet file", place.len()));
+    };
+    let footer = FooterTail::try_from(&*place.get_bytes(tail, FOOTER_SIZE)?)?;
     if footer.is_encrypted_footer() {
-        let what = "it is encrypted, which is not supported".to_owned();
-        return Err(ParquetError::NYI(what));
+        let what = "it is encrypted, which is not supported; write it without encryption";
+        return refused(what.to_owned());
     }
     let length = footer.metadata_length();
-    let start = tail.checked_sub(length as u64).ok_or_else(|| {
-        let what = format!("it claims {length} bytes of metadata, more than it has");
-        ParquetError::EOF(what)
-    })?;
+    let Some(start) = tail.checked_sub(length as u64) else {
+        let what = format!("its footer should have {length} bytes, but only {tail} lie before");
+        return refused(what);
+    };
     let bytes = place.get_bytes(start, length)?;
-    thrift::metadata(&bytes)?;
-    ParquetMetaDataReader::decode_metadata(&bytes)
+    thrift::metadata(&bytes).map_err(ParquetError::General)?;
+    let no_statistics = ParquetMetaDataOptions::new()
+        .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
+        .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
+    ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&no_statistics))
 }
 
 impl Table {

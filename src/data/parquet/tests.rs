@@ -144,42 +144,91 @@ proptest! {
     }
 }
 
-/// Two thousand million pairs of booleans, none of which has a byte, in field 9.
+/// 2^31 - 1 pairs of booleans in field 9, none of which has a byte for the crate.
 const PAIRS: &[u8] = b"\x9b\xff\xff\xff\xff\x07\x11\0";
 
 #[test]
 fn claims_of_elements_without_bytes_are_refused_at_once() {
     for (bytes, what) in [
-        (PAIRS, "more elements than there is room for"),
+        (PAIRS, "a list or map of booleans"),
+        (b"\x99\xf2\x05\x01\0", "a list or map of booleans"),
         // Numbers of eight bytes, most of them after the end.
-        (b"\x99\xf7\xff\xff\xff\x07", "the file ends in it"),
-        (&[0x99; 40], "too many structures within structures"),
-        // The bytes of a page as text, in which the crate would read a number and then fields.
-        (b"\x28\x03\x9b\xff\xff\0", "a field of another type"),
-        (b"\x15", "the file ends in it"),
+        (b"\x99\xf7\xff\xff\xff\x07", "it is cut off"),
+        (&[0x99; 40], "more than 32 deep"),
+        // The crate would read a number and then fields in these bytes.
+        (b"\x28\x03\x9b\xff\xff\0", "field 2 has type 8"),
+        (b"\x15", "it is cut off"),
         (
             b"\x15\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
             "more than 64 bits",
         ),
-        (b"\x9e\0", "a type that there is not"),
+        (b"\x9e\0", "there is no type 14"),
     ] {
-        let error = thrift::page_header(bytes).map_err(|error| error.to_string());
-        let error = error.unwrap_err();
+        let error = thrift::page_header(bytes).unwrap_err();
         assert!(error.contains(what), "{bytes:?}: {error}");
     }
 }
 
 #[test]
+fn headers_may_have_what_the_crate_does_not_read() {
+    for bytes in [
+        // Statistics in a header of either version; a 64-bit integer where the format has 32.
+        &b"\x5c\x5c\x18\x01a\x18\x01b\x16\0\x11\0\0\0"[..],
+        b"\x8c\x8c\x18\x01a\0\0\0",
+        b"\x16\x02\0",
+        // Lists, maps and structures that there may be one day; lists and maps of nothing.
+        b"\x99\x28\x01a\x02bc\x1b\x02\x58\x02\x01a\x04\x01b\x1c\x11\x1c\0\0\0",
+        b"\x99\0\x1b\0\x19\x01\0",
+        b"\x9d0123456789abcdef\x17ABCDEFGH\x13\x7f\0",
+        // A field whose number is written out.
+        b"\x05\xc8\x01\x02\0",
+    ] {
+        assert_eq!(thrift::page_header(bytes), Ok(()), "{bytes:?}");
+    }
+}
+
+/// The bytes of a file with this metadata alone.
+fn footer(metadata: &[u8]) -> Vec<u8> {
+    let length = (metadata.len() as u32).to_le_bytes();
+    [metadata, &length, b"PAR1"].concat()
+}
+
+#[test]
 fn metadata_that_would_keep_its_reader_busy_is_refused() {
-    let mut bytes = PAIRS.repeat(100);
-    let length = bytes.len() as u32;
-    bytes.extend(length.to_le_bytes());
-    bytes.extend(b"PAR1");
-    let error = open_bytes(&bytes).unwrap_err().to_string();
-    assert!(
-        error.contains("more elements than there is room for"),
-        "{error}"
-    );
+    let groups = [
+        &b"\x29\xfc\xd0\x0f"[..],
+        &b"\x48\x01a\x15\x02\0".repeat(2000),
+        b"\0",
+    ]
+    .concat();
+    for (metadata, what) in [
+        (PAIRS, "a list or map of booleans"),
+        // A version whose bytes are a map of booleans.
+        (
+            b"\x18\x08\x9b\xff\xff\xff\xff\x07\x11\0\0",
+            "field 1 has type 8",
+        ),
+        // One column with 2^31 - 1 columns.
+        (
+            b"\x29\x1c\x55\xfe\xff\xff\xff\x0f\0\0",
+            "2147483647 columns in a column",
+        ),
+        (&groups, "more than 1000 columns with columns in them"),
+    ] {
+        let error = open_bytes(&footer(metadata)).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+    for (bytes, what) in [
+        (&b"PAR1"[..], "4 bytes are no Parquet file"),
+        (
+            b"\x09\0\0\0PAR1",
+            "should have 9 bytes, but only 0 lie before",
+        ),
+        (b"\0\0\0\0PARE", "write it without encryption"),
+    ] {
+        let error = open_bytes(bytes).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
 }
 
 #[test]
@@ -190,7 +239,7 @@ fn a_page_header_that_would_keep_its_reader_busy_is_refused() {
     let index = open_bytes(&bytes).unwrap();
     let error = index.tables().unwrap().picture(0, 0).unwrap_err();
     assert!(
-        error.contains("more elements than there is room for"),
+        error.contains("a page's header is damaged: a list or map"),
         "{error}"
     );
 }

@@ -1,19 +1,19 @@
-//! How much is in a structure of Thrift's compact protocol, before the `parquet` crate reads it.
+//! Checks a structure of Thrift's compact protocol before the `parquet` crate reads it.
 //!
-//! The crate does as many steps as a list or map claims to have elements, although some elements have no bytes, so that a few
-//! damaged bytes would keep it busy for hours. The protocol:
-//! <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>; the structures:
+//! The crate does as many steps as a list or map claims to have elements. Booleans in them have no bytes for it, and of a
+//! page's header it does not see the end of the file either, so that a few damaged bytes would keep it busy for hours. The
+//! protocol: <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>; the structures:
 //! <https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>.
 //!
-//! Invariants: a structure that is passed has no more bytes and elements than the bound, and, of the fields that the crate
-//! reads, each has the type that it takes it to have. May use nothing.
+//! Invariants: in a structure that is passed every element has bytes, and each field that the crate reads has the type that
+//! the crate reads. May use: nothing of this crate.
 
 use std::io::{self, Read};
 
-/// Bytes and elements of a page's header. Some writers put the smallest and the largest picture of the page there.
-const MOST_OF_HEADER: u64 = 64 << 20;
 /// Structures within structures; the format has less than ten.
 const MOST_DEPTH: u32 = 32;
+/// Columns of a table that have columns in them. The crate reads them with a call each, one in the other at worst.
+const MOST_GROUPS: u64 = 1000;
 
 /// The types of fields and elements, as they are written.
 mod kind {
@@ -33,78 +33,204 @@ mod kind {
     pub const UUID: u8 = 13;
 }
 
-/// A field that the crate reads: its number, its type, and the fields in it.
-struct Known(i16, u8, &'static [Known]);
-
-const fn i32_field(id: i16) -> Known {
-    Known(id, kind::I32, &[])
+/// A field that the crate reads.
+enum Known {
+    /// All integers but single bytes are written in one way; some writers put a longer type than the format says.
+    Integer(i16),
+    /// Columns in a column, an integer.
+    Children(i16),
+    /// Of this type.
+    Plain(i16, u8),
+    /// A structure with these fields.
+    Record(i16, &'static [Known]),
+    /// A list of structures with these fields.
+    List(i16, &'static [Known]),
 }
 
-/// Of a dictionary's page: values, encoding, sorted.
-const DICTIONARY: &[Known] = &[i32_field(1), i32_field(2), Known(3, kind::TRUE, &[])];
+use Known::{Children, Integer, List, Plain, Record};
 
-/// Of a page: values, encodings of the values and of both levels.
-const DATA: &[Known] = &[i32_field(1), i32_field(2), i32_field(3), i32_field(4)];
+const EMPTY: &[Known] = &[];
 
-/// Of a page of the second version: values, nulls, rows, encoding, bytes of both levels, compressed.
-const DATA_2: &[Known] = &[
-    i32_field(1),
-    i32_field(2),
-    i32_field(3),
-    i32_field(4),
-    i32_field(5),
-    i32_field(6),
-    Known(7, kind::TRUE, &[]),
-];
-
-/// `PageHeader`: kind of page, bytes without and with compression, checksum, and what is said of each kind.
+/// `PageHeader`: kind of page, bytes without and with compression, checksum, and what is said of each kind. Statistics are not
+/// read.
 const PAGE: &[Known] = &[
-    i32_field(1),
-    i32_field(2),
-    i32_field(3),
-    i32_field(4),
-    Known(5, kind::STRUCT, DATA),
-    Known(6, kind::STRUCT, &[]),
-    Known(7, kind::STRUCT, DICTIONARY),
-    Known(8, kind::STRUCT, DATA_2),
+    Integer(1),
+    Integer(2),
+    Integer(3),
+    Integer(4),
+    Record(5, &[Integer(1), Integer(2), Integer(3), Integer(4)]),
+    Record(6, EMPTY),
+    Record(7, &[Integer(1), Integer(2)]),
+    Record(
+        8,
+        &[
+            Integer(1),
+            Integer(2),
+            Integer(3),
+            Integer(4),
+            Integer(5),
+            Integer(6),
+        ],
+    ),
 ];
+
+/// `FileMetaData`: version, schema, rows, row groups, keys and values, writer, orders of columns.
+const FILE: &[Known] = &[
+    Integer(1),
+    List(2, COLUMN),
+    Integer(3),
+    List(4, GROUP),
+    List(5, &[Plain(1, kind::BINARY), Plain(2, kind::BINARY)]),
+    Plain(6, kind::BINARY),
+    List(7, &[Record(1, EMPTY), Record(2, EMPTY), Record(3, EMPTY)]),
+];
+
+/// `SchemaElement`: types, length, repetition, name, columns in it and so on.
+const COLUMN: &[Known] = &[
+    Integer(1),
+    Integer(2),
+    Integer(3),
+    Plain(4, kind::BINARY),
+    Children(5),
+    Integer(6),
+    Integer(7),
+    Integer(8),
+    Integer(9),
+    Record(10, LOGICAL),
+];
+
+/// `LogicalType`, of which a column has one.
+const LOGICAL: &[Known] = &[
+    Record(1, EMPTY),
+    Record(2, EMPTY),
+    Record(3, EMPTY),
+    Record(4, EMPTY),
+    Record(5, &[Integer(1), Integer(2)]),
+    Record(6, EMPTY),
+    Record(7, TIME),
+    Record(8, TIME),
+    Record(10, &[Plain(1, kind::BYTE)]),
+    Record(11, EMPTY),
+    Record(12, EMPTY),
+    Record(13, EMPTY),
+    Record(14, EMPTY),
+    Record(15, EMPTY),
+    Record(16, &[Plain(1, kind::BYTE)]),
+    Record(17, &[Plain(1, kind::BINARY)]),
+    Record(18, &[Plain(1, kind::BINARY), Integer(2)]),
+    Record(19, EMPTY),
+];
+
+/// `TimeType` and `TimestampType`: the unit.
+const TIME: &[Known] = &[Record(
+    2,
+    &[Record(1, EMPTY), Record(2, EMPTY), Record(3, EMPTY)],
+)];
+
+/// `RowGroup`: columns, bytes, rows, order of rows, place, number.
+const GROUP: &[Known] = &[
+    List(1, CHUNK),
+    Integer(2),
+    Integer(3),
+    List(4, &[Integer(1)]),
+    Integer(5),
+    Integer(7),
+];
+
+/// `ColumnChunk`: file, place, what is in it, and where the indexes of its pages are.
+const CHUNK: &[Known] = &[
+    Plain(1, kind::BINARY),
+    Integer(2),
+    Record(3, CHUNK_DATA),
+    Integer(4),
+    Integer(5),
+    Integer(6),
+    Integer(7),
+];
+
+/// `ColumnMetaData` without statistics, which are not read.
+const CHUNK_DATA: &[Known] = &[
+    Integer(1),
+    Plain(2, kind::LIST),
+    Integer(4),
+    Integer(5),
+    Integer(6),
+    Integer(7),
+    Integer(9),
+    Integer(10),
+    Integer(11),
+    Integer(14),
+    Integer(15),
+    Record(17, &[Record(1, BOX), Plain(2, kind::LIST)]),
+];
+
+/// `BoundingBox`.
+const BOX: &[Known] = &[
+    Plain(1, kind::DOUBLE),
+    Plain(2, kind::DOUBLE),
+    Plain(3, kind::DOUBLE),
+    Plain(4, kind::DOUBLE),
+    Plain(5, kind::DOUBLE),
+    Plain(6, kind::DOUBLE),
+    Plain(7, kind::DOUBLE),
+    Plain(8, kind::DOUBLE),
+];
+
+impl Known {
+    fn id(&self) -> i16 {
+        let (Integer(id) | Children(id) | Plain(id, _) | Record(id, _) | List(id, _)) = self;
+        *id
+    }
+
+    fn takes(&self, kind: u8) -> bool {
+        match self {
+            Integer(_) | Children(_) => matches!(kind, kind::I16 | kind::I32 | kind::I64),
+            Plain(_, wanted) => *wanted == kind,
+            Record(..) => kind == kind::STRUCT,
+            List(..) => kind == kind::LIST,
+        }
+    }
+
+    fn within(&self) -> &'static [Known] {
+        match self {
+            Record(_, within) | List(_, within) => within,
+            _ => EMPTY,
+        }
+    }
+}
 
 /// Looks at the header of a page, which `from` begins with.
 ///
 /// # Errors
-/// It ends early, has more in it than a header can have, or a type that is not its field's.
-pub(super) fn page_header(from: impl Read) -> io::Result<()> {
-    let left = MOST_OF_HEADER;
-    Walk { from, left }.structure(PAGE, MOST_DEPTH)
+/// What is wrong with it.
+pub(super) fn page_header(from: impl Read) -> Result<(), String> {
+    walk(from, PAGE).map_err(|what| format!("a page's header is damaged: {what}"))
 }
 
-/// Looks at the metadata of a file.
+/// Looks at the metadata of a file, which is to be read without statistics.
 ///
 /// # Errors
-/// It ends early, or claims more elements than it has bytes.
-pub(super) fn metadata(bytes: &[u8]) -> io::Result<()> {
-    let left = 2 * bytes.len() as u64;
-    Walk { from: bytes, left }.structure(&[], MOST_DEPTH)
+/// What is wrong with it.
+pub(super) fn metadata(bytes: &[u8]) -> Result<(), String> {
+    walk(bytes, FILE).map_err(|what| format!("its metadata is damaged: {what}"))
+}
+
+fn walk(from: impl Read, known: &[Known]) -> io::Result<()> {
+    let groups = MOST_GROUPS;
+    Walk { from, groups }.structure(known, MOST_DEPTH)
 }
 
 struct Walk<R> {
     from: R,
-    /// Bytes and elements that may follow.
-    left: u64,
+    /// Columns with columns in them that may follow.
+    groups: u64,
 }
 
 impl<R: Read> Walk<R> {
-    fn spend(&mut self, count: u64) -> io::Result<()> {
-        let left = self.left.checked_sub(count);
-        self.left = left.ok_or_else(|| refused("more elements than there is room for"))?;
-        Ok(())
-    }
-
     fn byte(&mut self) -> io::Result<u8> {
-        self.spend(1)?;
         let mut byte = [0];
         match self.from.read_exact(&mut byte) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(refused(EARLY)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(cut_off()),
             read => read.map(|()| byte[0]),
         }
     }
@@ -118,15 +244,14 @@ impl<R: Read> Walk<R> {
                 return Ok(value);
             }
         }
-        Err(refused("a number of more than 64 bits"))
+        Err(refused("a number has more than 64 bits".to_owned()))
     }
 
     fn pass(&mut self, count: u64) -> io::Result<()> {
-        self.spend(count)?;
         let passed = io::copy(&mut self.from.by_ref().take(count), &mut io::sink())?;
         match passed == count {
             true => Ok(()),
-            false => Err(refused(EARLY)),
+            false => Err(cut_off()),
         }
     }
 
@@ -139,30 +264,40 @@ impl<R: Read> Walk<R> {
                 return Ok(());
             }
             id = match delta {
-                0 => {
-                    let number = self.varint()?;
-                    ((number >> 1) as i64 ^ -((number & 1) as i64)) as i16
-                }
+                0 => signed(self.varint()?) as i16,
                 _ => id
                     .checked_add(delta)
-                    .ok_or_else(|| refused("a field's number"))?,
+                    .ok_or_else(|| refused("a field's number is out of range".to_owned()))?,
             };
-            let field = known.iter().find(|Known(number, ..)| *number == id);
-            if field.is_some_and(|Known(_, wanted, _)| *wanted != either(kind)) {
-                return Err(refused("a field of another type"));
+            let field = known.iter().find(|field| field.id() == id);
+            if field.is_some_and(|field| !field.takes(kind)) {
+                return Err(refused(format!("field {id} has type {kind}")));
             }
-            let within = field.map_or(&[][..], |Known(.., within)| *within);
-            self.value(kind, within, depth)?;
+            match field {
+                Some(Children(_)) => self.children()?,
+                _ => self.value(kind, field.map_or(EMPTY, Known::within), depth)?,
+            }
         }
     }
 
+    /// The crate makes room for as many columns as there should be.
+    fn children(&mut self) -> io::Result<()> {
+        let children = signed(self.varint()?);
+        if children > i64::from(u16::MAX) {
+            let what = format!("{children} columns in a column");
+            return Err(refused(what));
+        }
+        let left = self.groups.checked_sub(u64::from(children > 0));
+        self.groups = left.ok_or_else(|| {
+            let what = format!("more than {MOST_GROUPS} columns with columns in them");
+            refused(what)
+        })?;
+        Ok(())
+    }
+
     fn value(&mut self, kind: u8, within: &[Known], depth: u32) -> io::Result<()> {
-        let deeper = || {
-            let deeper = depth.checked_sub(1);
-            deeper.ok_or_else(|| refused("too many structures within structures"))
-        };
         match kind {
-            // In a field its type says it; of lists of them the crate reads no byte either.
+            // The value of a field is in its type.
             kind::TRUE | kind::FALSE => Ok(()),
             kind::BYTE => self.pass(1),
             kind::I16 | kind::I32 | kind::I64 => self.varint().map(|_| ()),
@@ -172,52 +307,66 @@ impl<R: Read> Walk<R> {
                 let count = self.varint()?;
                 self.pass(count)
             }
-            kind::STRUCT => self.structure(within, deeper()?),
-            kind::LIST | kind::SET => {
-                let header = self.byte()?;
-                let count = match header >> 4 {
-                    15 => self.varint()?,
-                    count => u64::from(count),
-                };
-                self.elements(count, [header & 0xf], deeper()?)
-            }
-            kind::MAP => match self.varint()? {
-                0 => Ok(()),
-                count => {
-                    let header = self.byte()?;
-                    self.elements(count, [header >> 4, header & 0xf], deeper()?)
+            kind::STRUCT | kind::LIST | kind::SET | kind::MAP => {
+                let depth = depth.checked_sub(1).ok_or_else(|| {
+                    let what = format!("structures are nested more than {MOST_DEPTH} deep");
+                    refused(what)
+                })?;
+                match kind {
+                    kind::STRUCT => self.structure(within, depth),
+                    kind::MAP => match self.varint()? {
+                        0 => Ok(()),
+                        count => {
+                            let header = self.byte()?;
+                            self.elements(count, &[header >> 4, header & 0xf], within, depth)
+                        }
+                    },
+                    _ => {
+                        let header = self.byte()?;
+                        let count = match header >> 4 {
+                            15 => self.varint()?,
+                            count => u64::from(count),
+                        };
+                        self.elements(count, &[header & 0xf], within, depth)
+                    }
                 }
-            },
-            _ => Err(refused("a type that there is not")),
+            }
+            kind => Err(refused(format!("there is no type {kind}"))),
         }
     }
 
-    fn elements<const N: usize>(
+    fn elements(
         &mut self,
         count: u64,
-        kinds: [u8; N],
+        kinds: &[u8],
+        within: &[Known],
         depth: u32,
     ) -> io::Result<()> {
-        self.spend(count)?;
-        (0..count).try_for_each(|_| {
-            kinds
+        // The crate reads no byte of one, where Thrift writes one. The format has no such list.
+        if count > 0
+            && kinds
                 .iter()
-                .try_for_each(|kind| self.value(*kind, &[], depth))
+                .any(|kind| matches!(*kind, kind::TRUE | kind::FALSE))
+        {
+            return Err(refused("a list or map of booleans".to_owned()));
+        }
+        let mut elements = 0..count;
+        elements.try_for_each(|_| {
+            let mut kinds = kinds.iter();
+            kinds.try_for_each(|kind| self.value(*kind, within, depth))
         })
     }
 }
 
-/// A field's type, of both values of a boolean the same.
-fn either(kind: u8) -> u8 {
-    match kind {
-        kind::FALSE => kind::TRUE,
-        kind => kind,
-    }
+/// A signed integer, as it is written.
+fn signed(number: u64) -> i64 {
+    (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
-const EARLY: &str = "the file ends in it";
+fn cut_off() -> io::Error {
+    refused("it is cut off".to_owned())
+}
 
-fn refused(what: &str) -> io::Error {
-    let what = format!("its metadata is damaged: {what}");
+fn refused(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
