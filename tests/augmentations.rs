@@ -164,6 +164,7 @@ fn pictures_that_are_skipped_are_not_mixed() {
     let sets = [
         "source.path=images",
         "shuffle=false",
+        "drop_last=false",
         "device=cpu",
         "model.kind=linear",
         "on_error=skip",
