@@ -211,7 +211,7 @@ pub(super) fn column<D: DataType>(
     Ok(column)
 }
 
-/// Pages whose claims are checked before anything is allocated for them.
+/// Pages whose encodings, and how many values a dictionary claims to have, are checked before they are decoded.
 struct CheckedPages(SerializedPageReader<Place>);
 
 /// Bytes of a length, or of the smallest integer.

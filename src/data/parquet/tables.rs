@@ -75,7 +75,10 @@ pub struct Tables {
 fn metadata(place: &Place) -> Result<ParquetMetaData, ParquetError> {
     let refused = |what| Err(ParquetError::General(what));
     let Some(tail) = place.len().checked_sub(FOOTER_SIZE as u64) else {
-        return refused(format!("{} bytes are no Parquet file", place.len()));
+        return refused(format!(
+            "it has {} bytes, too few for a Parquet file",
+            place.len()
+        ));
     };
     let footer = FooterTail::try_from(&*place.get_bytes(tail, FOOTER_SIZE)?)?;
     if footer.is_encrypted_footer() {
@@ -84,7 +87,9 @@ fn metadata(place: &Place) -> Result<ParquetMetaData, ParquetError> {
     }
     let length = footer.metadata_length();
     let Some(start) = tail.checked_sub(length as u64) else {
-        let what = format!("its footer should have {length} bytes, but only {tail} lie before");
+        let what = format!(
+            "it should end with {length} bytes of metadata, but has only {tail} before its last 8"
+        );
         return refused(what);
     };
     let bytes = place.get_bytes(start, length)?;

@@ -156,7 +156,10 @@ fn claims_of_elements_without_bytes_are_refused_at_once() {
         (b"\x99\xf7\xff\xff\xff\x07", "it is cut off"),
         (&[0x99; 40], "more than 32 deep"),
         // The crate would read a number and then fields in these bytes.
-        (b"\x28\x03\x9b\xff\xff\0", "field 2 has type 8"),
+        (
+            b"\x28\x03\x9b\xff\xff\0",
+            "field 2 of a structure has type 8",
+        ),
         (b"\x15", "it is cut off"),
         (
             b"\x15\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
@@ -195,40 +198,88 @@ fn footer(metadata: &[u8]) -> Vec<u8> {
 
 #[test]
 fn metadata_that_would_keep_its_reader_busy_is_refused() {
-    let groups = [
-        &b"\x29\xfc\xd0\x0f"[..],
-        &b"\x48\x01a\x15\x02\0".repeat(2000),
-        b"\0",
-    ]
-    .concat();
+    // A column with one column in it, 2,000 times; the same with a number of which the crate reads 32 bits.
+    let column = |children: &[u8]| [b"\x48\x01a\x15", children, b"\0"].concat();
+    let nested = |count: usize, children| {
+        let length = [(count % 128) as u8 | 128, (count / 128) as u8];
+        [
+            &b"\x29\xfc"[..],
+            &length,
+            &column(children).repeat(count),
+            b"\0",
+        ]
+        .concat()
+    };
     for (metadata, what) in [
         (PAIRS, "a list or map of booleans"),
         // A version whose bytes are a map of booleans.
         (
             b"\x18\x08\x9b\xff\xff\xff\xff\x07\x11\0\0",
-            "field 1 has type 8",
+            "field 1 of a structure has type 8",
         ),
-        // One column with 2^31 - 1 columns.
+        // One column with 2^31 - 1 columns, and with what the crate takes for so many.
         (
             b"\x29\x1c\x55\xfe\xff\xff\xff\x0f\0\0",
             "2147483647 columns in a column",
         ),
-        (&groups, "more than 1000 columns with columns in them"),
+        (
+            b"\x29\x1c\x55\x81\x80\x80\x80\x10\0\0",
+            "-2147483649 columns in a column",
+        ),
+        (&nested(2000, b"\x02"), "nested more than 100 deep"),
+        (
+            &nested(2000, b"\xfd\xff\xff\xff\x1f"),
+            "-4294967295 columns in a column",
+        ),
+        // Two million structures, of which there is none.
+        (b"\x49\xfc\x80\x89\x7a\0", "a list of 2000000 structures"),
     ] {
         let error = open_bytes(&footer(metadata)).unwrap_err().to_string();
-        assert!(error.contains(what), "{error}");
+        assert!(error.contains(what), "{what}: {error}");
     }
     for (bytes, what) in [
-        (&b"PAR1"[..], "4 bytes are no Parquet file"),
+        (&b"PAR1"[..], "it has 4 bytes"),
         (
             b"\x09\0\0\0PAR1",
-            "should have 9 bytes, but only 0 lie before",
+            "should end with 9 bytes of metadata, but has only 0",
         ),
         (b"\0\0\0\0PARE", "write it without encryption"),
     ] {
         let error = open_bytes(bytes).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
     }
+}
+
+#[test]
+fn names_that_would_be_copied_too_often_are_refused_and_wide_tables_are_not() {
+    let wide: String = (0..3000)
+        .map(|n| format!("optional group g{n} {{ optional int32 n; }} "))
+        .collect();
+    let wide = format!("message m {{ {wide} }}");
+    let schema = Arc::new(parse_message_type(&wide).unwrap());
+    let writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+    let error = open_bytes(&writer.into_inner().unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("g2999.n") || error.contains("picture"),
+        "{error}"
+    );
+
+    let long = "a".repeat(1 << 20);
+    let leaves: String = (0..300).map(|n| format!("optional int32 n{n}; ")).collect();
+    let schema = parse_message_type(&format!(
+        "message m {{ optional group {long} {{ {leaves} }} }}"
+    ));
+    let writer =
+        SerializedFileWriter::new(Vec::new(), Arc::new(schema.unwrap()), Arc::default()).unwrap();
+    let error = open_bytes(&writer.into_inner().unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("names of its columns are too long"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -239,7 +290,7 @@ fn a_page_header_that_would_keep_its_reader_busy_is_refused() {
     let index = open_bytes(&bytes).unwrap();
     let error = index.tables().unwrap().picture(0, 0).unwrap_err();
     assert!(
-        error.contains("a page's header is damaged: a list or map"),
+        error.contains("larger than 16 MiB: a list or map"),
         "{error}"
     );
 }

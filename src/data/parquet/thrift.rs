@@ -5,15 +5,24 @@
 //! protocol: <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>; the structures:
 //! <https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>.
 //!
+//! The crate also makes room for as many columns as a column claims to have, and gives each a copy of the names above it.
+//!
 //! Invariants: in a structure that is passed every element has bytes, and each field that the crate reads has the type that
-//! the crate reads. May use: nothing of this crate.
+//! the crate reads; a schema is as large as the bytes that describe it. May use: nothing of this crate.
 
 use std::io::{self, Read};
 
 /// Structures within structures; the format has less than ten.
 const MOST_DEPTH: u32 = 32;
-/// Columns of a table that have columns in them. The crate reads them with a call each, one in the other at worst.
-const MOST_GROUPS: u64 = 1000;
+/// Bytes of a page's header. Some writers put the smallest and the largest value of the page there.
+const MOST_HEADER_BYTES: u64 = 16 << 20;
+/// Structures in a list of them.
+const MOST_IN_LIST: u64 = 1_000_000;
+/// Columns within columns; the crate calls itself for each.
+const MOST_NESTED: usize = 100;
+/// Bytes of all columns' names, each with those of the columns that it is in, and what the crate has for each name.
+const MOST_NAME_BYTES: u64 = 256 << 20;
+const NAME_BYTES: u64 = 56;
 
 /// The types of fields and elements, as they are written.
 mod kind {
@@ -37,8 +46,12 @@ mod kind {
 enum Known {
     /// All integers but single bytes are written in one way; some writers put a longer type than the format says.
     Integer(i16),
-    /// Columns in a column, an integer.
+    /// How many columns are in a column, an integer.
     Children(i16),
+    /// A column's name, text.
+    Name(i16),
+    /// The list of all columns, each before those in it.
+    Schema(i16),
     /// Of this type.
     Plain(i16, u8),
     /// A structure with these fields.
@@ -47,7 +60,7 @@ enum Known {
     List(i16, &'static [Known]),
 }
 
-use Known::{Children, Integer, List, Plain, Record};
+use Known::{Children, Integer, List, Name, Plain, Record, Schema};
 
 const EMPTY: &[Known] = &[];
 
@@ -77,7 +90,7 @@ const PAGE: &[Known] = &[
 /// `FileMetaData`: version, schema, rows, row groups, keys and values, writer, orders of columns.
 const FILE: &[Known] = &[
     Integer(1),
-    List(2, COLUMN),
+    Schema(2),
     Integer(3),
     List(4, GROUP),
     List(5, &[Plain(1, kind::BINARY), Plain(2, kind::BINARY)]),
@@ -90,7 +103,7 @@ const COLUMN: &[Known] = &[
     Integer(1),
     Integer(2),
     Integer(3),
-    Plain(4, kind::BINARY),
+    Name(4),
     Children(5),
     Integer(6),
     Integer(7),
@@ -178,16 +191,19 @@ const BOX: &[Known] = &[
 
 impl Known {
     fn id(&self) -> i16 {
-        let (Integer(id) | Children(id) | Plain(id, _) | Record(id, _) | List(id, _)) = self;
-        *id
+        match self {
+            Integer(id) | Children(id) | Name(id) | Schema(id) => *id,
+            Plain(id, _) | Record(id, _) | List(id, _) => *id,
+        }
     }
 
     fn takes(&self, kind: u8) -> bool {
         match self {
             Integer(_) | Children(_) => matches!(kind, kind::I16 | kind::I32 | kind::I64),
+            Name(_) => kind == kind::BINARY,
             Plain(_, wanted) => *wanted == kind,
             Record(..) => kind == kind::STRUCT,
-            List(..) => kind == kind::LIST,
+            Schema(_) | List(..) => kind == kind::LIST,
         }
     }
 
@@ -204,7 +220,8 @@ impl Known {
 /// # Errors
 /// What is wrong with it.
 pub(super) fn page_header(from: impl Read) -> Result<(), String> {
-    walk(from, PAGE).map_err(|what| format!("a page's header is damaged: {what}"))
+    walk(from.take(MOST_HEADER_BYTES), PAGE)
+        .map_err(|what| format!("the header of a page is damaged, or larger than 16 MiB: {what}"))
 }
 
 /// Looks at the metadata of a file, which is to be read without statistics.
@@ -216,14 +233,19 @@ pub(super) fn metadata(bytes: &[u8]) -> Result<(), String> {
 }
 
 fn walk(from: impl Read, known: &[Known]) -> io::Result<()> {
-    let groups = MOST_GROUPS;
-    Walk { from, groups }.structure(known, MOST_DEPTH)
+    let mut walk = Walk {
+        from,
+        children: 0,
+        name: 0,
+    };
+    walk.structure(known, MOST_DEPTH)
 }
 
 struct Walk<R> {
     from: R,
-    /// Columns with columns in them that may follow.
-    groups: u64,
+    /// Of the column that was passed last: how many columns are in it, and the bytes of its name.
+    children: u64,
+    name: u64,
 }
 
 impl<R: Read> Walk<R> {
@@ -271,28 +293,76 @@ impl<R: Read> Walk<R> {
             };
             let field = known.iter().find(|field| field.id() == id);
             if field.is_some_and(|field| !field.takes(kind)) {
-                return Err(refused(format!("field {id} has type {kind}")));
+                let what =
+                    format!("field {id} of a structure has type {kind}, which it cannot have");
+                return Err(refused(what));
             }
             match field {
-                Some(Children(_)) => self.children()?,
+                Some(Children(_)) => self.children = self.children()?,
+                Some(Name(_)) => {
+                    self.name = self.varint()?;
+                    self.pass(self.name)?;
+                }
+                Some(Schema(_)) => self.schema(depth)?,
                 _ => self.value(kind, field.map_or(EMPTY, Known::within), depth)?,
             }
         }
     }
 
-    /// The crate makes room for as many columns as there should be.
-    fn children(&mut self) -> io::Result<()> {
+    /// The crate reads 32 bits of it.
+    fn children(&mut self) -> io::Result<u64> {
         let children = signed(self.varint()?);
-        if children > i64::from(u16::MAX) {
-            let what = format!("{children} columns in a column");
-            return Err(refused(what));
+        let count = i32::try_from(children)
+            .ok()
+            .and_then(|count| u64::try_from(count).ok());
+        count.ok_or_else(|| refused(format!("{children} columns in a column")))
+    }
+
+    fn schema(&mut self, depth: u32) -> io::Result<()> {
+        let (columns, kind) = self.list()?;
+        if columns > 0 && kind != kind::STRUCT {
+            return Err(refused("its columns are no structures".to_owned()));
         }
-        let left = self.groups.checked_sub(u64::from(children > 0));
-        self.groups = left.ok_or_else(|| {
-            let what = format!("more than {MOST_GROUPS} columns with columns in them");
-            refused(what)
-        })?;
+        // The columns that the next one is in: how many more are in each, and the bytes of its name.
+        let mut open: Vec<(u64, u64)> = Vec::new();
+        let mut name_bytes = 0u64;
+        for _ in 0..columns {
+            (self.children, self.name) = (0, 0);
+            self.structure(COLUMN, depth)?;
+            let (children, name) = (self.children, self.name);
+            if children > columns {
+                let what = format!("{children} columns in a column of a table that has {columns}");
+                return Err(refused(what));
+            }
+            if let Some((left, _)) = open.last_mut() {
+                *left -= 1;
+            }
+            if children > 0 {
+                open.push((children, name));
+                if open.len() > MOST_NESTED {
+                    let what = format!("columns are nested more than {MOST_NESTED} deep");
+                    return Err(refused(what));
+                }
+                continue;
+            }
+            let above = open.iter().map(|(_, name)| name + NAME_BYTES);
+            name_bytes += name + NAME_BYTES + above.sum::<u64>();
+            if name_bytes > MOST_NAME_BYTES {
+                return Err(refused("the names of its columns are too long".to_owned()));
+            }
+            while open.pop_if(|(left, _)| *left == 0).is_some() {}
+        }
         Ok(())
+    }
+
+    /// How many elements a list has, and their type.
+    fn list(&mut self) -> io::Result<(u64, u8)> {
+        let header = self.byte()?;
+        let count = match header >> 4 {
+            15 => self.varint()?,
+            count => u64::from(count),
+        };
+        Ok((count, header & 0xf))
     }
 
     fn value(&mut self, kind: u8, within: &[Known], depth: u32) -> io::Result<()> {
@@ -322,12 +392,8 @@ impl<R: Read> Walk<R> {
                         }
                     },
                     _ => {
-                        let header = self.byte()?;
-                        let count = match header >> 4 {
-                            15 => self.varint()?,
-                            count => u64::from(count),
-                        };
-                        self.elements(count, &[header & 0xf], within, depth)
+                        let (count, kind) = self.list()?;
+                        self.elements(count, &[kind], within, depth)
                     }
                 }
             }
@@ -349,6 +415,10 @@ impl<R: Read> Walk<R> {
                 .any(|kind| matches!(*kind, kind::TRUE | kind::FALSE))
         {
             return Err(refused("a list or map of booleans".to_owned()));
+        }
+        // The crate makes room for all of those that it reads.
+        if count > MOST_IN_LIST && !within.is_empty() {
+            return Err(refused(format!("a list of {count} structures")));
         }
         let mut elements = 0..count;
         elements.try_for_each(|_| {
