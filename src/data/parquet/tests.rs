@@ -261,10 +261,7 @@ fn names_that_would_be_copied_too_often_are_refused_and_wide_tables_are_not() {
     let error = open_bytes(&writer.into_inner().unwrap())
         .unwrap_err()
         .to_string();
-    assert!(
-        error.contains("g2999.n") || error.contains("picture"),
-        "{error}"
-    );
+    assert!(error.contains("g0.n"), "{error}");
 
     let long = "a".repeat(1 << 20);
     let leaves: String = (0..300).map(|n| format!("optional int32 n{n}; ")).collect();
