@@ -5,8 +5,8 @@
 //!
 //! May use: `machine`.
 
-use memmap2::{Advice, MmapMut};
-use stallscope_core::machine::HUGE_PAGE_BYTES as HUGE_PAGE;
+use memmap2::MmapMut;
+use stallscope_core::machine::{HUGE_PAGE_BYTES as HUGE_PAGE, ask_for_huge_pages};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -54,9 +54,11 @@ fn in_huge_pages(bytes: &[u8]) -> Option<MmapMut> {
     let length = bytes.len();
     let mut pages = (length >= HUGE_PAGE)
         .then(|| MmapMut::map_anon(length.next_multiple_of(HUGE_PAGE)).ok())??;
-    pages.advise(Advice::HugePage).ok()?;
-    pages[..length].copy_from_slice(bytes);
-    Some(pages)
+    let taken = ask_for_huge_pages(&mut pages);
+    taken.then(|| {
+        pages[..length].copy_from_slice(bytes);
+        pages
+    })
 }
 
 #[cfg(test)]

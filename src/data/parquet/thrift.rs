@@ -377,25 +377,17 @@ impl<R: Read> Walk<R> {
                 let count = self.varint()?;
                 self.pass(count)
             }
-            kind::STRUCT | kind::LIST | kind::SET | kind::MAP => {
-                let depth = depth.checked_sub(1).ok_or_else(|| {
-                    let what = format!("structures are nested more than {MOST_DEPTH} deep");
-                    refused(what)
-                })?;
-                match kind {
-                    kind::STRUCT => self.structure(within, depth),
-                    kind::MAP => match self.varint()? {
-                        0 => Ok(()),
-                        count => {
-                            let header = self.byte()?;
-                            self.elements(count, &[header >> 4, header & 0xf], within, depth)
-                        }
-                    },
-                    _ => {
-                        let (count, kind) = self.list()?;
-                        self.elements(count, &[kind], within, depth)
-                    }
-                }
+            kind::STRUCT => self.structure(within, deeper(depth)?),
+            kind::LIST | kind::SET => {
+                let depth = deeper(depth)?;
+                let (count, kind) = self.list()?;
+                self.elements(count, &[kind], within, depth)
+            }
+            kind::MAP => {
+                let depth = deeper(depth)?;
+                let count = self.varint()?;
+                let kinds = if count == 0 { 0 } else { self.byte()? };
+                self.elements(count, &[kinds >> 4, kinds & 0xf], within, depth)
             }
             kind => Err(refused(format!("there is no type {kind}"))),
         }
@@ -426,6 +418,14 @@ impl<R: Read> Walk<R> {
             kinds.try_for_each(|kind| self.value(*kind, within, depth))
         })
     }
+}
+
+/// What is left of `depth` within one more structure.
+fn deeper(depth: u32) -> io::Result<u32> {
+    depth.checked_sub(1).ok_or_else(|| {
+        let what = format!("structures are nested more than {MOST_DEPTH} deep");
+        refused(what)
+    })
 }
 
 /// A signed integer, as it is written.
